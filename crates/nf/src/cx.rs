@@ -1,0 +1,412 @@
+//! [`Cx`]: what a function knows of the packet at hand, and what it asks of the runtime.
+//!
+//! A `Cx` owns its facts (clock, side, direction, key) and a short list of *effects* that the worker applies when the
+//! function has returned or waits. Nothing of the worker is borrowed across an await; so a waiting function can sit in
+//! its slot while the worker goes on.
+//!
+//! `Cx<F>` is a typed view of [`RawCx`], which the runtime fills and reads. Only the runtime makes one.
+
+use crate::{FlowState, NetworkFunction, Reason, Verdict};
+use arrayvec::ArrayVec;
+use core::fmt::{self, Write};
+use core::future::Future;
+use core::marker::PhantomData;
+use core::pin::Pin;
+use core::ptr::NonNull;
+use core::task::{Context, Poll};
+use core::time::Duration;
+use wire::packet::Side;
+use wire::{Addr, FlowKey, Orientation, Packet, PacketBox};
+
+/// Which way a packet of a connection runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Direction {
+    /// As the packet that opened the flow.
+    Opening = 0,
+    /// Against it.
+    Reply = 1,
+}
+
+impl Direction {
+    /// The other direction.
+    #[must_use]
+    pub fn reversed(self) -> Self {
+        match self {
+            Direction::Opening => Direction::Reply,
+            Direction::Reply => Direction::Opening,
+        }
+    }
+}
+
+/// Where a packet goes that a function emits beside the one at hand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// Through the functions still ahead, and out as the packet at hand would.
+    Onward,
+    /// Through the functions already passed, backward, and out where the packet at hand came in.
+    Back,
+}
+
+/// A block of external ports that a group owns. The switches route what is sent to it to the group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub struct Block {
+    /// The external address.
+    pub addr: Addr,
+    /// The first port; a multiple of `ports`.
+    pub first: u16,
+    /// How many ports, a power of two.
+    pub ports: u16,
+}
+
+/// A change of block ownership, in the order in which it was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BlockEffect {
+    /// The group of the flow at hand owns the block from now on; told to the switches before the packet leaves.
+    Claimed(Block),
+    /// The block is free again.
+    Released(Block),
+}
+
+/// Packets and blocks one call may ask for.
+pub const EFFECTS_MAX: usize = 4;
+
+/// Lines for the event log, bounded. The worker's owner takes them out.
+pub struct EventLog {
+    text: alloc::string::String,
+    capacity: usize,
+    lost: u64,
+    runtime: u16,
+}
+
+impl EventLog {
+    /// A log that holds up to `capacity` bytes until somebody takes them.
+    pub fn new(capacity: usize, runtime: u16) -> Self {
+        EventLog {
+            text: alloc::string::String::with_capacity(capacity),
+            capacity,
+            lost: 0,
+            runtime,
+        }
+    }
+
+    /// Appends one JSON line; counts it as lost if there is no room.
+    pub fn write(&mut self, now: u64, function: &str, event: &str, fields: fmt::Arguments<'_>) {
+        let before = self.text.len();
+        let runtime = self.runtime;
+        let mut bounded = Bounded {
+            text: &mut self.text,
+            capacity: self.capacity,
+        };
+        let result = write!(
+            bounded,
+            "{{\"time\":{}.{:09},\"runtime\":{runtime},\"function\":\"{function}\",\"event\":\"{event}\",{fields}}}\n",
+            now / 1_000_000_000,
+            now % 1_000_000_000,
+        );
+        if result.is_err() {
+            self.text.truncate(before);
+            self.lost += 1;
+        }
+    }
+
+    /// Bytes still free.
+    pub fn room(&self) -> usize {
+        self.capacity - self.text.len()
+    }
+
+    /// Bytes waiting.
+    pub fn len(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.text.is_empty()
+    }
+
+    /// Lines that found no room, since the start.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Hands out the lines so far and starts anew.
+    pub fn take(&mut self, out: &mut alloc::string::String) {
+        out.push_str(&self.text);
+        self.text.clear();
+    }
+}
+
+struct Bounded<'a> {
+    text: &'a mut alloc::string::String,
+    capacity: usize,
+}
+
+impl Write for Bounded<'_> {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        if self.text.len() + s.len() > self.capacity {
+            return Err(fmt::Error);
+        }
+        self.text.push_str(s);
+        Ok(())
+    }
+}
+
+/// What the runtime fills in before a call and reads after it. Authors see [`Cx`].
+pub struct RawCx {
+    /// The burst's clock in nanoseconds.
+    pub now: u64,
+    /// When a waiting function wants to go on; [`RawCx::NO_WAKE`] if it said nothing.
+    pub wake_at: u64,
+    /// The longest timeout a function of the chain has asked for, in nanoseconds.
+    pub timeout: u64,
+    /// The key that opened the flow, as its first packet had it.
+    pub key: FlowKey,
+    /// The orientation of the opening direction in `key`.
+    pub opening: Orientation,
+    /// Where the packet came in.
+    pub side: Side,
+    /// Which way it runs.
+    pub direction: Direction,
+    /// Bits of [`effect`].
+    pub effects: u8,
+    /// Group state of the function being called; dangling for a zero-sized one.
+    pub group: NonNull<u8>,
+    /// The function's counters.
+    pub counters: NonNull<u64>,
+    /// The worker's event log.
+    pub log: NonNull<EventLog>,
+    /// Empty buffers for [`Cx::emit`].
+    pub spares: ArrayVec<PacketBox, EFFECTS_MAX>,
+    /// Packets the function emitted.
+    pub emitted: ArrayVec<(PacketBox, Way), EFFECTS_MAX>,
+    /// Blocks it claimed or released.
+    pub blocks: ArrayVec<BlockEffect, EFFECTS_MAX>,
+    /// Why it discards held packets, with [`effect::DISCARD`].
+    pub discard: Reason,
+}
+
+/// Bits of [`RawCx::effects`].
+pub mod effect {
+    /// `emitted` is not empty.
+    pub const EMIT: u8 = 1;
+    /// `blocks` is not empty.
+    pub const BLOCKS: u8 = 2;
+    /// The flow ends behind this packet.
+    pub const END: u8 = 4;
+    /// Held packets go on.
+    pub const RELEASE: u8 = 8;
+    /// Held packets are dropped.
+    pub const DISCARD: u8 = 16;
+}
+
+impl RawCx {
+    /// In [`RawCx::wake_at`]: nobody asked to be woken.
+    pub const NO_WAKE: u64 = u64::MAX;
+}
+
+// SAFETY: the pointers are the worker's own (its counters, log and groups), and a `RawCx` moves between threads only
+// together with the worker that owns it.
+unsafe impl Send for RawCx {}
+
+/// A function's view of the packet at hand and of the runtime.
+#[repr(transparent)]
+pub struct Cx<F: ?Sized> {
+    raw: RawCx,
+    function: PhantomData<fn(&F)>,
+}
+
+impl<F: NetworkFunction> Cx<F> {
+    /// For the runtime: the typed view of what it filled in.
+    ///
+    /// # Safety
+    /// `raw.group` points to a valid `F::Group` that nothing else refers to, `raw.counters` to `F::COUNTERS.len() + 1`
+    /// numbers, `raw.log` to a log, all for as long as the view is used.
+    #[inline(always)]
+    pub unsafe fn of(raw: &mut RawCx) -> &mut Cx<F> {
+        // SAFETY: `repr(transparent)`; the rest is the caller's promise.
+        unsafe { &mut *core::ptr::from_mut(raw).cast::<Cx<F>>() }
+    }
+
+    /// The burst's clock in nanoseconds: of the capture in a replay, of the machine otherwise. It never goes back.
+    #[inline]
+    pub fn now(&self) -> u64 {
+        self.raw.now
+    }
+
+    /// The side the packet came in from.
+    #[inline]
+    pub fn side(&self) -> Side {
+        self.raw.side
+    }
+
+    /// Opening direction or reply.
+    #[inline]
+    pub fn direction(&self) -> Direction {
+        self.raw.direction
+    }
+
+    /// Source and destination of the flow's first packet, as the first function of the chain saw it.
+    pub fn opened_by(&self) -> (wire::Endpoint, wire::Endpoint) {
+        self.raw.key.ends(self.raw.opening)
+    }
+
+    /// The flow's key.
+    #[inline]
+    pub fn key(&self) -> &FlowKey {
+        &self.raw.key
+    }
+
+    /// The state of the flow's group.
+    #[inline]
+    pub fn group(&mut self) -> &mut F::Group {
+        // SAFETY: promised by whoever made the view (`Cx::of`); the borrow of `self` keeps it the only one.
+        unsafe { self.raw.group.cast::<F::Group>().as_mut() }
+    }
+
+    /// Adds one to a counter named in [`NetworkFunction::COUNTERS`].
+    #[inline(always)]
+    pub fn count(&mut self, name: &'static str) {
+        self.count_by(name, 1);
+    }
+
+    /// Adds to a counter named in [`NetworkFunction::COUNTERS`].
+    #[inline(always)]
+    pub fn count_by(&mut self, name: &'static str, by: u64) {
+        let index = position(F::COUNTERS, name);
+        debug_assert!(
+            index < F::COUNTERS.len(),
+            "`{name}` is not in the COUNTERS of `{}`",
+            F::NAME
+        );
+        // SAFETY: `index` is at most `COUNTERS.len()`, and one more number than that is there (`Cx::of`).
+        unsafe { *self.raw.counters.as_ptr().add(index) += by };
+    }
+
+    /// The verdict that drops the packet, for a reason named in [`NetworkFunction::REASONS`].
+    #[inline(always)]
+    pub fn drop(&self, reason: &'static str) -> Verdict {
+        let index = position(F::REASONS, reason);
+        debug_assert!(
+            index < F::REASONS.len(),
+            "`{reason}` is not in the REASONS of `{}`",
+            F::NAME
+        );
+        Verdict::Drop(if index < F::REASONS.len() {
+            Reason(index as u8)
+        } else {
+            Reason::UNDECLARED
+        })
+    }
+
+    /// Sends another packet beside the one at hand: `fill` writes it into an empty buffer (start with
+    /// [`Packet::set_frame`] or [`Packet::copy_from`]) and says whether it is to be sent. `false`, and counted by the
+    /// runtime, when no buffer is to be had or `fill` declined.
+    pub fn emit(&mut self, way: Way, fill: impl FnOnce(&mut Packet) -> bool) -> bool {
+        let Some(mut spare) = self.raw.spares.pop() else {
+            return false;
+        };
+        if fill(&mut spare) {
+            self.raw.emitted.push((spare, way));
+            self.raw.effects |= effect::EMIT;
+            true
+        } else {
+            self.raw.spares.push(spare);
+            false
+        }
+    }
+
+    /// The flow's group owns a block of external ports from now on.
+    pub fn claim_block(&mut self, block: Block) {
+        self.raw.blocks.push(BlockEffect::Claimed(block));
+        self.raw.effects |= effect::BLOCKS;
+    }
+
+    /// The block is free again.
+    pub fn release_block(&mut self, block: Block) {
+        self.raw.blocks.push(BlockEffect::Released(block));
+        self.raw.effects |= effect::BLOCKS;
+    }
+
+    /// Ends the flow behind this packet, as if it had expired.
+    pub fn end_flow(&mut self) {
+        self.raw.effects |= effect::END;
+    }
+
+    /// Lets the packets held by [`Verdict::Consume`] go on, oldest first, before the packet at hand.
+    pub fn release(&mut self) {
+        self.raw.effects |= effect::RELEASE;
+    }
+
+    /// Drops the packets held by [`Verdict::Consume`].
+    pub fn discard(&mut self, reason: &'static str) {
+        if let Verdict::Drop(reason) = self.drop(reason) {
+            self.raw.discard = reason;
+            self.raw.effects |= effect::DISCARD;
+        }
+    }
+
+    /// Writes a line to the event log. `fields` is the inside of a JSON object, like `"inside":"10.0.0.1:1"`.
+    pub fn event(&mut self, name: &str, fields: fmt::Arguments<'_>) {
+        // SAFETY: promised by whoever made the view.
+        unsafe { self.raw.log.as_mut() }.write(self.raw.now, F::NAME, name, fields);
+    }
+
+    /// Waits; other flows go on meanwhile, later packets of this flow queue behind.
+    pub fn sleep(&mut self, time: Duration) -> Sleep<'_> {
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Sleep {
+            raw: &mut self.raw,
+            time: nanoseconds,
+            waiting: false,
+        }
+    }
+}
+
+impl<F: NetworkFunction> fmt::Debug for Cx<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cx<{}> {:?} {:?}", F::NAME, self.raw.side, self.raw.direction)
+    }
+}
+
+/// Where `name` stands; `names.len()` if nowhere. Both are constants where it is called, so this folds away.
+#[inline(always)]
+fn position(names: &[&str], name: &str) -> usize {
+    let mut index = 0;
+    while index < names.len() {
+        if names[index] == name {
+            return index;
+        }
+        index += 1;
+    }
+    index
+}
+
+/// The wait of [`Cx::sleep`].
+pub struct Sleep<'a> {
+    raw: &'a mut RawCx,
+    time: u64,
+    waiting: bool,
+}
+
+impl Future for Sleep<'_> {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        if this.waiting {
+            // The runtime polls again when the time has come, not before.
+            return Poll::Ready(());
+        }
+        this.waiting = true;
+        this.raw.wake_at = this.raw.now.saturating_add(this.time);
+        Poll::Pending
+    }
+}
+
+const _: () = {
+    // Zero-sized groups cost nothing: no memory is touched for them.
+    const fn zero_sized<T: FlowState>() -> bool {
+        size_of::<T>() == 0
+    }
+    assert!(zero_sized::<()>());
+};

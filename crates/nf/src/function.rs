@@ -1,0 +1,237 @@
+//! [`NetworkFunction`] and the small types in its signatures.
+
+use crate::{Cx, FlowState};
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::future::Future;
+use core::time::Duration;
+use wire::Packet;
+
+/// Which flows must be together because they share state (the chain's affinity is its coarsest function's).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Affinity {
+    /// None: each flow is by itself.
+    Flow,
+    /// All flows of one inside address and port.
+    InsideEndpoint,
+    /// All flows of one inside address: a NAT's mappings, a subscriber's limits.
+    InsideAddress,
+    /// All flows of one outside address: a scan counter.
+    OutsideAddress,
+}
+
+impl Affinity {
+    /// The coarsest affinity that serves both, `None` if no worker could have both kinds of group.
+    pub fn join(self, other: Affinity) -> Option<Affinity> {
+        use Affinity::*;
+        match (self, other) {
+            (Flow, a) | (a, Flow) => Some(a),
+            (a, b) if a == b => Some(a),
+            (InsideEndpoint, InsideAddress) | (InsideAddress, InsideEndpoint) => Some(InsideAddress),
+            _ => None,
+        }
+    }
+}
+
+/// Why a packet is dropped: a name from the function's [`NetworkFunction::REASONS`]. Made by [`Cx::drop`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reason(pub(crate) u8);
+
+impl Reason {
+    /// Position in [`NetworkFunction::REASONS`]; [`Reason::UNDECLARED`] if the name is not there.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// A reason whose name the function did not declare.
+    pub const UNDECLARED: Reason = Reason(u8::MAX);
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use = "a verdict is returned"]
+pub enum Verdict {
+    /// On to the next function, and out.
+    Forward,
+    /// Gone, counted under the function's name and the reason. Write `cx.drop("reason")`.
+    Drop(Reason),
+    /// The function made an answer in the packet's place: it goes back through the functions already passed, and out
+    /// where the packet came in.
+    Answer,
+    /// Kept: the runtime holds the packet with its flow until the function calls [`Cx::release`] or
+    /// [`Cx::discard`]. What is held when the flow ends is a counted drop.
+    Consume,
+}
+
+/// Why a flow's state appears at a worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Arrival {
+    /// The first packet of a flow: the state is the default.
+    New,
+    /// Moved here from another worker.
+    Migrated,
+    /// Its worker failed; this is the replica.
+    Recovered,
+}
+
+/// Why a flow's state leaves a worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Departure {
+    /// The flow is over: give back what it took.
+    Expired,
+    /// Moved to another worker, which keeps what the flow took.
+    Migrated,
+}
+
+/// Number of the configuration in force.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Generation(pub u64);
+
+/// What a flow does when the configuration changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Keep {
+    /// It goes on.
+    Keep,
+    /// It ends: its next packet meets the new configuration as a new flow's.
+    End,
+}
+
+/// Facts about the worker that an instance runs on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WorkerInfo {
+    /// Number of this runtime, from 0.
+    pub runtime: u16,
+    /// How many runtimes share the configuration's resources.
+    pub runtimes: u16,
+    /// The most flows this worker holds.
+    pub flows_max: u32,
+    /// A seed, for functions that draw at random. Equal seeds give equal runs.
+    pub seed: u64,
+}
+
+/// What is wrong with a function's configuration, where, and what to write instead.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConfigError {
+    /// Path to the setting inside the function's table, like `rules[3].ports`. The tool finds its line.
+    pub at: String,
+    /// What is wrong with it.
+    pub problem: String,
+    /// What to write instead.
+    pub remedy: String,
+}
+
+impl ConfigError {
+    /// An error at a setting.
+    pub fn new(at: impl Into<String>, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
+        ConfigError {
+            at: at.into(),
+            problem: problem.into(),
+            remedy: remedy.into(),
+        }
+    }
+}
+
+impl core::fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{}: {}; {}", self.at, self.problem, self.remedy)
+    }
+}
+
+impl core::error::Error for ConfigError {}
+
+/// For functions without settings.
+#[derive(Clone, Copy, Default, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NoConfig {}
+
+/// A network function: what it does to a packet, and what it remembers of a flow.
+///
+/// Write `#[network_function]` above the `impl`, and `process` as an ordinary function or, if it must wait, as an
+/// `async fn`. NFVactor's Table II maps onto this: shared state is `Self`, made by [`new`](Self::new); a flow's state is
+/// allocated as [`Default`]; `flow_expires` and `flow_migrate_out` are [`departed`](Self::departed);
+/// `flow_migrate_in` and `flow_recover` are [`arrived`](Self::arrived).
+pub trait NetworkFunction: Sized + 'static {
+    /// The name in configurations, metrics and messages: lower case, underscores.
+    const NAME: &'static str;
+    /// Which flows must be on one worker together.
+    const AFFINITY: Affinity = Affinity::Flow;
+    /// Names for [`Cx::count`]. Each shows in the metrics from the start.
+    const COUNTERS: &'static [&'static str] = &[];
+    /// Names for [`Cx::drop`].
+    const REASONS: &'static [&'static str] = &[];
+    /// Settings. Compile what is costly (automata, rule sets) while deserializing, or lazily inside: all instances
+    /// share one value.
+    type Config: serde::de::DeserializeOwned + Send + Sync + 'static;
+    /// What is remembered per flow.
+    type Flow: FlowState;
+    /// What is remembered per affinity group; `()` for nothing.
+    type Group: FlowState;
+
+    /// Makes the instance of one runtime. It need not be `Sync`: one worker calls it.
+    fn new(config: &Arc<Self::Config>, worker: &WorkerInfo) -> Result<Self, ConfigError>;
+
+    /// What happens to a packet, when this takes waiting. The default drops: it is only reached when `process_now`
+    /// declines and there is no `async fn process`.
+    fn process(
+        &self,
+        packet: &mut Packet,
+        flow: &mut Self::Flow,
+        cx: &mut Cx<Self>,
+    ) -> impl Future<Output = Verdict> {
+        let _ = (packet, flow, cx);
+        core::future::ready(Verdict::Drop(Reason::UNDECLARED))
+    }
+
+    /// What happens to a packet, when no waiting is needed. It declines with `None`, before any side effect, and then
+    /// [`process`](Self::process) is called.
+    #[inline]
+    fn process_now(&self, packet: &mut Packet, flow: &mut Self::Flow, cx: &mut Cx<Self>) -> Option<Verdict> {
+        let _ = (packet, flow, cx);
+        None
+    }
+
+    /// A flow's state has appeared here.
+    #[inline]
+    fn arrived(&self, flow: &mut Self::Flow, why: Arrival, cx: &mut Cx<Self>) {
+        let _ = (flow, why, cx);
+    }
+
+    /// A flow's state leaves. With [`Departure::Expired`], what the flow took from pools is given back here, once.
+    #[inline]
+    fn departed(&self, flow: &Self::Flow, why: Departure, cx: &mut Cx<Self>) {
+        let _ = (flow, why, cx);
+    }
+
+    /// The last flow of a group is gone: give back what the group took.
+    #[inline]
+    fn group_ended(&self, group: &mut Self::Group, cx: &mut Cx<Self>) {
+        let _ = (group, cx);
+    }
+
+    /// How long the flow lives without a packet, by its state. A flow lives as long as any function of its chain asks;
+    /// `None` asks for nothing.
+    #[inline]
+    fn timeout(&self, flow: &Self::Flow) -> Option<Duration> {
+        let _ = flow;
+        None
+    }
+
+    /// The configuration has changed.
+    fn configured(&self, flow: &mut Self::Flow, old: Generation) -> Keep {
+        let _ = (flow, old);
+        Keep::Keep
+    }
+
+    /// An operator's word to the running function (`flowkeep function NAME WORD…`): the answer, or what is wrong.
+    fn command(&self, words: &[&str]) -> Result<String, String> {
+        let _ = words;
+        Err(alloc::format!("{} takes no commands", Self::NAME))
+    }
+
+    /// Static inside addresses that own an outside endpoint although no flow of theirs took a block: a static
+    /// mapping's. The switch asks, to find the group of a packet from outside.
+    fn owner_of(config: &Self::Config, outside: wire::Endpoint, protocol: u8) -> Option<wire::Endpoint> {
+        let _ = (config, outside, protocol);
+        None
+    }
+}

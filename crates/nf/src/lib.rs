@@ -1,0 +1,58 @@
+//! The contract between Flowkeep and the author of a network function.
+//!
+//! An author declares what a flow's state *is* and what happens to a packet. Where the state lives, which worker has
+//! the flow and what happens when that worker dies is nothing the author writes.
+//!
+//! ```
+//! use nf::{network_function, Cx, FlowState, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo, ConfigError};
+//!
+//! /// Counts the packets of each flow.
+//! struct Counter;
+//!
+//! #[derive(FlowState, Default, Clone, Copy, Debug)]
+//! #[repr(C)]
+//! struct Seen {
+//!     packets: u64,
+//! }
+//!
+//! #[network_function]
+//! impl NetworkFunction for Counter {
+//!     const NAME: &'static str = "counter";
+//!     const COUNTERS: &'static [&'static str] = &["packets"];
+//!     type Config = NoConfig;
+//!     type Flow = Seen;
+//!     type Group = ();
+//!
+//!     fn new(_: &std::sync::Arc<NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+//!         Ok(Counter)
+//!     }
+//!
+//!     fn process(&self, _packet: &mut Packet, flow: &mut Seen, cx: &mut Cx<Self>) -> Verdict {
+//!         flow.packets += 1;
+//!         cx.count("packets");
+//!         Verdict::Forward
+//!     }
+//! }
+//! ```
+//!
+//! Not here: how any of this is run (`flowkeep-runtime`), and shared objects and variables, which come with the object
+//! space.
+#![no_std]
+
+extern crate alloc;
+// The derives name this crate `nf`, in here as anywhere.
+extern crate self as nf;
+
+pub mod cx;
+pub mod function;
+pub mod plain;
+
+pub use cx::{Block, Cx, Direction, Way};
+pub use function::{
+    Affinity, Arrival, ConfigError, Departure, Generation, Keep, NetworkFunction, NoConfig, Reason, Verdict,
+    WorkerInfo,
+};
+pub use nf_macros::{FlowState, Plain, network_function};
+pub use plain::FlowState;
+pub use wire::packet::Side;
+pub use wire::{Addr, Endpoint, FlowKey, Packet, Prefix};

@@ -1,0 +1,99 @@
+//! What a worker needs from outside: ports.
+//!
+//! A port is where bursts of packets come from and go to: a capture, a network interface, a generator, or the link to
+//! another worker. Buffers move by ownership; a port that is done with one gives it to the pool it is handed, if the
+//! buffer is that pool's ([`give_or_keep`] says), and a link passes foreign ones home.
+
+use arrayvec::ArrayVec;
+use wire::{PacketBox, Pool};
+
+/// The most packets handled at a time.
+pub const BURST: usize = 32;
+
+/// Some packets on their way.
+pub type Burst = ArrayVec<PacketBox, BURST>;
+
+/// Packets and bytes that passed a port, and what it could not pass.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct PortCounters {
+    /// Packets received.
+    pub received_packets: u64,
+    /// Bytes received, link headers included, as on the wire.
+    pub received_bytes: u64,
+    /// Packets sent.
+    pub sent_packets: u64,
+    /// Bytes sent, link headers included.
+    pub sent_bytes: u64,
+    /// Frames that came in but could not be made packets (too long for a buffer, cut off file): never counted as received.
+    pub refused_packets: u64,
+    /// Packets to be sent that were lost at the port (queue full, write error).
+    pub unsent_packets: u64,
+}
+
+/// Where packets come from and go to.
+pub trait Port {
+    /// Appends received packets to `burst`, at most its remaining capacity, in buffers taken from `pool`. Sets each
+    /// packet's frame, link type, wire length and timestamp; `now` is the worker's clock in nanoseconds. Never blocks.
+    fn receive(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst);
+
+    /// Takes all packets of `burst`: each is sent, queued, or counted as unsent. A buffer that is done with goes to `pool`
+    /// if it came from there; a link hands all of them over, empty ones too. Never blocks.
+    fn transmit(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst);
+
+    /// Whether nothing more will ever be received, unless something is transmitted first.
+    fn finished(&self) -> bool {
+        false
+    }
+
+    /// Whether the port waits for its reader instead of losing packets: a capture or a generator at full speed does, a
+    /// network interface does not.
+    fn waits(&self) -> bool {
+        false
+    }
+
+    /// When the next packet will be there, in nanoseconds, if the port knows; so that an idle worker can sleep.
+    fn next_at(&self) -> Option<u64> {
+        None
+    }
+
+    /// Writes out what is buffered.
+    fn flush(&mut self) {}
+
+    /// What passed so far.
+    fn counters(&self) -> PortCounters;
+}
+
+impl<P: Port + ?Sized> Port for alloc::boxed::Box<P> {
+    fn receive(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst) {
+        (**self).receive(now, pool, burst);
+    }
+    fn transmit(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst) {
+        (**self).transmit(now, pool, burst);
+    }
+    fn finished(&self) -> bool {
+        (**self).finished()
+    }
+    fn waits(&self) -> bool {
+        (**self).waits()
+    }
+    fn next_at(&self) -> Option<u64> {
+        (**self).next_at()
+    }
+    fn flush(&mut self) {
+        (**self).flush();
+    }
+    fn counters(&self) -> PortCounters {
+        (**self).counters()
+    }
+}
+
+/// Gives a buffer to `pool` if it came from there; otherwise hands it back.
+#[must_use = "a foreign buffer must still go home"]
+pub fn give_or_keep(pool: &mut Pool, packet: PacketBox) -> Option<PacketBox> {
+    if packet.origin() == pool.origin() {
+        pool.give(packet);
+        None
+    } else {
+        Some(packet)
+    }
+}

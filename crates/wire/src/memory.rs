@@ -1,0 +1,91 @@
+//! Memory that slabs, tables and packet pools are laid out in.
+//!
+//! The runtime makes no system call, so whoever starts it hands it regions: plain heap here, 2 MiB pages
+//! from `flowkeep-adapters`.
+
+use alloc::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use core::ptr::NonNull;
+
+/// A zeroed, cache-line aligned piece of memory, freed when dropped.
+pub struct Region {
+    start: NonNull<u8>,
+    length: usize,
+    release: unsafe fn(NonNull<u8>, usize),
+}
+
+// SAFETY: a region owns its memory; nothing about it is tied to a thread.
+unsafe impl Send for Region {}
+
+const ALIGN: usize = 64;
+
+impl Region {
+    /// `length` bytes from the heap.
+    pub fn heap(length: usize) -> Self {
+        let length = length.max(ALIGN).next_multiple_of(ALIGN);
+        let layout = Layout::from_size_align(length, ALIGN).expect("a region is smaller than isize::MAX");
+        // SAFETY: the layout has a size above zero.
+        let start = unsafe { alloc_zeroed(layout) };
+        let Some(start) = NonNull::new(start) else {
+            handle_alloc_error(layout)
+        };
+        Region {
+            start,
+            length,
+            release: release_heap,
+        }
+    }
+
+    /// Memory from elsewhere.
+    ///
+    /// # Safety
+    /// `start` must be aligned to 64 bytes, zeroed and valid for reads and writes of `length` bytes until
+    /// `release` is called on it, by nobody but the region.
+    pub unsafe fn from_raw(
+        start: NonNull<u8>,
+        length: usize,
+        release: unsafe fn(NonNull<u8>, usize),
+    ) -> Self {
+        debug_assert!(start.as_ptr().addr().is_multiple_of(ALIGN));
+        Region {
+            start,
+            length,
+            release,
+        }
+    }
+
+    /// Where it starts.
+    #[inline]
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Its length in bytes.
+    #[inline]
+    pub fn length(&self) -> usize {
+        self.length
+    }
+}
+
+unsafe fn release_heap(start: NonNull<u8>, length: usize) {
+    // SAFETY: called once by `Drop`, with what `Region::heap` allocated.
+    unsafe { dealloc(start.as_ptr(), Layout::from_size_align_unchecked(length, ALIGN)) }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the region is going, so nobody uses its memory any more, and this runs once.
+        unsafe { (self.release)(self.start, self.length) }
+    }
+}
+
+/// Asks the processor to fetch a cache line.
+#[inline(always)]
+pub fn prefetch<T>(address: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch of any address is without effect but on caches.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}

@@ -1,0 +1,336 @@
+//! From a frame to where its headers are: every length is looked at here, once.
+//!
+//! [`parse`] notes in the packet the offsets of the network header, the transport header, the payload and the
+//! packet's end, with protocol, ports and VLAN. It is lenient about *content* (a wrong UDP length or a bad checksum is
+//! the firewall's business) and strict about *structure*: a header that does not fit is an error with a name, and the
+//! packet a counted drop.
+//!
+//! Sources: RFC 791, 8200 (extension headers in any order, at most [`EXTENSIONS_MAX`]), 792, 4443, 9293, 768, 9260.
+
+use crate::link::parse_link;
+use crate::packet::{Packet, flag};
+use crate::{Addr, Endpoint, protocol};
+
+/// More extension headers than this are refused (RFC 8200 sets no bound; an endless chain is an attack).
+pub const EXTENSIONS_MAX: usize = 8;
+
+/// Why a frame is no packet that can be processed. Its name is the drop reason in the metrics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ParseError {
+    /// The frame ends inside a header.
+    Truncated,
+    /// It carries neither IPv4 nor IPv6 (ARP, for example).
+    NotIp,
+    /// A length or version field contradicts the frame.
+    Malformed,
+}
+
+impl core::fmt::Display for ParseError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            ParseError::Truncated => "the frame ends inside a header",
+            ParseError::NotIp => "neither IPv4 nor IPv6",
+            ParseError::Malformed => "a length or version field contradicts the frame",
+        })
+    }
+}
+
+impl core::error::Error for ParseError {}
+
+/// What [`parse`] found, on its way into the packet's notes.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Layers {
+    pub network: u16,
+    pub transport: u16,
+    pub payload: u16,
+    pub end: u16,
+    pub vlan: u16,
+    pub flags: u16,
+    pub ports: [u16; 2],
+    pub protocol: u8,
+    pub version: u8,
+}
+
+/// Parses a packet's frame and notes what it found. Ports of later fragments stay 0 until somebody who saw the first
+/// fragment calls [`Packet::set_ports`].
+#[inline]
+pub fn parse(packet: &mut Packet) -> Result<(), ParseError> {
+    let layers = layers(packet)?;
+    packet.note_layers(&layers);
+    Ok(())
+}
+
+#[inline]
+fn layers(packet: &Packet) -> Result<Layers, ParseError> {
+    let frame = packet.frame();
+    let link = parse_link(frame, packet.link())?;
+    let cut_short = packet.wire_length() as usize > frame.len();
+    let mut found = Layers {
+        network: link.network as u16,
+        vlan: link.vlan,
+        ..Layers::default()
+    };
+    let header = frame.get(link.network..).ok_or(ParseError::Truncated)?;
+    // What the frame holds of the IP packet, and where its transport begins, both from the IP header on.
+    let (held, transport) = if link.ether_type == 0x0800 {
+        ipv4(header, cut_short, &mut found)?
+    } else {
+        ipv6(header, cut_short, &mut found)?
+    };
+    found.transport = found.network + transport as u16;
+    found.payload = found.transport;
+    found.end = found.network + held as u16;
+    if found.flags & flag::LATER_FRAGMENT == 0 {
+        let body = header.get(transport..held).ok_or(ParseError::Truncated)?;
+        found.payload += transport_header(body, cut_short, &mut found)? as u16;
+    }
+    Ok(found)
+}
+
+#[inline]
+fn ipv4(header: &[u8], cut_short: bool, found: &mut Layers) -> Result<(usize, usize), ParseError> {
+    let fixed: &[u8; 20] = header.first_chunk().ok_or(ParseError::Truncated)?;
+    let header_length = usize::from(fixed[0] & 0x0f) * 4;
+    if fixed[0] >> 4 != 4 || header_length < 20 {
+        return Err(ParseError::Malformed);
+    }
+    let total = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
+    if total < header_length {
+        return Err(ParseError::Malformed);
+    }
+    let held = held(total, header.len(), cut_short, found)?;
+    if held < header_length {
+        return Err(ParseError::Truncated);
+    }
+    found.version = 4;
+    found.protocol = fixed[9];
+    if header_length > 20 {
+        found.flags |= flag::HAS_OPTIONS;
+    }
+    let fragment = u16::from_be_bytes([fixed[6], fixed[7]]);
+    if fragment & 0x3fff != 0 {
+        found.flags |= if fragment & 0x1fff != 0 {
+            flag::LATER_FRAGMENT
+        } else {
+            flag::FIRST_FRAGMENT
+        };
+    }
+    Ok((held, header_length))
+}
+
+fn ipv6(header: &[u8], cut_short: bool, found: &mut Layers) -> Result<(usize, usize), ParseError> {
+    let fixed: &[u8; 40] = header.first_chunk().ok_or(ParseError::Truncated)?;
+    if fixed[0] >> 4 != 6 {
+        return Err(ParseError::Malformed);
+    }
+    // An IPv4-mapped address never belongs on the wire (RFC 4291 2.5.5.2); taken in, it would pass for IPv4.
+    let mapped = |bytes: &[u8]| bytes.first_chunk::<16>().is_some_and(|b| Addr::v6(*b).is_v4());
+    if mapped(&fixed[8..24]) || mapped(&fixed[24..40]) {
+        return Err(ParseError::Malformed);
+    }
+    let total = 40 + usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
+    let held = held(total, header.len(), cut_short, found)?;
+    found.version = 6;
+    let mut next = fixed[6];
+    let mut at = 40;
+    for _ in 0..=EXTENSIONS_MAX {
+        let length = match next {
+            // Hop-by-hop, routing, destination options, mobility, HIP, shim6.
+            0 | 43 | 60 | 135 | 139 | 140 => 8 + 8 * usize::from(byte(header, at + 1, held)?),
+            protocol::AH => 8 + 4 * usize::from(byte(header, at + 1, held)?),
+            44 => {
+                let low = byte(header, at + 3, held)?;
+                let offset = u16::from_be_bytes([byte(header, at + 2, held)?, low]);
+                if offset & 0xfff8 != 0 {
+                    found.flags |= flag::LATER_FRAGMENT;
+                } else if offset & 1 != 0 {
+                    found.flags |= flag::FIRST_FRAGMENT;
+                }
+                8
+            }
+            _ => {
+                found.protocol = next;
+                return Ok((held, at));
+            }
+        };
+        // An authentication header ends the chain for us, as it does for IPv4: the flow is the AH association.
+        if next == protocol::AH {
+            found.protocol = next;
+            return Ok((held, at));
+        }
+        found.flags |= flag::HAS_OPTIONS;
+        next = byte(header, at, held)?;
+        at += length;
+        if at > held {
+            return Err(ParseError::Truncated);
+        }
+        if found.flags & flag::LATER_FRAGMENT != 0 {
+            found.protocol = next;
+            return Ok((held, at));
+        }
+    }
+    Err(ParseError::Malformed)
+}
+
+#[inline]
+fn held(total: usize, captured: usize, cut_short: bool, found: &mut Layers) -> Result<usize, ParseError> {
+    if total <= captured {
+        Ok(total)
+    } else if cut_short {
+        found.flags |= flag::CUT_SHORT;
+        Ok(captured)
+    } else {
+        Err(ParseError::Truncated)
+    }
+}
+
+#[inline]
+fn byte(header: &[u8], at: usize, held: usize) -> Result<u8, ParseError> {
+    if at < held {
+        header.get(at).copied().ok_or(ParseError::Truncated)
+    } else {
+        Err(ParseError::Truncated)
+    }
+}
+
+/// Reads ports or identifier; answers the transport header's length.
+#[inline]
+fn transport_header(body: &[u8], cut_short: bool, found: &mut Layers) -> Result<usize, ParseError> {
+    let needed = match found.protocol {
+        protocol::TCP => 20,
+        protocol::UDP | protocol::UDPLITE | protocol::ICMP | protocol::ICMPV6 => 8,
+        protocol::SCTP => 12,
+        // The rest has no ports: the addresses and the protocol are the flow.
+        _ => return Ok(0),
+    };
+    // A capture that was cut short may hold the ports and no more; a fragment may not (RFC 1858, tiny fragments).
+    if body.len() < needed && !(cut_short && body.len() >= 8) {
+        return if found.protocol == protocol::ICMP || found.protocol == protocol::ICMPV6 {
+            // IGMP-like brevity: malformed ICMP has a flow (its addresses) and no identifier.
+            Ok(body.len())
+        } else {
+            Err(ParseError::Truncated)
+        };
+    }
+    let word = |at: usize| u16::from_be_bytes([body[at], body[at + 1]]);
+    match found.protocol {
+        protocol::TCP => {
+            found.ports = [word(0), word(2)];
+            let Some(offset) = body.get(12) else {
+                return Ok(body.len());
+            };
+            let length = usize::from(offset >> 4) * 4;
+            if length < 20 {
+                return Err(ParseError::Malformed);
+            }
+            if length > body.len() {
+                return if cut_short {
+                    Ok(body.len())
+                } else {
+                    Err(ParseError::Malformed)
+                };
+            }
+            Ok(length)
+        }
+        protocol::ICMP | protocol::ICMPV6 => {
+            match icmp_class(found.protocol, body[0]) {
+                IcmpClass::Query => {
+                    found.ports = [word(4); 2];
+                    found.flags |= flag::ICMP_QUERY;
+                }
+                IcmpClass::Error if quoted_in(body, found.version).is_some() => {
+                    found.flags |= flag::ICMP_ERROR;
+                }
+                _ => {}
+            }
+            Ok(8)
+        }
+        _ => {
+            found.ports = [word(0), word(2)];
+            Ok(needed.min(body.len()))
+        }
+    }
+}
+
+/// What an ICMP type is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IcmpClass {
+    /// Echo, timestamp, information or address mask, asked or answered: has an identifier.
+    Query,
+    /// Quotes the packet it is about.
+    Error,
+    /// Anything else: neighbour and router discovery, redirects that quote nothing, unassigned types.
+    Other,
+}
+
+/// Sorts ICMP and ICMPv6 types (RFC 792, 950, 4443).
+pub fn icmp_class(protocol: u8, kind: u8) -> IcmpClass {
+    match (protocol, kind) {
+        (protocol::ICMP, 0 | 8 | 13..=18) | (protocol::ICMPV6, 128 | 129) => IcmpClass::Query,
+        (protocol::ICMP, 3 | 4 | 5 | 11 | 12) | (protocol::ICMPV6, 1..=4) => IcmpClass::Error,
+        _ => IcmpClass::Other,
+    }
+}
+
+/// The packet that an ICMP error quotes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quoted {
+    /// Source of the quoted packet, as it was when the error's sender saw it.
+    pub source: Endpoint,
+    /// Its destination.
+    pub destination: Endpoint,
+    /// Its transport protocol.
+    pub protocol: u8,
+    /// Offset of its IP header in the error's frame.
+    pub network: usize,
+    /// Offset of its transport header in the error's frame.
+    pub transport: usize,
+}
+
+/// The packet quoted by a parsed ICMP error, `None` for any other packet.
+pub fn quoted(packet: &Packet) -> Option<Quoted> {
+    if !packet.has(flag::ICMP_ERROR) {
+        return None;
+    }
+    let mut quoted = quoted_in(packet.transport(), packet.version())?;
+    quoted.network += packet.transport_offset();
+    quoted.transport += packet.transport_offset();
+    Some(quoted)
+}
+
+/// Offsets count from the ICMP header.
+fn quoted_in(icmp: &[u8], version: u8) -> Option<Quoted> {
+    let inner = icmp.get(8..)?;
+    let mut found = Layers::default();
+    let (transport, source, destination) = if version == 4 {
+        let (_, transport) = ipv4(inner, true, &mut found).ok()?;
+        let addr = |at: usize| inner.get(at..)?.first_chunk::<4>().map(|b| Addr::v4(*b));
+        (transport, addr(12)?, addr(16)?)
+    } else {
+        let (_, transport) = ipv6(inner, true, &mut found).ok()?;
+        let addr = |at: usize| inner.get(at..)?.first_chunk::<16>().map(|b| Addr::v6(*b));
+        (transport, addr(8)?, addr(24)?)
+    };
+    if found.flags & flag::LATER_FRAGMENT != 0 {
+        return None;
+    }
+    let body: &[u8; 8] = inner.get(transport..)?.first_chunk()?;
+    let word = |at: usize| u16::from_be_bytes([body[at], body[at + 1]]);
+    let ports = match found.protocol {
+        protocol::TCP | protocol::UDP | protocol::UDPLITE | protocol::SCTP => [word(0), word(2)],
+        protocol::ICMP | protocol::ICMPV6 => match icmp_class(found.protocol, body[0]) {
+            IcmpClass::Query => [word(4); 2],
+            // No error is sent about an error (RFC 1122 3.2.2).
+            IcmpClass::Error => return None,
+            IcmpClass::Other => [0; 2],
+        },
+        _ => [0; 2],
+    };
+    Some(Quoted {
+        source: Endpoint::new(source, ports[0]),
+        destination: Endpoint::new(destination, ports[1]),
+        protocol: found.protocol,
+        network: 8,
+        transport: 8 + transport,
+    })
+}
