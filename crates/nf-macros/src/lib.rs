@@ -11,13 +11,14 @@
 //!
 //! # Invariants
 //! - A type for which `Plain` is written out without an error has no byte that is not some field's.
-//! - An error never comes alone with a cascade: where one is reported, a stand-in implementation is written out too, so
-//!   that the rest of the author's crate does not complain about the missing one. The compile-fail tests in
-//!   `crates/nf/tests` show each error as its reader sees it.
+//! - An error comes with as few others as can be: where one is reported, a stand-in implementation is written out too, if
+//!   one would hold, so that the rest of the author's crate does not complain about the missing one. The compile-fail
+//!   tests in `crates/nf/tests` show each error as its reader sees it.
 //!
 //! Not here: the traits themselves and what the written-out code calls (`flowkeep-nf`).
 
 use proc_macro::TokenStream;
+use quote::quote;
 use syn::{DeriveInput, Error, parse_macro_input};
 
 mod function;
@@ -47,15 +48,15 @@ mod state;
 #[proc_macro_derive(FlowState, attributes(flow_state))]
 pub fn flow_state(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
-    let (plain, state) = match (plain::expand(&input), state::expand(&input)) {
-        (Ok(plain), Ok(state)) => (plain, state),
+    match (plain::expand(&input), state::expand(&input)) {
+        (Ok(plain), Ok(state)) => quote!(#plain #state).into(),
         (plain, state) => {
             let errors = [plain.err(), state.err()].into_iter().flatten();
-            let error = errors.reduce(joined).map(|e| e.to_compile_error());
-            (plain::stand_in(&input), state::stand_in(&input, error))
+            let error = errors.reduce(joined).map(|error| error.to_compile_error());
+            let (plain, state) = (plain::stand_in(&input), state::stand_in(&input));
+            quote!(#error #plain #state).into()
         }
-    };
-    quote::quote!(#plain #state).into()
+    }
 }
 
 /// Makes a struct or a field-less enum usable as a field of flow state.
@@ -72,7 +73,7 @@ pub fn plain(input: TokenStream) -> TokenStream {
     plain::expand(&input)
         .unwrap_or_else(|error| {
             let (error, stand_in) = (error.to_compile_error(), plain::stand_in(&input));
-            quote::quote!(#error #stand_in)
+            quote!(#error #stand_in)
         })
         .into()
 }

@@ -14,7 +14,7 @@
 //! Not here: versions, committed and lazy fields (`state`).
 
 use crate::reported;
-use proc_macro2::{Span, TokenStream as Tokens};
+use proc_macro2::{Ident, Span, TokenStream as Tokens};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Data, DataEnum, DataStruct, DeriveInput, Error, Fields, Member, Type};
@@ -54,15 +54,41 @@ pub fn expand(input: &DeriveInput) -> Result<Tokens, Error> {
 
 /// An implementation that says no to everything, beside an error.
 pub fn stand_in(input: &DeriveInput) -> Tokens {
+    if !can_stand_in(input) {
+        return Tokens::new();
+    }
     let name = &input.ident;
-    let (generics, arguments, bounds) = input.generics.split_for_impl();
     quote! {
         // SAFETY: it stands beside an error, so the crate it is in does not compile.
-        unsafe impl #generics ::nf::plain::Plain for #name #arguments #bounds {
+        unsafe impl ::nf::plain::Plain for #name {
             fn is_valid(_: &[u8]) -> bool { false }
         }
     }
 }
+
+/// Whether a stand-in would not itself be refused: the traits ask for `Copy`, `Default` and no borrowing.
+pub fn can_stand_in(input: &DeriveInput) -> bool {
+    let fields = match &input.data {
+        Data::Struct(data) => &data.fields,
+        Data::Enum(_) => return input.generics.params.is_empty(),
+        Data::Union(_) => return false,
+    };
+    let owns = |ty: &Type| last_name(ty).is_some_and(|name| OWNERS.iter().any(|owner| name == owner));
+    input.generics.params.is_empty() && !fields.iter().any(|field| owns(&field.ty))
+}
+
+/// `Vec` of `std::vec::Vec<u8>`.
+fn last_name(ty: &Type) -> Option<&Ident> {
+    match ty {
+        Type::Path(path) => path.path.segments.last().map(|segment| &segment.ident),
+        _ => None,
+    }
+}
+
+/// Types that own memory elsewhere, so that whatever holds one is not `Copy`.
+const OWNERS: [&str; 10] = [
+    "String", "Vec", "VecDeque", "Box", "Rc", "Arc", "HashMap", "HashSet", "BTreeMap", "BTreeSet",
+];
 
 /// Names of the fields, numbers in a tuple struct.
 pub fn members(fields: &Fields) -> Vec<Member> {
@@ -141,8 +167,7 @@ fn advice(ty: &Type) -> Option<Error> {
             "a tuple's layout is not fixed: write its parts as fields, or a struct that derives `Plain`"
         }
         Type::Array(array) => return advice(&array.elem),
-        Type::Path(path) => instead_of(&path.path.segments.last()?.ident.to_string(), ty)?,
-        _ => return None,
+        _ => instead_of(&last_name(ty)?.to_string(), ty)?,
     };
     Some(Error::new_spanned(
         ty,
@@ -156,7 +181,7 @@ fn instead_of(name: &str, ty: &Type) -> Option<&'static str> {
             "a `String` is a pointer to memory of this worker. Use an array of fixed length and a count: \
              `host: [u8; 32]` and `host_length: u8`"
         }
-        "Vec" | "VecDeque" | "Box" | "Rc" | "Arc" | "HashMap" | "HashSet" | "BTreeMap" | "BTreeSet" => {
+        owner if OWNERS.contains(&owner) => {
             "this is a pointer to memory of this worker. Use an array of fixed length and a count: \
              `servers: [u16; 8]` and `servers_used: u16`"
         }

@@ -67,12 +67,13 @@ pub fn expand(input: &DeriveInput) -> Result<Tokens, Error> {
 }
 
 /// An implementation without fields, beside an error.
-pub fn stand_in(input: &DeriveInput, error: Option<Tokens>) -> Tokens {
+pub fn stand_in(input: &DeriveInput) -> Tokens {
+    if !plain::can_stand_in(input) {
+        return Tokens::new();
+    }
     let name = &input.ident;
-    let (generics, arguments, bounds) = input.generics.split_for_impl();
     quote! {
-        #error
-        impl #generics ::nf::FlowState for #name #arguments #bounds {
+        impl ::nf::FlowState for #name {
             const VERSION: u32 = 0;
             const COMMITTED: usize = 0;
             fn each_field(&self, _: &mut dyn FnMut(&'static str, &dyn ::core::fmt::Debug)) {}
