@@ -7,14 +7,18 @@
 //! | [`pcap`] | captures as ports: read by their own timing or at full speed, written as pcap or pcapng |
 //! | [`memory`] | frames from and to the same process, for tests and benches |
 //! | [`ring`] | the link between two workers of one process |
+//! | [`reflect`] | an outside world that answers |
+//! | [`tee`] | ports made of ports: recorded ones, and an input joined with an output |
 //! | [`report`] | what went wrong at a port, in words, for whoever runs it |
 //!
 //! Not here: threads (the binary starts them), configuration files (`flowkeep`), anything that knows what a flow is.
 
 pub mod memory;
 pub mod pcap;
+pub mod reflect;
 pub mod report;
 pub mod ring;
+pub mod tee;
 
 use runtime::env::{Burst, give_or_keep};
 use wire::packet::Kind;
