@@ -1,1 +1,4 @@
 //! To be filled.
+extern crate alloc;
+
+pub mod firewall;
