@@ -283,7 +283,7 @@ fn table_size(at: &str, config: &ServiceConfig) -> Result<(), ConfigError> {
         return Ok(());
     }
     let size = config.table_size;
-    if !is_prime(size) || size > maglev::TABLE_SIZE_MAX || (size as usize) < config.backends.len() {
+    if size > maglev::TABLE_SIZE_MAX || !is_prime(size) || (size as usize) < config.backends.len() {
         return Err(ConfigError::new(
             at,
             format!("{size} is no size for Maglev's table"),

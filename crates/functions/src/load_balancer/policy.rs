@@ -9,7 +9,7 @@
 //!   sum. Weights 5, 1, 1 give A A B A C A A and not A A A A A B C.
 //! - *Maglev*: [`super::maglev`].
 //!
-//! A choice costs a pass over the service's servers (12 bytes each), Maglev's one look-up.
+//! A choice costs a pass over the service's servers (16 bytes each), Maglev's one look-up.
 //!
 //! Not here: who is up ([`super::LoadBalancer`] is told by command).
 
@@ -22,7 +22,7 @@ pub struct Load {
     /// Flows at this runtime.
     pub connections: Cell<u32>,
     /// Round robin's savings.
-    pub credit: Cell<i32>,
+    pub credit: Cell<i64>,
     /// Its share.
     pub weight: u16,
     /// Whether it takes connections.
@@ -101,9 +101,9 @@ fn least_connections(loads: &[Load], start: &Cell<usize>) -> Option<usize> {
 
 fn round_robin(loads: &[Load]) -> Option<usize> {
     let mut sum = 0;
-    let mut richest: Option<(usize, i32)> = None;
+    let mut richest: Option<(usize, i64)> = None;
     for (index, load) in loads.iter().enumerate().filter(|(_, l)| l.takes()) {
-        let weight = i32::from(load.weight);
+        let weight = i64::from(load.weight);
         let credit = load.credit.get() + weight;
         load.credit.set(credit);
         sum += weight;

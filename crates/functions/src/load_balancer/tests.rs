@@ -703,6 +703,15 @@ fn round_robin_is_smooth() {
     assert_eq!(order, [0, 0, 1, 0, 2, 0, 0]);
 }
 
+#[test]
+fn the_greatest_weights_do_not_overflow() {
+    let loads: Vec<Load> = (0..65_535).map(|_| Load::new(u16::MAX, Health::Up)).collect();
+    for policy in [Policy::RoundRobin, Policy::LeastConnections(Cell::new(0))] {
+        assert_eq!(policy.choose(&loads, 0), Some(0));
+        assert_eq!(policy.choose(&loads, 0), Some(1));
+    }
+}
+
 fn loads(count: usize) -> Vec<Load> {
     (0..count).map(|_| Load::new(1, Health::Up)).collect()
 }
@@ -873,6 +882,10 @@ fn the_configuration_complains_where_it_hurts() {
         ("services[0].table_size", |c| {
             c.services[0].policy = PolicyConfig::Maglev;
             c.services[0].table_size = 65_536;
+        }),
+        ("services[0].table_size", |c| {
+            c.services[0].policy = PolicyConfig::Maglev;
+            c.services[0].table_size = u32::MAX;
         }),
         ("services[0].backends", |c| c.services[0].backends.clear()),
         ("services[0].backends[1].name", |c| {
