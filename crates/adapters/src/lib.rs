@@ -7,6 +7,7 @@
 //! | [`pcap`] | captures as ports: read by their own timing or at full speed, written as pcap or pcapng |
 //! | [`memory`] | frames from and to the same process, for tests and benches |
 //! | [`ring`] | the link between two workers of one process |
+//! | [`generate`] | traffic made from a profile |
 //! | [`reflect`] | an outside world that answers |
 //! | [`tee`] | ports made of ports: recorded ones, and an input joined with an output |
 //! | [`report`] | what went wrong at a port, in words, for whoever runs it |
@@ -17,6 +18,7 @@
 //! Not here: threads (the binary starts them), configuration files (`flowkeep`), anything that knows what a flow is.
 
 pub mod clock;
+pub mod generate;
 pub mod machine;
 pub mod memory;
 pub mod pages;
