@@ -148,7 +148,7 @@ fn cdf(at: &str, mut points: Vec<(f64, f64)>) -> Result<Sampler, ProfileError> {
     let rising = points.windows(2).all(|w| w[0].0 <= w[1].0 && w[0].1 <= w[1].1);
     let first = points.first().map_or(0.0, |p| p.0.min(p.1));
     let complete = (whole - 1.0).abs() < 1e-6 || (whole - 100.0).abs() < 1e-4;
-    if !rising || !complete || !(first >= 0.0) || points.iter().any(|p| !p.0.is_finite()) {
+    if !rising || !complete || first < 0.0 || points.iter().any(|p| !p.0.is_finite()) {
         return Err(ProfileError::new(
             at,
             "the table is no CDF",
@@ -185,7 +185,7 @@ pub fn mixture(at: &str, text: &str) -> Result<Sampler, ProfileError> {
             }
             _ => return Err(refuse(format!("`{name}` with {parameters:?} is not known here"))),
         };
-        if !(*weight >= 0.0) {
+        if weight.is_nan() || *weight < 0.0 {
             return Err(refuse(format!("a weight of {weight}")));
         }
         below += weight / whole;
@@ -277,7 +277,7 @@ impl Alias {
     #[inline]
     pub fn draw(&self, random: &mut Random) -> u32 {
         let bits = random.bits();
-        let index = ((bits >> 32) * self.entries.len() as u64 >> 32) as usize;
+        let index = (((bits >> 32) * self.entries.len() as u64) >> 32) as usize;
         let (threshold, other) = self.entries[index];
         if bits as u32 <= threshold {
             index as u32

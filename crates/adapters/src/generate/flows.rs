@@ -1,8 +1,7 @@
 //! The flows and their lives: which packet is next, and when.
 //!
-//! There is a place for each flow at once; when its flow ends, the next one begins there. With a rate per flow each place
-//! has its own times and the [`Wheel`] merges them; with a total rate the times are given and the popularity draws the
-//! place.
+//! There is a place for each flow at once; when its flow ends, the next one begins there. [`Order`] says whose packet is
+//! next; the flow says which packet that is.
 //!
 //! A TCP flow's packets, the server's in brackets; without `replies` there are only the client's:
 //!
@@ -22,11 +21,11 @@
 //! Not here: bytes ([`super::packets`]), clocks and buffers ([`super::Generator`]).
 
 use super::distribution::{Alias, Sampler};
+use super::order::Order;
 use super::packets::{Segment, header_length};
-use super::profile::{Kind, KindOfLife, Popularity, Profile, ProfileError, Rate, SharesOf, Sizes, Spacing};
+use super::profile::{Kind, KindOfLife, Profile, ProfileError, SharesOf, Sizes};
 use super::random::Random;
 use super::tuples::{Tuple, Tuples};
-use super::wheel::Wheel;
 use crate::reflect::first_sequence;
 use std::collections::VecDeque;
 use wire::tcp::flags::{ACK, FIN, PSH, SYN};
@@ -45,24 +44,11 @@ pub struct Traffic {
     /// IPv4, IPv6.
     tuples: [Option<Tuples>; 2],
     random: Random,
-    spacing: Spacing,
     ipv6_share: f64,
     per_packet: f32,
     round_trip: u64,
     /// Flows begun.
     begun: u64,
-}
-
-/// Who is next.
-enum Order {
-    PerFlow(Wheel),
-    Total { next_at: f64, gap: f64, pick: Pick },
-}
-
-enum Pick {
-    Uniform,
-    Zipf(Alias),
-    Turns(u32),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,8 +59,9 @@ enum Stage {
     Closing,
 }
 
-/// One place and its flow: less than a cache line.
+/// One place and its flow: a cache line.
 #[derive(Clone, Copy)]
+#[repr(align(64))]
 struct Flow {
     /// Packets or bytes still to be sent.
     left: u64,
@@ -101,9 +88,7 @@ struct Flow {
     first: bool,
 }
 
-/// Bytes of a place.
-#[cfg(test)]
-pub(super) const FLOW_BYTES: usize = size_of::<Flow>();
+const _: () = assert!(size_of::<Flow>() == 64);
 
 struct Reply {
     due: u64,
@@ -139,7 +124,8 @@ impl Traffic {
         let flows: Vec<Flow> = (0..profile.flows)
             .map(|n| Flow::unborn(kind_of(n, &shares)))
             .collect();
-        let order = Order::new(profile, &kinds, &flows, &mut random);
+        let gaps = flows.iter().map(|flow| kinds[usize::from(flow.kind)].gap);
+        let order = Order::new(profile, gaps, &mut random);
         Ok(Traffic {
             flows,
             order,
@@ -148,7 +134,6 @@ impl Traffic {
             kinds,
             tuples,
             random,
-            spacing: profile.spacing,
             ipv6_share: profile.ipv6_share,
             per_packet: profile.replies as f32,
             round_trip: (profile.round_trip * 1e9) as u64,
@@ -159,11 +144,7 @@ impl Traffic {
     /// When the next packet is due, in nanoseconds from the start.
     #[inline]
     pub fn peek(&mut self) -> u64 {
-        let packet = match &mut self.order {
-            // The wheel is never empty: each flow is put back when its packet is taken.
-            Order::PerFlow(wheel) => wheel.peek().map_or(UNBOUNDED, |(due, _)| due),
-            Order::Total { next_at, .. } => *next_at as u64,
-        };
+        let packet = self.order.peek();
         match self.replies.front() {
             Some(reply) => packet.min(reply.due),
             None => packet,
@@ -185,7 +166,10 @@ impl Traffic {
         {
             return self.answer(&reply);
         }
-        let number = self.whose(due);
+        let (number, soon) = self.order.take(&mut self.random);
+        if let Some(place) = soon.and_then(|soon| self.flows.get(soon as usize)) {
+            wire::memory::prefetch(place);
+        }
         if self.flows[number as usize].stage == Stage::Unborn {
             self.begin(number, due);
         }
@@ -194,51 +178,15 @@ impl Traffic {
         segment
     }
 
-    #[inline]
-    fn whose(&mut self, due: u64) -> u32 {
-        let count = self.flows.len() as u32;
-        match &mut self.order {
-            Order::PerFlow(wheel) => {
-                let next = wheel.peek();
-                wheel.take();
-                debug_assert!(next.is_some_and(|n| n.0 == due));
-                next.map_or(0, |(_, flow)| flow)
-            }
-            Order::Total { next_at, gap, pick } => {
-                *next_at += match self.spacing {
-                    Spacing::Even => *gap,
-                    Spacing::Poisson => *gap * self.random.exponential(),
-                };
-                match pick {
-                    Pick::Uniform => self.random.below(u64::from(count)) as u32,
-                    Pick::Zipf(alias) => alias.draw(&mut self.random),
-                    Pick::Turns(next) => {
-                        let turn = *next;
-                        *next = (turn + 1) % count;
-                        turn
-                    }
-                }
-            }
-        }
-    }
-
     /// With a rate per flow: when the flow, or the next in its place, is due again.
     #[inline]
     fn put_back(&mut self, number: u32, due: u64, segment: &Segment) {
-        let Order::PerFlow(wheel) = &mut self.order else {
-            return;
-        };
         let flow = &self.flows[number as usize];
         let gap = self.kinds[usize::from(flow.kind)].gap;
-        let mut wait = match self.spacing {
-            Spacing::Even => gap as u64,
-            Spacing::Poisson => (gap * self.random.exponential()) as u64,
-        };
-        if segment.flags & (SYN | FIN) != 0 || flow.stage == Stage::Unborn {
-            // The client cannot go on before the answer is there, nor the next flow take the place before.
-            wait = wait.max(self.round_trip);
-        }
-        wheel.insert(number, due + wait.max(1));
+        // The client cannot go on before the answer is there, nor the next flow take the place before.
+        let answered = segment.flags & (SYN | FIN) != 0 || flow.stage == Stage::Unborn;
+        let at_least = if answered { self.round_trip } else { 0 };
+        self.order.put_back(number, due, gap, at_least, &mut self.random);
     }
 
     fn begin(&mut self, number: u32, now: u64) {
@@ -292,9 +240,9 @@ impl Traffic {
             KindOfLife::Seconds(sampler) => {
                 let part = if first { self.random.unit_above_zero() } else { 1.0 };
                 let life = seconds(sampler, part, &mut self.random);
-                match self.order {
-                    Order::PerFlow(_) => (((life / gap).round() as u64).max(1), UNBOUNDED),
-                    Order::Total { .. } => (UNBOUNDED, now.saturating_add(life as u64)),
+                match self.order.is_per_flow() {
+                    true => (((life / gap).round() as u64).max(1), UNBOUNDED),
+                    false => (UNBOUNDED, now.saturating_add(life as u64)),
                 }
             }
         }
@@ -485,30 +433,6 @@ impl Flow {
     /// With how many packets left the next one is the last with data.
     fn last_at(&self) -> u64 {
         if self.tcp { u64::from(self.closing) } else { 1 }
-    }
-}
-
-impl Order {
-    fn new(profile: &Profile, kinds: &[Kind], flows: &[Flow], random: &mut Random) -> Self {
-        if let Rate::Total(rate) = profile.rate {
-            return Order::Total {
-                next_at: 0.0,
-                gap: 1e9 / rate,
-                pick: match profile.popularity {
-                    Popularity::Uniform => Pick::Uniform,
-                    Popularity::Zipf(s) => Pick::Zipf(Alias::zipf(profile.flows, s)),
-                    Popularity::Turns => Pick::Turns(0),
-                },
-            };
-        }
-        let gap = |flow: &Flow| kinds[usize::from(flow.kind)].gap;
-        let rate: f64 = flows.iter().map(|flow| 1.0 / gap(flow)).sum();
-        let longest = kinds.iter().map(|k| k.gap).fold(0.0, f64::max);
-        let mut wheel = Wheel::new(profile.flows, 1.0 / rate, longest);
-        for (number, flow) in (0..).zip(flows) {
-            wheel.insert(number, (gap(flow) * random.unit()) as u64);
-        }
-        Order::PerFlow(wheel)
     }
 }
 

@@ -27,6 +27,7 @@
 
 pub mod distribution;
 mod flows;
+mod order;
 mod packets;
 pub mod profile;
 mod random;

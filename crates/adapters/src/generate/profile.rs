@@ -327,7 +327,7 @@ impl Profile {
                 "set `replies`",
             );
         }
-        if self.seconds_max.is_some_and(|s| !(s >= 0.0)) {
+        if self.seconds_max.is_some_and(|s| s.is_nan() || s < 0.0) {
             return refuse("seconds_max", "no time", "write seconds from 0");
         }
         if self.source_ports.0 > self.source_ports.1 {

@@ -948,17 +948,12 @@ fn a_profile_complains_where_it_hurts() {
     }
 }
 
-#[test]
-fn a_flow_fits_a_cache_line() {
-    assert!(flows::FLOW_BYTES <= 64, "{}", flows::FLOW_BYTES);
-}
-
 proptest! {
     /// Against a sorted map: random waits, from none to many laps.
     #[test]
     fn the_wheel_sorts(interval in 1.0f64..1000.0, longest in 1.0f64..1e6, waits in proptest::collection::vec((0u64..40, 1u64..1000), 1..400)) {
         let flows = 8;
-        let mut wheel = Wheel::new(flows, interval, longest);
+        let mut wheel = Wheel::new(interval, longest);
         let mut oracle = BTreeSet::new();
         for flow in 0..flows {
             wheel.insert(flow, u64::from(flow) * 7 % 5);

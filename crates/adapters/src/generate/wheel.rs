@@ -1,7 +1,7 @@
 //! Which of many flows is next: a calendar queue.
 //!
-//! Time is cut into ticks of a power of two nanoseconds, so wide that some 16 flows fall into each; a flow waits in the
-//! list of its tick's bucket. When the clock enters a tick, the bucket's flows move to a small heap that gives them out in
+//! Time is cut into ticks of a power of two nanoseconds, so wide that some 16 flows fall into each; a flow waits in its
+//! tick's bucket. When the clock enters a tick, the bucket's flows move to a small heap that gives them out in
 //! order of time. Buckets are reused lap after lap; what belongs to a later lap stays where it is.
 //!
 //! ```text
@@ -18,40 +18,35 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-const NOBODY: u32 = u32::MAX;
+/// Time and flow.
+type Entry = (u64, u32);
 
 /// Flows by the time of their next packet. Each flow is in it once at most.
 pub struct Wheel {
-    buckets: Vec<u32>,
-    waiting: Vec<Waiting>,
-    ready: BinaryHeap<Reverse<(u64, u32)>>,
+    buckets: Vec<Vec<Entry>>,
+    ready: BinaryHeap<Reverse<Entry>>,
     in_buckets: usize,
     tick: u64,
     shift: u32,
-}
-
-#[derive(Clone, Copy)]
-struct Waiting {
-    due: u64,
-    next: u32,
+    hinted: usize,
 }
 
 impl Wheel {
-    /// A wheel for flows numbered below `flows` that together are due every `interval` nanoseconds on average, and none of
-    /// which waits much longer than `longest`.
-    pub fn new(flows: u32, interval: f64, longest: f64) -> Self {
+    /// A wheel for flows that together are due every `interval` nanoseconds on average, and none of which waits much
+    /// longer than `longest`.
+    pub fn new(interval: f64, longest: f64) -> Self {
         let width = (16.0 * interval).clamp(1.0, 1e18) as u64;
         let shift = width.ilog2();
         let buckets = ((longest / width as f64) as usize + 1)
             .next_power_of_two()
             .min(1 << 20);
         Wheel {
-            buckets: vec![NOBODY; buckets],
-            waiting: vec![Waiting { due: 0, next: NOBODY }; flows as usize],
+            buckets: vec![Vec::new(); buckets],
             ready: BinaryHeap::with_capacity(256),
             in_buckets: 0,
             tick: 0,
             shift,
+            hinted: 0,
         }
     }
 
@@ -63,16 +58,19 @@ impl Wheel {
             self.ready.push(Reverse((due, flow)));
             return;
         }
-        let index = tick as usize & (self.buckets.len() - 1);
-        let head = &mut self.buckets[index];
-        self.waiting[flow as usize] = Waiting { due, next: *head };
-        *head = flow;
+        let index = self.index(tick);
+        self.buckets[index].push((due, flow));
         self.in_buckets += 1;
+    }
+
+    #[inline]
+    fn index(&self, tick: u64) -> usize {
+        tick as usize & (self.buckets.len() - 1)
     }
 
     /// The next flow and its time.
     #[inline]
-    pub fn peek(&mut self) -> Option<(u64, u32)> {
+    pub fn peek(&mut self) -> Option<Entry> {
         if self.ready.is_empty() && !self.turn() {
             return None;
         }
@@ -83,6 +81,14 @@ impl Wheel {
     #[inline]
     pub fn take(&mut self) {
         self.ready.pop();
+    }
+
+    /// A flow that is likely to be next soon, each of the coming tick once: for fetching it into the cache.
+    #[inline]
+    pub fn hint(&mut self) -> Option<u32> {
+        let (_, flow) = self.buckets[self.index(self.tick + 1)].get(self.hinted)?;
+        self.hinted += 1;
+        Some(*flow)
     }
 
     /// Goes on to the next tick that has a flow; `false` if there is none.
@@ -98,37 +104,31 @@ impl Wheel {
             }
         }
         // A lap without a flow: they are all far away. Jump.
-        let every = self.buckets.clone();
-        let far = every.into_iter().flat_map(|head| self.list(head)).min();
+        let far = self
+            .buckets
+            .iter()
+            .flatten()
+            .map(|(due, _)| due >> self.shift)
+            .min();
         let Some(tick) = far else { return false };
         self.tick = tick;
         self.open_bucket();
         true
     }
 
-    fn list(&self, head: u32) -> impl Iterator<Item = u64> {
-        let mut next = head;
-        std::iter::from_fn(move || {
-            let flow = self.waiting.get(next as usize)?;
-            next = flow.next;
-            Some(flow.due >> self.shift)
-        })
-    }
-
     fn open_bucket(&mut self) {
-        let index = self.tick as usize & (self.buckets.len() - 1);
-        let mut next = std::mem::replace(&mut self.buckets[index], NOBODY);
-        while next != NOBODY {
-            let flow = next;
-            let Waiting { due, next: behind } = self.waiting[flow as usize];
-            next = behind;
-            if due >> self.shift == self.tick {
-                self.ready.push(Reverse((due, flow)));
-                self.in_buckets -= 1;
-            } else {
-                self.waiting[flow as usize].next = self.buckets[index];
-                self.buckets[index] = flow;
+        self.hinted = 0;
+        let (tick, shift) = (self.tick, self.shift);
+        let index = self.index(tick);
+        let before = self.buckets[index].len();
+        let ready = &mut self.ready;
+        self.buckets[index].retain(|&(due, flow)| {
+            let now = due >> shift == tick;
+            if now {
+                ready.push(Reverse((due, flow)));
             }
-        }
+            !now
+        });
+        self.in_buckets -= before - self.buckets[index].len();
     }
 }
