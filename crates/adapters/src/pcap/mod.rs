@@ -25,7 +25,7 @@ mod window;
 mod writer;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use error::CaptureError;
 pub use input::{InputSettings, PcapInput, Rounds, Timing};
