@@ -27,11 +27,7 @@ fn ports(config: &Config, document: &mut Document<'_>) {
         }
         if port.input.is_none() && port.output.is_none() {
             let remedy = "add a line input = \"pcap:in.pcap\", or output = …";
-            document.problem_at(
-                &format!("port[{index}].name"),
-                "has neither input nor output",
-                remedy,
-            );
+            document.problem_at(&format!("port[{index}]"), "has neither input nor output", remedy);
         }
     }
 }
