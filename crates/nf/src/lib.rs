@@ -40,6 +40,8 @@
 #![no_std]
 
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 // The derives name this crate `nf`, in here as anywhere.
 extern crate self as nf;
 
