@@ -10,10 +10,16 @@
 //! | [`reflect`] | an outside world that answers |
 //! | [`tee`] | ports made of ports: recorded ones, and an input joined with an output |
 //! | [`report`] | what went wrong at a port, in words, for whoever runs it |
+//! | [`pages`] | memory in 2 MiB pages |
+//! | [`clock`] | time, cycles, pinning |
+//! | [`machine`] | facts about the machine, for benches |
 //!
 //! Not here: threads (the binary starts them), configuration files (`flowkeep`), anything that knows what a flow is.
 
+pub mod clock;
+pub mod machine;
 pub mod memory;
+pub mod pages;
 pub mod pcap;
 pub mod reflect;
 pub mod report;

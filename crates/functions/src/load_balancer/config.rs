@@ -23,9 +23,9 @@ use super::maglev::{self, is_prime};
 use nf::{Addr, ConfigError, Endpoint};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::format;
-use std::string::String;
-use std::vec::Vec;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
 
 /// The table of the load balancer.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]

@@ -20,10 +20,10 @@
 //! Not here: connection tracking. The paper's second half of consistency is the flow's own state.
 
 use super::policy::Load;
-use std::boxed::Box;
-use std::cell::Cell;
-use std::vec;
-use std::vec::Vec;
+use alloc::boxed::Box;
+use core::cell::Cell;
+use alloc::vec;
+use alloc::vec::Vec;
 
 /// The paper's smaller table.
 pub const TABLE_SIZE_DEFAULT: u32 = 65_537;

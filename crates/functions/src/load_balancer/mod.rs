@@ -56,14 +56,14 @@ use nf::{
 };
 use policy::{Load, Policy};
 use state::Phase;
-use std::boxed::Box;
-use std::cell::Cell;
-use std::fmt::Write;
-use std::format;
-use std::string::{String, ToString};
-use std::sync::Arc;
-use std::time::Duration;
-use std::vec::Vec;
+use alloc::boxed::Box;
+use core::cell::Cell;
+use core::fmt::Write;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use core::time::Duration;
+use alloc::vec::Vec;
 use wire::packet::flag;
 use wire::protocol;
 use wire::rewrite::End;
@@ -115,7 +115,7 @@ struct Service {
 }
 
 impl Service {
-    fn range(&self) -> std::ops::Range<usize> {
+    fn range(&self) -> core::ops::Range<usize> {
         usize::from(self.first)..usize::from(self.first) + usize::from(self.count)
     }
 }

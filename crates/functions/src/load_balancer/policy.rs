@@ -15,7 +15,7 @@
 
 use super::config::Health;
 use super::maglev::Table;
-use std::cell::Cell;
+use core::cell::Cell;
 
 /// What choosing needs to know of a server.
 pub struct Load {

@@ -19,7 +19,7 @@
 //! Not here: checks of a TCP packet's sequence numbers (the firewall's).
 
 use nf::{Direction, FlowState, Plain};
-use std::time::Duration;
+use core::time::Duration;
 use wire::tcp::flags::{ACK, FIN, RST, SYN};
 
 /// How far a flow is.
