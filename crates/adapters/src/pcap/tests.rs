@@ -853,7 +853,7 @@ proptest! {
 }
 
 /// The shared captures, where they are.
-fn shared(folder: &str) -> Vec<PathBuf> {
+pub(crate) fn shared(folder: &str) -> Vec<PathBuf> {
     let root = std::env::var_os("FLOWKEEP_DATA").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
         PathBuf::from,
