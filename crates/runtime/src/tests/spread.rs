@@ -113,6 +113,7 @@ fn cluster(switches: u8, runtimes: u16, policy: Policy, plan: &Plan, flows_max: 
                 routes_max: 4096,
                 policy,
                 fragments_max: 64,
+                packet_clock: false,
                 egress: [
                     (index == 0).then_some(0),
                     (index == usize::from(switches) - 1).then_some(0),
