@@ -7,6 +7,7 @@
 
 pub mod bench;
 pub mod config;
+pub mod generate;
 pub mod registry;
 
 pub use nf;

@@ -230,7 +230,9 @@ impl Groups {
 
     /// Whether there is a group of this key.
     pub fn has(&self, key: GroupKey) -> bool {
-        self.index.find(key.hash(&self.seed), |i| self.entries[*i as usize].key == key).is_some()
+        self.index
+            .find(key.hash(&self.seed), |i| self.entries[*i as usize].key == key)
+            .is_some()
     }
 
     /// Whether this flow is the group's last.

@@ -57,8 +57,9 @@ pub(super) enum Answer {
     Switch { stats: SwitchStats, ports: Vec<PortCounters> },
     Runtime(RuntimeStats),
     Finished(bool),
-    /// Whether all is done and at home, and a number that changes when anything moves.
-    Drained { home: bool, moved: u64 },
+    /// Whether all is done, how many of its buffers are out, how many packets it holds, and a number that changes when
+    /// anything moves.
+    Drained { home: bool, out: u64, held: u64, moved: u64 },
     Flows(Vec<FlowView>, Option<u32>),
     Flow(Option<Box<FlowView>>),
     Command(Result<String, String>),
@@ -214,15 +215,15 @@ impl Seat {
             (Worker::Switch(switch), Question::Drained) => {
                 let (stats, pool) = (switch.stats(), switch.pool());
                 let moved = stats.received + stats.sent + pool.free() as u64;
-                // Held packets are still out; the runtimes account for them.
-                Answer::Drained { home: switch.finished(), moved }
+                let out = (pool.total() - pool.free()) as u64;
+                Answer::Drained { home: switch.finished(), out, held: 0, moved }
             }
             (Worker::Runtime(runtime), Question::Stats) => Answer::Runtime(runtime.stats()),
             (Worker::Runtime(runtime), Question::Drained) => {
                 let stats = runtime.stats();
                 let moved = stats.received + stats.passed + stats.flows_ended + stats.held + stats.waiting;
                 let home = !self.finishing || (stats.flows == 0 && self.lines.is_empty());
-                Answer::Drained { home, moved }
+                Answer::Drained { home, out: 0, held: stats.held, moved }
             }
             (Worker::Runtime(runtime), Question::Flows { cursor, limit }) => {
                 let (views, next) = runtime.flows(cursor, limit);

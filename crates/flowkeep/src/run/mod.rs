@@ -195,12 +195,17 @@ impl Shared {
 
     fn drained(&self) -> Drained {
         let mut state = Drained { done: true, moved: 0 };
+        let (mut buffers_out, mut packets_held) = (0, 0);
         for handle in self.switches.iter().chain(&self.runtimes) {
-            if let Some(Answer::Drained { home, moved }) = handle.ask(Question::Drained) {
+            if let Some(Answer::Drained { home, out, held, moved }) = handle.ask(Question::Drained) {
                 state.done &= home;
                 state.moved = state.moved.wrapping_add(moved);
+                buffers_out += out;
+                packets_held += held;
             }
         }
+        // What is out of the switches' pools and not held by a function is on its way.
+        state.done &= buffers_out <= packets_held;
         state
     }
 

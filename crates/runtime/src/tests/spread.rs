@@ -357,5 +357,9 @@ proptest! {
         cluster.now = now;
         cluster.settle();
         cluster.check();
+        // Routes end with their flows, none is left behind.
+        cluster.now += 400_000_000_000;
+        cluster.settle();
+        prop_assert_eq!(cluster.switches.iter().map(|s| s.stats().routes).sum::<u64>(), 0);
     }
 }

@@ -145,10 +145,22 @@ impl<P: Port> Runtime<P> {
             }
             Some(value) => {
                 let along = way == self.slab.header(value >> 1).opening(value & 1);
-                let direction = if along { Direction::Opening } else { Direction::Reply };
+                let direction = if along {
+                    Direction::Opening
+                } else {
+                    Direction::Reply
+                };
                 self.begin(value >> 1, packet, direction);
             }
-            None => self.launch(packet, &Lane { key, hash, way, candidate: NOBODY }),
+            None => self.launch(
+                packet,
+                &Lane {
+                    key,
+                    hash,
+                    way,
+                    candidate: NOBODY,
+                },
+            ),
         }
     }
 
@@ -178,8 +190,11 @@ impl<P: Port> Runtime<P> {
         if header.deadline <= self.now {
             return self.renew(packet, actor, lane, link);
         }
-        let direction =
-            if lane.way == header.opening(value & 1) { Direction::Opening } else { Direction::Reply };
+        let direction = if lane.way == header.opening(value & 1) {
+            Direction::Opening
+        } else {
+            Direction::Reply
+        };
         self.begin(actor, packet, direction);
     }
 
@@ -426,7 +441,9 @@ impl<P: Port> Runtime<P> {
 
     fn group_of(&self, packet: &PacketBox, key: FlowKey) -> GroupKey {
         GroupKey::of(self.affinity, packet, key, |end, protocol| {
-            self.owners.owner(end).or_else(|| owner_by_plan(&self.plan, self.affinity, end, protocol))
+            self.owners
+                .owner(end)
+                .or_else(|| owner_by_plan(&self.plan, self.affinity, end, protocol))
         })
     }
 
