@@ -343,6 +343,8 @@ pub struct Quoted {
     pub transport: usize,
     /// Offset of its end, as far as it is quoted: behind it may be padding and extensions (RFC 4884).
     pub end: usize,
+    /// Whether the quotation holds the whole packet.
+    pub whole: bool,
 }
 
 /// The packet quoted by a parsed ICMP error, `None` for any other packet.
@@ -399,6 +401,7 @@ fn quoted_in(icmp: &[u8], version: u8) -> Option<Quoted> {
         network: 8,
         transport: 8 + transport,
         end: 8 + held,
+        whole: found.flags & (flag::CUT_SHORT | flag::FIRST_FRAGMENT) == 0,
     })
 }
 

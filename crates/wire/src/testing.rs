@@ -87,3 +87,25 @@ pub(crate) fn icmp(kind: u8, code: u8, rest: [u8; 4], body: &[u8]) -> Vec<u8> {
     icmp.extend(body);
     icmp
 }
+
+/// Asks etherparse whether the checksums of an IP packet (TCP, UDP, ICMP of its version) are right.
+pub(crate) fn etherparse_agrees(ip: &[u8]) {
+    use etherparse::{NetHeaders, PacketHeaders};
+    let found = PacketHeaders::from_ip_slice(ip).unwrap_or_else(|e| panic!("{e}: {ip:02x?}"));
+    let payload = found.payload.slice();
+    let transport = found.transport.expect("etherparse knows this transport");
+    let mut right = transport.clone();
+    match found.net.unwrap() {
+        NetHeaders::Ipv4(header, _) => {
+            assert_eq!(
+                header.header_checksum,
+                header.calc_header_checksum(),
+                "IPv4 header"
+            );
+            right.update_checksum_ipv4(&header, payload).unwrap();
+        }
+        NetHeaders::Ipv6(header, _) => right.update_checksum_ipv6(&header, payload).unwrap(),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(right, transport, "transport checksum: {ip:02x?}");
+}
