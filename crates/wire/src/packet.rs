@@ -128,7 +128,7 @@ impl Packet {
         &self.storage[start..start + self.notes.length as usize]
     }
 
-    /// The whole frame, to be changed. Whoever moves headers calls [`crate::parse`] again.
+    /// The whole frame, to be changed. Whoever moves headers calls [`crate::parse()`] again.
     #[inline]
     pub fn frame_mut(&mut self) -> &mut [u8] {
         let start = self.notes.start as usize;

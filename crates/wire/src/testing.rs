@@ -2,19 +2,55 @@
 
 use crate::packet::Pool;
 use crate::parse::{ParseError, parse};
-use crate::{LinkType, PacketBox};
+use crate::{LinkType, Packet, PacketBox};
+use core::ops::{Deref, DerefMut};
 use std::vec::Vec;
 
-/// A buffer with `frame` in it, not parsed. Its pool is leaked: tests are short.
-pub(crate) fn loaded(link: LinkType, frame: &[u8]) -> PacketBox {
-    let room = frame.len().max(2048);
-    let region = crate::memory::Region::heap(Pool::region_length(1, room));
-    let mut packet = Pool::new(region, 1, room, 0).take().unwrap();
-    assert!(packet.set_frame(frame, link));
-    packet
+/// A packet in a pool of its own, which takes it back at the end.
+pub(crate) struct Held {
+    pool: Pool,
+    packet: Option<PacketBox>,
 }
 
-pub(crate) fn parsed(link: LinkType, frame: &[u8]) -> PacketBox {
+impl Deref for Held {
+    type Target = Packet;
+    fn deref(&self) -> &Packet {
+        self.packet.as_ref().expect("held until dropped")
+    }
+}
+
+impl DerefMut for Held {
+    fn deref_mut(&mut self) -> &mut Packet {
+        self.packet.as_mut().expect("held until dropped")
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.pool.give(self.packet.take().expect("held until dropped"));
+    }
+}
+
+impl core::fmt::Debug for Held {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// A packet with `frame` in it, not parsed.
+pub(crate) fn loaded(link: LinkType, frame: &[u8]) -> Held {
+    let room = frame.len().max(2048);
+    let region = crate::memory::Region::heap(Pool::region_length(1, room));
+    let mut pool = Pool::new(region, 1, room, 0);
+    let mut packet = pool.take().unwrap();
+    assert!(packet.set_frame(frame, link));
+    Held {
+        pool,
+        packet: Some(packet),
+    }
+}
+
+pub(crate) fn parsed(link: LinkType, frame: &[u8]) -> Held {
     let mut packet = loaded(link, frame);
     assert_eq!(parse(&mut packet), Ok(()), "{frame:02x?}");
     packet

@@ -1,10 +1,10 @@
 use super::*;
+use crate::FlowKey;
 use crate::testing::*;
-use crate::{FlowKey, PacketBox};
 use std::vec::Vec;
 
 /// IPv4 and IPv6, each plain, tagged and in a PPPoE session, with link padding behind.
-fn frames(protocol: u8, body: &[u8]) -> Vec<PacketBox> {
+fn frames(protocol: u8, body: &[u8]) -> Vec<Held> {
     let mut packets = Vec::new();
     for (kind, ppp, ip) in [
         (0x0800u16, 0x21, v4(protocol, &[1, 1, 1, 0], 0, body)),
@@ -48,7 +48,7 @@ fn assert_turned(answer: &Packet, asked: &Packet) {
     assert_eq!(FlowKey::of(&again), FlowKey::of(answer));
 }
 
-fn copy(packet: &Packet) -> PacketBox {
+fn copy(packet: &Packet) -> Held {
     parsed(packet.link(), packet.frame())
 }
 

@@ -3,7 +3,7 @@ use crate::testing::*;
 use crate::{FlowKey, LinkType};
 use std::vec::Vec;
 
-fn raw(ip: &[u8]) -> crate::PacketBox {
+fn raw(ip: &[u8]) -> Held {
     parsed(LinkType::Raw, ip)
 }
 
