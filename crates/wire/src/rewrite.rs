@@ -228,7 +228,7 @@ struct PortChange {
 }
 
 /// Writes a port into a transport header and mends its checksum; answers the port that is there now.
-#[inline]
+#[inline(always)]
 fn write_port(
     body: &mut [u8],
     version: u8,
@@ -267,6 +267,7 @@ fn write_port(
 }
 
 /// [`write_port`] for what is not TCP or UDP.
+#[inline(never)]
 fn write_other(
     body: &mut [u8],
     (version, protocol): (u8, u8),
