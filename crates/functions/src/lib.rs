@@ -1,1 +1,9 @@
-//! To be filled.
+//! The network functions that come with Flowkeep: a folder each, all with the same file names.
+#![no_std]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod firewall;
+pub mod load_balancer;

@@ -447,6 +447,12 @@ impl Packet {
         self.notes.ports = [source, destination];
     }
 
+    /// Notes the transport protocol: of a later fragment of IPv6, whose own header need not tell (RFC 8200 4.5).
+    #[inline]
+    pub fn set_protocol(&mut self, protocol: u8) {
+        self.notes.protocol = protocol;
+    }
+
     /// Source address and port.
     #[inline]
     pub fn source(&self) -> Endpoint {

@@ -115,6 +115,53 @@ impl Packet {
         !(elsewhere || partial_crc && old_port != new_port)
     }
 
+    /// The fast path of a translator: if this is a plain IPv4 TCP or UDP packet (no IP options, not a later fragment, whole
+    /// transport header) whose `end` is `old`, writes `new` there, mends the checksums and answers the TCP flags, 0 for
+    /// UDP. Otherwise nothing changes and the answer is `None`: [`Packet::rewrite`] is for the rest.
+    #[inline]
+    pub fn swap_v4(&mut self, end: End, old: ([u8; 4], u16), new: ([u8; 4], u16)) -> Option<u8> {
+        const OTHER: u16 = flag::LATER_FRAGMENT | flag::HAS_OPTIONS | flag::ICMP_ERROR | flag::ICMP_QUERY;
+        if self.has(OTHER) || self.version() != 4 {
+            return None;
+        }
+        let (network, is_tcp) = (self.network_offset(), self.protocol() == protocol::TCP);
+        let udp = self.protocol() == protocol::UDP;
+        let (source, destination) = (self.source_port(), self.destination_port());
+        let rest = self.frame_mut().get_mut(network..)?;
+        // Without options the transport header begins 20 bytes on, so all offsets are constants.
+        let (at, port) = match end {
+            End::Source => (12, 20),
+            End::Destination => (16, 22),
+        };
+        let addresses = Delta::NONE.long(u32::from_be_bytes(old.0), u32::from_be_bytes(new.0));
+        let both = addresses.word(old.1, new.1);
+        let flags = if is_tcp {
+            let head: &mut [u8; 40] = rest.first_chunk_mut()?;
+            swap_end(head, at, port, old, new)?;
+            swap_sum(head, 36, both);
+            swap_sum(head, 10, addresses);
+            head[33]
+        } else if udp {
+            let head: &mut [u8; 28] = rest.first_chunk_mut()?;
+            swap_end(head, at, port, old, new)?;
+            swap_sum(head, 10, addresses);
+            if head[26..28] != [0, 0] {
+                swap_sum(head, 26, both);
+                if head[26..28] == [0, 0] {
+                    head[26..28].copy_from_slice(&[0xff, 0xff]);
+                }
+            }
+            0
+        } else {
+            return None;
+        };
+        match end {
+            End::Source => self.set_ports(new.1, destination),
+            End::Destination => self.set_ports(source, new.1),
+        }
+        Some(flags)
+    }
+
     /// Translates an ICMP error together with the packet it quotes (RFC 5508 4): the quoted packet's `end` becomes
     /// `inner`, and the error's own opposite end gets the address `outer` if one is given. Checksums of both are
     /// mended; the quoted transport's checksum is, too, where the quotation holds it.
@@ -196,6 +243,29 @@ impl Packet {
 /// The change of addresses alone, as the pseudo-header sees it.
 #[derive(Clone, Copy)]
 struct AddressChange(Delta);
+
+/// Writes address and port if `old` is there; `None`, and no change, if not.
+#[inline(always)]
+fn swap_end<const N: usize>(
+    head: &mut [u8; N],
+    at: usize,
+    port: usize,
+    old: ([u8; 4], u16),
+    new: ([u8; 4], u16),
+) -> Option<()> {
+    if head[at..at + 4] != old.0 || head[port..port + 2] != old.1.to_be_bytes() {
+        return None;
+    }
+    head[at..at + 4].copy_from_slice(&new.0);
+    head[port..port + 2].copy_from_slice(&new.1.to_be_bytes());
+    Some(())
+}
+
+#[inline(always)]
+fn swap_sum<const N: usize>(head: &mut [u8; N], at: usize, delta: Delta) {
+    let sum = delta.apply(u16::from_be_bytes([head[at], head[at + 1]]));
+    head[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+}
 
 #[inline]
 fn write_address(header: &mut [u8], version: u8, end: End, to: Endpoint) -> Option<AddressChange> {

@@ -116,6 +116,13 @@ pub struct TcpOptions<'a> {
     rest: &'a [u8],
 }
 
+impl<'a> TcpOptions<'a> {
+    /// The options in a header's option bytes.
+    pub fn new(options: &'a [u8]) -> Self {
+        TcpOptions { rest: options }
+    }
+}
+
 impl<'a> Iterator for TcpOptions<'a> {
     type Item = (u8, &'a [u8]);
     fn next(&mut self) -> Option<Self::Item> {

@@ -50,6 +50,22 @@ fn write(link: LinkType, frame: &[u8], wire: u32) {
             agrees(&packet);
             assert_eq!(packet.checksums_valid(), right);
         }
+        let (mut lean, mut long) = (load(), load());
+        let from = if end == End::Source {
+            lean.source()
+        } else {
+            lean.destination()
+        };
+        if let (Some(old), Some(new)) = (from.addr.as_v4(), to.addr.as_v4())
+            && lean.swap_v4(end, (old, from.port), (new, to.port)).is_some()
+        {
+            assert!(long.rewrite(end, to));
+            assert_eq!((lean.frame(), lean.source()), (long.frame(), long.source()));
+        }
+        assert_eq!(
+            (lean.destination(), lean.flags()),
+            (long.destination(), long.flags())
+        );
         let mut packet = load();
         if packet.rewrite_quoted(end, to, Some(to)) {
             agrees(&packet);
