@@ -30,7 +30,7 @@
 //! `tests/firewall_conntrack.rs`.
 //!
 //! Not here: translation (`nat`), limits per host, application gateways (FTP's data connections are not expected), SCTP's own
-//! states (it is tracked like UDP).
+//! states (but for how it begins, it is tracked like any other protocol).
 //!
 //! Sources: RFC 9293, 7323, 2018, 5961 (TCP); RFC 5382, 4787, 5508 (timeouts); RFC 792, 4443, 4890 (ICMP).
 
@@ -135,6 +135,7 @@ impl NetworkFunction for Firewall {
         "tcp_invalid_state",
         "tcp_out_of_window",
         "tcp_invalid_reset",
+        "sctp_invalid_state",
         "icmp_unsolicited",
         "icmp_error_unrelated",
         "fragment_without_first",
@@ -261,6 +262,9 @@ impl Firewall {
             protocol::TCP => self.track_tcp(packet, flow, half),
             protocol::UDP => track_udp(packet, flow, half, now),
             protocol::ICMP | protocol::ICMPV6 => track_icmp(packet, flow, half),
+            protocol::SCTP if flow.phase == Phase::New && !sctp_may_open(packet) => {
+                Tracked::Invalid("sctp_invalid_state")
+            }
             _ => track_other(flow, half),
         }
     }
@@ -328,9 +332,10 @@ impl Firewall {
                     return Err(cx.drop("malformed"));
                 };
                 let segment = Segment::from(tcp);
+                let old = *flow;
                 let opened = tcp::open(flow, &segment, half, self.loose);
                 if !opened || tcp::judge(flow, &segment, half) != Judgement::Accept {
-                    *flow = Connection::default();
+                    *flow = old;
                     cx.count("invalid_packets");
                     return Err(cx.drop("tcp_invalid_state"));
                 }
@@ -397,7 +402,13 @@ impl Firewall {
         let mut text = String::from("      hits  action  rule\n");
         for (rule, hits) in self.program.rules().iter().zip(&self.hits) {
             // Writing to a string does not fail.
-            let _ = writeln!(text, "{:>10}  {:<6}  {}", hits.get(), rule.action.name(), rule.name);
+            let _ = writeln!(
+                text,
+                "{:>10}  {:<6}  {}",
+                hits.get(),
+                rule.action.name(),
+                rule.name
+            );
         }
         if let Some(rest) = self.hits.last() {
             let _ = writeln!(text, "{:>10}  drop    (no rule matched)", rest.get());
@@ -488,6 +499,14 @@ fn track_other(flow: &mut Connection, half: usize) -> Tracked {
         flow.phase = Phase::OtherReplied;
     }
     Tracked::Pass(class)
+}
+
+/// Whether an SCTP association can begin with this packet: by INIT, or by a HEARTBEAT on another path of one that
+/// exists (RFC 9260 5.1 and 5.4). All else is tracked without states.
+fn sctp_may_open(packet: &Packet) -> bool {
+    const INIT: u8 = 1;
+    const HEARTBEAT: u8 = 4;
+    matches!(packet.transport().get(12), Some(&(INIT | HEARTBEAT)))
 }
 
 /// An ICMP error is about the flow it quotes, and goes to the one who sent the quoted packet.
