@@ -153,11 +153,9 @@ impl Script {
 
     /// Client 0 or server 1 sends a segment.
     fn send(&mut self, half: usize, segment: &Segment<'_>) -> Judgement {
-        if self.flow.phase == Phase::New {
-            if !open(&mut self.flow, segment, half, self.loose) {
-                self.flow = Connection::default();
-                return Judgement::Refuse(Fault::State);
-            }
+        if self.flow.phase == Phase::New && !open(&mut self.flow, segment, half, self.loose) {
+            self.flow = Connection::default();
+            return Judgement::Refuse(Fault::State);
         }
         let mut judgement = judge(&mut self.flow, segment, half);
         if judgement == Judgement::Reopen {
