@@ -4,11 +4,15 @@
 //! is no runtime here: a hash map holds the flows, and packets are handed to the function one by one. No flow expires, as none
 //! did in the kernel's replay.
 //!
+//! Then the kernel's final table: each TCP and UDP flow in it must be here in the same state (what the kernel's table had
+//! lost by then, to timeouts of seconds, is not looked for).
+//!
 //! What is compared: NEW, ESTABLISHED, RELATED and INVALID, packet by packet. What the kernel did not forward (`-`: broadcast,
 //! martians, not IP) is not tracked here either; but frames too long for the oracle's links were tracked before they
 //! were found too long, so they go through the firewall here, uncompared. Where it says FRAG or UNTRACKED nothing is compared.
 
-use flowkeep_functions::firewall::{Config, Connection, Firewall};
+use flowkeep_functions::firewall::state::mark;
+use flowkeep_functions::firewall::{Config, Connection, Firewall, Phase};
 use nf::cx::{EventLog, RawCx, effect};
 use nf::{Cx, Direction, NetworkFunction, Side, Verdict, WorkerInfo};
 use pcap_parser::{Block, PcapBlockOwned, PcapError, create_reader};
@@ -18,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use wire::memory::Region;
-use wire::{FlowKey, LinkType, Orientation, Packet, PacketBox, Pool};
+use wire::{Endpoint, FlowKey, LinkType, Orientation, Packet, PacketBox, Pool};
 
 /// One captured frame.
 struct Frame {
@@ -222,6 +226,7 @@ fn read_oracle(path: &Path) -> Vec<String> {
 struct Outcome {
     name: String,
     compared: usize,
+    flows: usize,
     invalid: usize,
     differing: Vec<String>,
 }
@@ -233,6 +238,7 @@ fn compare(capture: &Path, oracle: &Path) -> Outcome {
     let mut outcome = Outcome {
         name: capture.file_name().unwrap_or_default().to_string_lossy().into(),
         compared: 0,
+        flows: 0,
         invalid: verdicts.iter().filter(|v| *v == "INVALID").count(),
         differing: Vec::new(),
     };
@@ -256,7 +262,80 @@ fn compare(capture: &Path, oracle: &Path) -> Outcome {
                 .push(format!("packet {}: kernel {expected}, here {class}", number + 1));
         }
     }
+    let table = oracle.to_string_lossy().replace(".ct.tsv", ".conntrack.txt");
+    outcome.flows = compare_tables(&harness, Path::new(&table), &mut outcome.differing);
     outcome
+}
+
+/// A line of the kernel's table, like `tcp 6 TIME_WAIT src=… dst=… sport=… dport=… … [ASSURED]`: protocol, state, the two ends
+/// as they opened the flow, and whether nothing was ever answered.
+struct Entry {
+    protocol: u8,
+    state: String,
+    key: FlowKey,
+    unreplied: bool,
+    line: String,
+}
+
+fn read_table(path: &Path) -> Vec<Entry> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let entry = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let field = |name: &str| words.iter().find_map(|word| word.strip_prefix(name));
+        let protocol: u8 = words.get(1)?.parse().ok()?;
+        let end = |addr: &str, port: &str| Some(Endpoint::new(addr.parse().ok()?, port.parse().ok()?));
+        let source = end(field("src=")?, field("sport=")?)?;
+        let destination = end(field("dst=")?, field("dport=")?)?;
+        Some(Entry {
+            protocol,
+            state: words.get(2)?.to_string(),
+            key: FlowKey::new(source, destination, protocol, 0).0,
+            unreplied: words.contains(&"[UNREPLIED]"),
+            line: line.into(),
+        })
+    };
+    text.lines().filter_map(entry).collect()
+}
+
+/// Compares the kernel's final table with the flows here; the number of flows compared.
+fn compare_tables(harness: &Harness, table: &Path, differing: &mut Vec<String>) -> usize {
+    // The kernel's table knows no VLAN.
+    let here: HashMap<FlowKey, Connection> = harness
+        .flows
+        .iter()
+        .map(|(key, (flow, opening))| {
+            let (source, destination) = key.ends(*opening);
+            (FlowKey::new(source, destination, key.protocol(), 0).0, *flow)
+        })
+        .collect();
+    let mut compared = 0;
+    for entry in read_table(table)
+        .iter()
+        .filter(|e| e.protocol == 6 || e.protocol == 17)
+    {
+        compared += 1;
+        let Some(flow) = here.get(&entry.key) else {
+            differing.push(format!("not here: {}", entry.line));
+            continue;
+        };
+        let state = match flow.phase {
+            Phase::TcpSynSent => "SYN_SENT",
+            Phase::TcpBothSynSent => "SYN_SENT2",
+            Phase::TcpSynReceived => "SYN_RECV",
+            Phase::TcpEstablished => "ESTABLISHED",
+            Phase::TcpFinWait => "FIN_WAIT",
+            Phase::TcpCloseWait => "CLOSE_WAIT",
+            Phase::TcpLastAck => "LAST_ACK",
+            Phase::TcpTimeWait => "TIME_WAIT",
+            Phase::TcpClosed => "CLOSE",
+            _ => entry.state.as_str(),
+        };
+        let unreplied = flow.marks & mark::REPLIED == 0;
+        if state != entry.state || unreplied != entry.unreplied {
+            differing.push(format!("{:?} {:#x} here: {}", flow.phase, flow.marks, entry.line));
+        }
+    }
+    compared
 }
 
 /// Pairs of capture and verdicts in a folder.
@@ -277,16 +356,17 @@ fn pairs(captures: &Path, verdicts: &Path) -> Vec<(PathBuf, PathBuf)> {
 fn table(title: &str, outcomes: &[&Outcome]) -> String {
     let mut text = format!("\n{title}\n");
     let packets: usize = outcomes.iter().map(|o| o.compared).sum();
+    let flows: usize = outcomes.iter().map(|o| o.flows).sum();
     let same = outcomes.iter().filter(|o| o.differing.is_empty()).count();
     let _ = writeln!(
         text,
-        "  {same} of {} captures equal, {packets} packets compared",
+        "  {same} of {} captures equal; {packets} packets and {flows} final states compared",
         outcomes.len()
     );
     for outcome in outcomes.iter().filter(|o| !o.differing.is_empty()) {
         let _ = writeln!(
             text,
-            "  {}: {} of {} packets differ ({} INVALID by the kernel)",
+            "  {}: {} differ ({} packets compared, {} INVALID by the kernel)",
             outcome.name,
             outcome.differing.len(),
             outcome.compared,

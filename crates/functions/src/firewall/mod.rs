@@ -162,7 +162,7 @@ impl NetworkFunction for Firewall {
 
     fn process(&self, packet: &mut Packet, flow: &mut Connection, cx: &mut Cx<Self>) -> Verdict {
         let half = cx.direction() as usize;
-        if !self.verify_checksums && (tcp::quick(flow, packet, half) || udp_quick(flow, packet)) {
+        if !self.verify_checksums && (tcp::quick(flow, packet, half) || udp_quick(flow, packet, cx.now())) {
             return Verdict::Forward;
         }
         self.process_any(packet, flow, cx)
@@ -196,7 +196,7 @@ impl NetworkFunction for Firewall {
 
 impl Firewall {
     /// Everything but the fast paths.
-    #[cold]
+    #[inline(never)]
     fn process_any(&self, packet: &mut Packet, flow: &mut Connection, cx: &mut Cx<Self>) -> Verdict {
         if flow.is(mark::RECHECK) && flow.phase != Phase::New {
             if !self.is_still_allowed(flow, cx) {

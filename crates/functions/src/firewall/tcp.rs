@@ -7,16 +7,18 @@
 //! Rooij's "Real stateful TCP packet filtering in IP Filter" (2000), which Linux's tracker follows, too.
 //!
 //! ```text
-//!            SYN                SYN+ACK                 ACK
-//!   New ───────────► SynSent ───────────► SynReceived ─────────► Established ◄─ ACK (mid-stream, if `loose`) ─ New
-//!                      │ SYN from the other end            FIN │      ▲
-//!                      ▼                                       ▼      │ ACK (reply, after a simultaneous open)
-//!                 BothSynSent ── SYN+ACK ─► SynReceived     FinWait ──┘(no)
-//!                                                        ACK │   │ FIN
-//!                                                            ▼   ▼
-//!                                                    CloseWait ─► LastAck ── ACK ─► TimeWait ── SYN ─► SynSent
-//!                                                              FIN
-//!   RST from any phase but New ─► Closed ── SYN from the opener ─► SynSent
+//!              SYN                SYN+ACK                 ACK
+//!   New ─────────────► SynSent ───────────► SynReceived ───────► Established
+//!    │                    │ SYN from the      ▲     │                ▲   │
+//!    │                    ▼ other end         │     │ FIN            │   │ FIN
+//!    │               BothSynSent ─ SYN+ACK ───┘     ▼                │   ▼
+//!    └── ACK, in mid-stream, if `loose` ────────────┼────────────────┘ FinWait
+//!                                                   └──────────────────►│  │ ACK
+//!                                                                   FIN │  ▼
+//!                      SYN                   ACK                        │ CloseWait
+//!   SynSent ◄─────────────── TimeWait ◄─────────────── LastAck ◄────────┴──┘ FIN
+//!
+//!   RST, from any phase but New ─► Closed ── SYN from the opener ─► SynSent
 //! ```
 //!
 //! **Example.** A client sends SYN (seq 100, window 1000), the server SYN+ACK (seq 500, ack 101), the client ACK. Now `halves[0]` =

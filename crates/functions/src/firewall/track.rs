@@ -27,6 +27,7 @@ const UDP_TICK_SHIFT: u32 = 20;
 const UDP_STREAM_TICKS: u32 = (2_000_000_000u64 >> UDP_TICK_SHIFT) as u32;
 
 /// A time in nanoseconds as a UDP flow keeps it.
+#[inline(always)]
 pub(super) fn udp_ticks(now: u64) -> u32 {
     (now >> UDP_TICK_SHIFT) as u32
 }
@@ -48,16 +49,22 @@ pub(super) fn note_reply(flow: &mut Connection, way: usize) {
     }
 }
 
-/// The fast path of UDP: a whole datagram of a stream that needs no more notes.
+/// The fast path of UDP: a whole datagram of an answered flow that needs no more notes.
 #[inline(always)]
-pub(super) fn udp_quick(flow: &Connection, packet: &Packet) -> bool {
-    if flow.phase != Phase::UdpStream || flow.marks & mark::RECHECK != 0 {
-        return false;
-    }
-    if packet.has(flag::LATER_FRAGMENT | flag::FIRST_FRAGMENT | flag::ICMP_ERROR | flag::CUT_SHORT) {
-        return false;
-    }
-    udp_length_holds(packet)
+pub(super) fn udp_quick(flow: &Connection, packet: &Packet, now: u64) -> bool {
+    let settled = match flow.phase {
+        Phase::UdpStream => true,
+        Phase::UdpReplied => udp_age(flow, now) < UDP_STREAM_TICKS,
+        _ => false,
+    };
+    let not_plain = flag::LATER_FRAGMENT | flag::FIRST_FRAGMENT | flag::ICMP_ERROR | flag::CUT_SHORT;
+    settled && flow.marks & mark::RECHECK == 0 && !packet.has(not_plain) && udp_length_holds(packet)
+}
+
+/// Ticks since the flow's first packet.
+#[inline(always)]
+fn udp_age(flow: &Connection, now: u64) -> u32 {
+    udp_ticks(now).wrapping_sub(flow.last_end)
 }
 
 /// Whether the length field covers at least its header and at most what the IP packet holds (RFC 768).
@@ -83,11 +90,10 @@ pub(super) fn track_udp(packet: &Packet, flow: &mut Connection, half: usize, now
     let class = class_of(flow, half);
     note_reply(flow, half);
     if flow.is(mark::REPLIED) {
-        let age = udp_ticks(now).wrapping_sub(flow.last_end);
         // A stream stays one.
         if flow.phase == Phase::UdpUnreplied {
             flow.phase = Phase::UdpReplied;
-        } else if age >= UDP_STREAM_TICKS {
+        } else if udp_age(flow, now) >= UDP_STREAM_TICKS {
             flow.phase = Phase::UdpStream;
         }
     }
