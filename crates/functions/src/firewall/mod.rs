@@ -333,13 +333,18 @@ impl Firewall {
                     return Err(cx.drop("malformed"));
                 };
                 let segment = Segment::from(tcp);
-                let old = *flow;
-                let opened = tcp::open(flow, &segment, half, self.loose);
-                if !opened || tcp::judge(flow, &segment, half) != Judgement::Accept {
-                    *flow = old;
+                let mut opened = Connection::default();
+                let judged = match tcp::open(&mut opened, &segment, half, self.loose) {
+                    true => tcp::judge(&mut opened, &segment, half),
+                    false => Judgement::Refuse(Fault::State),
+                };
+                // Nothing that `tcp_may_open` lets through is refused here; if it were, the old flow would stand.
+                debug_assert_eq!(judged, Judgement::Accept);
+                if judged != Judgement::Accept {
                     cx.count("invalid_packets");
                     return Err(cx.drop("tcp_invalid_state"));
                 }
+                *flow = opened;
             }
             protocol::UDP => {
                 flow.phase = Phase::UdpUnreplied;

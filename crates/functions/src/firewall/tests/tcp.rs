@@ -351,6 +351,74 @@ fn resets_must_be_where_they_are_expected() {
 }
 
 #[test]
+fn a_restarted_opener_may_be_refused() {
+    let mut script = Script::established();
+    script
+        .step(0, "S", 9_000_000, 0, 0, Phase::TcpEstablished)
+        // The answer to a SYN that passed unbelieved: no window knows its numbers.
+        .step(1, "RA", 501, 9_000_001, 0, Phase::TcpClosed);
+}
+
+#[test]
+fn a_reset_without_numbers_is_judged_by_the_window_alone() {
+    // In a connection picked up and not yet assured, number 0 may answer a SYN that nobody here saw.
+    let mut script = Script::new();
+    script
+        .step(0, "A", 1000, 2000, 10, Phase::TcpEstablished)
+        .step(1, "A", 2000, 1010, 0, Phase::TcpEstablished)
+        .step(0, "R", 0, 0, 0, Phase::TcpClosed);
+    // An opener that gives up its SYN, whose number 0 would seem to lie far ahead.
+    let mut script = Script::new();
+    script.step(0, "S", 3_000_000_000, 0, 0, Phase::TcpSynSent);
+    assert_eq!(
+        script.send(0, &segment(flags::RST, 0, 0, 0, &[])),
+        Judgement::Finish
+    );
+}
+
+#[test]
+fn acknowledgements_may_be_older_than_the_window() {
+    let mut script = Script::established();
+    for n in 0..20 {
+        script
+            .step(1, "A", 501 + n * 1000, 101, 1000, Phase::TcpEstablished)
+            .step(0, "A", 101, 501 + (n + 1) * 1000, 0, Phase::TcpEstablished);
+    }
+    let late = Segment {
+        window: 5000,
+        ..segment(flags::ACK, 101, 501 + 10_000, 0, &[])
+    };
+    assert_eq!(script.send(0, &late), Judgement::Accept);
+    assert_eq!(script.flow.halves[0].window, 5000, "it fits, so it counts");
+    let ancient = Segment {
+        window: 6000,
+        ..segment(flags::ACK, 101, 501u32.wrapping_sub(90_000), 0, &[])
+    };
+    assert_eq!(script.send(0, &ancient), Judgement::Accept);
+    assert_eq!(
+        script.flow.halves[0].window, 5000,
+        "it passes, and does not count"
+    );
+}
+
+#[test]
+fn a_window_overrun_shows_how_large_it_really_is() {
+    let mut script = Script::established();
+    script.step(0, "A", 101, 501, 1500, Phase::TcpEstablished);
+    assert_eq!(script.flow.halves[1].window, 1000 + 500);
+}
+
+#[test]
+fn an_opener_may_try_another_syn() {
+    let mut script = Script::new();
+    script.send(0, &segment(flags::SYN, 100, 0, 0, &[3, 3, 7, 1]));
+    script.send(0, &segment(flags::SYN, 90_000, 0, 0, &[3, 3, 5, 1]));
+    assert_eq!((script.flow.halves[0].end, script.flow.scale(0)), (90_001, 5));
+    script.step(1, "SA", 500, 90_001, 0, Phase::TcpSynReceived);
+    assert_eq!(script.flow.scale(0), 0, "the other end does not scale");
+}
+
+#[test]
 fn a_refused_syn_ends_the_flow() {
     let mut script = Script::new();
     script.step(0, "S", 100, 0, 0, Phase::TcpSynSent);
