@@ -1,1 +1,3 @@
-//! To be filled.
+//! The network functions that come with Flowkeep.
+
+pub mod nat;
