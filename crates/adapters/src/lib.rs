@@ -1,1 +1,50 @@
-//! To be filled.
+//! Ports, links and memory: what touches the operating system.
+//!
+//! The runtime is handed everything it needs; this library has the things that are handed to it in production.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`pcap`] | captures as ports: read by their own timing or at full speed, written as pcap or pcapng |
+//! | [`memory`] | frames from and to the same process, for tests and benches |
+//! | [`ring`] | the link between two workers of one process |
+//! | [`reflect`] | an outside world that answers |
+//! | [`tee`] | ports made of ports: recorded ones, and an input joined with an output |
+//! | [`report`] | what went wrong at a port, in words, for whoever runs it |
+//! | [`pages`] | memory in 2 MiB pages |
+//! | [`clock`] | time, cycles, pinning |
+//! | [`machine`] | facts about the machine, for benches |
+//!
+//! Not here: threads (the binary starts them), configuration files (`flowkeep`), anything that knows what a flow is.
+
+pub mod clock;
+pub mod machine;
+pub mod memory;
+pub mod pages;
+pub mod pcap;
+pub mod reflect;
+pub mod report;
+pub mod ring;
+pub mod tee;
+
+use runtime::env::{Burst, give_or_keep};
+use wire::packet::Kind;
+use wire::{PacketBox, Pool};
+
+/// Empties a burst at the end of its way: `each` sees every packet, its buffer goes home.
+///
+/// A buffer of somebody else's pool cannot go there from here: it stays in the burst as [`Kind::Empty`], and the
+/// worker sends it home over a link.
+#[inline]
+pub(crate) fn consume(pool: &mut Pool, burst: &mut Burst, mut each: impl FnMut(&PacketBox)) {
+    let mut foreign = Burst::new();
+    for packet in burst.drain(..) {
+        if packet.kind() != Kind::Empty {
+            each(&packet);
+        }
+        if let Some(mut packet) = give_or_keep(pool, packet) {
+            packet.set_kind(Kind::Empty);
+            foreign.push(packet);
+        }
+    }
+    *burst = foreign;
+}

@@ -1,3 +1,10 @@
-//! The network functions that come with Flowkeep.
+//! The network functions that come with Flowkeep: a folder each, all with the same file names.
+#![no_std]
 
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod firewall;
+pub mod load_balancer;
 pub mod nat;

@@ -98,9 +98,9 @@ impl EventLog {
             text: &mut self.text,
             capacity: self.capacity,
         };
-        let result = write!(
+        let result = writeln!(
             bounded,
-            "{{\"time\":{}.{:09},\"runtime\":{runtime},\"function\":\"{function}\",\"event\":\"{event}\",{fields}}}\n",
+            "{{\"time\":{}.{:09},\"runtime\":{runtime},\"function\":\"{function}\",\"event\":\"{event}\",{fields}}}",
             now / 1_000_000_000,
             now % 1_000_000_000,
         );

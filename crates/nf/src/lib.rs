@@ -40,12 +40,15 @@
 #![no_std]
 
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 // The derives name this crate `nf`, in here as anywhere.
 extern crate self as nf;
 
 pub mod cx;
 pub mod function;
 pub mod plain;
+pub mod units;
 
 pub use cx::{Block, Cx, Direction, Way};
 pub use function::{
@@ -54,5 +57,6 @@ pub use function::{
 };
 pub use nf_macros::{FlowState, Plain, network_function};
 pub use plain::FlowState;
+pub use units::{ByteSize, Period};
 pub use wire::packet::Side;
 pub use wire::{Addr, Endpoint, FlowKey, Packet, Prefix};

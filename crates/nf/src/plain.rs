@@ -8,6 +8,16 @@ use wire::{Addr, Endpoint};
 /// # Safety
 /// No padding, no pointers, `repr(C)`, `repr(transparent)` or a primitive; and bytes that [`Plain::is_valid`] accepts
 /// must be a value. Use `#[derive(Plain)]`, which checks all of it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be part of flow state: it is not plain data",
+    label = "not plain data",
+    note = "flow state is copied between workers as bytes, so it holds no pointers, no gaps, and nothing whose size depends on the machine",
+    note = "a struct or field-less enum of your own: write `#[derive(nf::Plain, Clone, Copy, Debug)]` and `#[repr(C)]` or `#[repr(u8)]` above it",
+    note = "instead of `IpAddr` or `SocketAddr`, also in an `Option`: `nf::Addr` or `nf::Endpoint` (its `Default`, all zero, is \"none\")",
+    note = "instead of `Vec` or `String`: an array of fixed length and a count, like `servers: [u16; 8]` and `servers_used: u16`",
+    note = "instead of another `Option`: the value and a `bool`, or a value that means \"none\"",
+    note = "instead of `usize`: `u32` or `u64`; instead of `Duration` or `Instant`: nanoseconds in a `u64`, as `cx.now()` gives them"
+)]
 pub unsafe trait Plain: Copy + 'static {
     /// Whether `bytes` are a value of this type; `false` for a wrong length.
     fn is_valid(bytes: &[u8]) -> bool;
@@ -21,7 +31,7 @@ macro_rules! numbers {
         }
     )* };
 }
-numbers!(u8 u16 u32 u64 u128 i8 i16 i32 i64 i128 Addr);
+numbers!(u8 u16 u32 u64 u128 i8 i16 i32 i64 i128 f32 f64 Addr);
 
 // SAFETY: `Endpoint` is `repr(C)`, 16 bytes and 2 with alignment 2: no padding, any bytes are one.
 unsafe impl Plain for Endpoint {
@@ -52,8 +62,64 @@ unsafe impl Plain for () {
     }
 }
 
-/// For the derives: fails to compile with the offending type's name.
-pub const fn assert_plain<T: Plain>() {}
+/// For the derives: fails to compile where a struct has `bytes` bytes of padding at a place.
+#[doc(hidden)]
+#[track_caller]
+pub const fn assert_no_gap(place: &str, bytes: usize) {
+    if bytes == 0 {
+        return;
+    }
+    let mut text = Text::new();
+    text.push("there are undefined bytes (padding) ");
+    text.push(place);
+    text.push(": write a field `reserved: [u8; ");
+    text.push_number(bytes);
+    text.push("]` there, or order the fields from large to small");
+    panic!("{}", text.as_str());
+}
+
+/// Text put together while compiling, cut off where it is full.
+struct Text {
+    bytes: [u8; 256],
+    length: usize,
+}
+
+impl Text {
+    const fn new() -> Self {
+        Text {
+            bytes: [0; 256],
+            length: 0,
+        }
+    }
+
+    const fn push(&mut self, text: &str) {
+        let text = text.as_bytes();
+        let mut index = 0;
+        while index < text.len() && self.length < self.bytes.len() {
+            self.bytes[self.length] = text[index];
+            self.length += 1;
+            index += 1;
+        }
+    }
+
+    const fn push_number(&mut self, number: usize) {
+        if number >= 10 {
+            self.push_number(number / 10);
+        }
+        if self.length < self.bytes.len() {
+            self.bytes[self.length] = b'0' + (number % 10) as u8;
+            self.length += 1;
+        }
+    }
+
+    const fn as_str(&self) -> &str {
+        match core::str::from_utf8(self.bytes.split_at(self.length).0) {
+            Ok(text) => text,
+            // Cut inside a letter of a field's name.
+            Err(_) => "there are undefined bytes (padding) between the fields or behind them",
+        }
+    }
+}
 
 /// The bytes of a value.
 pub fn bytes_of<T: Plain>(value: &T) -> &[u8] {
@@ -74,6 +140,11 @@ pub fn from_bytes<T: Plain>(bytes: &[u8]) -> Option<T> {
 ///
 /// Fields are *committed* (at the replica before the packet that changed them leaves) unless marked
 /// `#[flow_state(lazy)]`; lazy fields come last.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not flow state",
+    label = "not flow state",
+    note = "write `#[derive(nf::FlowState, Default, Clone, Copy, Debug)]` and `#[repr(C)]` above `struct {Self}`, or `()` here for nothing to remember"
+)]
 pub trait FlowState: Plain + Default {
     /// Number of the layout. A change of fields is a new version.
     const VERSION: u32;
@@ -88,3 +159,6 @@ impl FlowState for () {
     const COMMITTED: usize = 0;
     fn each_field(&self, _see: &mut dyn FnMut(&'static str, &dyn Debug)) {}
 }
+
+#[cfg(test)]
+mod tests;

@@ -37,7 +37,8 @@ pub trait Port {
     fn receive(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst);
 
     /// Takes all packets of `burst`: each is sent, queued, or counted as unsent. A buffer that is done with goes to `pool`
-    /// if it came from there; a link hands all of them over, empty ones too. Never blocks.
+    /// if it came from there; a foreign one is left in `burst`, for the caller to send home ([`dispose`] does both). A link
+    /// hands all of them over, empty ones too. Never blocks.
     fn transmit(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst);
 
     /// Whether nothing more will ever be received, unless something is transmitted first.
@@ -49,6 +50,11 @@ pub trait Port {
     /// network interface does not.
     fn waits(&self) -> bool {
         false
+    }
+
+    /// How many packets [`Port::transmit`] can take just now without loss.
+    fn room(&self) -> usize {
+        usize::MAX
     }
 
     /// When the next packet will be there, in nanoseconds, if the port knows; so that an idle worker can sleep.
@@ -76,6 +82,9 @@ impl<P: Port + ?Sized> Port for alloc::boxed::Box<P> {
     fn waits(&self) -> bool {
         (**self).waits()
     }
+    fn room(&self) -> usize {
+        (**self).room()
+    }
     fn next_at(&self) -> Option<u64> {
         (**self).next_at()
     }
@@ -85,6 +94,17 @@ impl<P: Port + ?Sized> Port for alloc::boxed::Box<P> {
     fn counters(&self) -> PortCounters {
         (**self).counters()
     }
+}
+
+/// Gives the buffers of a burst that a port is done with to `pool`, and leaves foreign ones in it.
+pub fn dispose(pool: &mut Pool, burst: &mut Burst) {
+    let mut foreign = Burst::new();
+    for packet in burst.drain(..) {
+        if let Some(packet) = give_or_keep(pool, packet) {
+            foreign.push(packet);
+        }
+    }
+    *burst = foreign;
 }
 
 /// Gives a buffer to `pool` if it came from there; otherwise hands it back.

@@ -8,4 +8,22 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod actor;
+pub mod chain;
 pub mod env;
+pub mod fragments;
+pub mod group;
+pub mod message;
+pub mod microthread;
+pub mod stage;
+pub mod stats;
+pub mod switch;
+pub mod table;
+pub mod timer;
+pub mod worker;
+
+#[cfg(test)]
+mod tests;
+
+pub use env::{BURST, Burst, Port, PortCounters};
+pub use worker::{Runtime, Settings};

@@ -208,7 +208,16 @@ impl FlowKey {
     /// VLAN identifier, 0 without one.
     #[inline]
     pub const fn vlan(&self) -> u16 {
-        (self.words[0] >> 16) as u16
+        (self.words[0] >> 16) as u16 & 0x0fff
+    }
+
+    /// The key of packets that were turned around (hairpinned) and run this way. Both hosts of a hairpinned connection
+    /// then send packets between the same two outside endpoints, so unlike any other key these tell the directions apart.
+    #[must_use]
+    pub const fn turned(&self, way: Orientation) -> FlowKey {
+        let mut words = self.words;
+        words[0] |= 1 << 28 | (way as u64) << 29;
+        FlowKey { words }
     }
 
     /// The numerically smaller endpoint.

@@ -20,6 +20,8 @@ pub mod packet;
 pub mod parse;
 pub mod rewrite;
 pub mod tcp;
+#[cfg(test)]
+mod testing;
 
 pub use addr::{Addr, Endpoint, Prefix};
 pub use key::{FlowKey, HashSeed, Orientation};

@@ -11,7 +11,8 @@ pub enum LinkType {
     Ethernet = 1,
     /// No link header: the frame begins with the IP version.
     Raw = 101,
-    /// BSD loopback: a 4-byte address family in either byte order.
+    /// BSD loopback: a 4-byte address family in either byte order. Its value for IPv6 differs between systems, so the
+    /// IP version decides.
     Loopback = 0,
     /// Linux cooked capture, version 1.
     LinuxSll = 113,
@@ -54,6 +55,7 @@ pub struct Link {
 
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
+const PPPOE_SESSION: u16 = 0x8864;
 /// More tags than this on one frame are refused: nobody's network stacks them.
 const TAGS_MAX: usize = 4;
 
@@ -113,13 +115,21 @@ fn tagged(frame: &[u8], mut at: usize, mut ether_type: u16) -> Result<Link, Pars
                 at += 4;
             }
             // PPPoE session (RFC 2516): version/type, code, session, length, then the PPP protocol.
-            0x8864 => {
-                ether_type = match be16(frame, at + 6)? {
-                    0x0021 => IPV4,
-                    0x0057 => IPV6,
+            PPPOE_SESSION => {
+                if be16(frame, at)? != 0x1100 {
+                    return Err(ParseError::NotIp);
+                }
+                let length = usize::from(be16(frame, at + 4)?);
+                let total;
+                (ether_type, total) = match be16(frame, at + 6)? {
+                    0x0021 => (IPV4, usize::from(be16(frame, at + 10)?)),
+                    0x0057 => (IPV6, 40 + usize::from(be16(frame, at + 12)?)),
                     _ => return Err(ParseError::NotIp),
                 };
                 at += 8;
+                if length < 2 + total {
+                    return Err(ParseError::Malformed);
+                }
             }
             IPV4 | IPV6 => {
                 return Ok(Link {

@@ -75,8 +75,11 @@ pub mod flag {
     pub const PARSED: u16 = 32;
     /// The last function sends the packet back to its own side by way of the outside (hairpin, RFC 4787 5).
     pub const TURN_AROUND: u16 = 64;
-    /// The transport checksum covers more than the capture holds, or is absent (UDP zero): never recomputed.
+    /// The IP header has options (IPv4) or extension headers (IPv6).
     pub const HAS_OPTIONS: u16 = 128;
+    /// A source route (IPv4 option, IPv6 routing header) still leads elsewhere: the destination address is not the
+    /// final one, which is the one that the transport checksum covers (RFC 8200 8.1).
+    pub const SOURCE_ROUTED: u16 = 256;
 }
 
 /// A packet: the frame's bytes and what is known of them.
@@ -170,6 +173,7 @@ impl Packet {
         }
         self.notes.start -= count as u16;
         self.notes.length += count as u32;
+        self.notes.wire_length = self.notes.wire_length.saturating_add(count as u32);
         self.notes.flags &= !flag::PARSED;
         true
     }
@@ -440,6 +444,12 @@ impl Packet {
     #[inline]
     pub fn set_ports(&mut self, source: u16, destination: u16) {
         self.notes.ports = [source, destination];
+    }
+
+    /// Notes the transport protocol: of a later fragment of IPv6, whose own header need not tell (RFC 8200 4.5).
+    #[inline]
+    pub fn set_protocol(&mut self, protocol: u8) {
+        self.notes.protocol = protocol;
     }
 
     /// Source address and port.

@@ -55,16 +55,25 @@ pub(crate) struct Layers {
 /// fragment calls [`Packet::set_ports`].
 #[inline]
 pub fn parse(packet: &mut Packet) -> Result<(), ParseError> {
-    let layers = layers(packet)?;
-    packet.note_layers(&layers);
-    Ok(())
+    match layers(packet) {
+        Ok(layers) => {
+            packet.note_layers(&layers);
+            Ok(())
+        }
+        Err(error) => {
+            // What an earlier parse noted no longer holds.
+            packet.clear_flags(flag::PARSED);
+            Err(error)
+        }
+    }
 }
 
 #[inline]
 fn layers(packet: &Packet) -> Result<Layers, ParseError> {
     let frame = packet.frame();
     let link = parse_link(frame, packet.link())?;
-    let cut_short = packet.wire_length() as usize > frame.len();
+    // What the wire carried from the IP header on: a capture may hold less.
+    let wire = (packet.wire_length() as usize).saturating_sub(link.network);
     let mut found = Layers {
         network: link.network as u16,
         vlan: link.vlan,
@@ -73,22 +82,22 @@ fn layers(packet: &Packet) -> Result<Layers, ParseError> {
     let header = frame.get(link.network..).ok_or(ParseError::Truncated)?;
     // What the frame holds of the IP packet, and where its transport begins, both from the IP header on.
     let (held, transport) = if link.ether_type == 0x0800 {
-        ipv4(header, cut_short, &mut found)?
+        ipv4(header, wire, &mut found)?
     } else {
-        ipv6(header, cut_short, &mut found)?
+        ipv6(header, wire, &mut found)?
     };
     found.transport = found.network + transport as u16;
     found.payload = found.transport;
     found.end = found.network + held as u16;
     if found.flags & flag::LATER_FRAGMENT == 0 {
         let body = header.get(transport..held).ok_or(ParseError::Truncated)?;
-        found.payload += transport_header(body, cut_short, &mut found)? as u16;
+        found.payload += transport_header(body, &mut found)? as u16;
     }
     Ok(found)
 }
 
 #[inline]
-fn ipv4(header: &[u8], cut_short: bool, found: &mut Layers) -> Result<(usize, usize), ParseError> {
+fn ipv4(header: &[u8], wire: usize, found: &mut Layers) -> Result<(usize, usize), ParseError> {
     let fixed: &[u8; 20] = header.first_chunk().ok_or(ParseError::Truncated)?;
     let header_length = usize::from(fixed[0] & 0x0f) * 4;
     if fixed[0] >> 4 != 4 || header_length < 20 {
@@ -98,27 +107,62 @@ fn ipv4(header: &[u8], cut_short: bool, found: &mut Layers) -> Result<(usize, us
     if total < header_length {
         return Err(ParseError::Malformed);
     }
-    let held = held(total, header.len(), cut_short, found)?;
+    let held = held(total, header.len(), wire, found)?;
     if held < header_length {
         return Err(ParseError::Truncated);
     }
     found.version = 4;
     found.protocol = fixed[9];
     if header_length > 20 {
-        found.flags |= flag::HAS_OPTIONS;
+        options(&header[20..header_length], found);
     }
-    let fragment = u16::from_be_bytes([fixed[6], fixed[7]]);
-    if fragment & 0x3fff != 0 {
-        found.flags |= if fragment & 0x1fff != 0 {
-            flag::LATER_FRAGMENT
-        } else {
-            flag::FIRST_FRAGMENT
-        };
+    let field = u16::from_be_bytes([fixed[6], fixed[7]]);
+    if field & 0x3fff != 0 {
+        fragment(field << 3, field & 0x2000 != 0, total - header_length, found)?;
     }
     Ok((held, header_length))
 }
 
-fn ipv6(header: &[u8], cut_short: bool, found: &mut Layers) -> Result<(usize, usize), ParseError> {
+/// Notes that an IPv4 header has options. Like a TCP header's they are content, read up to the first that is broken.
+#[cold]
+fn options(mut rest: &[u8], found: &mut Layers) {
+    found.flags |= flag::HAS_OPTIONS;
+    loop {
+        match *rest {
+            [] | [0, ..] | [_] => return,
+            [1, ref tail @ ..] => rest = tail,
+            [kind, length, ..] => {
+                let length = usize::from(length);
+                let (2.., Some(option)) = (length, rest.get(..length)) else {
+                    return;
+                };
+                // Loose and strict source route: used up when the pointer is behind the option (RFC 791 3.1).
+                if matches!(kind, 131 | 137) && option.get(2).is_some_and(|p| usize::from(*p) <= length) {
+                    found.flags |= flag::SOURCE_ROUTED;
+                }
+                rest = &rest[length..];
+            }
+        }
+    }
+}
+
+/// Notes a fragment of `length` bytes at `offset`. Refuses what attacks reassembly: a second fragmentation, an end behind
+/// the longest packet, and a TCP header continued at its ninth byte, over flags already judged (RFC 1858 3.2).
+#[cold]
+fn fragment(offset: u16, more: bool, length: usize, found: &mut Layers) -> Result<(), ParseError> {
+    let again = found.flags & (flag::FIRST_FRAGMENT | flag::LATER_FRAGMENT) != 0;
+    if again || usize::from(offset) + length > 65_535 || (offset == 8 && found.protocol == protocol::TCP) {
+        return Err(ParseError::Malformed);
+    }
+    if offset != 0 {
+        found.flags |= flag::LATER_FRAGMENT;
+    } else if more {
+        found.flags |= flag::FIRST_FRAGMENT;
+    }
+    Ok(())
+}
+
+fn ipv6(header: &[u8], wire: usize, found: &mut Layers) -> Result<(usize, usize), ParseError> {
     let fixed: &[u8; 40] = header.first_chunk().ok_or(ParseError::Truncated)?;
     if fixed[0] >> 4 != 6 {
         return Err(ParseError::Malformed);
@@ -129,35 +173,38 @@ fn ipv6(header: &[u8], cut_short: bool, found: &mut Layers) -> Result<(usize, us
         return Err(ParseError::Malformed);
     }
     let total = 40 + usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
-    let held = held(total, header.len(), cut_short, found)?;
+    let held = held(total, header.len(), wire, found)?;
     found.version = 6;
     let mut next = fixed[6];
     let mut at = 40;
     for _ in 0..=EXTENSIONS_MAX {
         let length = match next {
             // Hop-by-hop, routing, destination options, mobility, HIP, shim6.
-            0 | 43 | 60 | 135 | 139 | 140 => 8 + 8 * usize::from(byte(header, at + 1, held)?),
-            protocol::AH => 8 + 4 * usize::from(byte(header, at + 1, held)?),
-            44 => {
-                let low = byte(header, at + 3, held)?;
-                let offset = u16::from_be_bytes([byte(header, at + 2, held)?, low]);
-                if offset & 0xfff8 != 0 {
-                    found.flags |= flag::LATER_FRAGMENT;
-                } else if offset & 1 != 0 {
-                    found.flags |= flag::FIRST_FRAGMENT;
+            0 | 43 | 60 | 135 | 139 | 140 => {
+                // A routing header with segments left.
+                if next == 43 && byte(header, at + 3, held)? != 0 {
+                    found.flags |= flag::SOURCE_ROUTED;
                 }
+                8 + 8 * usize::from(byte(header, at + 1, held)?)
+            }
+            44 => {
+                let field = u16::from_be_bytes([byte(header, at + 2, held)?, byte(header, at + 3, held)?]);
+                // Whose the data is, a fragment header knows for all fragments.
+                found.protocol = byte(header, at, held)?;
+                fragment(
+                    field & 0xfff8,
+                    field & 1 != 0,
+                    total.saturating_sub(at + 8),
+                    found,
+                )?;
                 8
             }
+            // An authentication header ends the chain for us, as it does for IPv4: the flow is the AH association.
             _ => {
                 found.protocol = next;
                 return Ok((held, at));
             }
         };
-        // An authentication header ends the chain for us, as it does for IPv4: the flow is the AH association.
-        if next == protocol::AH {
-            found.protocol = next;
-            return Ok((held, at));
-        }
         found.flags |= flag::HAS_OPTIONS;
         next = byte(header, at, held)?;
         at += length;
@@ -165,18 +212,43 @@ fn ipv6(header: &[u8], cut_short: bool, found: &mut Layers) -> Result<(usize, us
             return Err(ParseError::Truncated);
         }
         if found.flags & flag::LATER_FRAGMENT != 0 {
-            found.protocol = next;
             return Ok((held, at));
         }
     }
     Err(ParseError::Malformed)
 }
 
+/// The identification that all fragments of an IPv6 packet share; `None` for a packet without a fragment header.
+pub fn fragment_identification(packet: &Packet) -> Option<u32> {
+    let header = packet.network();
+    if packet.version() != 6 {
+        return None;
+    }
+    let (mut next, mut at) = (*header.get(6)?, 40);
+    for _ in 0..=EXTENSIONS_MAX {
+        match next {
+            0 | 43 | 60 | 135 | 139 | 140 => {
+                next = *header.get(at)?;
+                at += 8 + 8 * usize::from(*header.get(at + 1)?);
+            }
+            44 => {
+                return header
+                    .get(at + 4..)?
+                    .first_chunk()
+                    .map(|b| u32::from_be_bytes(*b));
+            }
+            _ => return None,
+        }
+    }
+    None
+}
+
+/// How much of a packet of `total` bytes is there, where `captured` bytes are, out of `wire`.
 #[inline]
-fn held(total: usize, captured: usize, cut_short: bool, found: &mut Layers) -> Result<usize, ParseError> {
+fn held(total: usize, captured: usize, wire: usize, found: &mut Layers) -> Result<usize, ParseError> {
     if total <= captured {
         Ok(total)
-    } else if cut_short {
+    } else if total <= wire {
         found.flags |= flag::CUT_SHORT;
         Ok(captured)
     } else {
@@ -195,7 +267,8 @@ fn byte(header: &[u8], at: usize, held: usize) -> Result<u8, ParseError> {
 
 /// Reads ports or identifier; answers the transport header's length.
 #[inline]
-fn transport_header(body: &[u8], cut_short: bool, found: &mut Layers) -> Result<usize, ParseError> {
+fn transport_header(body: &[u8], found: &mut Layers) -> Result<usize, ParseError> {
+    let cut_short = found.flags & flag::CUT_SHORT != 0;
     let needed = match found.protocol {
         protocol::TCP => 20,
         protocol::UDP | protocol::UDPLITE | protocol::ICMP | protocol::ICMPV6 => 8,
@@ -206,7 +279,7 @@ fn transport_header(body: &[u8], cut_short: bool, found: &mut Layers) -> Result<
     // A capture that was cut short may hold the ports and no more; a fragment may not (RFC 1858, tiny fragments).
     if body.len() < needed && !(cut_short && body.len() >= 8) {
         return if found.protocol == protocol::ICMP || found.protocol == protocol::ICMPV6 {
-            // IGMP-like brevity: malformed ICMP has a flow (its addresses) and no identifier.
+            // Too brief for ICMP: the packet has a flow (its addresses) and no identifier.
             Ok(body.len())
         } else {
             Err(ParseError::Truncated)
@@ -233,7 +306,7 @@ fn transport_header(body: &[u8], cut_short: bool, found: &mut Layers) -> Result<
             Ok(length)
         }
         protocol::ICMP | protocol::ICMPV6 => {
-            match icmp_class(found.protocol, body[0]) {
+            match icmp_class_in(found.version, found.protocol, body[0]) {
                 IcmpClass::Query => {
                     found.ports = [word(4); 2];
                     found.flags |= flag::ICMP_QUERY;
@@ -272,6 +345,14 @@ pub fn icmp_class(protocol: u8, kind: u8) -> IcmpClass {
     }
 }
 
+/// As [`icmp_class`], but ICMP inside IPv6 and ICMPv6 inside IPv4 are protocols like any other.
+pub(crate) fn icmp_class_in(version: u8, protocol: u8, kind: u8) -> IcmpClass {
+    match (version, protocol) {
+        (4, protocol::ICMP) | (6, protocol::ICMPV6) => icmp_class(protocol, kind),
+        _ => IcmpClass::Other,
+    }
+}
+
 /// The packet that an ICMP error quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quoted {
@@ -285,6 +366,8 @@ pub struct Quoted {
     pub network: usize,
     /// Offset of its transport header in the error's frame.
     pub transport: usize,
+    /// Offset of its end, as far as it is quoted: behind it may be padding and extensions (RFC 4884).
+    pub end: usize,
 }
 
 /// The packet quoted by a parsed ICMP error, `None` for any other packet.
@@ -295,6 +378,7 @@ pub fn quoted(packet: &Packet) -> Option<Quoted> {
     let mut quoted = quoted_in(packet.transport(), packet.version())?;
     quoted.network += packet.transport_offset();
     quoted.transport += packet.transport_offset();
+    quoted.end += packet.transport_offset();
     Some(quoted)
 }
 
@@ -302,28 +386,35 @@ pub fn quoted(packet: &Packet) -> Option<Quoted> {
 fn quoted_in(icmp: &[u8], version: u8) -> Option<Quoted> {
     let inner = icmp.get(8..)?;
     let mut found = Layers::default();
-    let (transport, source, destination) = if version == 4 {
-        let (_, transport) = ipv4(inner, true, &mut found).ok()?;
+    let (held, transport, source, destination) = if version == 4 {
+        let (held, transport) = ipv4(inner, usize::MAX, &mut found).ok()?;
         let addr = |at: usize| inner.get(at..)?.first_chunk::<4>().map(|b| Addr::v4(*b));
-        (transport, addr(12)?, addr(16)?)
+        (held, transport, addr(12)?, addr(16)?)
     } else {
-        let (_, transport) = ipv6(inner, true, &mut found).ok()?;
+        let (held, transport) = ipv6(inner, usize::MAX, &mut found).ok()?;
         let addr = |at: usize| inner.get(at..)?.first_chunk::<16>().map(|b| Addr::v6(*b));
-        (transport, addr(8)?, addr(24)?)
+        (held, transport, addr(8)?, addr(24)?)
     };
     if found.flags & flag::LATER_FRAGMENT != 0 {
         return None;
     }
-    let body: &[u8; 8] = inner.get(transport..)?.first_chunk()?;
-    let word = |at: usize| u16::from_be_bytes([body[at], body[at + 1]]);
+    let body = inner.get(transport..held)?;
+    // The eight bytes that every error quotes (RFC 792), of the protocols that have anything in them.
+    let word = |at: usize| {
+        let start = body.first_chunk::<8>()?;
+        Some(u16::from_be_bytes([start[at], start[at + 1]]))
+    };
     let ports = match found.protocol {
-        protocol::TCP | protocol::UDP | protocol::UDPLITE | protocol::SCTP => [word(0), word(2)],
-        protocol::ICMP | protocol::ICMPV6 => match icmp_class(found.protocol, body[0]) {
-            IcmpClass::Query => [word(4); 2],
-            // No error is sent about an error (RFC 1122 3.2.2).
-            IcmpClass::Error => return None,
-            IcmpClass::Other => [0; 2],
-        },
+        protocol::TCP | protocol::UDP | protocol::UDPLITE | protocol::SCTP => [word(0)?, word(2)?],
+        protocol::ICMP | protocol::ICMPV6 => {
+            word(0)?;
+            match icmp_class_in(version, found.protocol, body[0]) {
+                IcmpClass::Query => [word(4)?; 2],
+                // No error is sent about an error (RFC 1122 3.2.2).
+                IcmpClass::Error => return None,
+                IcmpClass::Other => [0; 2],
+            }
+        }
         _ => [0; 2],
     };
     Some(Quoted {
@@ -332,5 +423,9 @@ fn quoted_in(icmp: &[u8], version: u8) -> Option<Quoted> {
         protocol: found.protocol,
         network: 8,
         transport: 8 + transport,
+        end: 8 + held,
     })
 }
+
+#[cfg(test)]
+mod tests;

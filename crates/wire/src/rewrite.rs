@@ -270,12 +270,10 @@ fn write_port(body: &mut [u8], protocol: u8, end: End, old: u16, new: u16, addre
                 }
             }
         }
-        protocol::ICMP => {
-            // The identifier is the "port"; no pseudo-header.
-            if has_identifier(protocol, body) {
-                put(body, 4, new);
-                update(body, 2, Delta::NONE.word(old, new));
-            }
+        // The identifier is the "port"; no pseudo-header.
+        protocol::ICMP if has_identifier(protocol, body) => {
+            put(body, 4, new);
+            update(body, 2, Delta::NONE.word(old, new));
         }
         protocol::ICMPV6 => {
             if has_identifier(protocol, body) {

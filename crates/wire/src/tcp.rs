@@ -16,7 +16,7 @@ pub mod flags {
     pub const CWR: u8 = 128;
 }
 
-/// A whole TCP header of at least 20 bytes, options included, and the length of the data behind it.
+/// A TCP header of at least 20 bytes, with the options that the capture holds and the length of the data behind it.
 #[derive(Clone, Copy)]
 pub struct Tcp<'a> {
     fixed: &'a [u8; 20],
@@ -25,7 +25,7 @@ pub struct Tcp<'a> {
 }
 
 impl Packet {
-    /// The TCP header, if this is a TCP packet with a whole header (not a later fragment).
+    /// The TCP header, if this is a TCP packet that holds its 20 fixed bytes (not a later fragment).
     #[inline]
     pub fn tcp(&self) -> Option<Tcp<'_>> {
         if self.protocol() != protocol::TCP || self.has(crate::packet::flag::LATER_FRAGMENT) {
@@ -33,9 +33,9 @@ impl Packet {
         }
         let segment = self.transport();
         let fixed: &[u8; 20] = segment.first_chunk()?;
-        let length = self.payload_offset() - self.transport_offset();
-        let options = segment.get(20..length)?;
-        // A capture cut short knows its data's length from the IP header only.
+        let length = usize::from(fixed[12] >> 4) * 4;
+        // A capture cut short inside the options has only some of them; its data's length the IP header knows.
+        let options = &segment[20..length.clamp(20, segment.len())];
         let payload_length = self.transport_length().saturating_sub(length as u32);
         Some(Tcp {
             fixed,
@@ -114,6 +114,13 @@ impl<'a> Tcp<'a> {
 /// Iterator over TCP options.
 pub struct TcpOptions<'a> {
     rest: &'a [u8],
+}
+
+impl<'a> TcpOptions<'a> {
+    /// The options in a header's option bytes.
+    pub fn new(options: &'a [u8]) -> Self {
+        TcpOptions { rest: options }
+    }
 }
 
 impl<'a> Iterator for TcpOptions<'a> {

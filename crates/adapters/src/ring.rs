@@ -1,0 +1,256 @@
+//! The link between two workers of one process: two single-producer single-consumer rings of buffers.
+//!
+//! Theory of operation. A buffer's ownership is passed, nothing is copied. Each end is a [`Port`]: what one transmits the
+//! other receives, in order, whatever it is: frames, messages between workers, and empty buffers on their way home.
+//!
+//! ```text
+//!   worker A ── transmit ─► [ ring ] ── receive ─► worker B
+//!            ◄─ receive ─── [ ring ] ◄─ transmit ──
+//! ```
+//!
+//! A ring never loses anything, so it must hold all buffers that can be in it: its capacity is at least the number of
+//! buffers in all pools that reach it, which whoever makes the pair guarantees and `transmit` asserts.
+//!
+//! ```text
+//!   open ─► closed (this end says it sends no more, or is dropped) ─► finished (… and the ring is empty)
+//! ```
+//!
+//! Invariants: order; nothing lost, nothing twice (the two-thread test below); an empty buffer is not counted as a packet.
+//!
+//! Not here: links between processes and hosts, which copy.
+
+use rtrb::{Consumer, Producer, RingBuffer};
+use runtime::env::{Burst, Port, PortCounters};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use wire::packet::Kind;
+use wire::{PacketBox, Pool};
+
+/// One end of a link between two workers.
+pub struct RingPort {
+    out: Producer<PacketBox>,
+    incoming: Consumer<PacketBox>,
+    closed_here: Arc<AtomicBool>,
+    closed_there: Arc<AtomicBool>,
+    counters: PortCounters,
+}
+
+impl RingPort {
+    /// Two ends. `capacity` is the number of buffers each direction holds: at least as many as there are in all pools
+    /// whose buffers may pass.
+    pub fn pair(capacity: usize) -> (RingPort, RingPort) {
+        let (to_b, from_a) = RingBuffer::new(capacity);
+        let (to_a, from_b) = RingBuffer::new(capacity);
+        let (a, b) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let end = |out, incoming, closed_here: &Arc<AtomicBool>, closed_there: &Arc<AtomicBool>| RingPort {
+            out,
+            incoming,
+            closed_here: closed_here.clone(),
+            closed_there: closed_there.clone(),
+            counters: PortCounters::default(),
+        };
+        (end(to_b, from_b, &a, &b), end(to_a, from_a, &b, &a))
+    }
+
+    /// Says that this end transmits no more: the other is finished when it has received what is on the way. It may go on
+    /// receiving.
+    pub fn close(&mut self) {
+        self.closed_here.store(true, Ordering::Release);
+    }
+
+    /// Buffers that wait to be received here.
+    pub fn waiting(&self) -> usize {
+        self.incoming.slots()
+    }
+
+    /// The other end is gone, and with it whoever would have taken these.
+    #[cold]
+    fn lose(&mut self, pool: &mut Pool, burst: &mut Burst) {
+        let unsent = &mut self.counters.unsent_packets;
+        crate::consume(pool, burst, |packet| {
+            *unsent += u64::from(packet.kind() == Kind::Data)
+        });
+    }
+}
+
+impl Port for RingPort {
+    #[inline]
+    fn receive(&mut self, _now: u64, _pool: &mut Pool, burst: &mut Burst) {
+        let count = self.incoming.slots().min(burst.remaining_capacity());
+        if count == 0 {
+            return;
+        }
+        let Ok(chunk) = self.incoming.read_chunk(count) else {
+            return;
+        };
+        for packet in chunk {
+            if packet.kind() == Kind::Data {
+                self.counters.received_packets += 1;
+                self.counters.received_bytes += u64::from(packet.wire_length());
+            }
+            burst.push(packet);
+        }
+    }
+
+    #[inline]
+    fn transmit(&mut self, _now: u64, pool: &mut Pool, burst: &mut Burst) {
+        if burst.is_empty() {
+            return;
+        }
+        if self.out.is_abandoned() {
+            self.lose(pool, burst);
+            return;
+        }
+        for packet in burst.iter() {
+            if packet.kind() == Kind::Data {
+                self.counters.sent_packets += 1;
+                self.counters.sent_bytes += u64::from(packet.wire_length());
+            }
+        }
+        let count = burst.len();
+        let chunk = self.out.write_chunk_uninit(count);
+        let chunk = chunk.expect("a ring holds all buffers of all pools that reach it");
+        chunk.fill_from_iter(burst.drain(..));
+    }
+
+    fn finished(&self) -> bool {
+        // In this order: what was sent before the end closed is in the ring by the time that is seen.
+        let closed = self.closed_there.load(Ordering::Acquire) || self.incoming.is_abandoned();
+        closed && self.incoming.is_empty()
+    }
+
+    fn waits(&self) -> bool {
+        true
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.counters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::LinkType;
+    use wire::memory::Region;
+
+    fn pool(count: usize, origin: u8) -> Pool {
+        Pool::new(Region::heap(Pool::region_length(count, 64)), count, 64, origin)
+    }
+
+    fn fill(pool: &mut Pool, burst: &mut Burst, count: usize, kind: Kind) {
+        for n in 0..count {
+            let mut packet = pool.take().unwrap();
+            assert!(packet.set_frame(&[n as u8; 40], LinkType::Raw));
+            packet.set_kind(kind);
+            burst.push(packet);
+        }
+    }
+
+    #[test]
+    fn everything_passes_in_order_and_only_frames_are_counted() {
+        let mut pool = pool(16, 3);
+        let mut other = self::pool(1, 4);
+        let (mut a, mut b) = RingPort::pair(16);
+        let mut burst = Burst::new();
+        fill(&mut pool, &mut burst, 4, Kind::Data);
+        fill(&mut pool, &mut burst, 1, Kind::Message);
+        fill(&mut pool, &mut burst, 1, Kind::Empty);
+        a.transmit(0, &mut pool, &mut burst);
+        assert!(burst.is_empty());
+        b.receive(0, &mut other, &mut burst);
+        assert_eq!(
+            burst.iter().map(|p| p.frame()[0]).collect::<Vec<_>>(),
+            [0, 1, 2, 3, 0, 0]
+        );
+        assert_eq!((a.counters().sent_packets, b.counters().received_packets), (4, 4));
+        for packet in burst.drain(..) {
+            pool.give(packet);
+        }
+        assert_eq!((pool.free(), other.free()), (16, 1));
+    }
+
+    #[test]
+    fn an_end_is_finished_when_the_other_closed_and_the_ring_is_empty() {
+        let mut pool = pool(2, 0);
+        let (mut a, mut b) = RingPort::pair(2);
+        let mut burst = Burst::new();
+        fill(&mut pool, &mut burst, 1, Kind::Data);
+        a.transmit(0, &mut pool, &mut burst);
+        a.close();
+        assert!(!b.finished() && !a.finished());
+        b.receive(0, &mut pool, &mut burst);
+        assert!(b.finished() && !a.finished());
+        b.transmit(0, &mut pool, &mut burst);
+        drop(b);
+        assert!(!a.finished());
+        a.receive(0, &mut pool, &mut burst);
+        assert!(a.finished());
+        // Nobody is there any more: what is sent is counted, and the buffer comes home.
+        a.transmit(0, &mut pool, &mut burst);
+        assert_eq!((a.counters().unsent_packets, pool.free()), (1, 2));
+    }
+
+    #[test]
+    #[should_panic(expected = "a ring holds all buffers")]
+    fn a_ring_too_small_is_a_programmers_error() {
+        let mut pool = pool(3, 0);
+        let (mut a, _b) = RingPort::pair(2);
+        let mut burst = Burst::new();
+        fill(&mut pool, &mut burst, 3, Kind::Data);
+        a.transmit(0, &mut pool, &mut burst);
+    }
+
+    /// One worker numbers packets, the other checks the numbers and sends the buffers home: none lost, none twice, in
+    /// order, however the threads run.
+    #[test]
+    fn two_threads_pass_numbered_packets() {
+        const PACKETS: u64 = 300_000;
+        const BUFFERS: usize = 97;
+        let (mut a, mut b) = RingPort::pair(BUFFERS);
+        let checker = std::thread::spawn(move || {
+            let mut pool = pool(1, 9);
+            let mut burst = Burst::new();
+            let mut expected = 0;
+            while !b.finished() {
+                b.receive(0, &mut pool, &mut burst);
+                for packet in burst.iter_mut() {
+                    assert_eq!(packet.timestamp(), expected);
+                    assert_eq!(packet.frame(), [expected as u8; 20]);
+                    expected += 1;
+                    packet.set_kind(Kind::Empty);
+                }
+                if burst.is_empty() {
+                    std::thread::yield_now();
+                }
+                b.transmit(0, &mut pool, &mut burst);
+            }
+            expected
+        });
+        let mut pool = pool(BUFFERS, 0);
+        let mut burst = Burst::new();
+        let mut number = 0;
+        while number < PACKETS || pool.free() < BUFFERS {
+            while number < PACKETS && !burst.is_full() {
+                let Some(mut packet) = pool.take() else { break };
+                assert!(packet.set_frame(&[number as u8; 20], LinkType::Raw));
+                packet.set_timestamp(number);
+                burst.push(packet);
+                number += 1;
+            }
+            a.transmit(0, &mut pool, &mut burst);
+            a.receive(0, &mut pool, &mut burst);
+            if burst.is_empty() {
+                std::thread::yield_now();
+            }
+            for packet in burst.drain(..) {
+                assert_eq!(packet.kind(), Kind::Empty);
+                pool.give(packet);
+            }
+        }
+        a.close();
+        assert_eq!(checker.join().unwrap(), PACKETS);
+        assert_eq!(a.counters().sent_packets, PACKETS);
+        assert_eq!(a.counters().received_packets, 0);
+    }
+}

@@ -1,0 +1,181 @@
+//! What no single setting shows: names that must exist, chains that must be able to run.
+
+use super::document::Document;
+use super::problem::write_instead;
+use super::{Config, Function};
+use crate::registry::Registry;
+use nf::{Affinity, WorkerInfo};
+use std::collections::BTreeSet;
+
+/// The most functions in a chain.
+pub const FUNCTIONS_MAX: usize = 16;
+
+/// Checks a configuration as a whole, and gives default settings to functions that chains name and that have no table.
+pub fn check(config: &mut Config, registry: &Registry, document: &mut Document<'_>) {
+    ports(config, document);
+    chains(config, registry, document);
+    instances(config, registry, document);
+}
+
+fn ports(config: &Config, document: &mut Document<'_>) {
+    let mut names = BTreeSet::new();
+    for (index, port) in config.port.iter().enumerate() {
+        if !names.insert(port.name.as_str()) {
+            let remedy = "give each port a name of its own";
+            let problem = format!("there is another port `{}` before", port.name);
+            document.problem_at(&format!("port[{index}].name"), &problem, remedy);
+        }
+        if port.input.is_none() && port.output.is_none() {
+            let remedy = "add a line input = \"pcap:in.pcap\", or output = …";
+            document.problem_at(
+                &format!("port[{index}].name"),
+                "has neither input nor output",
+                remedy,
+            );
+        }
+    }
+}
+
+fn chains(config: &mut Config, registry: &Registry, document: &mut Document<'_>) {
+    let mut names = BTreeSet::new();
+    let mut takes_all: Option<String> = None;
+    for index in 0..config.chain.len() {
+        let chain = config.chain[index].clone();
+        let path = format!("chain[{index}]");
+        if !names.insert(chain.name.clone()) {
+            let problem = format!("there is another chain `{}` before", chain.name);
+            document.problem_at(
+                &format!("{path}.name"),
+                &problem,
+                "give each chain a name of its own",
+            );
+        }
+        if let Some(before) = &takes_all {
+            let problem = format!("is never reached: the chain `{before}` before it takes everything");
+            let remedy = format!("move it before `{before}`, or give `{before}` a match");
+            document.problem_at(&format!("{path}.name"), &problem, &remedy);
+        } else if chain.matches.is_none() {
+            takes_all = Some(chain.name.clone());
+        }
+        let count = chain.functions.len();
+        if count == 0 || count > FUNCTIONS_MAX {
+            let problem = format!("has {count} functions; a chain has 1 to {FUNCTIONS_MAX}");
+            let remedy = if count == 0 {
+                "name a function"
+            } else {
+                "take some out"
+            };
+            document.problem_at(&format!("{path}.functions"), &problem, remedy);
+        }
+        functions_exist(config, index, registry, document);
+        affinities(config, index, registry, document);
+    }
+}
+
+/// Every function of a chain has a table, or is registered and gets its defaults.
+fn functions_exist(config: &mut Config, chain: usize, registry: &Registry, document: &mut Document<'_>) {
+    let names = config.chain[chain].functions.clone();
+    for (index, name) in names.iter().enumerate() {
+        let path = format!("chain[{chain}].functions[{index}]");
+        if names[..index].contains(name) {
+            let remedy = format!("take one out, or write [function.{name}2] with kind = \"{name}\"");
+            document.problem_at(&path, &format!("`{name}` is in this chain twice"), &remedy);
+            continue;
+        }
+        // A table that could not be read has its own message.
+        if config.functions.contains_key(name) || document.find(&format!("function.{name}")).is_some() {
+            continue;
+        }
+        let Some(entry) = registry.entry(name) else {
+            let mut known = registry.names();
+            known.extend(config.functions.keys().map(String::as_str));
+            known.sort_unstable();
+            known.dedup();
+            let remedy = write_instead(name, &known);
+            document.problem_at(&path, &format!("there is no function `{name}`"), &remedy);
+            continue;
+        };
+        match entry.defaults() {
+            Ok(settings) => {
+                let function = Function {
+                    kind: entry.name,
+                    settings,
+                };
+                config.functions.insert(name.clone(), function);
+            }
+            Err(error) => {
+                let problem = format!("`{name}` has settings without a default: {}", error.message());
+                document.problem_at(
+                    &path,
+                    &problem,
+                    &format!("write [function.{name}] with that setting"),
+                );
+            }
+        }
+    }
+}
+
+/// There is a way to group flows that serves all functions of a chain.
+fn affinities(config: &Config, chain: usize, registry: &Registry, document: &mut Document<'_>) {
+    let mut joined = (Affinity::Flow, "");
+    for (index, name) in config.chain[chain].functions.iter().enumerate() {
+        let kind = config
+            .functions
+            .get(name)
+            .map_or(name.as_str(), |function| function.kind);
+        let Some(entry) = registry.entry(kind) else {
+            continue;
+        };
+        match joined.0.join(entry.affinity) {
+            Some(affinity) if affinity != joined.0 => joined = (affinity, name),
+            Some(_) => {}
+            None => {
+                let problem = format!(
+                    "`{name}` needs all flows of an {} on one runtime, `{}` those of an {}",
+                    describe(entry.affinity),
+                    joined.1,
+                    describe(joined.0)
+                );
+                let path = format!("chain[{chain}].functions[{index}]");
+                document.problem_at(
+                    &path,
+                    &problem,
+                    "put them in different chains, or set runtimes = 1",
+                );
+            }
+        }
+    }
+}
+
+fn describe(affinity: Affinity) -> &'static str {
+    match affinity {
+        Affinity::Flow => "flow",
+        Affinity::InsideEndpoint => "inside address and port",
+        Affinity::InsideAddress => "inside address",
+        Affinity::OutsideAddress => "outside address",
+    }
+}
+
+/// Each function takes its settings: an instance can be made.
+fn instances(config: &Config, registry: &Registry, document: &mut Document<'_>) {
+    let worker = WorkerInfo {
+        runtime: 0,
+        runtimes: config.runtimes,
+        // What is wrong with settings does not depend on it, and tables are made to its size.
+        flows_max: config.flows_max.min(1024),
+        seed: 0,
+    };
+    for (name, function) in &config.functions {
+        let Some(entry) = registry.entry(function.kind) else {
+            continue;
+        };
+        if let Err(error) = entry.try_out(&function.settings, &worker) {
+            let path = if error.at.is_empty() {
+                format!("function.{name}")
+            } else {
+                format!("function.{name}.{}", error.at)
+            };
+            document.problem_at(&path, &error.problem, &error.remedy);
+        }
+    }
+}

@@ -1,0 +1,450 @@
+//! The configuration's text as a tree in which everything knows where it stands.
+//!
+//! Errors come from three sources, and each names its place differently: the TOML parser and serde give bytes, a function
+//! gives a path (`rules[3].ports`), a check of ours gives a path from the top. This is where all of them become
+//! [`Problem`]s, and where serde's words become an operator's: "invalid type: string "two", expected u16" is "expected a
+//! whole number from 0 to 65535, found "two"", with an example from the setting's schema.
+//!
+//! Not here: what settings there are ([`config`](super)).
+
+use super::problem::{Problem, write_instead};
+use super::{Function, schema};
+use crate::registry::{Entry, Registry};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// A configuration on its way from text to values.
+#[derive(Debug)]
+pub struct Document<'t> {
+    file: String,
+    text: &'t str,
+    /// Whole, to look places up in.
+    tree: Spanned<DeTable<'t>>,
+    /// What of it has not been read yet.
+    rest: Spanned<DeTable<'t>>,
+    schema: Value,
+    /// What was found wrong so far.
+    pub problems: Vec<Problem>,
+}
+
+/// A table `[function.NAME]`.
+#[derive(Debug)]
+pub struct FunctionTable<'t, 'r> {
+    name: String,
+    entry: &'r Entry,
+    table: Spanned<DeTable<'t>>,
+}
+
+impl<'t> Document<'t> {
+    /// Parses TOML. What is no TOML is all that can be said then.
+    pub fn parse(file: &str, text: &'t str, schema: Value) -> Result<Self, Vec<Problem>> {
+        let (tree, errors) = DeTable::parse_recoverable(text);
+        let (rest, _) = DeTable::parse_recoverable(text);
+        let mut document = Document {
+            file: file.to_owned(),
+            text,
+            tree,
+            rest,
+            schema,
+            problems: Vec::new(),
+        };
+        if errors.is_empty() {
+            return Ok(document);
+        }
+        for error in errors {
+            document.not_toml(&error);
+        }
+        Err(document.problems_in_order())
+    }
+
+    /// What was found, from the top of the file to its end.
+    pub fn problems_in_order(self) -> Vec<Problem> {
+        let mut problems = self.problems;
+        problems.sort_by_key(|problem| (problem.line, problem.column));
+        problems.dedup();
+        problems
+    }
+
+    /// Takes the tables `[function.NAME]` out, and finds which registered function each is.
+    pub fn take_functions<'r>(&mut self, registry: &'r Registry) -> Vec<FunctionTable<'t, 'r>> {
+        let Some(all) = self.rest.get_mut().remove("function") else {
+            return Vec::new();
+        };
+        let DeValue::Table(all) = all.into_inner() else {
+            let remedy = "write a table for each function: [function.firewall]";
+            self.problem_at("function", "is no table", remedy);
+            return Vec::new();
+        };
+        let mut tables = Vec::new();
+        for (name, value) in all {
+            let name = name.into_inner().into_owned();
+            let path = format!("function.{}", quoted(&name));
+            let span = value.span();
+            let DeValue::Table(mut table) = value.into_inner() else {
+                self.problem_at(
+                    &path,
+                    "is no table",
+                    &format!("write [{path}] and its settings below it"),
+                );
+                continue;
+            };
+            let kind = match table.remove("kind").map(Spanned::into_inner) {
+                None => name.clone(),
+                Some(DeValue::String(kind)) => kind.into_owned(),
+                Some(_) => {
+                    let remedy = "write the name of a function in quotes";
+                    self.problem_at(&format!("{path}.kind"), "is no text", remedy);
+                    continue;
+                }
+            };
+            let has_kind = self.find(&format!("{path}.kind")).is_some();
+            match registry.entry(&kind) {
+                Some(entry) => tables.push(FunctionTable {
+                    name,
+                    entry,
+                    table: Spanned::new(span, table),
+                }),
+                None => {
+                    let at = if has_kind { format!("{path}.kind") } else { path };
+                    let remedy = write_instead(&kind, &registry.names());
+                    self.problem_at(&at, &format!("there is no function `{kind}`"), &remedy);
+                }
+            }
+        }
+        tables
+    }
+
+    /// Reads each function's own settings.
+    pub fn read_functions(&mut self, tables: Vec<FunctionTable<'t, '_>>) -> BTreeMap<String, Function> {
+        let mut functions = BTreeMap::new();
+        for FunctionTable { name, entry, table } in tables {
+            let path = format!("function.{}", quoted(&name));
+            let whole = table.span();
+            match (entry.read)(table) {
+                Ok(settings) => {
+                    let function = Function {
+                        kind: entry.name,
+                        settings,
+                    };
+                    functions.insert(name, function);
+                }
+                Err(error) => {
+                    // The schema has functions by kind; a table may go by another name.
+                    let error_path = error.span().map(|span| self.path_at(&span)).unwrap_or_default();
+                    let example = error_path
+                        .strip_prefix(&path)
+                        .map(|rest| format!("function.{}{rest}", entry.name))
+                        .and_then(|path| schema::example(&self.schema, &path));
+                    self.not_readable(&error, whole, example);
+                }
+            }
+        }
+        functions
+    }
+
+    /// Reads what is not a function's.
+    pub fn read_rest<T: DeserializeOwned>(&mut self) -> Option<T> {
+        let rest = std::mem::replace(&mut self.rest, Spanned::new(0..0, DeTable::new()));
+        match T::deserialize(toml::de::Deserializer::from(rest)) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                let path = error.span().map(|span| self.path_at(&span)).unwrap_or_default();
+                let example = schema::example(&self.schema, &path);
+                self.not_readable(&error, 0..0, example);
+                None
+            }
+        }
+    }
+
+    /// Notes a problem at a setting, given by its path. Where the path leads further than the text, the last place on it
+    /// counts.
+    pub fn problem_at(&mut self, path: &str, problem: &str, remedy: &str) {
+        let span = self.find_nearest(path);
+        let place = Problem::at(&self.file, self.text, span);
+        self.problems.push(place.saying(path, problem, remedy));
+    }
+
+    /// The bytes of the value at a path.
+    pub fn find(&self, path: &str) -> Option<Range<usize>> {
+        let steps = steps(path);
+        let (found, span) = self.follow(&steps);
+        (found == steps.len()).then_some(span)
+    }
+
+    fn find_nearest(&self, path: &str) -> Range<usize> {
+        self.follow(&steps(path)).1
+    }
+
+    /// Follows a path as far as it goes: how many steps that were, and the place.
+    fn follow(&self, steps: &[Step]) -> (usize, Range<usize>) {
+        let mut span = 0..0;
+        let mut table: Option<&DeTable<'t>> = Some(self.tree.get_ref());
+        let mut list: Option<&[Spanned<DeValue<'t>>]> = None;
+        for (index, step) in steps.iter().enumerate() {
+            let next = match step {
+                Step::Key(key) => {
+                    table
+                        .and_then(|table| table.get_key_value(key.as_str()))
+                        .map(|(key, value)| {
+                            // A table's own place may be all its lines: its name says it better.
+                            let place = if value.get_ref().is_table() {
+                                key.span()
+                            } else {
+                                value.span()
+                            };
+                            (place, value)
+                        })
+                }
+                Step::Index(at) => list
+                    .and_then(|list| list.get(*at))
+                    .map(|value| (value.span(), value)),
+            };
+            let Some((place, value)) = next else {
+                return (index, span);
+            };
+            span = place;
+            table = value.get_ref().as_table();
+            list = value.get_ref().as_array().map(|array| &array[..]);
+        }
+        (steps.len(), span)
+    }
+
+    /// The path of the innermost setting that holds the bytes.
+    fn path_at(&self, span: &Range<usize>) -> String {
+        let mut path = String::new();
+        inner_path(self.tree.get_ref(), span, &mut path);
+        path
+    }
+
+    /// Notes what the TOML parser says.
+    fn not_toml(&mut self, error: &toml::de::Error) {
+        let span = error.span().unwrap_or(self.text.len()..self.text.len());
+        let (problem, expected) = match error.message().split_once(", expected ") {
+            Some((problem, expected)) => (problem, format!("expected {expected}")),
+            None => (error.message(), String::new()),
+        };
+        let place = Problem::at(&self.file, self.text, span);
+        self.problems
+            .push(place.saying("", format!("this is no TOML: {problem}"), expected));
+    }
+
+    /// Notes what serde says.
+    fn not_readable(&mut self, error: &toml::de::Error, otherwise: Range<usize>, example: Option<String>) {
+        let span = error.span().unwrap_or(otherwise);
+        let path = self.path_at(&span);
+        let value = self.text.get(span.clone()).unwrap_or_default();
+        let (problem, remedy) = in_words(error.message(), value, example.as_deref());
+        let place = if error.message().starts_with("missing field") {
+            // serde points at the whole table; its name, or its first line, says it better.
+            self.find(&path).unwrap_or(span.start..span.start)
+        } else {
+            span
+        };
+        let place = Problem::at(&self.file, self.text, place);
+        self.problems.push(place.saying(path, problem, remedy));
+    }
+}
+
+/// A step of a path.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    Key(String),
+    Index(usize),
+}
+
+/// `rules[3].ports` → rules, 3, ports. Keys with dots stand in quotes.
+fn steps(path: &str) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut rest = path;
+    while !rest.is_empty() {
+        if let Some(index) = rest.strip_prefix('[') {
+            let (digits, tail) = index.split_once(']').unwrap_or((index, ""));
+            if let Ok(index) = digits.parse() {
+                steps.push(Step::Index(index));
+            }
+            rest = tail;
+        } else if let Some(key) = rest.strip_prefix('"') {
+            let (key, tail) = key.split_once('"').unwrap_or((key, ""));
+            steps.push(Step::Key(key.to_owned()));
+            rest = tail;
+        } else if let Some(tail) = rest.strip_prefix('.') {
+            rest = tail;
+        } else {
+            let end = rest.find(['.', '[']).unwrap_or(rest.len());
+            steps.push(Step::Key(rest[..end].to_owned()));
+            rest = &rest[end..];
+        }
+    }
+    steps
+}
+
+/// A key as it stands in a path.
+fn quoted(key: &str) -> String {
+    if key.contains(['.', '[', '"']) {
+        format!("\"{key}\"")
+    } else {
+        key.to_owned()
+    }
+}
+
+/// Appends the path of the innermost entry of `table` whose key or value holds the bytes.
+fn inner_path(table: &DeTable<'_>, span: &Range<usize>, path: &mut String) {
+    let holds =
+        |outer: &Range<usize>| outer.start <= span.start && span.end <= outer.end && !outer.is_empty();
+    for (key, value) in table {
+        let length = path.len();
+        if !path.is_empty() {
+            path.push('.');
+        }
+        path.push_str(&quoted(key.get_ref()));
+        if holds(&key.span()) {
+            return;
+        }
+        if inner_path_of_value(value, span, path) || holds(&value.span()) {
+            return;
+        }
+        path.truncate(length);
+    }
+}
+
+fn inner_path_of_value(value: &Spanned<DeValue<'_>>, span: &Range<usize>, path: &mut String) -> bool {
+    let length = path.len();
+    match value.get_ref() {
+        // Parts of a table may stand far from its head, so its own place does not tell.
+        DeValue::Table(table) => inner_path(table, span, path),
+        DeValue::Array(array) => {
+            for (index, element) in array.iter().enumerate() {
+                path.push_str(&format!("[{index}]"));
+                let outer = element.span();
+                let holds = outer.start <= span.start && span.end <= outer.end && !outer.is_empty();
+                if inner_path_of_value(element, span, path) || holds {
+                    return true;
+                }
+                path.truncate(length);
+            }
+        }
+        _ => {}
+    }
+    path.len() > length
+}
+
+/// serde's message in an operator's words: what is wrong, and what to write instead.
+fn in_words(message: &str, value: &str, example: Option<&str>) -> (String, String) {
+    let names = names_in(message);
+    let for_example = example.map(|example| format!("write for example {example}"));
+    if message.starts_with("unknown field") || message.starts_with("unknown variant") {
+        let (name, known) = names
+            .split_first()
+            .map_or(("", &[][..]), |(name, known)| (*name, known));
+        let what = if message.starts_with("unknown field") {
+            "there is no such setting".to_owned()
+        } else {
+            format!("`{name}` is not one of its values")
+        };
+        return (what, write_instead(name, known));
+    }
+    if message.starts_with("missing field") {
+        let name = names.first().unwrap_or(&"");
+        return (format!("`{name}` is missing"), format!("add a line `{name} = …`"));
+    }
+    let wrong_kind = ["invalid type: ", "invalid value: ", "invalid length "]
+        .iter()
+        .find_map(|start| message.strip_prefix(start));
+    if let Some((_, expected)) = wrong_kind.and_then(|rest| rest.split_once(", expected ")) {
+        let expected = plain(expected);
+        let shown = if value.contains('\n') || value.is_empty() {
+            "something else"
+        } else {
+            value
+        };
+        let remedy = for_example.unwrap_or_else(|| format!("write {expected}"));
+        return (format!("expected {expected}, found {shown}"), remedy);
+    }
+    // A type's own words: what to write instead stands behind the semicolon.
+    match message.split_once("; ") {
+        Some((problem, remedy)) => (problem.to_owned(), remedy.to_owned()),
+        None => (message.to_owned(), for_example.unwrap_or_default()),
+    }
+}
+
+/// The names between backticks.
+fn names_in(message: &str) -> Vec<&str> {
+    message.split('`').skip(1).step_by(2).collect()
+}
+
+/// Rust's names for kinds of values in an operator's words.
+fn plain(expected: &str) -> String {
+    let number = |most: &str| format!("a whole number from 0 to {most}");
+    match expected {
+        "u8" => number("255"),
+        "u16" => number("65535"),
+        "u32" => number("4294967295"),
+        "u64" | "usize" => "a whole number, 0 or more".to_owned(),
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number".to_owned(),
+        "f32" | "f64" => "a number".to_owned(),
+        "a boolean" => "true or false".to_owned(),
+        "a string" | "string" => "text in quotes".to_owned(),
+        "a sequence" => "a list in brackets".to_owned(),
+        "a map" => "a table".to_owned(),
+        other if other.starts_with("struct ") => "a table".to_owned(),
+        other if other.starts_with("enum ") => "one of its names in quotes".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_taken_apart() {
+        let key = |key: &str| Step::Key(key.to_owned());
+        assert_eq!(
+            steps("rules[3].ports"),
+            [key("rules"), Step::Index(3), key("ports")]
+        );
+        assert_eq!(
+            steps("function.\"a.b\".x"),
+            [key("function"), key("a.b"), key("x")]
+        );
+        assert_eq!(steps(""), []);
+    }
+
+    #[test]
+    fn places_have_paths_and_paths_have_places() {
+        let text = "a = 1\n[[list]]\nb = [10, 20]\n[[list]]\nc = { d = \"x\" }\n[t.\"u.v\"]\nw = 5\n";
+        let document = Document::parse("f", text, Value::Null).unwrap();
+        for (path, value) in [
+            ("a", "1"),
+            ("list[0].b[1]", "20"),
+            ("list[1].c.d", "\"x\""),
+            ("t.\"u.v\".w", "5"),
+        ] {
+            let span = document.find(path).unwrap();
+            assert_eq!(&text[span.clone()], value, "{path}");
+            assert_eq!(document.path_at(&span), path);
+        }
+        assert_eq!(document.find("list[1].c.e"), None);
+        assert_eq!(&text[document.find_nearest("list[1].c.e")], "c");
+    }
+
+    #[test]
+    fn kinds_in_plain_words() {
+        let (problem, remedy) = in_words(
+            "invalid type: string \"two\", expected u16",
+            "\"two\"",
+            Some("runtimes = 2"),
+        );
+        assert_eq!(problem, "expected a whole number from 0 to 65535, found \"two\"");
+        assert_eq!(remedy, "write for example runtimes = 2");
+        let (problem, remedy) = in_words("missing field `name`", "", None);
+        assert_eq!(
+            (problem.as_str(), remedy.as_str()),
+            ("`name` is missing", "add a line `name = …`")
+        );
+    }
+}

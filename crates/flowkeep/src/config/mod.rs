@@ -1,0 +1,309 @@
+//! The configuration: one TOML file.
+//!
+//! ```toml
+//! runtimes = 2
+//!
+//! [[port]]
+//! name = "lan"
+//! side = "inside"
+//! input = "pcap:in.pcap"
+//!
+//! [[port]]
+//! name = "wan"
+//! side = "outside"
+//! output = "pcap:out.pcap"
+//!
+//! [function.nat]
+//! pool = ["198.51.100.0/28"]
+//!
+//! [[chain]]
+//! name = "web"
+//! functions = ["firewall", "nat"]
+//! match = { protocol = "tcp", destination_port = ["80", "8000-8100"] }
+//! ```
+//!
+//! Reading goes in three steps, each of which finds all it can before it gives up:
+//!
+//! ```text
+//! text ──parse──▶ tree with positions ──serde──▶ Config, and each function's own settings ──check──▶ Config
+//!                 (document.rs)                  (this file; the function's crate)           (check.rs)
+//! ```
+//!
+//! Whatever is wrong becomes a [`Problem`], which knows file, line, the line's text, the value and what to write instead.
+//!
+//! Invariant: a [`Config`] that came out of [`read`] names only functions that exist, and its chains can run.
+//!
+//! Not here: opening ports, making functions, threads ([`crate::run`](crate)).
+
+pub mod check;
+pub mod document;
+pub mod problem;
+pub mod schema;
+pub mod values;
+
+#[cfg(test)]
+mod tests;
+
+use crate::registry::{Registry, Settings};
+use document::Document;
+pub use problem::Problem;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+pub use values::{PortRange, Uri};
+use wire::Prefix;
+
+/// Everything an operator says.
+#[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Workers that run flows, 1 to 64. Default 1.
+    #[schemars(range(min = 1, max = 64), example = 2)]
+    #[serde(deserialize_with = "values::from_1_to_64")]
+    pub runtimes: u16,
+    /// Workers that spread flows over the runtimes, 1 to 64. Default 1.
+    #[schemars(range(min = 1, max = 64), example = 1)]
+    #[serde(deserialize_with = "values::from_1_to_64")]
+    pub switches: u16,
+    /// `"auto"`: a thread per worker, as far as there are processors. `1`: everything takes turns on one thread, and equal
+    /// input gives equal output. Default `"auto"`.
+    #[schemars(example = &"auto")]
+    pub threads: Threads,
+    /// What functions and timers take for the time. `"capture"`: the packets' own timestamps. `"machine"`: this machine's
+    /// clock. Default `"auto"`: the capture's if every input is a capture, otherwise the machine's.
+    #[schemars(example = &"auto")]
+    pub clock: Clock,
+    /// The most flows of each runtime; the packet that would open one more is a counted drop. Default 1,000,000.
+    #[schemars(range(min = 1, max = 268435456), example = 1_000_000)]
+    #[serde(deserialize_with = "values::flows")]
+    pub flows_max: u32,
+    /// The most packets of each runtime whose function waits for something. Default 4096.
+    #[schemars(range(min = 1, max = 268435456), example = 4096)]
+    #[serde(deserialize_with = "values::flows")]
+    pub waiting_max: u32,
+    /// How a switch picks the runtime of new flows. Default `"least_loaded"` (NFVactor V-A).
+    #[schemars(example = &"least_loaded")]
+    pub policy: Policy,
+    /// Source addresses that are inside, for ports whose side is `"by-address"`. Default: the private addresses of
+    /// RFC 1918 and RFC 4193.
+    #[schemars(with = "Vec<String>", example = ["10.0.0.0/8"])]
+    #[serde(deserialize_with = "values::prefixes")]
+    pub inside: Vec<Prefix>,
+    /// Where packets come from and go to.
+    pub port: Vec<Port>,
+    /// Which functions a flow passes: of the chains that match its first packet, the first.
+    pub chain: Vec<Chain>,
+    /// How this tool asks a running cluster.
+    pub control: Control,
+    /// Figures for Prometheus.
+    pub metrics: Metrics,
+    /// What is written down while it runs.
+    pub log: Log,
+    /// Each function's own settings, by the name that chains use. Read from the tables `[function.NAME]`; a function
+    /// that a chain names and that has no table has the defaults.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub functions: BTreeMap<String, Function>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            runtimes: 1,
+            switches: 1,
+            threads: Threads::Auto,
+            clock: Clock::Auto,
+            flows_max: 1_000_000,
+            waiting_max: 4096,
+            policy: Policy::LeastLoaded,
+            inside: values::private_addresses(),
+            port: Vec::new(),
+            chain: Vec::new(),
+            control: Control::default(),
+            metrics: Metrics::default(),
+            log: Log::default(),
+            functions: BTreeMap::new(),
+        }
+    }
+}
+
+/// How many threads there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threads {
+    /// One per worker, as far as there are processors.
+    Auto,
+    /// One for everything.
+    One,
+}
+
+/// What the time is.
+#[derive(Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Clock {
+    /// The capture's where all inputs are captures, otherwise the machine's.
+    Auto,
+    /// The packets' own timestamps.
+    Capture,
+    /// This machine's.
+    Machine,
+}
+
+/// How a switch picks the runtime of a new group of flows.
+#[derive(Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Policy {
+    /// The one with the fewest flows.
+    LeastLoaded,
+    /// One after the other.
+    RoundRobin,
+    /// By consistent hashing (Maglev, NSDI 2016).
+    Maglev,
+}
+
+/// A port.
+#[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Port {
+    /// Its name in messages and figures.
+    #[schemars(example = &"lan")]
+    pub name: String,
+    /// Where packets come from.
+    #[serde(default)]
+    #[schemars(with = "Option<String>", example = &"pcap:in.pcap")]
+    pub input: Option<Uri>,
+    /// Where packets go.
+    #[serde(default)]
+    #[schemars(with = "Option<String>", example = &"pcap:out.pcap")]
+    pub output: Option<Uri>,
+    /// On which side what comes in here is. Default `"by-address"`.
+    #[serde(default)]
+    #[schemars(example = &"inside")]
+    pub side: Side,
+}
+
+/// Where a port is.
+#[derive(Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Side {
+    /// Everything that comes in comes from inside.
+    Inside,
+    /// Everything that comes in comes from outside.
+    Outside,
+    /// Each packet by its source: inside if one of the prefixes of `inside` has it. For captures of both directions.
+    #[default]
+    ByAddress,
+}
+
+/// Functions that flows pass one after the other, and which flows.
+#[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Chain {
+    /// Its name in messages and figures.
+    #[schemars(example = &"default")]
+    pub name: String,
+    /// The functions, in the order in which a flow's opening direction passes them; replies go backward. 1 to 16.
+    #[schemars(length(min = 1, max = 16), example = ["firewall", "nat"])]
+    pub functions: Vec<String>,
+    /// Which flows, by their first packet. Without it, all that no chain before matches.
+    #[serde(default, rename = "match")]
+    pub matches: Option<Match>,
+}
+
+/// What a flow's first packet must be. Everything said must hold; of a list, one is enough.
+#[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct Match {
+    /// IP protocols: names (`tcp`, `udp`, `icmp`, `icmpv6`, `sctp`, `gre`, `esp`) or numbers.
+    #[schemars(with = "values::OneOrMany<values::Named>", example = &"tcp")]
+    #[serde(deserialize_with = "values::protocols")]
+    pub protocol: Vec<u8>,
+    /// Prefixes of the source address.
+    #[schemars(with = "values::OneOrMany<String>", example = ["10.0.0.0/8"])]
+    #[serde(deserialize_with = "values::prefixes")]
+    pub source: Vec<Prefix>,
+    /// Prefixes of the destination address.
+    #[schemars(with = "values::OneOrMany<String>", example = ["192.0.2.0/24"])]
+    #[serde(deserialize_with = "values::prefixes")]
+    pub destination: Vec<Prefix>,
+    /// Source ports or ranges of them.
+    #[schemars(with = "values::OneOrMany<values::Named>", example = ["1024-65535"])]
+    #[serde(deserialize_with = "values::port_ranges")]
+    pub source_port: Vec<PortRange>,
+    /// Destination ports or ranges of them.
+    #[schemars(with = "values::OneOrMany<values::Named>", example = ["80", "8000-8100"])]
+    #[serde(deserialize_with = "values::port_ranges")]
+    pub destination_port: Vec<PortRange>,
+}
+
+/// The control socket.
+#[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct Control {
+    /// Path of the socket; only the user who runs Flowkeep may use it. Default: `flowkeep.sock` in the directory that the
+    /// environment variable `XDG_RUNTIME_DIR` names, or `flowkeep-UID/flowkeep.sock` in the one for temporary files.
+    #[schemars(example = &"/run/flowkeep.sock")]
+    pub socket: Option<PathBuf>,
+}
+
+/// The address for Prometheus.
+#[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct Metrics {
+    /// Address and port on which to answer `GET /metrics`. Default: nowhere.
+    #[schemars(with = "Option<String>", example = &"127.0.0.1:9464")]
+    #[serde(deserialize_with = "values::address")]
+    pub listen: Option<SocketAddr>,
+}
+
+/// What is written down.
+#[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct Log {
+    /// File for what functions write (flow records, mappings), a JSON object a line; `"-"` is standard output.
+    /// Default: nowhere.
+    #[schemars(example = &"events.jsonl")]
+    pub events: Option<String>,
+}
+
+/// A function as configured.
+#[derive(Clone, Debug)]
+pub struct Function {
+    /// Which registered function it is.
+    pub kind: &'static str,
+    /// Its settings, ready to make instances of.
+    pub settings: Settings,
+}
+
+impl PartialEq for Function {
+    /// Settings are each function's own business; only the kind is compared.
+    fn eq(&self, other: &Self) -> bool {
+        self.kind == other.kind
+    }
+}
+
+/// Reads a configuration file.
+pub fn read(path: &Path, registry: &Registry) -> Result<Config, Vec<Problem>> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => parse(&path.display().to_string(), &text, registry),
+        Err(error) => Err(vec![Problem::unreadable(path, &error)]),
+    }
+}
+
+/// Reads a configuration from text; `file` is the name for messages.
+pub fn parse(file: &str, text: &str, registry: &Registry) -> Result<Config, Vec<Problem>> {
+    let schema = schema::of(registry);
+    let mut document = Document::parse(file, text, schema)?;
+    let tables = document.take_functions(registry);
+    let mut config: Option<Config> = document.read_rest();
+    let functions = document.read_functions(tables);
+    if let Some(config) = &mut config {
+        config.functions = functions;
+        check::check(config, registry, &mut document);
+    }
+    match config {
+        Some(config) if document.problems.is_empty() => Ok(config),
+        _ => Err(document.problems_in_order()),
+    }
+}

@@ -1,0 +1,442 @@
+//! Values with a form of their own: port URIs, prefixes, protocols, port ranges.
+//!
+//! A list of one may be written without brackets: `protocol = "tcp"` is `protocol = ["tcp"]`.
+
+use super::Threads;
+use super::problem::write_instead;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+use std::net::SocketAddr;
+use std::str::FromStr;
+use wire::{Prefix, protocol};
+
+/// What ports there are, by the word before the colon.
+pub const SCHEMES: &[(&str, &str)] = &[
+    ("pcap", "pcap:in.pcap"),
+    ("memory", "memory:name"),
+    ("generate", "generate:profile.toml"),
+    ("reflect", "reflect:"),
+];
+
+/// Where a port takes packets from or puts them: `scheme:path?name=value&name=value`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Uri {
+    /// One of [`SCHEMES`].
+    pub scheme: String,
+    /// What the scheme opens: a file, a name.
+    pub path: String,
+    /// Settings of the port, in the order in which they were written.
+    pub parameters: Vec<(String, String)>,
+}
+
+impl Uri {
+    /// The value of a parameter; the last, if it is there twice.
+    pub fn parameter(&self, name: &str) -> Option<&str> {
+        self.parameters
+            .iter()
+            .rev()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| value.as_str())
+    }
+}
+
+impl FromStr for Uri {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known: Vec<&str> = SCHEMES.iter().map(|(scheme, _)| *scheme).collect();
+        let Some((scheme, rest)) = text.split_once(':') else {
+            return Err(format!(
+                "`{text}` does not say what it is; write for example \"pcap:{text}\" (there are {})",
+                known.join(", ")
+            ));
+        };
+        if !known.contains(&scheme) {
+            let remedy = write_instead(scheme, &known);
+            return Err(format!("there is no kind of port `{scheme}`; {remedy}"));
+        }
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        if path.is_empty() && scheme != "reflect" {
+            let example = SCHEMES
+                .iter()
+                .find(|(name, _)| *name == scheme)
+                .map_or("", |(_, example)| example);
+            return Err(format!("`{text}` names nothing; write for example \"{example}\""));
+        }
+        let parameters = query
+            .split('&')
+            .filter(|part| !part.is_empty())
+            .map(|part| {
+                part.split_once('=')
+                    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                    .ok_or_else(|| format!("`{part}` has no value; write \"{part}=…\""))
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Uri {
+            scheme: scheme.to_owned(),
+            path: path.to_owned(),
+            parameters,
+        })
+    }
+}
+
+impl fmt::Display for Uri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.scheme, self.path)?;
+        for (index, (name, value)) in self.parameters.iter().enumerate() {
+            write!(f, "{}{name}={value}", if index == 0 { '?' } else { '&' })?;
+        }
+        Ok(())
+    }
+}
+
+impl<'de> Deserialize<'de> for Uri {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(Text(PhantomData, "a port, like \"pcap:in.pcap\""))
+    }
+}
+
+/// Transport ports from `first` to `last`, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortRange {
+    /// The lowest.
+    pub first: u16,
+    /// The highest; not below `first`.
+    pub last: u16,
+}
+
+impl FromStr for PortRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let port = |part: &str| {
+            part.trim()
+                .parse::<u16>()
+                .map_err(|_| format!("`{text}` is no port; write 0 to 65535, or a range like \"8000-8100\""))
+        };
+        let (first, last) = match text.split_once('-') {
+            Some((first, last)) => (port(first)?, port(last)?),
+            None => (port(text)?, port(text)?),
+        };
+        if first > last {
+            return Err(format!(
+                "`{text}` ends before it begins; write \"{last}-{first}\""
+            ));
+        }
+        Ok(PortRange { first, last })
+    }
+}
+
+/// An IP protocol by name or number.
+struct Protocol(u8);
+
+/// Names people write for protocols.
+const PROTOCOLS: &[(&str, u8)] = &[
+    ("tcp", protocol::TCP),
+    ("udp", protocol::UDP),
+    ("icmp", protocol::ICMP),
+    ("icmpv6", protocol::ICMPV6),
+    ("sctp", protocol::SCTP),
+    ("gre", protocol::GRE),
+    ("esp", protocol::ESP),
+    ("ah", protocol::AH),
+    ("udplite", protocol::UDPLITE),
+    ("igmp", protocol::IGMP),
+];
+
+impl FromStr for Protocol {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let lower = text.to_lowercase();
+        if let Some((_, number)) = PROTOCOLS.iter().find(|(name, _)| *name == lower) {
+            return Ok(Protocol(*number));
+        }
+        text.parse().map(Protocol).map_err(|_| {
+            let names: Vec<&str> = PROTOCOLS.iter().map(|(name, _)| *name).collect();
+            format!("there is no protocol `{text}`; {}", write_instead(text, &names))
+        })
+    }
+}
+
+/// Reads anything that parses from text; numbers are text too.
+struct Text<T>(PhantomData<T>, &'static str);
+
+impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for Text<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.1)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<T, E> {
+        self.visit_str(&number.to_string())
+    }
+}
+
+/// One element, read as [`Text`].
+struct Element<T>(T);
+
+impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Element<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer
+            .deserialize_any(Text(PhantomData, "text in quotes"))
+            .map(Element)
+    }
+}
+
+/// Reads a list, or one element alone.
+struct List<T>(PhantomData<T>, &'static str);
+
+impl<'de, T: FromStr<Err: fmt::Display>> Visitor<'de> for List<T> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.1)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Vec<T>, E> {
+        Text(PhantomData, self.1).visit_str(text).map(|one| vec![one])
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Vec<T>, E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Vec<T>, E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+        let mut all = Vec::new();
+        while let Some(Element(one)) = list.next_element()? {
+            all.push(one);
+        }
+        Ok(all)
+    }
+}
+
+/// A prefix, its errors naming what was written.
+struct NamedPrefix(Prefix);
+
+impl FromStr for NamedPrefix {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse()
+            .map(NamedPrefix)
+            .map_err(|error| format!("`{text}` is no prefix: {error}"))
+    }
+}
+
+/// `"10.0.0.0/8"` or a list of such.
+pub fn prefixes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Prefix>, D::Error> {
+    let expected = "prefixes, like [\"10.0.0.0/8\"]";
+    let list = deserializer.deserialize_any(List::<NamedPrefix>(PhantomData, expected))?;
+    Ok(list.into_iter().map(|prefix| prefix.0).collect())
+}
+
+/// `"tcp"`, 6, or a list of such.
+pub fn protocols<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+    let expected = "protocols, like \"tcp\" or [\"tcp\", \"udp\"]";
+    let list = deserializer.deserialize_any(List::<Protocol>(PhantomData, expected))?;
+    Ok(list.into_iter().map(|protocol| protocol.0).collect())
+}
+
+/// `80`, `"8000-8100"`, or a list of such.
+pub fn port_ranges<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PortRange>, D::Error> {
+    deserializer.deserialize_any(List(PhantomData, "ports, like [\"80\", \"8000-8100\"]"))
+}
+
+/// An address and port to listen on.
+pub fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
+    struct Address(SocketAddr);
+    impl FromStr for Address {
+        type Err = String;
+        fn from_str(text: &str) -> Result<Self, String> {
+            text.parse().map(Address).map_err(|_| {
+                format!("`{text}` is no address with a port; write for example \"127.0.0.1:9464\" or \"[::1]:9464\"")
+            })
+        }
+    }
+    let text = Text::<Address>(PhantomData, "an address with a port, like \"127.0.0.1:9464\"");
+    deserializer.deserialize_str(text).map(|address| Some(address.0))
+}
+
+/// A whole number between two bounds.
+struct Between {
+    least: u64,
+    most: u64,
+}
+
+impl Visitor<'_> for Between {
+    type Value = u64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a whole number from {} to {}", self.least, self.most)
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<u64, E> {
+        if (self.least..=self.most).contains(&number) {
+            Ok(number)
+        } else {
+            Err(E::invalid_value(de::Unexpected::Unsigned(number), &self))
+        }
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<u64, E> {
+        match u64::try_from(number) {
+            Ok(number) => self.visit_u64(number),
+            Err(_) => Err(E::invalid_value(de::Unexpected::Signed(number), &self)),
+        }
+    }
+}
+
+/// A number of workers.
+pub fn from_1_to_64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
+    let number = deserializer.deserialize_u64(Between { least: 1, most: 64 })?;
+    Ok(u16::try_from(number).expect("at most 64"))
+}
+
+/// A number of flows: what a worker's 32-bit positions can tell apart, with room to spare.
+pub fn flows<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    let number = deserializer.deserialize_u64(Between {
+        least: 1,
+        most: 1 << 28,
+    })?;
+    Ok(u32::try_from(number).expect("at most 2^28"))
+}
+
+impl<'de> Deserialize<'de> for Threads {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Words;
+        impl Visitor<'_> for Words {
+            type Value = Threads;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"auto\" or 1")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Threads, E> {
+                match text {
+                    "auto" => Ok(Threads::Auto),
+                    "1" => Ok(Threads::One),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+                }
+            }
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Threads, E> {
+                match number {
+                    1 => Ok(Threads::One),
+                    _ => Err(E::invalid_value(de::Unexpected::Signed(number), &self)),
+                }
+            }
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Threads, E> {
+                self.visit_i64(i64::try_from(number).unwrap_or(i64::MAX))
+            }
+        }
+        deserializer.deserialize_any(Words)
+    }
+}
+
+impl JsonSchema for Threads {
+    fn schema_name() -> Cow<'static, str> {
+        "Threads".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "enum": ["auto", 1] })
+    }
+}
+
+/// In schemas: text or a number.
+#[derive(Debug)]
+pub struct Named;
+
+impl JsonSchema for Named {
+    fn schema_name() -> Cow<'static, str> {
+        "Named".into()
+    }
+    fn inline_schema() -> bool {
+        true
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["string", "integer"] })
+    }
+}
+
+/// In schemas: one, or a list.
+#[derive(Debug)]
+pub struct OneOrMany<T>(PhantomData<T>);
+
+impl<T: JsonSchema> JsonSchema for OneOrMany<T> {
+    fn schema_name() -> Cow<'static, str> {
+        format!("OneOrMany_{}", T::schema_name()).into()
+    }
+    fn inline_schema() -> bool {
+        true
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let one = generator.subschema_for::<T>();
+        json_schema!({ "anyOf": [one, { "type": "array", "items": one }] })
+    }
+}
+
+/// RFC 1918 and RFC 4193.
+pub fn private_addresses() -> Vec<Prefix> {
+    ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"]
+        .iter()
+        .map(|text| text.parse().expect("a prefix"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uris() {
+        let uri: Uri = "pcap:a/b.pcap?speed=original&loop=3".parse().unwrap();
+        assert_eq!((uri.scheme.as_str(), uri.path.as_str()), ("pcap", "a/b.pcap"));
+        assert_eq!(uri.parameter("loop"), Some("3"));
+        assert_eq!(uri.to_string(), "pcap:a/b.pcap?speed=original&loop=3");
+        assert_eq!("reflect:".parse::<Uri>().unwrap().path, "");
+        for (wrong, says) in [
+            ("in.pcap", "write for example \"pcap:in.pcap\""),
+            ("pcpa:x", "write `pcap`"),
+            ("pcap:", "names nothing"),
+            ("pcap:a?loop", "write \"loop=…\""),
+        ] {
+            let problem = wrong.parse::<Uri>().unwrap_err();
+            assert!(problem.contains(says), "{wrong}: {problem}");
+        }
+    }
+
+    #[test]
+    fn ranges_and_protocols() {
+        assert_eq!("80".parse(), Ok(PortRange { first: 80, last: 80 }));
+        assert_eq!(
+            "8000-8100".parse(),
+            Ok(PortRange {
+                first: 8000,
+                last: 8100
+            })
+        );
+        assert!("9-8".parse::<PortRange>().unwrap_err().contains("write \"8-9\""));
+        assert!("65536".parse::<PortRange>().is_err());
+        assert_eq!("TCP".parse::<Protocol>().map(|p| p.0), Ok(6));
+        assert_eq!("47".parse::<Protocol>().map(|p| p.0), Ok(47));
+        assert!(
+            "tpc"
+                .parse::<Protocol>()
+                .is_err_and(|problem| problem.contains("write `tcp`"))
+        );
+    }
+}

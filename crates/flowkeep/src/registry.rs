@@ -1,0 +1,163 @@
+//! The functions a binary knows, by name.
+//!
+//! ```ignore
+//! fn main() -> std::process::ExitCode {
+//!     flowkeep::main(flowkeep::registry![functions::Firewall, functions::Nat, MyOwn])
+//! }
+//! ```
+//!
+//! The runtime never sees the functions and the functions never see the runtime: an [`Entry`] is what brings them
+//! together, made where both are known.
+
+use nf::{Affinity, ConfigError, NetworkFunction, WorkerInfo};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use std::any::Any;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use toml::Spanned;
+use toml::de::DeTable;
+
+/// A function's settings, read and ready to make instances of.
+#[derive(Clone)]
+pub struct Settings(pub Arc<dyn Any + Send + Sync>);
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Settings")
+    }
+}
+
+/// A function that can stand in a chain.
+#[derive(Clone, Copy)]
+pub struct Entry {
+    /// Its name in configurations.
+    pub name: &'static str,
+    /// Which flows it needs together.
+    pub affinity: Affinity,
+    /// Reads its table of the configuration.
+    pub read: fn(Spanned<DeTable<'_>>) -> Result<Settings, toml::de::Error>,
+    /// The JSON schema of its table.
+    pub schema: fn(&mut SchemaGenerator) -> Schema,
+    /// Makes an instance and drops it, to see whether the settings are good.
+    try_out: fn(&Settings, &WorkerInfo) -> Result<(), ConfigError>,
+}
+
+impl Entry {
+    /// The entry of a function. `schema` is made by the macro [`registry!`](crate::registry!), which knows whether the
+    /// settings have one.
+    pub fn of<F: NetworkFunction>(schema: fn(&mut SchemaGenerator) -> Schema) -> Self {
+        Entry {
+            name: F::NAME,
+            affinity: F::AFFINITY,
+            read: |table| {
+                use serde::Deserialize;
+                let config = F::Config::deserialize(toml::de::Deserializer::from(table))?;
+                Ok(Settings(Arc::new(Arc::new(config))))
+            },
+            schema,
+            try_out: |settings, worker| {
+                let config = settings
+                    .0
+                    .downcast_ref::<Arc<F::Config>>()
+                    .expect("made by the same entry");
+                F::new(config, worker).map(drop)
+            },
+        }
+    }
+
+    /// Settings without a table.
+    pub fn defaults(&self) -> Result<Settings, toml::de::Error> {
+        (self.read)(Spanned::new(0..0, DeTable::new()))
+    }
+
+    /// Whether an instance can be made with these settings.
+    pub fn try_out(&self, settings: &Settings, worker: &WorkerInfo) -> Result<(), ConfigError> {
+        (self.try_out)(settings, worker)
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Entry({})", self.name)
+    }
+}
+
+/// The functions a binary knows.
+#[derive(Clone, Debug, Default)]
+pub struct Registry(Vec<Entry>);
+
+impl Registry {
+    /// A registry of these functions.
+    ///
+    /// # Panics
+    /// If two have the same name.
+    pub fn new(entries: Vec<Entry>) -> Self {
+        for (index, entry) in entries.iter().enumerate() {
+            let twice = entries[..index].iter().any(|other| other.name == entry.name);
+            assert!(!twice, "two functions are called `{}`: rename one", entry.name);
+        }
+        Registry(entries)
+    }
+
+    /// All of them, in the order in which they were given.
+    pub fn entries(&self) -> &[Entry] {
+        &self.0
+    }
+
+    /// The function of that name.
+    pub fn entry(&self, name: &str) -> Option<&Entry> {
+        self.0.iter().find(|entry| entry.name == name)
+    }
+
+    /// All names.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.0.iter().map(|entry| entry.name).collect()
+    }
+}
+
+/// Makes a [`Registry`] of network functions: `registry![Firewall, Nat]`.
+#[macro_export]
+macro_rules! registry {
+    ($($function:ty),* $(,)?) => {
+        $crate::registry::Registry::new(vec![$(
+            $crate::registry::Entry::of::<$function>(|generator| {
+                #[allow(unused_imports, reason = "it is for settings that have no schema of their own")]
+                use $crate::registry::NoSchema as _;
+                $crate::registry::SchemaOf::<<$function as $crate::nf::NetworkFunction>::Config>::new()
+                    .schema(generator)
+            })
+        ),*])
+    };
+}
+
+/// The schema of a type, if it has one: then this type's own method is found, otherwise [`NoSchema`]'s.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct SchemaOf<T>(PhantomData<T>);
+
+impl<T> SchemaOf<T> {
+    #[doc(hidden)]
+    #[allow(clippy::new_without_default, reason = "only the macro makes it")]
+    pub fn new() -> Self {
+        SchemaOf(PhantomData)
+    }
+}
+
+impl<T: JsonSchema> SchemaOf<T> {
+    #[doc(hidden)]
+    pub fn schema(&self, generator: &mut SchemaGenerator) -> Schema {
+        generator.subschema_for::<T>()
+    }
+}
+
+/// For settings without a schema: any table will do.
+#[doc(hidden)]
+pub trait NoSchema {
+    #[doc(hidden)]
+    fn schema(&self, _: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "object" })
+    }
+}
+
+impl<T> NoSchema for SchemaOf<T> {}

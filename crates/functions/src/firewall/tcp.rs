@@ -1,0 +1,495 @@
+//! TCP seen from in between: which segments belong to a connection, and what they do to it.
+//!
+//! **Theory of operation.** Neither end tells us its state; we infer it. A segment has a *kind* (SYN, SYN+ACK, FIN, ACK, RST) and
+//! a *sender* (the connection's opener or its responder); [`next`] gives for phase, sender and kind what follows: a phase,
+//! *watch* (let it through, change nothing, but remember it: the ends may know better than we do) or *refuse*. Then
+//! `window` checks that sequence and acknowledgement numbers are what the two ends can have sent, in the manner of van
+//! Rooij's "Real stateful TCP packet filtering in IP Filter" (2000), which Linux's tracker follows, too.
+//!
+//! ```text
+//!            SYN                SYN+ACK                 ACK
+//!   New ───────────► SynSent ───────────► SynReceived ─────────► Established ◄─ ACK (mid-stream, if `loose`) ─ New
+//!                      │ SYN from the other end            FIN │      ▲
+//!                      ▼                                       ▼      │ ACK (reply, after a simultaneous open)
+//!                 BothSynSent ── SYN+ACK ─► SynReceived     FinWait ──┘(no)
+//!                                                        ACK │   │ FIN
+//!                                                            ▼   ▼
+//!                                                    CloseWait ─► LastAck ── ACK ─► TimeWait ── SYN ─► SynSent
+//!                                                              FIN
+//!   RST from any phase but New ─► Closed ── SYN from the opener ─► SynSent
+//! ```
+//!
+//! **Example.** A client sends SYN (seq 100, window 1000), the server SYN+ACK (seq 500, ack 101), the client ACK. Now `halves[0]` =
+//! {end 101, limit 101 + the server's window}. A segment of the client's with seq 5_000_000 lies behind that limit: it is
+//! refused as out of window, so nobody can blindly inject a RST or data (RFC 5961's concern).
+//!
+//! A few courtesies, each a case of its own in [`judge`]: a SYN to a live connection is watched, since the opener may have
+//! restarted; if the responder then answers it with SYN+ACK, that is believed. The ACK with which it may "challenge" the SYN
+//! (RFC 5961 4) is not mistaken for the acknowledgement of a FIN. A RST must be at the sequence number expected, or
+//! merely leaves the connection as it is for the challenge that follows (RFC 5961 3).
+//!
+//! **Invariants** (checked in `tests`): without `loose`, `Established` is only reached through a SYN and a SYN+ACK; no
+//! sequence of segments panics; the established fast path ([`quick`]) does exactly what [`judge`] would.
+//!
+//! Not here: rules, timeouts (`mod`), the window arithmetic (`window`).
+//!
+//! Sources: RFC 9293 (states, 3.10.7.4 acceptance), RFC 7323 (scaling), RFC 2018 (SACK), RFC 5961.
+
+use super::state::{Connection, Half, Phase, mark, offer, option};
+use super::window::{self, Fit, after, before};
+use wire::packet::flag;
+use wire::tcp::{TcpOptions, flags};
+use wire::{Packet, tcp::Tcp};
+
+/// What a segment is to the state machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// SYN without ACK.
+    Syn = 0,
+    /// SYN and ACK.
+    SynAck,
+    /// FIN (with ACK, or the flags are not valid).
+    Fin,
+    /// ACK alone.
+    Ack,
+    /// RST.
+    Rst,
+    /// None of them: no valid segment of a connection.
+    None,
+}
+
+/// A TCP segment's numbers, out of its packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment<'a> {
+    /// Sequence number.
+    pub seq: u32,
+    /// Acknowledgement number.
+    pub ack: u32,
+    /// Bits of [`flags`].
+    pub flags: u8,
+    /// Window field, not scaled.
+    pub window: u16,
+    /// Bytes of data.
+    pub length: u32,
+    /// Options as they stand.
+    pub options: &'a [u8],
+}
+
+impl<'a> From<Tcp<'a>> for Segment<'a> {
+    fn from(tcp: Tcp<'a>) -> Self {
+        Segment {
+            seq: tcp.sequence(),
+            ack: tcp.acknowledgement(),
+            flags: tcp.flags(),
+            window: tcp.window(),
+            length: tcp.payload_length(),
+            options: tcp.options(),
+        }
+    }
+}
+
+impl<'a> Segment<'a> {
+    /// What it is to the state machine.
+    pub fn kind(&self) -> Kind {
+        match self.flags {
+            f if f & flags::RST != 0 => Kind::Rst,
+            f if f & flags::SYN != 0 && f & flags::ACK != 0 => Kind::SynAck,
+            f if f & flags::SYN != 0 => Kind::Syn,
+            f if f & flags::FIN != 0 => Kind::Fin,
+            f if f & flags::ACK != 0 => Kind::Ack,
+            _ => Kind::None,
+        }
+    }
+
+    /// Whether the flags make sense together. PSH, ECE and CWR go with anything; SYN excludes FIN and RST, RST excludes
+    /// FIN, and what is neither SYN nor RST acknowledges (RFC 9293 3.5.2, 3.10.7).
+    pub fn has_valid_flags(&self) -> bool {
+        let bits = self.flags & (flags::FIN | flags::SYN | flags::RST | flags::ACK);
+        if bits & (flags::SYN | flags::RST) != 0 {
+            return self.flags & flags::URG == 0 && matches!(bits & !flags::ACK, flags::SYN | flags::RST)
+                || bits == flags::SYN;
+        }
+        bits & flags::ACK != 0
+    }
+
+    /// Behind the last sequence number it takes: SYN and FIN count as one each.
+    #[inline]
+    pub fn end(&self) -> u32 {
+        self.seq
+            .wrapping_add(self.length)
+            .wrapping_add(u32::from(self.has(flags::SYN)))
+            .wrapping_add(u32::from(self.has(flags::FIN)))
+    }
+
+    /// Whether any of the flags is set.
+    #[inline]
+    pub fn has(&self, flags: u8) -> bool {
+        self.flags & flags != 0
+    }
+
+    /// The well-formed options.
+    pub fn each_option(&self) -> TcpOptions<'a> {
+        TcpOptions::new(self.options)
+    }
+}
+
+/// What follows from a phase, a sender and a kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// On to a phase (or staying in it).
+    To(Phase),
+    /// Let it through and remember it, but believe nothing yet.
+    Watch,
+    /// No such segment can come here.
+    Refuse,
+}
+
+/// The transitions: by phase, by sender (`false`: the opener) and by kind, in the order of [`Kind`].
+pub fn next(phase: Phase, responder: bool, kind: Kind) -> Step {
+    use Phase::{
+        TcpBothSynSent as Both, TcpClosed as Closed, TcpCloseWait as CloseWait, TcpEstablished as Open,
+        TcpFinWait as FinWait, TcpLastAck as LastAck, TcpSynReceived as Received, TcpSynSent as Sent,
+        TcpTimeWait as TimeWait,
+    };
+    use Step::{Refuse, To, Watch};
+    let row = match (phase, responder) {
+        //                             SYN          SYN+ACK       FIN           ACK            RST
+        (Phase::New, false) => [To(Sent), Refuse, Refuse, To(Open), Refuse],
+        (Phase::New, true) => [Refuse; 5],
+        (Sent, false) => [To(Sent), Refuse, Refuse, Refuse, To(Closed)],
+        (Sent, true) => [To(Both), To(Received), Refuse, Watch, To(Closed)],
+        (Both, false) => [To(Both), To(Received), Refuse, Refuse, To(Closed)],
+        (Both, true) => [To(Both), To(Received), Refuse, Watch, To(Closed)],
+        (Received, false) => [Watch, To(Received), To(FinWait), To(Open), To(Closed)],
+        (Received, true) => [Refuse, Watch, To(FinWait), To(Received), To(Closed)],
+        (Open, false) => [Watch, Refuse, To(FinWait), To(Open), To(Closed)],
+        (Open, true) => [Refuse, Watch, To(FinWait), To(Open), To(Closed)],
+        (FinWait | CloseWait, false) => [Watch, Refuse, To(LastAck), To(CloseWait), To(Closed)],
+        (FinWait | CloseWait, true) => [Refuse, Watch, To(LastAck), To(CloseWait), To(Closed)],
+        (LastAck, false) => [Watch, Refuse, To(LastAck), To(TimeWait), To(Closed)],
+        (LastAck, true) => [Refuse, Watch, To(LastAck), To(TimeWait), To(Closed)],
+        (TimeWait, false) => [To(Sent), Refuse, To(TimeWait), To(TimeWait), To(Closed)],
+        (TimeWait, true) => [To(Sent), Watch, To(TimeWait), To(TimeWait), To(Closed)],
+        (Closed, false) => [To(Sent), Refuse, To(Closed), To(Closed), To(Closed)],
+        (Closed, true) => [Refuse, Watch, To(Closed), To(Closed), To(Closed)],
+        _ => [Refuse; 5],
+    };
+    row.get(kind as usize).copied().unwrap_or(Refuse)
+}
+
+/// Why a segment is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// No such segment can come in this phase.
+    State,
+    /// Its sequence or acknowledgement number is none that its sender can have sent.
+    Window,
+    /// A reset before what was already acknowledged.
+    Reset,
+}
+
+/// What is to be done with a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Judgement {
+    /// It passes.
+    Accept,
+    /// It passes, and the flow is over: a connection refused before anything was answered.
+    Finish,
+    /// A SYN that opens a new connection between the ends of an old one: judge it as a flow's first.
+    Reopen,
+    /// It does not belong to the connection.
+    Refuse(Fault),
+}
+
+/// Begins a connection with a flow's first segment, sent by `half`'s end. `false`: no connection begins like this.
+pub fn open(flow: &mut Connection, segment: &Segment<'_>, half: usize, loose: bool) -> bool {
+    let step = next(Phase::New, false, segment.kind());
+    let Step::To(phase) = step else { return false };
+    if phase == Phase::TcpEstablished && !loose {
+        return false;
+    }
+    *flow = Connection {
+        marks: if half == 0 { 0 } else { mark::REVERSED },
+        last_seen: seen(Kind::None, half),
+        ..Connection::default()
+    };
+    let window = u32::from(segment.window).max(1);
+    let end = segment.end();
+    flow.halves[half] = Half {
+        end,
+        window,
+        limit: end,
+        acked: 0,
+    };
+    if phase == Phase::TcpSynSent {
+        window::read_options(flow, half, segment);
+    } else {
+        // What scale its window has, and what lies behind, we shall never know.
+        flow.halves[half].limit = end.wrapping_add(window);
+        flow.options |= option::LIBERAL | option::of(option::SACKS, 0) | option::of(option::SACKS, 1);
+    }
+    true
+}
+
+/// [`Connection::last_seen`] of a segment.
+#[inline(always)]
+const fn seen(kind: Kind, half: usize) -> u8 {
+    (kind as u8) | ((half as u8) << 4)
+}
+
+/// Judges a segment sent by `half`'s end, and takes what it tells into `flow`. A flow's first segment goes through
+/// [`open`] before.
+pub fn judge(flow: &mut Connection, segment: &Segment<'_>, half: usize) -> Judgement {
+    let kind = segment.kind();
+    let responder = half != flow.reversed();
+    let before_phase = flow.phase;
+    let mut to = match next(flow.phase, responder, kind) {
+        Step::Refuse => return Judgement::Refuse(Fault::State),
+        Step::Watch => match watch(flow, segment, kind, half, responder) {
+            Some(phase) => phase,
+            None => return Judgement::Accept,
+        },
+        // A SYN where a connection has been.
+        Step::To(Phase::TcpSynSent) if before_phase >= Phase::TcpTimeWait => {
+            if flow.options & option::CLOSING != 0 || flow.last_seen == seen(Kind::Rst, half) {
+                return Judgement::Reopen;
+            }
+            match watch(flow, segment, kind, half, responder) {
+                Some(phase) => phase,
+                None => return Judgement::Accept,
+            }
+        }
+        Step::To(phase) => phase,
+    };
+    match to {
+        Phase::TcpTimeWait if is_challenge(flow, kind, half) => {
+            flow.last_offer &= !offer::CHALLENGE;
+            return Judgement::Accept;
+        }
+        Phase::TcpBothSynSent => flow.last_offer |= offer::SIMULTANEOUS,
+        Phase::TcpSynReceived
+            if responder && kind == Kind::Ack && flow.last_offer & offer::SIMULTANEOUS != 0 =>
+        {
+            to = Phase::TcpEstablished;
+        }
+        _ => {}
+    }
+    let reset = match kind {
+        Kind::Rst => judge_reset(flow, segment, half, responder),
+        _ => Reset::ByWindow,
+    };
+    match reset {
+        Reset::Refuse => return Judgement::Refuse(Fault::Reset),
+        Reset::Believe => {}
+        Reset::ByWindow | Reset::Challenged => {
+            if reset == Reset::Challenged {
+                to = before_phase;
+            }
+            match window::check(flow, segment, half, responder) {
+                Fit::Inside => {}
+                Fit::Tolerated => return Judgement::Accept,
+                Fit::Outside => return Judgement::Refuse(Fault::Window),
+            }
+        }
+    }
+    flow.last_seen = seen(kind, half);
+    advance(flow, before_phase, to);
+    if kind == Kind::Rst && !flow.is(mark::REPLIED) {
+        return Judgement::Finish;
+    }
+    Judgement::Accept
+}
+
+/// Takes note of a segment that passes unbelieved. If it is a SYN+ACK that answers a SYN which passed so before, then the
+/// two ends have agreed behind our back on a new connection: we follow them, and the answer is the phase to go to.
+fn watch(
+    flow: &mut Connection,
+    segment: &Segment<'_>,
+    kind: Kind,
+    half: usize,
+    responder: bool,
+) -> Option<Phase> {
+    let other = 1 - half;
+    if kind == Kind::SynAck && flow.last_seen == seen(Kind::Syn, other) && segment.ack == flow.last_end {
+        flow.halves[other] = Half {
+            end: flow.last_end,
+            limit: flow.last_end,
+            window: u32::from(flow.last_window).max(1),
+            acked: 0,
+        };
+        flow.halves[half] = Half::default();
+        flow.scales = 0;
+        flow.set_scale(other, flow.last_offer & offer::SCALE);
+        flow.options = 0;
+        if flow.last_offer & offer::SCALES != 0 {
+            flow.options |= option::of(option::SCALES, other);
+        }
+        if flow.last_offer & offer::SACKS != 0 {
+            flow.options |= option::of(option::SACKS, other);
+        }
+        flow.last_offer &= !offer::CHALLENGE;
+        return Some(Phase::TcpSynReceived);
+    }
+    flow.last_seen = seen(kind, half);
+    flow.last_end = segment.end();
+    flow.last_window = segment.window;
+    if kind == Kind::Syn && !responder {
+        flow.last_offer = window::offered(segment);
+        if flow.phase == Phase::TcpLastAck {
+            flow.last_offer |= offer::CHALLENGE;
+        }
+    }
+    if flow.phase == Phase::TcpSynSent && kind == Kind::Ack && responder {
+        flow.last_ack = segment.ack;
+    }
+    None
+}
+
+/// Whether an ACK that seems to acknowledge the last FIN answers a SYN that went through before.
+fn is_challenge(flow: &Connection, kind: Kind, half: usize) -> bool {
+    flow.phase == Phase::TcpLastAck
+        && kind == Kind::Ack
+        && flow.last_seen == seen(Kind::Syn, 1 - half)
+        && flow.last_offer & offer::CHALLENGE != 0
+}
+
+/// What a RST is worth.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Reset {
+    /// Believed as it stands.
+    Believe,
+    /// Believed if it fits the windows.
+    ByWindow,
+    /// Passes if it fits the windows, but the connection stays: its receiver will challenge it.
+    Challenged,
+    /// A forgery or a straggler.
+    Refuse,
+}
+
+fn judge_reset(flow: &Connection, segment: &Segment<'_>, half: usize, responder: bool) -> Reset {
+    let other = 1 - half;
+    // The ends may long use the same ports anew; what we remember would only be in the way.
+    if flow.phase.is_closing() {
+        return Reset::Believe;
+    }
+    let assured_open = flow.phase == Phase::TcpEstablished && flow.is(mark::ASSURED);
+    let last_kind = flow.last_seen & 15;
+    // What a watched SYN tells is not in `acked`.
+    if flow.options & option::of(option::ACKED, other) != 0 && last_kind != Kind::Syn as u8 {
+        let expected = flow.halves[other].acked;
+        // An answer to a SYN that passed unbelieved has sequence number 0 (RFC 9293 3.5.2).
+        if segment.seq == 0 && !assured_open {
+            return Reset::ByWindow;
+        }
+        if before(segment.seq, expected) {
+            return Reset::Refuse;
+        }
+        let follows_own = flow.last_seen == seen(Kind::Ack, half) && segment.seq == flow.last_end;
+        if !assured_open || segment.seq == expected || follows_own {
+            return Reset::ByWindow;
+        }
+        return Reset::Challenged;
+    }
+    // It answers a SYN, or an ACK to our half-open connection, that passed unbelieved: the windows know nothing of those.
+    let answers_watched = (flow.is(mark::REPLIED) && last_kind == Kind::Syn as u8)
+        || (!flow.is(mark::ASSURED) && last_kind == Kind::Ack as u8);
+    if answers_watched && segment.ack == flow.last_end {
+        return Reset::Believe;
+    }
+    // It answers the challenge to a SYN.
+    if flow.phase == Phase::TcpSynSent
+        && !responder
+        && flow.last_seen == seen(Kind::Ack, other)
+        && segment.seq == flow.last_ack
+    {
+        return Reset::Believe;
+    }
+    Reset::ByWindow
+}
+
+/// Takes an accepted segment's effect on phase and marks.
+fn advance(flow: &mut Connection, from: Phase, to: Phase) {
+    flow.phase = to;
+    if to == Phase::TcpFinWait && from != to {
+        flow.options |= option::CLOSING;
+    }
+    if flow.is(mark::REPLIED)
+        && to == Phase::TcpEstablished
+        && matches!(from, Phase::TcpSynReceived | Phase::TcpEstablished)
+    {
+        flow.marks |= mark::ASSURED;
+    }
+}
+
+/// Packets that are more than one plain segment.
+const NOT_PLAIN: u16 = flag::LATER_FRAGMENT | flag::FIRST_FRAGMENT | flag::ICMP_ERROR | flag::CUT_SHORT;
+/// The committed bytes that [`quick`] looks at …
+const HEAD: u32 = u32::from_le_bytes([
+    0xff,
+    mark::REPLIED | mark::ASSURED | mark::RECHECK,
+    0,
+    option::of(option::ACKED, 0) | option::of(option::ACKED, 1),
+]);
+/// … and what they are in an established connection whose windows are known.
+const SETTLED: u32 = u32::from_le_bytes([
+    Phase::TcpEstablished as u8,
+    mark::REPLIED | mark::ASSURED,
+    0,
+    option::of(option::ACKED, 0) | option::of(option::ACKED, 1),
+]);
+
+/// The fast path: a plain segment, in window, of an established connection. `false`, and nothing changed, for anything
+/// else; [`judge`] then decides.
+#[inline(always)]
+pub(super) fn quick(flow: &mut Connection, packet: &Packet, half: usize) -> bool {
+    let head = u32::from_le_bytes([flow.phase as u8, flow.marks, flow.scales, flow.options]);
+    if head & HEAD != SETTLED || packet.has(NOT_PLAIN) {
+        return false;
+    }
+    let Some(fixed) = packet.transport().first_chunk::<20>() else {
+        return false;
+    };
+    if fixed[13] & (flags::FIN | flags::SYN | flags::RST | flags::ACK) != flags::ACK {
+        return false;
+    }
+    match packet.payload_offset() - packet.transport_offset() {
+        20 => {}
+        // The usual option: two fillers and a timestamp. Whatever else there is may be a SACK.
+        32 if packet.transport().get(20..24) == Some(&[1, 1, 8, 10]) => {}
+        _ => return false,
+    }
+    let word = |at: usize| u32::from_be_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);
+    let (seq, ack) = (word(4), word(8));
+    let length = packet.end_offset() - packet.payload_offset();
+    let end = seq.wrapping_add(length as u32);
+    let window = u32::from(u16::from_be_bytes([fixed[14], fixed[15]])) << flow.scale(half);
+    let [mut sender, mut receiver] = flow.halves;
+    if half == 1 {
+        core::mem::swap(&mut sender, &mut receiver);
+    }
+    // One sum of faults instead of five branches: in a healthy connection none of them is ever taken.
+    let fault = after(end, sender.limit)
+        | (receiver.window == 0)
+        | (sender.window == 0)
+        | after(ack, receiver.end)
+        | !after(end, sender.end.wrapping_sub(receiver.window).wrapping_sub(1))
+        | !after(ack, receiver.end.wrapping_sub(window::ack_reach(sender.window)).wrapping_sub(1));
+    if fault {
+        return false;
+    }
+    let [first, second] = &mut flow.halves;
+    let (from, to) = if half == 0 { (first, second) } else { (second, first) };
+    from.window = sender.window.max(window);
+    from.end = if after(end, sender.end) { end } else { sender.end };
+    from.acked = if after(ack, sender.acked) { ack } else { sender.acked };
+    let room = ack.wrapping_add(window.max(1));
+    to.limit = if after(ack.wrapping_add(window), receiver.limit.wrapping_sub(1)) {
+        room
+    } else {
+        receiver.limit
+    };
+    flow.last_seen = seen(Kind::Ack, half);
+    flow.last_end = end;
+    true
+}

@@ -1,0 +1,190 @@
+//! The load balancer off the packets' path: making an instance from its configuration, and the operator's commands.
+//!
+//! Not here: the shape of the configuration and its checks, service by service ([`super::config`]).
+
+use super::*;
+
+impl LoadBalancer {
+    /// Makes an instance.
+    pub(super) fn compile(config: &LoadBalancerConfig) -> Result<Self, ConfigError> {
+        if config.services.is_empty() {
+            return Err(ConfigError::new(
+                "services",
+                "there is no service, so nothing would be balanced",
+                "add a [[load_balancer.services]] table, or take the function out of the chain",
+            ));
+        }
+        let (mut targets, mut loads, mut names) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut frontends, mut services) = (Vec::new(), Vec::new());
+        for (index, settings) in config.services.iter().enumerate() {
+            let compiled = config::Service::compile(index, settings)?;
+            let first = loads.len();
+            if first + settings.backends.len() > usize::from(u16::MAX) {
+                return Err(ConfigError::new(
+                    format!("services[{index}].backends"),
+                    "more than 65535 backends in all",
+                    "spread the services over several load balancers",
+                ));
+            }
+            for (backend, endpoint) in settings.backends.iter().zip(&compiled.endpoints) {
+                targets.push(target(&backend.name, *endpoint));
+                loads.push(Load::new(backend.weight, backend.state));
+                names.push(backend.name.clone());
+            }
+            let service = Service {
+                name: settings.name.clone(),
+                first: first as u16,
+                count: settings.backends.len() as u16,
+                policy: policy(settings, config.seed),
+                when_down: settings.when_down,
+            };
+            service.policy.on_health(&loads[first..]);
+            services.push(service);
+            frontends.extend(compiled.addresses.iter().map(|addr| Frontend {
+                addr: *addr,
+                protocol: compiled.protocol,
+                first_port: compiled.first_port,
+                last_port: compiled.last_port,
+                service: index as u16,
+                idle_timeout: settings.idle_timeout.unwrap_or(BY_PHASE),
+            }));
+        }
+        frontends.sort_by_key(|f| (f.addr, f.protocol, f.first_port));
+        refuse_overlaps(&frontends)?;
+        let mut balancer = LoadBalancer {
+            targets: targets.into(),
+            frontends: frontends.into(),
+            loads: loads.into(),
+            services: services.into(),
+            names: names.into(),
+            by_identity: HashMap::new(),
+            seed: config.seed,
+        };
+        balancer.index_identities();
+        balancer.refresh_cuts();
+        Ok(balancer)
+    }
+
+    fn index_identities(&mut self) {
+        let mut twice = Vec::new();
+        for (f, frontend) in self.frontends.iter().enumerate() {
+            for b in self.services[usize::from(frontend.service)].range() {
+                let identity = self.identity(f, b);
+                if self.by_identity.insert(identity, (f as u16, b as u16)).is_some() {
+                    twice.push(identity);
+                }
+            }
+        }
+        // Two pairs with one hash: flows of either end when the configuration changes, rather than change servers.
+        for identity in twice {
+            self.by_identity.remove(&identity);
+        }
+    }
+
+    fn refresh_cuts(&self) {
+        for service in &self.services {
+            for index in service.range() {
+                let down = self.loads[index].health.get() == Health::Down;
+                self.targets[index]
+                    .cut
+                    .set(down && service.when_down == WhenDownConfig::Drop);
+            }
+        }
+    }
+
+    /// `backend NAME up|down|drain`. The name may be `SERVICE/NAME`; without a service it means the backends of that
+    /// name in all services, as one machine often serves in several.
+    pub(super) fn set_health(&self, name: &str, state: &str) -> Result<String, String> {
+        let health = match state {
+            "up" => Health::Up,
+            "down" => Health::Down,
+            "drain" | "draining" => Health::Draining,
+            _ => return Err(format!("`{state}` is no state: write up, down or drain")),
+        };
+        let mut found = 0;
+        for service in &self.services {
+            let wanted = match name.split_once('/') {
+                Some((wanted, _)) if wanted != service.name => continue,
+                Some((_, backend)) => backend,
+                None => name,
+            };
+            let Some(index) = service.range().find(|i| self.names[*i] == wanted) else {
+                continue;
+            };
+            found += 1;
+            self.loads[index].health.set(health);
+            service.policy.on_health(&self.loads[service.range()]);
+        }
+        self.refresh_cuts();
+        match found {
+            0 => Err(format!(
+                "there is no backend `{name}`: the command `backends` lists them"
+            )),
+            1 => Ok(format!("{name} is {}", health.name())),
+            n => Ok(format!("{name} is {} in {n} services", health.name())),
+        }
+    }
+
+    /// `backends`: a line for each, with the connections of this runtime.
+    pub(super) fn table(&self) -> String {
+        let wide = |names: &mut dyn Iterator<Item = usize>| names.max().unwrap_or(0).max(7);
+        let first = wide(&mut self.services.iter().map(|s| s.name.chars().count()));
+        let second = wide(&mut self.names.iter().map(|n| n.chars().count()));
+        let mut text = format!(
+            "{:first$}  {:second$}  state     weight  connections\n",
+            "service", "backend"
+        );
+        for service in &self.services {
+            for index in service.range() {
+                let load = &self.loads[index];
+                // Writing to a string does not fail.
+                let _ = writeln!(
+                    text,
+                    "{:first$}  {:second$}  {:8}  {:6}  {:11}",
+                    service.name,
+                    self.names[index],
+                    load.health.get().name(),
+                    load.weight,
+                    load.connections.get()
+                );
+            }
+        }
+        text
+    }
+}
+
+fn target(name: &str, endpoint: Endpoint) -> Target {
+    let named = maglev::hash(name.as_bytes(), u64::from(endpoint.port));
+    Target {
+        addr: endpoint.addr,
+        identity: maglev::hash(endpoint.addr.octets(), named) as u32,
+        port: endpoint.port,
+        cut: Cell::new(false),
+    }
+}
+
+fn policy(settings: &config::ServiceConfig, seed: u64) -> Policy {
+    match settings.policy {
+        PolicyConfig::LeastConnections => Policy::LeastConnections(Cell::new(0)),
+        PolicyConfig::RoundRobin => Policy::RoundRobin,
+        PolicyConfig::Maglev => {
+            let names = settings.backends.iter().map(|b| b.name.as_str());
+            Policy::Maglev(maglev::Table::new(settings.table_size, names, seed))
+        }
+    }
+}
+
+fn refuse_overlaps(sorted: &[Frontend]) -> Result<(), ConfigError> {
+    for pair in sorted.windows(2) {
+        let [a, b] = pair else { continue };
+        if (a.addr, a.protocol) == (b.addr, b.protocol) && b.first_port <= a.last_port {
+            let (early, late) = (a.service.min(b.service), a.service.max(b.service));
+            return Err(ConfigError::new(
+                format!("services[{late}]"),
+                format!("shares ports of {} with services[{early}]", a.addr),
+                "let each address, protocol and port belong to one service",
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,289 @@
+//! `#[network_function]`: an ordinary `fn process` becomes the trait's `process_now`.
+//!
+//! # Theory of operation
+//! The trait has two ways to process a packet: `process`, which may wait, and `process_now`, which may not and answers
+//! `Option<Verdict>`. An author writes one function named `process`. If it is an `async fn`, it is left alone. If not:
+//!
+//! ```text
+//! fn process(&self, packet, flow, cx) -> Verdict { BODY }
+//!     becomes
+//! #[inline] fn process_now(&self, packet, flow, cx) -> Option<Verdict> {
+//!     let verdict: Verdict = (move || -> Verdict { BODY })();
+//!     Some(verdict)
+//! }
+//! ```
+//!
+//! The closure is there so that a `return` in BODY returns a `Verdict`. It is called once, where it is made, so the
+//! optimizer leaves nothing of it.
+//!
+//! # Invariants
+//! What an author can get wrong in the signature is reported here, in terms of `process`: the compiler would speak of
+//! `process_now`, which the author never wrote.
+
+use crate::reported;
+use proc_macro2::TokenStream as Tokens;
+use quote::{ToTokens, format_ident, quote, quote_spanned};
+use syn::spanned::Spanned;
+use syn::{Error, FnArg, ImplItem, ImplItemFn, Item, ItemImpl, ReturnType, Signature, Type};
+
+const SIGNATURE: &str =
+    "fn process(&self, packet: &mut Packet, flow: &mut Self::Flow, cx: &mut Cx<Self>) -> Verdict";
+
+/// The `impl` block with its `process` in place, and what is wrong with it in front.
+pub fn expand(arguments: Tokens, item: Tokens) -> Tokens {
+    let mut item = match syn::parse2::<Item>(item.clone()) {
+        Ok(item) => item,
+        Err(error) => return with_errors(vec![error], item),
+    };
+    let mut errors = Vec::new();
+    if !arguments.is_empty() {
+        errors.push(Error::new(
+            arguments.span(),
+            "`#[network_function]` takes no settings: write it alone",
+        ));
+    }
+    match &mut item {
+        Item::Impl(block) if block.trait_.is_some() => {
+            errors.extend(name_error(block));
+            errors.extend(processing(block).err());
+        }
+        other => errors.push(Error::new_spanned(
+            head(other),
+            "`#[network_function]` goes above `impl NetworkFunction for …`",
+        )),
+    }
+    with_errors(errors, item.into_token_stream())
+}
+
+/// The item stays beside its errors, so that whoever uses it does not hear that it is missing.
+fn with_errors(errors: Vec<Error>, item: Tokens) -> Tokens {
+    let error = reported(errors).err().map(|error| error.to_compile_error());
+    quote!(#error #item)
+}
+
+/// Checks `process` and renames it if it does not wait. One that is wrong is taken out of the block.
+fn processing(block: &mut ItemImpl) -> Result<(), Error> {
+    let has_now = methods(block).any(|method| method.sig.ident == "process_now");
+    let at = block
+        .items
+        .iter()
+        .position(|item| matches!(item, ImplItem::Fn(m) if m.sig.ident == "process"));
+    let Some(at) = at else {
+        return if has_now {
+            Ok(())
+        } else {
+            Err(without_process(block))
+        };
+    };
+    let ImplItem::Fn(mut process) = block.items.remove(at) else {
+        unreachable!("the position is a method's");
+    };
+    reported(signature_errors(&process.sig))?;
+    if process.sig.asyncness.is_none() {
+        if has_now {
+            return Err(Error::new(
+                process.sig.ident.span(),
+                "there is a `process_now` too, and a `process` that does not wait is one: leave one of them out, or \
+                 make this one an `async fn`",
+            ));
+        }
+        rename(&mut process);
+    }
+    block.items.insert(at, ImplItem::Fn(process));
+    Ok(())
+}
+
+fn without_process(block: &ItemImpl) -> Error {
+    Error::new(
+        block.self_ty.span(),
+        format!(
+            "this function does not say what happens to a packet: write `{SIGNATURE}`, or the same with `async fn` \
+             if it must wait"
+        ),
+    )
+}
+
+fn methods(block: &ItemImpl) -> impl Iterator<Item = &ImplItemFn> {
+    block.items.iter().filter_map(|item| match item {
+        ImplItem::Fn(method) => Some(method),
+        _ => None,
+    })
+}
+
+fn rename(process: &mut ImplItemFn) {
+    let ReturnType::Type(_, output) = process.sig.output.clone() else {
+        return;
+    };
+    let body = &process.block;
+    process.sig.ident = format_ident!("process_now", span = process.sig.ident.span());
+    // At the place of the answer's type, so that another one than `Verdict` is underlined itself.
+    let answer = quote_spanned!(output.span()=> ::nf::Verdict);
+    let call = quote_spanned!(output.span()=> (move || -> #output #body)());
+    process.block = syn::parse_quote!({
+        let verdict: #answer = #call;
+        ::core::option::Option::Some(verdict)
+    });
+    process.sig.output = syn::parse_quote!(-> ::core::option::Option<::nf::Verdict>);
+    process.attrs.push(syn::parse_quote!(#[inline]));
+}
+
+/// What is wrong with the signature of `process`, waiting or not.
+fn signature_errors(signature: &Signature) -> Vec<Error> {
+    let mut errors = Vec::new();
+    let inputs = &signature.inputs;
+    if inputs.len() != 4 || signature.receiver().is_none() {
+        let place = signature.paren_token.span.join();
+        errors.push(Error::new(
+            place,
+            format!(
+                "`process` takes `&self`, the packet, the flow's state and the context: write `{SIGNATURE}`"
+            ),
+        ));
+    } else {
+        errors.extend(
+            inputs
+                .iter()
+                .zip(SHAPES)
+                .filter_map(|(input, shape)| argument_error(input, shape)),
+        );
+    }
+    if matches!(signature.output, ReturnType::Default) {
+        errors.push(Error::new(
+            signature.ident.span(),
+            "`process` answers with a verdict: write `-> Verdict` behind its arguments and, for a packet that goes \
+             on, `Verdict::Forward` at its end",
+        ));
+    }
+    errors
+}
+
+/// The arguments in order, as they are to be written.
+const SHAPES: [&str; 4] = [
+    "&self",
+    "packet: &mut Packet",
+    "flow: &mut Self::Flow",
+    "cx: &mut Cx<Self>",
+];
+
+fn argument_error(input: &FnArg, shape: &str) -> Option<Error> {
+    let fits = match input {
+        FnArg::Receiver(receiver) => receiver.reference.is_some() && receiver.mutability.is_none(),
+        FnArg::Typed(argument) => {
+            matches!(&*argument.ty, Type::Reference(reference) if reference.mutability.is_some())
+        }
+    };
+    let why = match input {
+        FnArg::Receiver(_) => "an instance is shared by all its flows, so `process` only looks at it",
+        FnArg::Typed(_) => "`process` is lent this to change it",
+    };
+    (!fits).then(|| Error::new(input.span(), format!("{why}: write `{shape}`")))
+}
+
+/// A name that configurations, metrics and messages can hold.
+fn name_error(block: &ItemImpl) -> Option<Error> {
+    let literal = block.items.iter().find_map(|item| match item {
+        ImplItem::Const(constant) if constant.ident == "NAME" => match &constant.expr {
+            syn::Expr::Lit(syn::ExprLit {
+                lit: syn::Lit::Str(text),
+                ..
+            }) => Some(text),
+            _ => None,
+        },
+        _ => None,
+    })?;
+    let name = literal.value();
+    let mended = mended(&name);
+    (name != mended).then(|| {
+        Error::new(
+            literal.span(),
+            format!(
+                "a function's name stands in configurations and metrics: lower case letters, digits and underscores, \
+                 a letter first. Write `\"{mended}\"`"
+            ),
+        )
+    })
+}
+
+/// The nearest name that is allowed: `Port-Scan` gives `port_scan`, a good name itself.
+fn mended(name: &str) -> String {
+    let mut mended = String::new();
+    for letter in name.chars() {
+        if letter.is_ascii_alphanumeric() {
+            mended.push(letter.to_ascii_lowercase());
+        } else if !mended.is_empty() && (letter == '_' || !mended.ends_with('_')) {
+            mended.push('_');
+        }
+    }
+    let first_letter = mended.find(|c: char| c.is_ascii_lowercase());
+    match first_letter {
+        Some(at) => mended[at..].to_owned(),
+        None => "my_function".to_owned(),
+    }
+}
+
+/// The first line of an item, so that an error does not underline all of it.
+fn head(item: &Item) -> Tokens {
+    match item {
+        Item::Impl(block) => {
+            let (word, ty) = (block.impl_token, &block.self_ty);
+            quote!(#word #ty)
+        }
+        other => other.to_token_stream().into_iter().take(2).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_mended() {
+        assert_eq!(mended("counter"), "counter");
+        assert_eq!(mended("a_2__b"), "a_2__b");
+        assert_eq!(mended("Port-Scan"), "port_scan");
+        assert_eq!(mended("port  scan"), "port_scan");
+        assert_eq!(mended("3com"), "com");
+        assert_eq!(mended("_x"), "x");
+        assert_eq!(mended("-"), "my_function");
+    }
+
+    fn expanded(item: &str) -> String {
+        // `parse` and `quote!` print the bars of an argumentless closure apart and together.
+        expand(Tokens::new(), item.parse().unwrap())
+            .to_string()
+            .replace("| |", "||")
+    }
+
+    #[test]
+    fn an_ordinary_process_is_called_directly() {
+        let written = expanded(
+            "impl NetworkFunction for F { fn process(&self, p: &mut P, f: &mut S, c: &mut C) -> Verdict { return V; } }",
+        );
+        let expected = quote! {
+            impl NetworkFunction for F {
+                #[inline]
+                fn process_now(&self, p: &mut P, f: &mut S, c: &mut C) -> ::core::option::Option<::nf::Verdict> {
+                    let verdict: ::nf::Verdict = (move || -> Verdict { return V; })();
+                    ::core::option::Option::Some(verdict)
+                }
+            }
+        };
+        assert_eq!(written, expected.to_string());
+    }
+
+    #[test]
+    fn a_process_that_waits_is_left_alone() {
+        let item = "impl NetworkFunction for F { async fn process(&self, p: &mut P, f: &mut S, c: &mut C) -> Verdict { V } }";
+        let tokens: Tokens = item.parse().unwrap();
+        assert_eq!(expanded(item), tokens.to_string());
+    }
+
+    #[test]
+    fn a_mutable_self_and_a_borrowed_flow_are_refused() {
+        let written =
+            expanded("impl N for F { fn process(&mut self, p: &mut P, f: &S, c: &mut C) -> V { V } }");
+        assert!(written.contains("write `&self`"), "{written}");
+        assert!(written.contains("write `flow: &mut Self::Flow`"), "{written}");
+        assert!(!written.contains("write `packet"), "{written}");
+    }
+}

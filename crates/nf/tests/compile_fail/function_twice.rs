@@ -1,0 +1,28 @@
+//! `process` and `process_now`, both without waiting.
+
+use nf::{ConfigError, Cx, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo, network_function};
+use std::sync::Arc;
+
+struct Counter;
+
+#[network_function]
+impl NetworkFunction for Counter {
+    const NAME: &'static str = "counter";
+    type Config = NoConfig;
+    type Flow = ();
+    type Group = ();
+
+    fn new(_: &Arc<NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+        Ok(Counter)
+    }
+
+    fn process(&self, _packet: &mut Packet, _flow: &mut (), _cx: &mut Cx<Self>) -> Verdict {
+        Verdict::Forward
+    }
+
+    fn process_now(&self, _packet: &mut Packet, _flow: &mut (), _cx: &mut Cx<Self>) -> Option<Verdict> {
+        None
+    }
+}
+
+fn main() {}

@@ -1,0 +1,24 @@
+//! A name that no configuration could hold.
+
+use nf::{ConfigError, Cx, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo, network_function};
+use std::sync::Arc;
+
+struct Counter;
+
+#[network_function]
+impl NetworkFunction for Counter {
+    const NAME: &'static str = "Packet-Counter";
+    type Config = NoConfig;
+    type Flow = ();
+    type Group = ();
+
+    fn new(_: &Arc<NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+        Ok(Counter)
+    }
+
+    fn process(&self, _packet: &mut Packet, _flow: &mut (), _cx: &mut Cx<Self>) -> Verdict {
+        Verdict::Forward
+    }
+}
+
+fn main() {}

@@ -1,0 +1,24 @@
+//! A `process` that answers nothing.
+
+use nf::{ConfigError, Cx, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo, network_function};
+use std::sync::Arc;
+
+struct Counter;
+
+#[network_function]
+impl NetworkFunction for Counter {
+    const NAME: &'static str = "counter";
+    type Config = NoConfig;
+    type Flow = ();
+    type Group = ();
+
+    fn new(_: &Arc<NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+        Ok(Counter)
+    }
+
+    fn process(&self, _packet: &mut Packet, _flow: &mut (), _cx: &mut Cx<Self>) {
+        let _ = Verdict::Forward;
+    }
+}
+
+fn main() {}

@@ -1,0 +1,320 @@
+//! Flow actors: one flow, one slot of a slab that never moves (NFVactor III-B, `architecture`).
+//!
+//! # Theory of operation
+//!
+//! ```text
+//!  byte 0                        64                                              stride
+//!  │ header: first key, deadline │ flow state of each function, one after another │ second key │
+//!  └ line 0 ─────────────────────┴ line 1 … ──────────────────────────────────────┘
+//! ```
+//!
+//! The header has what every packet needs. The functions' states follow in chain order, so that fetching is a matter of
+//! neighbouring lines and moving a flow is one copy. The second key, which translated flows have for their replies, comes
+//! last: packets that match the first key never touch it.
+//!
+//! Launching an actor is taking an index off the free list (NFVactor III-B: pre-allocated actors).
+//!
+//! ```text
+//!            launch              end, expiry
+//!   free ─────────────► active ─────────────► free
+//!                       │    ▲
+//!            call waits ▼    │ call done
+//!                       waiting (pinned: does not expire)
+//! ```
+//!
+//! Invariants: an index is on the free list or active; a free actor's header has phase `Free`, which the timer wheel
+//! relies on; an actor's address does not change while the slab lives.
+
+use alloc::vec::Vec;
+use core::ptr::NonNull;
+use wire::memory::{Region, prefetch};
+use wire::{FlowKey, Orientation};
+
+/// What an actor is doing. The phases of migration and replication come with those.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Phase {
+    /// On the free list.
+    Free = 0,
+    /// Processes packets.
+    Active = 1,
+    /// A call of its chain waits; packets queue behind it and it does not expire.
+    Waiting = 2,
+}
+
+/// What can happen to an actor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// The first packet of a flow.
+    Launch,
+    /// A call of its chain waits.
+    Wait,
+    /// The call is done.
+    Resume,
+    /// Expired, ended by a function, or its first packet was dropped.
+    End,
+}
+
+impl Phase {
+    /// The transition table; `None` is a programmer's error.
+    pub const fn after(self, change: Change) -> Option<Phase> {
+        match (self, change) {
+            (Phase::Free, Change::Launch) => Some(Phase::Active),
+            (Phase::Active, Change::Wait) => Some(Phase::Waiting),
+            (Phase::Waiting, Change::Resume) => Some(Phase::Active),
+            (Phase::Active, Change::End) => Some(Phase::Free),
+            _ => None,
+        }
+    }
+}
+
+/// Bits of [`Header::flags`].
+pub mod flag {
+    /// The opening direction runs along the first key (else against it).
+    pub const OPENING_ALONG: u8 = 1;
+    /// The opening direction runs along the second key.
+    pub const SECOND_ALONG: u8 = 2;
+    /// There is a second key.
+    pub const SECOND_KEY: u8 = 4;
+    /// A packet has left the chain, so it is known whether replies have another key.
+    pub const SETTLED: u8 = 8;
+    /// The switch was told about the second key.
+    pub const ANNOUNCED: u8 = 16;
+    /// Packets are held for a function.
+    pub const HOLDS: u8 = 32;
+    /// The opening packet came from outside.
+    pub const FROM_OUTSIDE: u8 = 64;
+}
+
+/// The first cache line of an actor.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub struct Header {
+    /// The key of the packet that opened the flow.
+    pub key: FlowKey,
+    /// When the flow expires, in nanoseconds.
+    pub deadline: u64,
+    /// Index of its group; [`NO_GROUP`] where flows are by themselves.
+    pub group: u32,
+    /// Which chain it runs.
+    pub chain: u8,
+    /// What it is doing.
+    pub phase: Phase,
+    /// Bits of [`flag`].
+    pub flags: u8,
+    reserved: u8,
+    /// The frame of its waiting call, in phase `Waiting`.
+    pub frame: u32,
+    reserved2: u32,
+}
+
+const _: () = assert!(size_of::<Header>() == 64);
+
+/// In [`Header::group`]: the flow is its own group.
+pub const NO_GROUP: u32 = u32::MAX;
+
+impl Header {
+    /// A header of the free list.
+    const FREE: Header = Header {
+        key: FlowKey::from_words([0; 5]),
+        deadline: 0,
+        group: NO_GROUP,
+        chain: 0,
+        phase: Phase::Free,
+        flags: 0,
+        reserved: 0,
+        frame: 0,
+        reserved2: 0,
+    };
+
+    /// The orientation of the opening direction in the first (0) or second (1) key.
+    #[inline(always)]
+    pub fn opening(&self, which: u32) -> Orientation {
+        if self.flags >> which & 1 == 1 {
+            Orientation::Along
+        } else {
+            Orientation::Against
+        }
+    }
+
+    /// Makes a change that the transition table allows.
+    #[inline]
+    pub fn change(&mut self, change: Change) {
+        match self.phase.after(change) {
+            Some(phase) => self.phase = phase,
+            None => panic!("an actor in phase {:?} cannot {change:?}", self.phase),
+        }
+    }
+}
+
+/// All actors of a worker, with whatever state behind their headers.
+pub struct Slab {
+    free: Vec<u32>,
+    capacity: usize,
+    stride: usize,
+    second_key: usize,
+    region: Region,
+}
+
+impl Slab {
+    /// Bytes per actor for `state` bytes of flow state.
+    pub fn stride(state: usize) -> usize {
+        (size_of::<Header>() + state.next_multiple_of(8) + size_of::<FlowKey>()).next_multiple_of(64)
+    }
+
+    /// Bytes of region for `capacity` actors.
+    pub fn region_length(capacity: usize, state: usize) -> usize {
+        capacity * Self::stride(state)
+    }
+
+    /// A slab of `capacity` actors with `state` bytes of flow state each.
+    ///
+    /// # Panics
+    /// If the region is smaller than [`Slab::region_length`].
+    pub fn new(region: Region, capacity: usize, state: usize) -> Self {
+        let stride = Self::stride(state);
+        assert!(
+            region.length() >= capacity * stride,
+            "the region is too small for {capacity} actors"
+        );
+        let second_key = size_of::<Header>() + state.next_multiple_of(8);
+        // Lowest first, so that a lightly loaded worker stays in few pages. Zeroed memory reads as phase `Free`.
+        let free = (0..capacity as u32).rev().collect();
+        Slab {
+            free,
+            capacity,
+            stride,
+            second_key,
+            region,
+        }
+    }
+
+    /// Takes a free actor; its header is all default but for the phase.
+    #[inline]
+    pub fn launch(&mut self) -> Option<u32> {
+        let index = self.free.pop()?;
+        let header = self.header_mut(index);
+        *header = Header::FREE;
+        header.change(Change::Launch);
+        Some(index)
+    }
+
+    /// Gives an actor back.
+    #[inline]
+    pub fn end(&mut self, index: u32) {
+        self.header_mut(index).change(Change::End);
+        self.free.push(index);
+    }
+
+    #[inline(always)]
+    fn address(&self, index: u32) -> NonNull<u8> {
+        assert!((index as usize) < self.capacity);
+        // SAFETY: the index is below the capacity, so the offset is inside the region.
+        unsafe { self.region.start().add(index as usize * self.stride) }
+    }
+
+    /// Asks the processor for an actor's header and the lines of state behind it.
+    #[inline(always)]
+    pub fn prefetch(&self, index: u32) {
+        let start = self
+            .region
+            .start()
+            .as_ptr()
+            .wrapping_add(index as usize * self.stride);
+        let mut line = 0;
+        while line < self.stride {
+            prefetch(start.wrapping_add(line));
+            line += 64;
+        }
+    }
+
+    /// An actor's header.
+    #[inline(always)]
+    pub fn header(&self, index: u32) -> &Header {
+        // SAFETY: in bounds (asserted), aligned to 64; the bytes are a header, zeroed or written by `launch`.
+        unsafe { self.address(index).cast::<Header>().as_ref() }
+    }
+
+    /// An actor's header, to be changed.
+    #[inline(always)]
+    pub fn header_mut(&mut self, index: u32) -> &mut Header {
+        // SAFETY: as above; `&mut self` makes it the only reference to a header. State pointers are disjoint from it.
+        unsafe { self.address(index).cast::<Header>().as_mut() }
+    }
+
+    /// Where an actor's flow states begin. It stays valid as long as the slab.
+    #[inline(always)]
+    pub fn state(&self, index: u32) -> NonNull<u8> {
+        // SAFETY: a stride is larger than the header.
+        unsafe { self.address(index).add(size_of::<Header>()) }
+    }
+
+    /// An actor's second key; meaningful with [`flag::SECOND_KEY`].
+    #[inline]
+    pub fn second_key(&self, index: u32) -> &FlowKey {
+        // SAFETY: inside the stride, aligned to 8; any bytes are a key.
+        unsafe {
+            self.address(index)
+                .add(self.second_key)
+                .cast::<FlowKey>()
+                .as_ref()
+        }
+    }
+
+    /// Writes an actor's second key.
+    pub fn set_second_key(&mut self, index: u32, key: FlowKey) {
+        // SAFETY: as above.
+        unsafe {
+            self.address(index)
+                .add(self.second_key)
+                .cast::<FlowKey>()
+                .write(key)
+        }
+    }
+
+    /// Actors in use.
+    pub fn active(&self) -> usize {
+        self.capacity - self.free.len()
+    }
+
+    /// Actors there are.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_transition_table() {
+        use Change::*;
+        use Phase::*;
+        let table = [
+            (Free, [Some(Active), None, None, None]),
+            (Active, [None, Some(Waiting), None, Some(Free)]),
+            (Waiting, [None, None, Some(Active), None]),
+        ];
+        for (phase, row) in table {
+            for (change, after) in [Launch, Wait, Resume, End].into_iter().zip(row) {
+                assert_eq!(phase.after(change), after, "{phase:?} {change:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn actors_are_taken_and_given_back() {
+        let mut slab = Slab::new(Region::heap(Slab::region_length(2, 24)), 2, 24);
+        let a = slab.launch().unwrap();
+        let b = slab.launch().unwrap();
+        assert!(slab.launch().is_none());
+        slab.set_second_key(a, FlowKey::from_words([1, 2, 3, 4, 5]));
+        assert_eq!(slab.second_key(a).words(), &[1, 2, 3, 4, 5]);
+        slab.end(a);
+        assert_eq!(slab.header(a).phase, Phase::Free);
+        assert_eq!(slab.launch(), Some(a));
+        assert_eq!(slab.active(), 2);
+        slab.end(b);
+    }
+}

@@ -1,0 +1,379 @@
+//! Service chains: which functions a flow passes, chosen by rules (NFActor 3.1).
+//!
+//! A rule matches the packet that *opens* a flow: protocol, source and destination prefixes, destination ports, side. The
+//! first match wins; a flow that matches none is dropped (`no_chain`). All chains of a runtime share the instances of their
+//! functions, so one NAT serves two chains with one pool.
+//!
+//! The coarsest affinity of all functions in all chains decides how flows are grouped, for every chain alike: a coarser
+//! grouping than a chain needs is always right, and the switch need not know a packet's chain to route it.
+//!
+//! Not here: the functions' code ([`crate::stage`]) and the actors' layout ([`crate::actor`]).
+
+use crate::stage::{Code, Entry, Factory, Stage};
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use arrayvec::ArrayVec;
+use core::fmt;
+use core::ops::RangeInclusive;
+use core::ptr::NonNull;
+use nf::{Affinity, ConfigError, Side, WorkerInfo};
+use wire::{Packet, Prefix};
+
+/// The most functions in a chain.
+pub const FUNCTIONS_MAX: usize = 16;
+/// The most chains at once.
+pub const CHAINS_MAX: usize = 64;
+
+/// What a flow's first packet must look like. Empty lists match everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Match {
+    /// IP protocol.
+    pub protocol: Option<u8>,
+    /// Where the packet comes in.
+    pub side: Option<Side>,
+    /// Source prefixes.
+    pub source: Vec<Prefix>,
+    /// Destination prefixes.
+    pub destination: Vec<Prefix>,
+    /// Destination ports.
+    pub destination_port: Vec<RangeInclusive<u16>>,
+}
+
+impl Match {
+    /// Whether a packet is meant.
+    pub fn matches(&self, packet: &Packet) -> bool {
+        let within =
+            |prefixes: &[Prefix], addr| prefixes.is_empty() || prefixes.iter().any(|p| p.contains(addr));
+        self.protocol.is_none_or(|p| p == packet.protocol())
+            && self.side.is_none_or(|s| s == packet.side())
+            && within(&self.source, packet.source_addr())
+            && within(&self.destination, packet.destination_addr())
+            && (self.destination_port.is_empty()
+                || self
+                    .destination_port
+                    .iter()
+                    .any(|ports| ports.contains(&packet.destination_port())))
+    }
+}
+
+/// One chain as configured: a name, whom it is for, and its functions by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChainRule {
+    /// Its name.
+    pub name: String,
+    /// Whom it is for.
+    pub matching: Match,
+    /// Names of its functions, in the order in which the opening direction passes them.
+    pub functions: Vec<String>,
+}
+
+/// The chains of a cluster and the functions they are made of; shared by all its workers.
+#[derive(Clone)]
+pub struct Plan {
+    chains: Arc<[ChainRule]>,
+    factories: Arc<[Box<dyn Factory>]>,
+    affinity: Affinity,
+}
+
+/// Why a plan cannot be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlanError {
+    /// There is no chain.
+    NoChain,
+    /// More than [`CHAINS_MAX`] chains.
+    TooManyChains,
+    /// A chain without functions.
+    Empty {
+        /// The chain.
+        chain: String,
+    },
+    /// More than [`FUNCTIONS_MAX`] functions in a chain.
+    TooLong {
+        /// The chain.
+        chain: String,
+    },
+    /// A function that is not there.
+    Unknown {
+        /// The chain.
+        chain: String,
+        /// The name.
+        function: String,
+    },
+    /// A function named twice in a chain: its flow state is one, so it can run once.
+    Twice {
+        /// The chain.
+        chain: String,
+        /// The name.
+        function: String,
+    },
+    /// Two functions that need different flows together, so that no worker could serve both.
+    Affinities {
+        /// A function.
+        one: String,
+        /// Another.
+        other: String,
+    },
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PlanError::NoChain => f.write_str("there is no chain; add a [[chain]] with its functions"),
+            PlanError::TooManyChains => write!(f, "there are more than {CHAINS_MAX} chains"),
+            PlanError::Empty { chain } => write!(f, "chain `{chain}` has no functions; name at least one"),
+            PlanError::TooLong { chain } => {
+                write!(f, "chain `{chain}` has more than {FUNCTIONS_MAX} functions")
+            }
+            PlanError::Unknown { chain, function } => {
+                write!(
+                    f,
+                    "chain `{chain}` names the function `{function}`, which is not there"
+                )
+            }
+            PlanError::Twice { chain, function } => write!(
+                f,
+                "chain `{chain}` names `{function}` twice; give the second one a table and a name of its own"
+            ),
+            PlanError::Affinities { one, other } => write!(
+                f,
+                "`{one}` and `{other}` need different flows together, so no runtime could serve both; run them in separate clusters"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for PlanError {}
+
+impl Plan {
+    /// Checks chains against functions.
+    pub fn new(chains: Vec<ChainRule>, factories: Vec<Box<dyn Factory>>) -> Result<Self, PlanError> {
+        if chains.is_empty() {
+            return Err(PlanError::NoChain);
+        }
+        if chains.len() > CHAINS_MAX {
+            return Err(PlanError::TooManyChains);
+        }
+        let mut affinity = Affinity::Flow;
+        let mut decided_by: Option<&str> = None;
+        for chain in &chains {
+            let name = || chain.name.clone();
+            if chain.functions.is_empty() {
+                return Err(PlanError::Empty { chain: name() });
+            }
+            if chain.functions.len() > FUNCTIONS_MAX {
+                return Err(PlanError::TooLong { chain: name() });
+            }
+            for (position, function) in chain.functions.iter().enumerate() {
+                let Some(factory) = factories.iter().find(|f| f.name() == function) else {
+                    return Err(PlanError::Unknown {
+                        chain: name(),
+                        function: function.clone(),
+                    });
+                };
+                if chain.functions[..position].contains(function) {
+                    return Err(PlanError::Twice {
+                        chain: name(),
+                        function: function.clone(),
+                    });
+                }
+                let Some(joined) = affinity.join(factory.affinity()) else {
+                    let one = decided_by.unwrap_or_default().to_string();
+                    return Err(PlanError::Affinities {
+                        one,
+                        other: function.clone(),
+                    });
+                };
+                if joined != affinity {
+                    affinity = joined;
+                    decided_by = Some(function);
+                }
+            }
+        }
+        Ok(Plan {
+            chains: chains.into(),
+            factories: factories.into(),
+            affinity,
+        })
+    }
+
+    /// How flows are grouped.
+    pub fn affinity(&self) -> Affinity {
+        self.affinity
+    }
+
+    /// The chains.
+    pub fn chains(&self) -> &[ChainRule] {
+        &self.chains
+    }
+
+    /// The functions.
+    pub fn factories(&self) -> &[Box<dyn Factory>] {
+        &self.factories
+    }
+
+    /// Which chain a flow that this packet opens takes.
+    #[inline]
+    pub fn classify(&self, packet: &Packet) -> Option<u8> {
+        self.chains
+            .iter()
+            .position(|chain| chain.matching.matches(packet))
+            .map(|index| index as u8)
+    }
+
+    /// The inside endpoint that owns an outside one by configuration (static mappings).
+    pub fn owner_of(&self, outside: wire::Endpoint, protocol: u8) -> Option<wire::Endpoint> {
+        self.factories
+            .iter()
+            .find_map(|factory| factory.owner_of(outside, protocol))
+    }
+}
+
+/// A function's place in a chain, on one worker.
+pub struct Step {
+    entry: Entry,
+    instance: *const (),
+    /// Offset of its flow state in an actor's state.
+    pub flow: u32,
+    /// Offset of its group state in a group's state.
+    pub group: u32,
+    /// Its counters; one more than it has names, for those it forgot to declare.
+    pub counters: NonNull<u64>,
+    /// Its index in [`Stages`].
+    pub function: u8,
+}
+
+impl Step {
+    /// Runs the function.
+    ///
+    /// # Safety
+    /// As for [`crate::stage::Stage::entry`].
+    #[inline(always)]
+    pub unsafe fn run(
+        &self,
+        packet: &mut Packet,
+        flow: NonNull<u8>,
+        frame: NonNull<crate::microthread::Frame>,
+    ) -> Code {
+        // SAFETY: `instance` is the entry's own, alive as long as the stages; the rest is the caller's promise.
+        unsafe { (self.entry)(self.instance, packet, flow, frame) }
+    }
+}
+
+/// The instances of all functions on one worker, and the chains over them.
+pub struct Stages {
+    /// The chains, by the index that [`Plan::classify`] answers.
+    pub chains: Vec<ArrayVec<Step, FUNCTIONS_MAX>>,
+    /// The instances, in the plan's order.
+    pub functions: Vec<Owned>,
+    /// The names under which the configuration knows them.
+    pub names: Vec<String>,
+    counters: Vec<Vec<u64>>,
+    /// Bytes of flow state in an actor.
+    pub flow_size: usize,
+    /// Bytes of group state in a group.
+    pub group_size: usize,
+    /// The largest future.
+    pub future_size: usize,
+}
+
+// SAFETY: the pointers in steps point into `functions` and `counters`, boxes that move with the whole.
+unsafe impl Send for Stages {}
+
+impl Stages {
+    /// Instantiates a plan's functions for one worker.
+    pub fn new(plan: &Plan, worker: &WorkerInfo) -> Result<Self, (String, ConfigError)> {
+        let mut functions = Vec::new();
+        let mut names = Vec::new();
+        let mut counters: Vec<Vec<u64>> = Vec::new();
+        let mut group_offsets = Vec::new();
+        let (mut group_size, mut future_size) = (0, 0);
+        for factory in plan.factories() {
+            let stage = factory
+                .instantiate(worker)
+                .map_err(|error| (factory.name().to_string(), error))?;
+            let layout = stage.layout();
+            group_size = aligned(group_size, layout.group.1);
+            group_offsets.push(group_size as u32);
+            group_size += layout.group.0;
+            // What the erased call adds to the author's future: three references and a state.
+            future_size = future_size.max(layout.future + 64);
+            counters.push(alloc::vec![0; stage.counters().len() + 1]);
+            names.push(factory.name().to_string());
+            functions.push(Owned::new(stage));
+        }
+        let mut stages = Stages {
+            chains: Vec::new(),
+            functions,
+            names,
+            counters,
+            flow_size: 0,
+            group_size,
+            future_size,
+        };
+        for chain in plan.chains() {
+            let mut flow_offset = 0;
+            let mut steps = ArrayVec::new();
+            for name in &chain.functions {
+                let index = stages
+                    .names
+                    .iter()
+                    .position(|n| n == name)
+                    .expect("the plan was checked");
+                let stage = &stages.functions[index];
+                let layout = stage.layout();
+                flow_offset = aligned(flow_offset, layout.flow.1);
+                let (instance, entry) = stage.entry();
+                steps.push(Step {
+                    entry,
+                    instance,
+                    flow: flow_offset as u32,
+                    group: group_offsets[index],
+                    counters: NonNull::new(stages.counters[index].as_mut_ptr())
+                        .expect("a vector's pointer is not null"),
+                    function: index as u8,
+                });
+                flow_offset += layout.flow.0;
+            }
+            stages.flow_size = stages.flow_size.max(flow_offset);
+            stages.chains.push(steps);
+        }
+        Ok(stages)
+    }
+
+    /// The counters of a function, in the order of its names.
+    pub fn counters(&self, function: usize) -> &[u64] {
+        let names = self.functions[function].counters().len();
+        // Read through the pointer that the steps write through, so that both agree.
+        &self.counters[function][..names]
+    }
+}
+
+/// A stage at a fixed address: steps keep pointers to it, which moving a `Box` would invalidate.
+pub struct Owned(NonNull<dyn Stage>);
+
+impl Owned {
+    fn new(stage: Box<dyn Stage>) -> Self {
+        Owned(NonNull::from(Box::leak(stage)))
+    }
+}
+
+impl core::ops::Deref for Owned {
+    type Target = dyn Stage;
+    fn deref(&self) -> &(dyn Stage + 'static) {
+        // SAFETY: it was a box, and nobody makes `&mut` references to a stage.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // SAFETY: it was leaked from a box in `new`, and this is its end.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+fn aligned(offset: usize, align: usize) -> usize {
+    offset.next_multiple_of(align.max(1))
+}

@@ -1,0 +1,317 @@
+//! Affinity groups: flows that are together because they share state.
+//!
+//! A group is known by a [`GroupKey`]: of an inside host, of an outside one, or, where flows are by themselves, the flow's
+//! own key. The switch routes groups, a runtime keeps their state, and both compute the key by [`Affinity`] and the
+//! packet alone, with one exception: a packet from outside to a translated address says nothing of the inside host, so
+//! [`BlockOwners`] remembers which group owns which block of external ports.
+//!
+//! A group begins with its first flow and ends with its last; its state is then handed to each function's `group_ended`,
+//! which releases the blocks.
+//!
+//! Invariants: a block has at most one owner; a group's flow count is the number of actors that name it.
+
+use alloc::vec::Vec;
+use core::ptr::NonNull;
+use hashbrown::HashTable;
+use nf::{Addr, Affinity, Block, Endpoint, Side};
+use wire::memory::Region;
+use wire::{FlowKey, HashSeed, Packet};
+
+/// What names a group.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct GroupKey(FlowKey);
+
+/// In a group key's version byte, where a flow key has 4 or 6.
+const ADDRESS: u64 = 0x10;
+const ENDPOINT: u64 = 0x11;
+
+impl GroupKey {
+    /// A flow that is its own group.
+    #[inline]
+    pub fn of_flow(key: FlowKey) -> Self {
+        GroupKey(key)
+    }
+
+    /// All flows of an address.
+    pub fn of_address(addr: Addr) -> Self {
+        let [high, low] = halves(addr);
+        GroupKey(FlowKey::from_words([ADDRESS, high, low, 0, 0]))
+    }
+
+    /// All flows of an address and port.
+    pub fn of_endpoint(end: Endpoint, protocol: u8) -> Self {
+        let [high, low] = halves(end.addr);
+        let word0 = ENDPOINT | u64::from(protocol) << 8 | u64::from(end.port) << 32;
+        GroupKey(FlowKey::from_words([word0, high, low, 0, 0]))
+    }
+
+    /// A key from its words, as a message carries them.
+    pub fn from_words(words: [u64; 5]) -> Self {
+        GroupKey(FlowKey::from_words(words))
+    }
+
+    /// The words.
+    pub fn words(&self) -> &[u64; 5] {
+        self.0.words()
+    }
+
+    /// The address of a group that is all flows of one.
+    pub fn address(&self) -> Option<Addr> {
+        let words = self.0.words();
+        (words[0] == ADDRESS)
+            .then(|| Addr::v6((u128::from(words[1]) << 64 | u128::from(words[2])).to_be_bytes()))
+    }
+
+    /// Whether this is a flow's second key announced as a group of its own, where groups are coarser than flows.
+    pub fn is_second_key(&self, affinity: Affinity) -> bool {
+        affinity != Affinity::Flow
+            && self.0.words()[0] as u8 != ADDRESS as u8
+            && self.0.words()[0] as u8 != ENDPOINT as u8
+    }
+
+    /// The hash that routes and tables use.
+    #[inline]
+    pub fn hash(&self, seed: &HashSeed) -> u64 {
+        self.0.hash(seed)
+    }
+
+    /// The group of a flow that `packet` belongs to or opens. `owner` answers for an outside endpoint of ours who has it.
+    #[inline]
+    pub fn of(
+        affinity: Affinity,
+        packet: &Packet,
+        key: FlowKey,
+        owner: impl FnOnce(Endpoint, u8) -> Option<GroupKey>,
+    ) -> GroupKey {
+        if affinity == Affinity::Flow {
+            return GroupKey::of_flow(key);
+        }
+        // An ICMP error belongs where the packet it quotes belongs: seen from the error, that one's ends are swapped.
+        let (near, far) = match wire::parse::quoted(packet) {
+            Some(quoted) => (quoted.destination, quoted.source),
+            None => (packet.source(), packet.destination()),
+        };
+        let (inside, outside) = match packet.side() {
+            Side::Inside => (near, far),
+            Side::Outside => (far, near),
+        };
+        if affinity == Affinity::OutsideAddress {
+            return GroupKey::of_address(outside.addr);
+        }
+        if packet.side() == Side::Outside
+            && let Some(group) = owner(inside, packet.protocol())
+        {
+            return group;
+        }
+        match affinity {
+            Affinity::InsideEndpoint => GroupKey::of_endpoint(inside, packet.protocol()),
+            _ => GroupKey::of_address(inside.addr),
+        }
+    }
+}
+
+fn halves(addr: Addr) -> [u64; 2] {
+    let whole = u128::from_be_bytes(*addr.octets());
+    [(whole >> 64) as u64, whole as u64]
+}
+
+/// Which group has which block of external ports.
+#[derive(Default)]
+pub struct BlockOwners {
+    owners: hashbrown::HashMap<(Addr, u16), GroupKey>,
+    /// Block sizes in use: as a rule one.
+    sizes: Vec<u16>,
+}
+
+impl BlockOwners {
+    /// Notes an owner; `false` (and nothing changes) if another group has the block.
+    pub fn claim(&mut self, block: Block, owner: GroupKey) -> bool {
+        let size = block.ports.max(1);
+        if !self.sizes.contains(&size) {
+            self.sizes.push(size);
+        }
+        *self.owners.entry((block.addr, block.first)).or_insert(owner) == owner
+    }
+
+    /// Forgets an owner.
+    pub fn release(&mut self, block: Block) {
+        self.owners.remove(&(block.addr, block.first));
+    }
+
+    /// The group that has the block in which an endpoint lies.
+    #[inline]
+    pub fn owner(&self, end: Endpoint) -> Option<GroupKey> {
+        self.sizes.iter().find_map(|size| {
+            let first = end.port - end.port % size;
+            self.owners.get(&(end.addr, first)).copied()
+        })
+    }
+
+    /// How many blocks have owners.
+    pub fn len(&self) -> usize {
+        self.owners.len()
+    }
+
+    /// Whether none has.
+    pub fn is_empty(&self) -> bool {
+        self.owners.is_empty()
+    }
+}
+
+/// A group's bookkeeping.
+#[derive(Clone, Copy)]
+struct Entry {
+    key: GroupKey,
+    flows: u32,
+}
+
+/// The groups of one runtime, with their functions' state.
+pub struct Groups {
+    index: HashTable<u32>,
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+    stride: usize,
+    capacity: usize,
+    seed: HashSeed,
+    region: Region,
+}
+
+impl Groups {
+    fn stride(state: usize) -> usize {
+        state.next_multiple_of(64)
+    }
+
+    /// Bytes of region for `capacity` groups of `state` bytes.
+    pub fn region_length(capacity: usize, state: usize) -> usize {
+        capacity * Self::stride(state)
+    }
+
+    /// Room for `capacity` groups of `state` bytes.
+    pub fn new(region: Region, capacity: usize, state: usize, seed: HashSeed) -> Self {
+        assert!(
+            region.length() >= Self::region_length(capacity, state),
+            "the region is too small for the groups"
+        );
+        Groups {
+            index: HashTable::with_capacity(capacity),
+            entries: Vec::with_capacity(capacity),
+            free: Vec::with_capacity(capacity),
+            stride: Self::stride(state),
+            capacity,
+            seed,
+            region,
+        }
+    }
+
+    /// The group of this key, made if need be; whether it is new; `None` if there is no room.
+    pub fn enter(&mut self, key: GroupKey) -> Option<(u32, bool)> {
+        let hash = key.hash(&self.seed);
+        let entries = &mut self.entries;
+        if let Some(index) = self.index.find(hash, |i| entries[*i as usize].key == key) {
+            entries[*index as usize].flows += 1;
+            return Some((*index, false));
+        }
+        let entry = Entry { key, flows: 1 };
+        let index = match self.free.pop() {
+            Some(index) => {
+                entries[index as usize] = entry;
+                index
+            }
+            None if entries.len() < self.capacity => {
+                entries.push(entry);
+                entries.len() as u32 - 1
+            }
+            None => return None,
+        };
+        self.index
+            .insert_unique(hash, index, |i| entries[*i as usize].key.hash(&self.seed));
+        Some((index, true))
+    }
+
+    /// Whether this flow is the group's last.
+    pub fn is_last(&self, index: u32) -> bool {
+        self.entries[index as usize].flows == 1
+    }
+
+    /// A flow leaves; with its last one the group is gone and its key is answered.
+    pub fn leave(&mut self, index: u32) -> Option<GroupKey> {
+        let entry = &mut self.entries[index as usize];
+        entry.flows -= 1;
+        if entry.flows > 0 {
+            return None;
+        }
+        let key = entry.key;
+        let hash = key.hash(&self.seed);
+        if let Ok(found) = self.index.find_entry(hash, |i| *i == index) {
+            found.remove();
+        }
+        self.free.push(index);
+        Some(key)
+    }
+
+    /// The key of a group.
+    pub fn key(&self, index: u32) -> GroupKey {
+        self.entries[index as usize].key
+    }
+
+    /// Where a group's state begins. It stays valid as long as this lives.
+    #[inline]
+    pub fn state(&self, index: u32) -> NonNull<u8> {
+        assert!((index as usize) < self.capacity);
+        // SAFETY: the index is below the capacity, so the offset is within the region (or zero, for groups of no size).
+        unsafe { self.region.start().add(index as usize * self.stride) }
+    }
+
+    /// How many groups there are.
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_begin_and_end_with_their_flows() {
+        let mut groups = Groups::new(Region::heap(Groups::region_length(2, 8)), 2, 8, HashSeed::FIXED);
+        let a = GroupKey::of_address("10.0.0.1".parse().unwrap());
+        let b = GroupKey::of_address("10.0.0.2".parse().unwrap());
+        let (ia, new) = groups.enter(a).unwrap();
+        assert!(new);
+        assert_eq!(groups.enter(a), Some((ia, false)));
+        let (ib, _) = groups.enter(b).unwrap();
+        assert_eq!(
+            groups.enter(GroupKey::of_address("10.0.0.3".parse().unwrap())),
+            None
+        );
+        assert_eq!(groups.leave(ia), None);
+        assert!(groups.is_last(ia));
+        assert_eq!(groups.leave(ia), Some(a));
+        assert_eq!(groups.leave(ib), Some(b));
+        assert!(groups.is_empty());
+    }
+
+    #[test]
+    fn a_block_has_one_owner() {
+        let mut owners = BlockOwners::default();
+        let block = Block {
+            addr: "192.0.2.1".parse().unwrap(),
+            first: 1024,
+            ports: 256,
+        };
+        let a = GroupKey::of_address("10.0.0.1".parse().unwrap());
+        let b = GroupKey::of_address("10.0.0.2".parse().unwrap());
+        assert!(owners.claim(block, a));
+        assert!(!owners.claim(block, b));
+        assert_eq!(owners.owner(Endpoint::new(block.addr, 1279)), Some(a));
+        assert_eq!(owners.owner(Endpoint::new(block.addr, 1280)), None);
+        owners.release(block);
+        assert!(owners.is_empty());
+    }
+}

@@ -1,0 +1,260 @@
+//! Microthreads: the slots in which calls that wait are kept, and their order of waking (S6 4.3).
+//!
+//! # Theory of operation
+//!
+//! A [`Frame`] is a slot: the facts and effects of one call (`cx`) and room for its future. The worker always has one frame
+//! in hand. A call that finishes at once, nearly every call, leaves it as it was. A call that waits keeps it: the worker
+//! takes another from the free list and notes in [`Waiting`] what to do when the time has come.
+//!
+//! ```text
+//!   in hand ──call waits──► waiting (heap by time, then by age) ──time──► polled: done, or waits again
+//!      ▲                                                                    │
+//!      └──────────────────────── free list ◄────────────────────────────────┘
+//! ```
+//!
+//! While a future exists, its flow's actor is pinned: its state, its packet and its frame stay put and nobody touches
+//! them. Later packets of the flow queue in its [`Waiting`]. Everything is allocated at the start; how many may wait, and
+//! how many packets may queue behind them, are bounds, and beyond them is a counted drop.
+//!
+//! Invariants: a frame is in hand, free or waiting; a waiting frame has exactly one live future; the oldest of equal wake
+//! times goes first.
+
+use crate::stage::Code;
+use alloc::collections::BinaryHeap;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+use core::future::Future;
+use core::mem::MaybeUninit;
+use core::pin::Pin;
+use core::ptr::NonNull;
+use core::task::{Context, Poll, Waker};
+use core::time::Duration;
+use nf::Verdict;
+use nf::cx::RawCx;
+use wire::memory::Region;
+
+/// Room for one call: its `cx`, and its future if it waits.
+#[repr(C)]
+pub struct Frame {
+    /// Facts and effects.
+    pub cx: RawCx,
+    future: FutureSlot,
+}
+
+/// How to poll and drop the future behind the frame's header.
+pub struct FutureSlot {
+    poll: MaybeUninit<unsafe fn(NonNull<Frame>) -> Code>,
+    cancel: MaybeUninit<unsafe fn(NonNull<Frame>)>,
+    room: usize,
+}
+
+/// What a function's future yields: the verdict and the timeout its flow then asks for.
+pub type Finished = (Verdict, Option<Duration>);
+
+const ALIGN: usize = 16;
+
+impl FutureSlot {
+    fn place<U>(frame: NonNull<Frame>) -> NonNull<U> {
+        let offset = size_of::<Frame>().next_multiple_of(ALIGN);
+        // SAFETY: a frame is allocated with the room for a future behind it, so this stays within one allocation.
+        unsafe { frame.cast::<u8>().add(offset).cast() }
+    }
+
+    /// Puts `future` into the frame and polls it once.
+    ///
+    /// # Safety
+    /// The frame has no live future, and all that `future` borrows stays valid and unused until it is done or cancelled.
+    pub unsafe fn start<U: Future<Output = Finished>>(frame: NonNull<Frame>, future: U) -> Code {
+        // SAFETY: the frame is valid; only its header is touched.
+        let slot = unsafe { &mut *core::ptr::addr_of_mut!((*frame.as_ptr()).future) };
+        assert!(
+            size_of::<U>() <= slot.room && align_of::<U>() <= ALIGN,
+            "a frame has room for its chain's largest future"
+        );
+        slot.poll = MaybeUninit::new(poll::<U>);
+        slot.cancel = MaybeUninit::new(cancel::<U>);
+        // SAFETY: the room was checked.
+        unsafe {
+            Self::place::<U>(frame).write(future);
+            poll::<U>(frame)
+        }
+    }
+}
+
+/// # Safety
+/// The frame holds a live `U`.
+unsafe fn poll<U: Future<Output = Finished>>(frame: NonNull<Frame>) -> Code {
+    let place = FutureSlot::place::<U>(frame);
+    let mut context = Context::from_waker(Waker::noop());
+    // SAFETY: the future was written there and stays there until it is dropped: it is pinned.
+    match unsafe { Pin::new_unchecked(&mut *place.as_ptr()) }.poll(&mut context) {
+        Poll::Pending => Code::WAITING,
+        Poll::Ready((verdict, timeout)) => {
+            // SAFETY: the future is live and done; what it borrowed, the cx among it, is free again.
+            unsafe {
+                place.drop_in_place();
+                if let (Some(timeout), false) = (timeout, matches!(verdict, Verdict::Drop(_))) {
+                    let cx = &mut (*frame.as_ptr()).cx;
+                    cx.timeout = cx
+                        .timeout
+                        .max(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+                }
+            }
+            verdict.into()
+        }
+    }
+}
+
+/// # Safety
+/// The frame holds a live `U`.
+unsafe fn cancel<U>(frame: NonNull<Frame>) {
+    // SAFETY: the caller's promise; afterwards the frame counts as empty.
+    unsafe { FutureSlot::place::<U>(frame).drop_in_place() }
+}
+
+/// A call that waits, and what to do when it is done.
+pub struct Waiting<T> {
+    /// The frame with its future.
+    pub frame: NonNull<Frame>,
+    /// Whatever the worker needs to go on.
+    pub rest: T,
+}
+
+/// All frames of a worker.
+pub struct Frames<T> {
+    free: Vec<u32>,
+    waiting: Vec<Option<Waiting<T>>>,
+    ready: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    sequence: u64,
+    count: usize,
+    stride: usize,
+    region: Region,
+}
+
+impl<T> Frames<T> {
+    fn stride(future: usize) -> usize {
+        (size_of::<Frame>().next_multiple_of(ALIGN) + future).next_multiple_of(64)
+    }
+
+    /// Bytes of region for `waiting_max` waiting calls, one in hand, and futures of up to `future` bytes.
+    pub fn region_length(waiting_max: usize, future: usize) -> usize {
+        Self::stride(future) * (waiting_max + 1)
+    }
+
+    /// Frames in `region`; `make` fills in a fresh `cx`.
+    pub fn new(region: Region, waiting_max: usize, future: usize, make: impl Fn() -> RawCx) -> Self {
+        let (stride, count) = (Self::stride(future), waiting_max + 1);
+        assert!(
+            region.length() >= stride * count,
+            "the region is too small for the frames"
+        );
+        let frames = Frames {
+            free: (0..count as u32).rev().collect(),
+            waiting: core::iter::repeat_with(|| None).take(count).collect(),
+            ready: BinaryHeap::with_capacity(count),
+            sequence: 0,
+            count,
+            stride,
+            region,
+        };
+        for index in 0..count as u32 {
+            let room = stride - size_of::<Frame>().next_multiple_of(ALIGN);
+            let future = FutureSlot {
+                poll: MaybeUninit::uninit(),
+                cancel: MaybeUninit::uninit(),
+                room,
+            };
+            // SAFETY: the address is inside the region, aligned to 64, and nobody uses it yet.
+            unsafe { frames.frame(index).write(Frame { cx: make(), future }) };
+        }
+        frames
+    }
+
+    /// A frame's address: it never changes.
+    #[inline]
+    pub fn frame(&self, index: u32) -> NonNull<Frame> {
+        debug_assert!((index as usize) < self.count);
+        // SAFETY: the index is below the count, so the address is inside the region.
+        unsafe { self.region.start().add(index as usize * self.stride) }.cast()
+    }
+
+    /// Takes a frame in hand, unless all are waiting.
+    pub fn take(&mut self) -> Option<u32> {
+        self.free.pop()
+    }
+
+    /// Gives a frame back whose future is gone.
+    pub fn give(&mut self, index: u32) {
+        self.free.push(index);
+    }
+
+    /// Whether one more call may wait.
+    pub fn has_free(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// How many calls wait.
+    pub fn waiting(&self) -> usize {
+        self.count - self.free.len() - 1
+    }
+
+    /// Puts a frame with a live future to wait until `wake_at`.
+    pub fn park(&mut self, index: u32, wake_at: u64, rest: T) {
+        let frame = self.frame(index);
+        self.waiting[index as usize] = Some(Waiting { frame, rest });
+        self.sequence += 1;
+        self.ready.push(Reverse((wake_at, self.sequence, index)));
+    }
+
+    /// What is kept for a waiting frame.
+    pub fn rest_mut(&mut self, index: u32) -> Option<&mut T> {
+        self.waiting
+            .get_mut(index as usize)?
+            .as_mut()
+            .map(|w| &mut w.rest)
+    }
+
+    /// The next waiting call whose time has come; it no longer counts as parked, and its frame is the caller's.
+    pub fn wake(&mut self, now: u64) -> Option<(u32, Waiting<T>)> {
+        let Reverse((wake_at, _, index)) = *self.ready.peek()?;
+        if wake_at > now {
+            return None;
+        }
+        self.ready.pop();
+        self.waiting[index as usize]
+            .take()
+            .map(|waiting| (index, waiting))
+    }
+
+    /// When the next waiting call's time comes.
+    pub fn next_wake(&self) -> Option<u64> {
+        self.ready.peek().map(|Reverse((wake_at, ..))| *wake_at)
+    }
+
+    /// Polls the future of a frame.
+    ///
+    /// # Safety
+    /// The frame holds a live future and the caller touches nothing that it borrows.
+    pub unsafe fn poll(frame: NonNull<Frame>) -> Code {
+        // SAFETY: a live future's functions were set when it was put there.
+        unsafe { (*frame.as_ptr()).future.poll.assume_init()(frame) }
+    }
+
+    /// Drops the future of a frame without finishing it.
+    ///
+    /// # Safety
+    /// The frame holds a live future.
+    pub unsafe fn cancel(frame: NonNull<Frame>) {
+        // SAFETY: as above.
+        unsafe { (*frame.as_ptr()).future.cancel.assume_init()(frame) }
+    }
+}
+
+impl<T> Drop for Frames<T> {
+    fn drop(&mut self) {
+        for waiting in self.waiting.iter_mut().filter_map(Option::take) {
+            // SAFETY: a parked frame holds a live future, and it was just taken out of the list.
+            unsafe { Self::cancel(waiting.frame) };
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Network functions with their types erased: what a chain is made of.
+//!
+//! # Theory of operation
+//!
+//! [`Configured`] binds a function's type to its configuration; as a [`Factory`] it makes one [`Stage`] per worker. A stage
+//! works on raw state: `flow` points at the function's part of an actor, `cx` at the facts of the packet at hand.
+//!
+//! ```text
+//!  worker ──run──► process_now ──Some(verdict)──────────────────► code
+//!                       └─None─► future built in the frame, polled ─► code, or WAITING: the frame now holds the rest
+//!  worker ──poll the frame later──────────────────────────────────► code
+//! ```
+//!
+//! A verdict travels as a [`Code`], a plain number, so that the common answer (forward) is one compare. The measured reasons
+//! for this shape are in `docs/decisions/0001-stage-api.md`.
+//!
+//! Invariants: a frame's future is dropped exactly once, when it is done or cancelled; what it borrows (packet, flow
+//! state, cx, the instance) does not move and is not used by anybody else while it exists. The worker keeps the second half
+//! (`worker::waiting`).
+
+use crate::microthread::{Frame, FutureSlot};
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::fmt::Debug;
+use core::ptr::NonNull;
+use nf::cx::RawCx;
+use nf::plain::Plain;
+use nf::{
+    Affinity, Arrival, ConfigError, Cx, Departure, FlowState, NetworkFunction, Packet, Verdict, WorkerInfo,
+};
+use wire::Endpoint;
+
+/// A verdict as a number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Code(u32);
+
+impl Code {
+    /// On to the next function.
+    pub const FORWARD: Code = Code(0);
+    /// Goes back.
+    pub const ANSWER: Code = Code(1);
+    /// Held with the flow.
+    pub const CONSUME: Code = Code(2);
+    /// The function waits; its future is in the frame.
+    pub const WAITING: Code = Code(3);
+    const DROP: u32 = 0x100;
+
+    /// The index of the drop reason, if this is a drop.
+    #[inline]
+    pub fn drop_reason(self) -> Option<usize> {
+        self.0.checked_sub(Self::DROP).map(|reason| reason as usize)
+    }
+}
+
+impl From<Verdict> for Code {
+    #[inline(always)]
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Forward => Code::FORWARD,
+            Verdict::Answer => Code::ANSWER,
+            Verdict::Consume => Code::CONSUME,
+            Verdict::Drop(reason) => Code(Code::DROP + reason.index() as u32),
+        }
+    }
+}
+
+/// Sizes in bytes of what a function keeps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Layout {
+    /// Flow state: size and alignment.
+    pub flow: (usize, usize),
+    /// Group state: size and alignment.
+    pub group: (usize, usize),
+    /// What a waiting call takes.
+    pub future: usize,
+}
+
+/// Runs a function on a packet: the hot entry of a stage, without a look into a vtable.
+///
+/// # Safety
+/// See [`Stage::entry`].
+pub type Entry = unsafe fn(*const (), &mut Packet, NonNull<u8>, NonNull<Frame>) -> Code;
+
+/// One instance of a function on one worker.
+///
+/// # Safety
+/// The methods that take pointers need: `flow` (and `cx.group`) points to a valid state of this function that nobody else
+/// uses during the call, and `cx` is filled in as `Cx::of` demands.
+pub unsafe trait Stage {
+    /// The function's name.
+    fn name(&self) -> &'static str;
+    /// Names of its counters.
+    fn counters(&self) -> &'static [&'static str];
+    /// Names of its drop reasons.
+    fn reasons(&self) -> &'static [&'static str];
+    /// What it keeps.
+    fn layout(&self) -> Layout;
+    /// The entry and its first argument. The entry's packet, flow state and frame must stay where they are until the
+    /// frame's future is done or cancelled, if the entry answers [`Code::WAITING`].
+    fn entry(&self) -> (*const (), Entry);
+    /// Writes default flow state.
+    ///
+    /// # Safety
+    /// `flow` is valid for writes of the flow layout.
+    unsafe fn create(&self, flow: NonNull<u8>);
+    /// Writes default group state.
+    ///
+    /// # Safety
+    /// `group` is valid for writes of the group layout.
+    unsafe fn create_group(&self, group: NonNull<u8>);
+    /// [`NetworkFunction::arrived`].
+    ///
+    /// # Safety
+    /// As for the trait.
+    unsafe fn arrived(&self, flow: NonNull<u8>, why: Arrival, cx: &mut RawCx);
+    /// [`NetworkFunction::departed`].
+    ///
+    /// # Safety
+    /// As for the trait.
+    unsafe fn departed(&self, flow: NonNull<u8>, why: Departure, cx: &mut RawCx);
+    /// [`NetworkFunction::group_ended`], on `cx.group`.
+    ///
+    /// # Safety
+    /// As for the trait.
+    unsafe fn group_ended(&self, cx: &mut RawCx);
+    /// [`FlowState::each_field`].
+    ///
+    /// # Safety
+    /// As for the trait.
+    unsafe fn each_field(&self, flow: NonNull<u8>, see: &mut dyn FnMut(&'static str, &dyn Debug));
+    /// [`NetworkFunction::command`].
+    fn command(&self, words: &[&str]) -> Result<String, String>;
+}
+
+/// A function with its configuration, ready to be instantiated on every worker.
+pub trait Factory: Send + Sync {
+    /// The name under which chains refer to it.
+    fn name(&self) -> &str;
+    /// Which flows it needs together.
+    fn affinity(&self) -> Affinity;
+    /// What it keeps.
+    fn layout(&self) -> Layout;
+    /// Makes the instance of one worker.
+    fn instantiate(&self, worker: &WorkerInfo) -> Result<Box<dyn Stage>, ConfigError>;
+    /// [`NetworkFunction::owner_of`].
+    fn owner_of(&self, outside: Endpoint, protocol: u8) -> Option<Endpoint>;
+}
+
+/// The [`Factory`] of a function's type.
+pub struct Configured<F: NetworkFunction> {
+    name: String,
+    config: Arc<F::Config>,
+}
+
+impl<F: NetworkFunction> Configured<F> {
+    /// Binds a configuration; `name` is what chains call it.
+    pub fn new(name: impl Into<String>, config: F::Config) -> Self {
+        Configured {
+            name: name.into(),
+            config: Arc::new(config),
+        }
+    }
+}
+
+impl<F: NetworkFunction> Factory for Configured<F> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn affinity(&self) -> Affinity {
+        F::AFFINITY
+    }
+    fn layout(&self) -> Layout {
+        layout_of::<F>()
+    }
+    fn instantiate(&self, worker: &WorkerInfo) -> Result<Box<dyn Stage>, ConfigError> {
+        Ok(Box::new(Instance(F::new(&self.config, worker)?)))
+    }
+    fn owner_of(&self, outside: Endpoint, protocol: u8) -> Option<Endpoint> {
+        F::owner_of(&self.config, outside, protocol)
+    }
+}
+
+fn layout_of<F: NetworkFunction>() -> Layout {
+    fn future_size<'a, F: NetworkFunction, U>(
+        _process: impl FnOnce(&'a F, &'a mut Packet, &'a mut F::Flow, &'a mut Cx<F>) -> U,
+    ) -> usize {
+        size_of::<U>()
+    }
+    Layout {
+        flow: (size_of::<F::Flow>(), align_of::<F::Flow>()),
+        group: (size_of::<F::Group>(), align_of::<F::Group>()),
+        future: future_size::<F, _>(F::process),
+    }
+}
+
+struct Instance<F>(F);
+
+/// # Safety
+/// As [`Stage::entry`] says, with `instance` an `Instance<F>`.
+#[inline]
+unsafe fn run<F: NetworkFunction>(
+    instance: *const (),
+    packet: &mut Packet,
+    flow: NonNull<u8>,
+    frame: NonNull<Frame>,
+) -> Code {
+    // SAFETY: the caller's promise: the instance outlives the call, the state is this function's and nobody else's.
+    let (function, state) = unsafe {
+        (
+            &(*instance.cast::<Instance<F>>()).0,
+            flow.cast::<F::Flow>().as_mut(),
+        )
+    };
+    // SAFETY: the frame's cx is filled in for this function.
+    let cx = unsafe { Cx::<F>::of(&mut (*frame.as_ptr()).cx) };
+    match function.process_now(packet, state, cx) {
+        Some(verdict) => {
+            if !matches!(verdict, Verdict::Drop(_)) {
+                // SAFETY: the state and cx are still ours; `process_now` has returned.
+                unsafe { ask_timeout(function, flow, frame) };
+            }
+            verdict.into()
+        }
+        // SAFETY: the caller's promise, handed on.
+        None => unsafe { start::<F>(function, packet, flow, frame) },
+    }
+}
+
+/// # Safety
+/// `flow` is valid state of `F` and `frame` a valid frame.
+#[inline(always)]
+unsafe fn ask_timeout<F: NetworkFunction>(function: &F, flow: NonNull<u8>, frame: NonNull<Frame>) {
+    // SAFETY: the caller's promise.
+    if let Some(timeout) = function.timeout(unsafe { flow.cast::<F::Flow>().as_ref() }) {
+        let nanoseconds = timeout
+            .as_secs()
+            .saturating_mul(1_000_000_000)
+            .saturating_add(u64::from(timeout.subsec_nanos()));
+        // SAFETY: the caller's promise.
+        let cx = unsafe { &mut (*frame.as_ptr()).cx };
+        cx.timeout = cx.timeout.max(nanoseconds);
+    }
+}
+
+/// Builds the future of `process` in the frame and polls it once.
+///
+/// # Safety
+/// As for [`run`].
+unsafe fn start<F: NetworkFunction>(
+    function: &F,
+    packet: &mut Packet,
+    flow: NonNull<u8>,
+    frame: NonNull<Frame>,
+) -> Code {
+    // SAFETY: the worker keeps packet, flow state, frame and instance in place and untouched until this future is gone.
+    unsafe {
+        let function: &'static F = &*core::ptr::from_ref(function);
+        let packet: &'static mut Packet = &mut *core::ptr::from_mut(packet);
+        let state: &'static mut F::Flow = &mut *flow.cast::<F::Flow>().as_ptr();
+        let cx: &'static mut Cx<F> = Cx::<F>::of(&mut *core::ptr::addr_of_mut!((*frame.as_ptr()).cx));
+        let future = async move {
+            let verdict = function.process(packet, &mut *state, cx).await;
+            (verdict, function.timeout(state))
+        };
+        FutureSlot::start(frame, future)
+    }
+}
+
+// SAFETY: `entry` and the methods use `flow` and `cx.group` only as the trait promises, for this function's own types.
+unsafe impl<F: NetworkFunction> Stage for Instance<F> {
+    fn name(&self) -> &'static str {
+        F::NAME
+    }
+    fn counters(&self) -> &'static [&'static str] {
+        F::COUNTERS
+    }
+    fn reasons(&self) -> &'static [&'static str] {
+        F::REASONS
+    }
+    fn layout(&self) -> Layout {
+        layout_of::<F>()
+    }
+    fn entry(&self) -> (*const (), Entry) {
+        (core::ptr::from_ref(self).cast(), run::<F>)
+    }
+    unsafe fn create(&self, flow: NonNull<u8>) {
+        // SAFETY: the caller's promise.
+        unsafe { flow.cast::<F::Flow>().write(F::Flow::default()) }
+    }
+    unsafe fn create_group(&self, group: NonNull<u8>) {
+        // SAFETY: the caller's promise.
+        unsafe { group.cast::<F::Group>().write(F::Group::default()) }
+    }
+    unsafe fn arrived(&self, flow: NonNull<u8>, why: Arrival, cx: &mut RawCx) {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.arrived(flow.cast::<F::Flow>().as_mut(), why, Cx::of(cx)) }
+    }
+    unsafe fn departed(&self, flow: NonNull<u8>, why: Departure, cx: &mut RawCx) {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.departed(flow.cast::<F::Flow>().as_ref(), why, Cx::of(cx)) }
+    }
+    unsafe fn group_ended(&self, cx: &mut RawCx) {
+        // SAFETY: the caller's promise; the group's state is plain data, so a copy stands in while `cx` is lent.
+        unsafe {
+            let place = cx.group.cast::<F::Group>();
+            let mut state = place.read();
+            self.0.group_ended(&mut state, Cx::of(cx));
+            place.write(state);
+        }
+    }
+    unsafe fn each_field(&self, flow: NonNull<u8>, see: &mut dyn FnMut(&'static str, &dyn Debug)) {
+        // SAFETY: the caller's promise.
+        unsafe { flow.cast::<F::Flow>().as_ref().each_field(see) }
+    }
+    fn command(&self, words: &[&str]) -> Result<String, String> {
+        self.0.command(words)
+    }
+}
+
+const _: () = {
+    // Group state is copied around `group_ended`; that is right because it is plain.
+    const fn plain<T: Plain>() {}
+    plain::<()>();
+};

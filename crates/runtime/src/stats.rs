@@ -1,0 +1,215 @@
+//! What a worker has counted: every packet in is out, held, or dropped for a named reason.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// Why the runtime itself drops a packet. Functions have their own reasons.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum DropReason {
+    /// The frame ends inside a header.
+    FrameTruncated,
+    /// Neither IPv4 nor IPv6.
+    NotIp,
+    /// A length or version field contradicts the frame.
+    FrameMalformed,
+    /// A later fragment whose first one was not seen.
+    FragmentUnknown,
+    /// No chain's rule matches the flow.
+    NoChain,
+    /// As many flows as the runtime is configured for.
+    FlowsFull,
+    /// As many groups as the runtime is configured for.
+    GroupsFull,
+    /// As many waiting calls as configured.
+    WaitingFull,
+    /// As many packets behind waiting calls as configured.
+    WaitingQueueFull,
+    /// A function waits for something that is not the runtime's and would never go on.
+    WaitsForNothing,
+    /// As many packets held for functions as configured.
+    HeldFull,
+    /// Held when its flow ended.
+    HeldAtEnd,
+    /// Emitted, or answered, more often than one packet may.
+    EmitOverflow,
+    /// A function's answer is no packet.
+    AnswerMalformed,
+    /// Turned around twice (RFC 4787 5: hairpinning needs one turn).
+    HairpinLoop,
+    /// The runtime's queue is full.
+    RuntimeBusy,
+    /// There is no runtime to send a new group to.
+    NoRuntime,
+    /// As many routes as the switch is configured for.
+    RoutesFull,
+    /// No port on the side the packet should leave by.
+    NoEgress,
+    /// The port could not send it.
+    PortUnsent,
+    /// In flight when the run was broken off.
+    Stopped,
+}
+
+impl DropReason {
+    /// All reasons, in the order of their numbers.
+    pub const ALL: [DropReason; 21] = {
+        use DropReason::*;
+        [
+            FrameTruncated,
+            NotIp,
+            FrameMalformed,
+            FragmentUnknown,
+            NoChain,
+            FlowsFull,
+            GroupsFull,
+            WaitingFull,
+            WaitingQueueFull,
+            WaitsForNothing,
+            HeldFull,
+            HeldAtEnd,
+            EmitOverflow,
+            AnswerMalformed,
+            HairpinLoop,
+            RuntimeBusy,
+            NoRuntime,
+            RoutesFull,
+            NoEgress,
+            PortUnsent,
+            Stopped,
+        ]
+    };
+
+    /// The name in metrics.
+    pub const fn name(self) -> &'static str {
+        use DropReason::*;
+        match self {
+            FrameTruncated => "frame_truncated",
+            NotIp => "not_ip",
+            FrameMalformed => "frame_malformed",
+            FragmentUnknown => "fragment_unknown",
+            NoChain => "no_chain",
+            FlowsFull => "flows_full",
+            GroupsFull => "groups_full",
+            WaitingFull => "waiting_full",
+            WaitingQueueFull => "waiting_queue_full",
+            WaitsForNothing => "waits_for_nothing",
+            HeldFull => "held_full",
+            HeldAtEnd => "held_at_end",
+            EmitOverflow => "emit_overflow",
+            AnswerMalformed => "answer_malformed",
+            HairpinLoop => "hairpin_loop",
+            RuntimeBusy => "runtime_busy",
+            NoRuntime => "no_runtime",
+            RoutesFull => "routes_full",
+            NoEgress => "no_egress",
+            PortUnsent => "port_unsent",
+            Stopped => "stopped",
+        }
+    }
+}
+
+impl From<wire::ParseError> for DropReason {
+    fn from(error: wire::ParseError) -> Self {
+        match error {
+            wire::ParseError::Truncated => DropReason::FrameTruncated,
+            wire::ParseError::NotIp => DropReason::NotIp,
+            wire::ParseError::Malformed => DropReason::FrameMalformed,
+        }
+    }
+}
+
+/// Drops by the runtime's own reasons.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Drops([u64; DropReason::ALL.len()]);
+
+impl Drops {
+    /// Counts one.
+    #[inline]
+    pub fn count(&mut self, reason: DropReason) {
+        self.0[reason as usize] += 1;
+    }
+
+    /// How many for a reason.
+    pub fn of(&self, reason: DropReason) -> u64 {
+        self.0[reason as usize]
+    }
+
+    /// How many in all.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
+
+/// A number with a function's name and one of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// The function as the configuration calls it; empty for the runtime's own.
+    pub function: String,
+    /// The reason's or counter's name.
+    pub name: &'static str,
+    /// The count.
+    pub count: u64,
+}
+
+/// A runtime's numbers since its start, and a few of the moment.
+#[derive(Clone, Debug, Default)]
+pub struct RuntimeStats {
+    /// Packets that came in over links or ports.
+    pub received: u64,
+    /// Packets passed on as processed.
+    pub passed: u64,
+    /// Packets that functions made.
+    pub emitted: u64,
+    /// Packets in the runtime now: queued behind waiting calls, held for functions.
+    pub held: u64,
+    /// Drops, by function and reason; those never counted are left out.
+    pub dropped: Vec<Named>,
+    /// The functions' own counters, zeros too.
+    pub counters: Vec<Named>,
+    /// Flows now.
+    pub flows: u64,
+    /// The most flows there may be.
+    pub flows_max: u64,
+    /// Flows begun.
+    pub flows_opened: u64,
+    /// Flows over, by expiry or otherwise.
+    pub flows_ended: u64,
+    /// Groups now.
+    pub groups: u64,
+    /// Calls waiting now.
+    pub waiting: u64,
+    /// Lines the event log had no room for.
+    pub events_lost: u64,
+    /// Steps in which nothing was received for want of buffers for messages.
+    pub stalls: u64,
+}
+
+/// A switch's numbers.
+#[derive(Clone, Debug, Default)]
+pub struct SwitchStats {
+    /// Packets received at its ports.
+    pub received: u64,
+    /// Packets sent by its ports.
+    pub sent: u64,
+    /// Packets turned around (hairpinned).
+    pub turned: u64,
+    /// Drops by reason.
+    pub dropped: Vec<Named>,
+    /// Groups routed now.
+    pub routes: u64,
+    /// Second keys known now.
+    pub second_keys: u64,
+    /// External port blocks known now.
+    pub blocks: u64,
+    /// Packets at the runtimes now, by runtime.
+    pub in_flight: Vec<u64>,
+    /// Groups by runtime.
+    pub groups: Vec<u64>,
+    /// Packets sent to each runtime since the start.
+    pub sent_to: Vec<u64>,
+    /// Steps in which nothing was received because a runtime's queue was full (back-pressure on ports that wait).
+    pub stalls: u64,
+    /// Packets handed to the home switch of their group.
+    pub handed_over: u64,
+}

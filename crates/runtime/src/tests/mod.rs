@@ -1,0 +1,140 @@
+//! Functions and ports for the worker's tests, and the tests by subject.
+
+mod flows;
+mod spread;
+mod waits;
+
+use crate::chain::{ChainRule, Match, Plan};
+use crate::env::{Burst, Port, PortCounters, dispose};
+use crate::stage::{Configured, Factory};
+use crate::worker::{Runtime, Settings};
+use nf::{ConfigError, NetworkFunction, NoConfig, Side};
+use std::boxed::Box;
+use std::collections::VecDeque;
+use std::string::ToString;
+use std::vec::Vec;
+use wire::memory::Region;
+use wire::{LinkType, PacketBox, Pool};
+
+/// What left: by which side, and the frame.
+pub type Sent = (Side, Vec<u8>);
+
+/// A port over queues.
+#[derive(Default)]
+pub struct QueuePort {
+    pub input: VecDeque<(Side, Vec<u8>)>,
+    pub output: Vec<Sent>,
+    pub counters: PortCounters,
+}
+
+impl Port for QueuePort {
+    fn receive(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst) {
+        while !burst.is_full() && !self.input.is_empty() {
+            let Some(mut packet) = pool.take() else { return };
+            let (side, frame) = self.input.pop_front().unwrap();
+            assert!(packet.set_frame(&frame, LinkType::Raw));
+            packet.set_side(side);
+            packet.set_timestamp(now);
+            self.counters.received_packets += 1;
+            burst.push(packet);
+        }
+    }
+    fn transmit(&mut self, _now: u64, pool: &mut Pool, burst: &mut Burst) {
+        for packet in burst.iter() {
+            self.output.push((packet.exit(), packet.frame().to_vec()));
+            self.counters.sent_packets += 1;
+        }
+        dispose(pool, burst);
+    }
+    fn finished(&self) -> bool {
+        self.input.is_empty()
+    }
+    fn waits(&self) -> bool {
+        true
+    }
+    fn counters(&self) -> PortCounters {
+        self.counters
+    }
+}
+
+pub fn pool(count: usize, origin: u8) -> Pool {
+    Pool::new(
+        Region::heap(Pool::region_length(count, 2048)),
+        count,
+        2048,
+        origin,
+    )
+}
+
+pub fn factory<F: NetworkFunction<Config = NoConfig>>() -> Box<dyn Factory> {
+    Box::new(Configured::<F>::new(F::NAME, NoConfig {}))
+}
+
+pub fn plan(factories: Vec<Box<dyn Factory>>) -> Plan {
+    let functions = factories.iter().map(|f| f.name().to_string()).collect();
+    Plan::new(
+        std::vec![ChainRule {
+            name: "test".to_string(),
+            matching: Match::default(),
+            functions
+        }],
+        factories,
+    )
+    .unwrap()
+}
+
+/// A runtime alone on a queue port.
+pub fn alone(settings: Settings, factories: Vec<Box<dyn Factory>>) -> Runtime<QueuePort> {
+    let plan = plan(factories);
+    let no_error = |e: (std::string::String, ConfigError)| panic!("{e:?}");
+    Runtime::new(
+        settings,
+        plan,
+        std::vec![QueuePort::default()],
+        pool(512, 0),
+        Region::heap,
+    )
+    .unwrap_or_else(no_error)
+}
+
+/// A UDP packet between 10.0.0.`a`:`ap` and 192.0.2.`b`:`bp`, from the first; `from_b` the other way.
+pub fn udp(a: u8, ap: u16, b: u8, bp: u16, from_b: bool, payload: &[u8]) -> (Side, Vec<u8>) {
+    let (inside, outside) = ([10, 0, 0, a], [192, 0, 2, b]);
+    let (src, dst, sp, dp, side) = if from_b {
+        (outside, inside, bp, ap, Side::Outside)
+    } else {
+        (inside, outside, ap, bp, Side::Inside)
+    };
+    let mut frame = Vec::new();
+    etherparse::PacketBuilder::ipv4(src, dst, 64)
+        .udp(sp, dp)
+        .write(&mut frame, payload)
+        .unwrap();
+    (side, frame)
+}
+
+/// The last byte of a frame: tests number their packets by it.
+pub fn number(sent: &Sent) -> u8 {
+    *sent.1.last().unwrap()
+}
+
+/// Every packet in is out, held or dropped.
+pub fn assert_conserved<P: Port>(runtime: &Runtime<P>) {
+    let stats = runtime.stats();
+    let dropped: u64 = stats.dropped.iter().map(|d| d.count).sum();
+    assert_eq!(
+        stats.received + stats.emitted,
+        stats.passed + stats.held + dropped,
+        "{stats:?}"
+    );
+}
+
+/// Reads what a raw frame is about.
+pub fn parsed<T>(pool: &mut Pool, sent: &Sent, look: impl FnOnce(&wire::Packet) -> T) -> T {
+    let mut packet: PacketBox = pool.take().unwrap();
+    assert!(packet.set_frame(&sent.1, LinkType::Raw));
+    wire::parse(&mut packet).unwrap();
+    let seen = look(&packet);
+    pool.give(packet);
+    seen
+}

@@ -1,0 +1,360 @@
+//! A switch and several runtimes, stepped in one thread over links made of queues.
+
+use super::flows::{Hosts, Masquerade, Meter};
+use super::*;
+use crate::switch::{Policy, SideRule, Switch};
+use nf::WorkerInfo;
+use proptest::prelude::*;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::vec;
+use wire::HashSeed;
+
+type Queue = Rc<RefCell<VecDeque<PacketBox>>>;
+
+/// One end of a link.
+struct Link {
+    incoming: Queue,
+    outgoing: Queue,
+    depth: usize,
+}
+
+fn link(depth: usize) -> (Link, Link) {
+    let (a, b) = (Queue::default(), Queue::default());
+    let end = |incoming: &Queue, outgoing: &Queue| Link {
+        incoming: incoming.clone(),
+        outgoing: outgoing.clone(),
+        depth,
+    };
+    (end(&a, &b), end(&b, &a))
+}
+
+impl Port for Link {
+    fn receive(&mut self, _: u64, _: &mut Pool, burst: &mut Burst) {
+        let mut queue = self.incoming.borrow_mut();
+        while !burst.is_full() {
+            match queue.pop_front() {
+                Some(packet) => burst.push(packet),
+                None => return,
+            }
+        }
+    }
+    fn transmit(&mut self, _: u64, _: &mut Pool, burst: &mut Burst) {
+        self.outgoing.borrow_mut().extend(burst.drain(..));
+    }
+    fn finished(&self) -> bool {
+        self.incoming.borrow().is_empty()
+    }
+    fn room(&self) -> usize {
+        self.depth.saturating_sub(self.outgoing.borrow().len())
+    }
+    fn counters(&self) -> PortCounters {
+        PortCounters::default()
+    }
+}
+
+struct Cluster {
+    switches: Vec<Switch<QueuePort, Link>>,
+    runtimes: Vec<Runtime<Link>>,
+    now: u64,
+}
+
+fn cluster(switches: u8, runtimes: u16, policy: Policy, plan: &Plan, flows_max: u32) -> Cluster {
+    let mut switch_links: Vec<Vec<Link>> = (0..switches).map(|_| Vec::new()).collect();
+    let mut made = Vec::new();
+    for runtime in 0..runtimes {
+        let mut ends = Vec::new();
+        for links in &mut switch_links {
+            let (near, far) = link(128);
+            links.push(near);
+            ends.push(far);
+        }
+        let settings = Settings {
+            info: WorkerInfo {
+                runtime,
+                runtimes,
+                flows_max,
+                seed: 7,
+            },
+            switches,
+            egress: [0, switches - 1],
+            ..Settings::alone(flows_max)
+        };
+        made.push(
+            Runtime::new(
+                settings,
+                plan.clone(),
+                ends,
+                pool(256, switches + runtime as u8),
+                Region::heap,
+            )
+            .unwrap(),
+        );
+    }
+    let mut peers: Vec<Vec<Option<Link>>> = (0..switches)
+        .map(|_| (0..switches).map(|_| None).collect())
+        .collect();
+    for (a, b) in (0..switches).flat_map(|a| (a + 1..switches).map(move |b| (usize::from(a), usize::from(b))))
+    {
+        let (near, far) = link(usize::MAX);
+        peers[a][b] = Some(near);
+        peers[b][a] = Some(far);
+    }
+    let switches = switch_links
+        .into_iter()
+        .zip(peers)
+        .enumerate()
+        .map(|(index, (links, peers))| {
+            let settings = crate::switch::Settings {
+                switch: index as u8,
+                switches,
+                seed: HashSeed::FIXED,
+                routes_max: 4096,
+                policy,
+                fragments_max: 64,
+                egress: [
+                    (index == 0).then_some(0),
+                    (index == usize::from(switches) - 1).then_some(0),
+                ],
+                now: 0,
+            };
+            // Tests say the side by the port for one switch each, or by the source with one switch.
+            let rule = SideRule::BySource(vec!["10.0.0.0/8".parse().unwrap()]);
+            Switch::new(
+                settings,
+                plan.clone(),
+                vec![(QueuePort::default(), rule)],
+                links,
+                peers,
+                pool(512, index as u8),
+                Region::heap,
+            )
+        })
+        .collect();
+    Cluster {
+        switches,
+        runtimes: made,
+        now: 0,
+    }
+}
+
+impl Cluster {
+    /// Steps everybody until nothing moves.
+    fn settle(&mut self) {
+        let mut idle = 0;
+        while idle < 3 {
+            self.now += 1000;
+            let mut work = 0;
+            for switch in &mut self.switches {
+                work += switch.step(self.now);
+            }
+            for runtime in &mut self.runtimes {
+                work += runtime.step(self.now).packets;
+            }
+            idle = if work == 0 { idle + 1 } else { 0 };
+        }
+    }
+
+    fn feed(&mut self, switch: usize, packets: impl IntoIterator<Item = (Side, Vec<u8>)>) {
+        self.switches[switch].port_mut(0).input.extend(packets);
+        self.settle();
+    }
+
+    fn sent(&mut self) -> Vec<Sent> {
+        (0..self.switches.len())
+            .flat_map(|s| self.switches[s].port_mut(0).output.clone())
+            .collect()
+    }
+
+    fn check(&self) {
+        let received: u64 = self.switches.iter().map(|s| s.stats().received).sum();
+        let sent: u64 = self.switches.iter().map(|s| s.stats().sent).sum();
+        let mut dropped: u64 = self
+            .switches
+            .iter()
+            .flat_map(|s| s.stats().dropped)
+            .map(|d| d.count)
+            .sum();
+        let (mut held, mut emitted) = (0, 0);
+        for runtime in &self.runtimes {
+            assert_conserved(runtime);
+            let stats = runtime.stats();
+            dropped += stats.dropped.iter().map(|d| d.count).sum::<u64>();
+            held += stats.held;
+            emitted += stats.emitted;
+        }
+        assert_eq!(received + emitted, sent + held + dropped);
+        if held == 0 {
+            for switch in &self.switches {
+                assert_eq!(
+                    switch.pool().free(),
+                    switch.pool().total(),
+                    "all buffers are home"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_flow_stays_where_it_is_and_policies_spread() {
+    for policy in [Policy::LeastLoaded, Policy::RoundRobin, Policy::Maglev] {
+        let plan = plan(vec![factory::<Meter>()]);
+        let mut cluster = cluster(1, 4, policy, &plan, 512);
+        for _ in 0..3 {
+            cluster.feed(
+                0,
+                (0..400).flat_map(|n| {
+                    [
+                        udp(1, 1000 + n, 1, 80, false, b""),
+                        udp(1, 1000 + n, 1, 80, true, b""),
+                    ]
+                }),
+            );
+        }
+        cluster.check();
+        assert_eq!(cluster.sent().len(), 2400);
+        let flows: Vec<u64> = cluster.runtimes.iter().map(|r| r.stats().flows).collect();
+        assert_eq!(flows.iter().sum::<u64>(), 400, "{policy:?}: {flows:?}");
+        assert!(flows.iter().all(|f| *f > 60), "{policy:?}: {flows:?}");
+    }
+}
+
+#[test]
+fn routes_end_with_their_groups_and_flows_can_come_again() {
+    let plan = plan(vec![factory::<Meter>()]);
+    let mut cluster = cluster(2, 2, Policy::LeastLoaded, &plan, 512);
+    cluster.feed(0, (0..50).map(|n| udp(1, 1000 + n, 1, 80, false, b"")));
+    let routes = |c: &Cluster| c.switches.iter().map(|s| s.stats().routes).sum::<u64>();
+    assert_eq!(routes(&cluster), 50);
+    assert!(
+        cluster.switches[0].stats().handed_over > 5,
+        "half of the groups have their home at the other switch"
+    );
+    cluster.now += 30_000_000_000;
+    cluster.settle();
+    assert_eq!(routes(&cluster), 0);
+    cluster.feed(1, (0..50).map(|n| udp(1, 1000 + n, 1, 80, true, b"")));
+    assert_eq!(routes(&cluster), 50);
+    cluster.check();
+}
+
+#[test]
+fn replies_to_translated_flows_find_them_through_any_switch() {
+    let plan = plan(vec![factory::<Masquerade>()]);
+    let mut cluster = cluster(2, 3, Policy::RoundRobin, &plan, 512);
+    cluster.feed(0, (0..60).map(|n| udp(1, 1000 + n, 1, 80, false, b"x")));
+    let reply = |n: u16| {
+        let mut frame = Vec::new();
+        etherparse::PacketBuilder::ipv4([192, 0, 2, 1], [203, 0, 113, 1], 64)
+            .udp(80, 2000 + n)
+            .write(&mut frame, b"y")
+            .unwrap();
+        (Side::Outside, frame)
+    };
+    cluster.feed(1, (0..60).map(reply));
+    let mut spare = pool(1, 99);
+    let to_inside: Vec<_> = cluster
+        .sent()
+        .into_iter()
+        .filter(|s| s.0 == Side::Inside)
+        .collect();
+    assert_eq!(to_inside.len(), 60);
+    for sent in &to_inside {
+        let to = parsed(&mut spare, sent, |p| p.destination());
+        assert_eq!(to.addr, "10.0.0.1".parse().unwrap());
+    }
+    assert_eq!(cluster.runtimes.iter().map(|r| r.stats().flows).sum::<u64>(), 60);
+    cluster.check();
+    // All gone: the second keys' routes, too.
+    cluster.now += 400_000_000_000;
+    cluster.settle();
+    assert_eq!(cluster.switches.iter().map(|s| s.stats().routes).sum::<u64>(), 0);
+}
+
+#[test]
+fn blocks_lead_packets_from_outside_to_their_group() {
+    let plan = plan(vec![factory::<Hosts>()]);
+    let mut cluster = cluster(2, 4, Policy::RoundRobin, &plan, 512);
+    cluster.feed(0, (1..20).map(|n| udp(n, 1000, 1, 80, false, b"")));
+    let before: Vec<u64> = cluster.runtimes.iter().map(|r| r.stats().groups).collect();
+    assert_eq!(before.iter().sum::<u64>(), 19);
+    // To each host's block, from somebody new.
+    let inbound = |n: u8| {
+        let mut frame = Vec::new();
+        etherparse::PacketBuilder::ipv4([198, 51, 100, 1], [203, 0, 113, 1], 64)
+            .udp(5, u16::from(n) * 256 + 17)
+            .write(&mut frame, b"")
+            .unwrap();
+        (Side::Outside, frame)
+    };
+    cluster.feed(1, (1..20).map(inbound));
+    let after: Vec<u64> = cluster.runtimes.iter().map(|r| r.stats().groups).collect();
+    assert_eq!(before, after, "no group was made for them: they met the hosts'");
+    assert_eq!(cluster.runtimes.iter().map(|r| r.stats().flows).sum::<u64>(), 38);
+    cluster.check();
+}
+
+#[test]
+fn a_slow_runtime_makes_a_capture_wait_and_loses_nothing() {
+    let plan = plan(vec![factory::<Meter>()]);
+    let mut cluster = cluster(1, 2, Policy::LeastLoaded, &plan, 2048);
+    cluster.switches[0]
+        .port_mut(0)
+        .input
+        .extend((0..1000).map(|n| udp(1, 1000 + n, 1, 80, false, b"")));
+    // Only runtime 0 works: the other's queue fills, and the port is left alone.
+    for _ in 0..200 {
+        cluster.switches[0].step(1);
+        cluster.runtimes[0].step(1);
+    }
+    assert!(cluster.switches[0].stats().stalls > 0);
+    assert!(cluster.switches[0].port_mut(0).input.len() > 500);
+    cluster.settle();
+    assert_eq!(cluster.sent().len(), 1000);
+    cluster.check();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    /// Random traffic, random time, random order of steps: a flow is never at two runtimes, packets of a flow leave in
+    /// order, and everything adds up.
+    #[test]
+    fn one_home_per_flow(
+        events in proptest::collection::vec((0u8..3, 0u8..5, 0u8..3, 0u8..2, 0u64..8), 1..200),
+    ) {
+        let plan = plan(vec![factory::<Meter>(), factory::<Masquerade>()]);
+        let mut cluster = cluster(2, 3, Policy::RoundRobin, &plan, 64);
+        let mut sequence: HashMap<(u8, u8), u8> = HashMap::new();
+        let mut now = 0;
+        for (port, what, input, switch, pass) in events {
+            let ports = (u16::from(port) + 1000, 80);
+            // So much that a runtime's queue is not emptied in one step: flows then expire with packets on their way.
+            if input == 1 {
+                cluster.switches[usize::from(switch)].port_mut(0).input.extend((0..40).map(|_| udp(1, 999, 1, 80, false, &[0])));
+            }
+            if input > 0 {
+                let n = sequence.entry((port, 0)).or_default();
+                *n += 1;
+                cluster.switches[usize::from(switch)].port_mut(0).input.push_back(udp(1, ports.0, 1, ports.1, false, &[*n]));
+            }
+            // Time enough for some flows to expire while others go on.
+            now += pass * 1_000_000_000;
+            match what {
+                0 => { cluster.switches[0].step(now); }
+                1 => { cluster.switches[1].step(now); }
+                other => { cluster.runtimes[usize::from(other) - 2].step(now); }
+            }
+            let mut keys: HashMap<wire::FlowKey, u16> = HashMap::new();
+            for runtime in &cluster.runtimes {
+                for flow in runtime.flows(0, 100).0 {
+                    prop_assert!(keys.insert(flow.key, flow.runtime).is_none(), "{} is at two runtimes", flow.key);
+                }
+            }
+        }
+        cluster.now = now;
+        cluster.settle();
+        cluster.check();
+    }
+}

@@ -1,0 +1,215 @@
+//! Microthreads: order, bounds, and locals that live across an await.
+
+use super::*;
+use nf::{Cx, Packet, Verdict, WorkerInfo, network_function};
+use std::sync::Arc;
+use std::time::Duration;
+use std::vec;
+
+const MS: u64 = 1_000_000;
+
+/// Waits as many milliseconds as the payload's first byte says, twice, holding a local across.
+struct Sleeper;
+
+#[network_function]
+impl NetworkFunction for Sleeper {
+    const NAME: &'static str = "sleeper";
+    const COUNTERS: &'static [&'static str] = &["woke"];
+    const REASONS: &'static [&'static str] = &["odd"];
+    type Config = NoConfig;
+    type Flow = ();
+    type Group = ();
+    fn new(_: &Arc<NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+        Ok(Sleeper)
+    }
+    async fn process(&self, packet: &mut Packet, _: &mut (), cx: &mut Cx<Self>) -> Verdict {
+        let [wait, local @ ..] = *packet.payload().first_chunk::<2>().unwrap();
+        let began = cx.now();
+        if wait > 0 {
+            cx.sleep(Duration::from_millis(u64::from(wait))).await;
+            cx.sleep(Duration::from_millis(u64::from(wait))).await;
+            assert!(cx.now() >= began + 2 * MS * u64::from(wait));
+            cx.count("woke");
+        }
+        // Both the local and what the packet holds are as they were.
+        assert_eq!(packet.payload()[1], local[0]);
+        if local[0] == 255 {
+            cx.drop("odd")
+        } else {
+            Verdict::Forward
+        }
+    }
+}
+
+/// Waits for something that is not the runtime's.
+struct Stuck;
+
+#[network_function]
+impl NetworkFunction for Stuck {
+    const NAME: &'static str = "stuck";
+    type Config = NoConfig;
+    type Flow = ();
+    type Group = ();
+    fn new(_: &Arc<NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+        Ok(Stuck)
+    }
+    async fn process(&self, _: &mut Packet, _: &mut (), _: &mut Cx<Self>) -> Verdict {
+        core::future::pending().await
+    }
+}
+
+fn sleeper(waiting_max: u32, flows: u32) -> Runtime<QueuePort> {
+    let mut settings = Settings::alone(flows);
+    settings.waiting_max = waiting_max;
+    settings.queued_max = 8;
+    alone(settings, vec![factory::<Sleeper>()])
+}
+
+fn order(runtime: &mut Runtime<QueuePort>) -> Vec<u8> {
+    runtime.links_mut()[0].output.iter().map(number).collect()
+}
+
+#[test]
+fn a_waiting_packet_delays_its_flow_only_and_keeps_its_order() {
+    let mut runtime = sleeper(16, 16);
+    runtime.links_mut()[0].input.extend([
+        udp(1, 1, 1, 80, false, &[10, 1]),
+        udp(1, 1, 1, 80, false, &[0, 2]),
+        udp(2, 1, 1, 80, false, &[0, 3]),
+        udp(1, 1, 1, 80, true, &[0, 4]),
+        udp(3, 1, 1, 80, false, &[5, 5]),
+    ]);
+    runtime.step(MS);
+    assert_eq!(order(&mut runtime), [3]);
+    assert_eq!(runtime.stats().held, 4);
+    assert_eq!(runtime.next_at(), Some(6 * MS));
+    for now in 2..=30 {
+        runtime.step(now * MS);
+        assert_conserved(&runtime);
+    }
+    assert_eq!(order(&mut runtime), [3, 5, 1, 2, 4]);
+    assert_eq!(runtime.stats().counters[0].count, 2);
+    assert_eq!(runtime.stats().held, 0);
+}
+
+#[test]
+fn the_oldest_ready_goes_first() {
+    let mut runtime = sleeper(16, 16);
+    for n in 0..5 {
+        runtime.links_mut()[0]
+            .input
+            .push_back(udp(n, 1, 1, 80, false, &[5, n]));
+    }
+    runtime.step(0);
+    runtime.step(5 * MS);
+    runtime.step(40 * MS);
+    assert_eq!(order(&mut runtime), [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn the_bounds_on_waiting_and_queueing_hold() {
+    let mut runtime = sleeper(3, 64);
+    for n in 0..10 {
+        runtime.links_mut()[0]
+            .input
+            .push_back(udp(n, 1, 1, 80, false, &[5, n]));
+    }
+    for n in 0..12 {
+        runtime.links_mut()[0]
+            .input
+            .push_back(udp(0, 1, 1, 80, false, &[0, n]));
+    }
+    runtime.step(0);
+    assert_conserved(&runtime);
+    let stats = runtime.stats();
+    assert_eq!((stats.waiting, stats.flows), (3, 3));
+    let count = |name: &str| {
+        stats
+            .dropped
+            .iter()
+            .find(|d| d.name == name)
+            .map_or(0, |d| d.count)
+    };
+    assert_eq!((count("waiting_full"), count("waiting_queue_full")), (7, 4));
+    runtime.step(100 * MS);
+    runtime.step(200 * MS);
+    assert_eq!(order(&mut runtime).len(), 3 + 8);
+    assert_conserved(&runtime);
+}
+
+#[test]
+fn a_late_drop_is_obeyed_and_the_new_flow_is_gone() {
+    let mut runtime = sleeper(3, 4);
+    runtime.links_mut()[0]
+        .input
+        .push_back(udp(1, 1, 1, 80, false, &[5, 255]));
+    for now in [0, 10, 20] {
+        runtime.step(now * MS);
+    }
+    let stats = runtime.stats();
+    assert_eq!((stats.flows, stats.passed, stats.dropped[0].name), (0, 0, "odd"));
+}
+
+#[test]
+fn waiting_for_nothing_is_a_counted_drop() {
+    let mut runtime = alone(Settings::alone(4), vec![factory::<Stuck>()]);
+    runtime.links_mut()[0]
+        .input
+        .push_back(udp(1, 1, 1, 80, false, b""));
+    runtime.step(0);
+    assert_eq!(runtime.stats().dropped[0].name, "waits_for_nothing");
+    assert_eq!(runtime.stats().flows, 0);
+    assert_conserved(&runtime);
+}
+
+#[test]
+fn a_hundred_thousand_calls_wait_in_bounded_memory() {
+    let count = 100_000_u32;
+    let mut settings = Settings::alone(count);
+    settings.waiting_max = count;
+    let plan = plan(vec![factory::<Sleeper>()]);
+    let mut regions = 0;
+    let mut runtime = Runtime::new(
+        settings,
+        plan,
+        vec![QueuePort::default()],
+        pool(count as usize + 64, 0),
+        |length| {
+            regions += length;
+            Region::heap(length)
+        },
+    )
+    .unwrap();
+    // What waiting takes is known before the first packet: frames, actors and table together.
+    assert!(regions < 200 << 20, "{regions} bytes");
+    for n in 0..count {
+        let (side, frame) = udp((n >> 16) as u8, n as u16, 1, 80, false, &[10, 1]);
+        runtime.links_mut()[0].input.push_back((side, frame));
+        if n % 32 == 31 {
+            runtime.step(0);
+        }
+    }
+    assert_eq!(runtime.stats().waiting, u64::from(count));
+    let mut now = 10 * MS;
+    while runtime.stats().waiting > 0 {
+        runtime.step(now);
+        now += 10_000;
+    }
+    assert_eq!(runtime.stats().passed, u64::from(count));
+    assert_conserved(&runtime);
+}
+
+#[test]
+fn stopping_cancels_what_waits_and_counts_it() {
+    let mut runtime = sleeper(8, 8);
+    for n in 0..4 {
+        runtime.links_mut()[0]
+            .input
+            .push_back(udp(n, 1, 1, 80, false, &[200, n]));
+    }
+    runtime.step(0);
+    while !runtime.finish(2) {}
+    assert_conserved(&runtime);
+    assert_eq!(runtime.stats().dropped[0].count, 4);
+    assert_eq!(runtime.stats().flows, 0);
+}

@@ -1,0 +1,661 @@
+//! From a burst of packets to their chains: the path that is counted in cycles.
+
+use super::{Job, Runtime};
+use crate::actor::{Header, NO_GROUP, flag};
+use crate::env::{BURST, Burst, Port};
+use crate::fragments::Resolution;
+use crate::group::GroupKey;
+use crate::message::Message;
+use crate::stage::Code;
+use crate::stats::DropReason;
+use core::ptr::NonNull;
+use nf::cx::{BlockEffect, RawCx, effect};
+use nf::{Affinity, Arrival, Direction, Side, Way};
+use wire::packet::{Kind, flag as packet_flag};
+use wire::{FlowKey, Orientation, PacketBox};
+
+/// What is known of a packet of the burst before its chain runs.
+#[derive(Clone, Copy)]
+struct Lane {
+    key: FlowKey,
+    hash: u64,
+    way: Orientation,
+    candidate: u32,
+}
+
+/// In [`Lane::candidate`]: the table has nothing like it.
+const NOBODY: u32 = u32::MAX;
+
+impl<P: Port> Runtime<P> {
+    /// Processes what a link brought.
+    #[inline]
+    pub(super) fn data(&mut self, link: usize, burst: &mut Burst) {
+        if burst.is_empty() {
+            return;
+        }
+        if self.settings.switches > 0 {
+            self.sort_out(link, burst);
+        }
+        self.received += burst.len() as u64;
+        self.take_up(burst);
+    }
+
+    /// Takes buffers that came home, and anything else that is no packet, out of a burst.
+    fn sort_out(&mut self, link: usize, burst: &mut Burst) {
+        let mut packets = Burst::new();
+        for packet in burst.drain(..) {
+            match packet.kind() {
+                Kind::Data => {
+                    self.outputs[link].consumed = self.outputs[link].consumed.wrapping_add(1);
+                    packets.push(packet);
+                }
+                Kind::Empty | Kind::Message => self.recycle(packet),
+            }
+        }
+        *burst = packets;
+    }
+
+    /// Looks up all packets of a burst, then runs their chains in order.
+    pub(super) fn take_up(&mut self, burst: &mut Burst) {
+        self.top_up_spares();
+        let mut packets = Burst::new();
+        let mut lanes = [const { core::mem::MaybeUninit::<Lane>::uninit() }; BURST];
+        for mut packet in burst.drain(..) {
+            match self.identify(&mut packet) {
+                Ok(lane) => {
+                    self.table.prefetch(lane.hash);
+                    lanes[packets.len()].write(lane);
+                    packets.push(packet);
+                }
+                Err(reason) => self.drop_packet(packet, reason),
+            }
+        }
+        // SAFETY: the first `packets.len()` lanes were written just above.
+        let lanes: &mut [Lane] =
+            unsafe { core::slice::from_raw_parts_mut(lanes.as_mut_ptr().cast::<Lane>(), packets.len()) };
+        for lane in lanes.iter_mut() {
+            if let Some(value) = self.table.candidate(lane.hash) {
+                lane.candidate = value;
+                self.slab.prefetch(value >> 1);
+            }
+        }
+        for (packet, lane) in packets.drain(..).zip(lanes.iter()) {
+            self.meet(packet, lane);
+        }
+    }
+
+    /// Parses a packet unless the switch did, and computes its key.
+    #[inline(always)]
+    fn identify(&mut self, packet: &mut PacketBox) -> Result<Lane, DropReason> {
+        if !packet.has(packet_flag::PARSED) {
+            wire::parse(packet)?;
+            if packet.has(packet_flag::FIRST_FRAGMENT | packet_flag::LATER_FRAGMENT)
+                && self.fragments.resolve(packet, self.now) == Resolution::Unknown
+            {
+                return Err(DropReason::FragmentUnknown);
+            }
+        }
+        let (mut key, way) = FlowKey::of(packet).ok_or(DropReason::FrameMalformed)?;
+        if packet.turns() > 0 {
+            key = key.turned(way);
+        }
+        let hash = key.hash(&self.settings.seed);
+        Ok(Lane {
+            key,
+            hash,
+            way,
+            candidate: NOBODY,
+        })
+    }
+
+    /// Gives a packet to its flow's actor, launching one for a new flow.
+    #[inline(always)]
+    fn meet(&mut self, packet: PacketBox, lane: &Lane) {
+        if lane.candidate != NOBODY && self.has_key(lane.candidate, &lane.key) {
+            return self.deliver(packet, lane.candidate, lane.way);
+        }
+        // The first packets of this burst may have launched the flow meanwhile.
+        match self.table.find(lane.hash, |value| self.has_key(value, &lane.key)) {
+            Some(value) => self.deliver(packet, value, lane.way),
+            None => self.launch(packet, lane),
+        }
+    }
+
+    /// [`Runtime::meet`] for a packet that waited behind a call.
+    pub(super) fn meet_again(&mut self, packet: PacketBox, key: FlowKey, hash: u64, way: Orientation) {
+        self.meet(
+            packet,
+            &Lane {
+                key,
+                hash,
+                way,
+                candidate: NOBODY,
+            },
+        );
+    }
+
+    /// Runs a job at once, ahead of any queued.
+    pub(super) fn run_now(&mut self, job: Job) {
+        self.run(job);
+    }
+
+    #[inline(always)]
+    fn has_key(&self, value: u32, key: &FlowKey) -> bool {
+        let index = value >> 1;
+        if value & 1 == 0 {
+            self.slab.header(index).key == *key
+        } else {
+            self.slab.second_key(index) == key
+        }
+    }
+
+    /// Starts a packet on its chain, unless its flow waits.
+    #[inline(always)]
+    pub(super) fn deliver(&mut self, packet: PacketBox, value: u32, way: Orientation) {
+        let actor = value >> 1;
+        let header = self.slab.header(actor);
+        if header.phase == crate::actor::Phase::Waiting {
+            return self.queue_behind(actor, packet);
+        }
+        let direction = if way == header.opening(value & 1) {
+            Direction::Opening
+        } else {
+            Direction::Reply
+        };
+        self.begin(actor, packet, direction);
+    }
+
+    /// Runs a packet's chain from the start, and whatever jobs that makes.
+    #[inline(always)]
+    pub(super) fn begin(&mut self, actor: u32, mut packet: PacketBox, direction: Direction) {
+        let exit = packet.side().opposite();
+        packet.set_exit(exit);
+        self.run(Job {
+            actor,
+            packet,
+            direction,
+            passed: 0,
+        });
+        if !self.jobs.is_empty() {
+            self.run_jobs();
+        }
+    }
+
+    #[cold]
+    pub(super) fn run_jobs(&mut self) {
+        while let Some(job) = self.jobs.pop_at(0) {
+            self.run(job);
+        }
+    }
+
+    /// Fills in what a function may ask about the packet at hand.
+    #[inline(always)]
+    pub(super) fn prepare<'a>(&self, header: &Header, side: Side, direction: Direction) -> &'a mut RawCx {
+        // SAFETY: the frame in hand is valid and nobody else uses it: its last call is over.
+        let cx = unsafe { &mut (*self.frame_ptr.as_ptr()).cx };
+        cx.now = self.now;
+        cx.wake_at = RawCx::NO_WAKE;
+        cx.timeout = 0;
+        cx.key = header.key;
+        cx.opening = header.opening(0);
+        cx.side = side;
+        cx.direction = direction;
+        cx.effects = 0;
+        cx
+    }
+
+    /// Where the group state of an actor begins.
+    #[inline(always)]
+    pub(super) fn group_state(&self, group: u32, state: NonNull<u8>) -> NonNull<u8> {
+        if group != NO_GROUP {
+            return self.groups.state(group);
+        }
+        // SAFETY: where flows are by themselves, the slab was made with room for group state there.
+        unsafe { state.add(self.stages.flow_size.next_multiple_of(16)) }
+    }
+
+    /// Runs a job: the functions ahead of it, until one stops the packet or it leaves the chain.
+    #[inline(always)]
+    fn run(&mut self, job: Job) {
+        let Job {
+            actor,
+            mut packet,
+            direction,
+            passed,
+        } = job;
+        let header = self.slab.header(actor);
+        let (chain, group) = (header.chain, header.group);
+        let state = self.slab.state(actor);
+        let group = self.group_state(group, state);
+        let cx = self.prepare(header, packet.side(), direction);
+        let chain = usize::from(chain);
+        let count = self.stages.chains[chain].len();
+        let mut passed = usize::from(passed);
+        while passed < count {
+            let at = if direction == Direction::Opening {
+                passed
+            } else {
+                count - 1 - passed
+            };
+            let step = &self.stages.chains[chain][at];
+            // SAFETY: the group's state is as long as all functions' parts.
+            cx.group = unsafe { group.add(step.group as usize) };
+            cx.counters = step.counters;
+            // SAFETY: the state is this actor's, laid out for this chain; if the call waits, the actor is pinned, and the
+            // packet and frame are put aside until its future is done.
+            let code = unsafe { step.run(&mut packet, state.add(step.flow as usize), self.frame_ptr) };
+            if code != Code::FORWARD || cx.effects != 0 {
+                let job = Job {
+                    actor,
+                    packet,
+                    direction,
+                    passed: passed as u8,
+                };
+                match self.turn_aside(job, at, code) {
+                    Some(job) => packet = job.packet,
+                    None => return,
+                }
+            }
+            passed += 1;
+        }
+        let timeout = cx.timeout;
+        self.leave_chain(actor, packet, direction, timeout);
+    }
+
+    /// A packet has passed its chain: its flow's deadline moves, and it goes out.
+    #[inline(always)]
+    fn leave_chain(&mut self, actor: u32, mut packet: PacketBox, direction: Direction, timeout: u64) {
+        if !packet.has(packet_flag::ICMP_ERROR) {
+            self.extend(actor, timeout);
+            if self.slab.header(actor).flags & flag::SETTLED == 0 && direction == Direction::Opening {
+                self.settle(actor, &mut packet);
+            }
+        }
+        self.pass(packet);
+    }
+
+    /// Moves a flow's deadline to `timeout` from now.
+    #[inline(always)]
+    pub(super) fn extend(&mut self, actor: u32, timeout: u64) {
+        let timeout = if timeout == 0 {
+            self.settings.timeout_default
+        } else {
+            timeout
+        };
+        let deadline = self.now.saturating_add(timeout);
+        let header = self.slab.header_mut(actor);
+        let before = core::mem::replace(&mut header.deadline, deadline);
+        // A later deadline is found out when the wheel looks; an earlier one must be told.
+        if deadline < before || before == 0 {
+            self.wheel.file_by(actor, deadline);
+        }
+    }
+
+    /// After a flow's first packet has passed: if it was translated, its replies have another key.
+    #[cold]
+    fn settle(&mut self, actor: u32, packet: &mut PacketBox) {
+        self.slab.header_mut(actor).flags |= flag::SETTLED;
+        let Some((mut key, way)) = FlowKey::of(packet) else {
+            return;
+        };
+        let turns = packet.has(packet_flag::TURN_AROUND);
+        if turns {
+            // Its replies come back as turned packets, and only they.
+            key = key.turned(way.reversed());
+        } else if key == self.slab.header(actor).key {
+            return;
+        }
+        let hash = key.hash(&self.settings.seed);
+        if self.table.find(hash, |value| self.has_key(value, &key)).is_some() {
+            // Another flow has this key already: its packets are its own. Functions that hand out endpoints never let it
+            // happen; two that rewrite to the same endpoint by rule do.
+            return;
+        }
+        if self.table.insert(hash, actor << 1 | 1).is_err() {
+            return;
+        }
+        self.slab.set_second_key(actor, key);
+        let header = self.slab.header_mut(actor);
+        header.flags |= flag::SECOND_KEY;
+        if way == Orientation::Along {
+            header.flags |= flag::SECOND_ALONG;
+        }
+        self.announce_second_key(actor, key, packet);
+    }
+
+    /// Tells the switch whose packets have the second key, where it could not know by itself.
+    fn announce_second_key(&mut self, actor: u32, key: FlowKey, packet: &PacketBox) {
+        if self.settings.switches == 0 {
+            return;
+        }
+        let header = self.slab.header(actor);
+        let group = if header.group == NO_GROUP {
+            GroupKey::of_flow(header.key)
+        } else {
+            self.groups.key(header.group)
+        };
+        // How the switch will see a reply: its source is where this packet goes.
+        let (near, far) = match packet.exit() {
+            Side::Outside => (packet.source(), packet.destination()),
+            Side::Inside => (packet.destination(), packet.source()),
+        };
+        let known = match self.affinity {
+            Affinity::Flow => false,
+            Affinity::OutsideAddress => GroupKey::of_address(far.addr) == group,
+            // A reply from outside finds its block's owner; one from inside names its host itself.
+            _ if packet.exit() == Side::Outside => {
+                self.owners.owner(near) == Some(group) || self.inside_group(near, packet.protocol()) == group
+            }
+            _ => self.inside_group(near, packet.protocol()) == group,
+        };
+        if !known {
+            self.slab.header_mut(actor).flags |= flag::ANNOUNCED;
+            self.tell(Message::Routed(GroupKey::of_flow(key)));
+        }
+    }
+
+    fn inside_group(&self, inside: nf::Endpoint, protocol: u8) -> GroupKey {
+        match self.affinity {
+            Affinity::InsideEndpoint => GroupKey::of_endpoint(inside, protocol),
+            _ => GroupKey::of_address(inside.addr),
+        }
+    }
+
+    /// Makes an actor for a new flow and runs its first packet.
+    #[cold]
+    #[inline(never)]
+    fn launch(&mut self, packet: PacketBox, lane: &Lane) {
+        let Some(chain) = self.plan.classify(&packet) else {
+            return self.drop_packet(packet, DropReason::NoChain);
+        };
+        let Some(actor) = self.slab.launch() else {
+            return self.drop_packet(packet, DropReason::FlowsFull);
+        };
+        if self.table.insert(lane.hash, actor << 1).is_err() {
+            self.slab.end(actor);
+            return self.drop_packet(packet, DropReason::FlowsFull);
+        }
+        let group = match self.enter_group(&packet, lane.key) {
+            Ok(group) => group,
+            Err(reason) => {
+                self.table.remove(lane.hash, actor << 1);
+                self.slab.end(actor);
+                return self.drop_packet(packet, reason);
+            }
+        };
+        let header = self.slab.header_mut(actor);
+        header.key = lane.key;
+        header.chain = chain;
+        header.group = group;
+        if lane.way == Orientation::Along {
+            header.flags |= flag::OPENING_ALONG;
+        }
+        if packet.side() == Side::Outside {
+            header.flags |= flag::FROM_OUTSIDE;
+        }
+        self.flows_opened += 1;
+        self.create_states(actor, packet.side());
+        self.begin(actor, packet, Direction::Opening);
+    }
+
+    /// The group of a new flow, made if it is the first.
+    fn enter_group(&mut self, packet: &PacketBox, key: FlowKey) -> Result<u32, DropReason> {
+        if self.affinity == Affinity::Flow {
+            return Ok(NO_GROUP);
+        }
+        let (owners, plan) = (&self.owners, &self.plan);
+        let affinity = self.affinity;
+        let group = GroupKey::of(affinity, packet, key, |end, protocol| {
+            owners
+                .owner(end)
+                .or_else(|| owner_by_plan(plan, affinity, end, protocol))
+        });
+        let (index, new) = self.groups.enter(group).ok_or(DropReason::GroupsFull)?;
+        if new {
+            let state = self.groups.state(index);
+            self.create_group_states(state);
+        }
+        Ok(index)
+    }
+
+    fn create_group_states(&self, state: NonNull<u8>) {
+        let mut offset = 0;
+        for stage in &self.stages.functions {
+            let (size, align) = stage.layout().group;
+            offset = usize::next_multiple_of(offset, align.max(1));
+            // SAFETY: group state was sized for all functions in this order.
+            unsafe { stage.create_group(state.add(offset)) };
+            offset += size;
+        }
+    }
+
+    /// Default state for each function of the chain, and word that the flow has arrived.
+    fn create_states(&mut self, actor: u32, side: Side) {
+        let header = *self.slab.header(actor);
+        let state = self.slab.state(actor);
+        let group = self.group_state(header.group, state);
+        if header.group == NO_GROUP && self.stages.group_size > 0 {
+            self.create_group_states(group);
+        }
+        let cx = self.prepare(&header, side, Direction::Opening);
+        for step in &self.stages.chains[usize::from(header.chain)] {
+            let stage = &self.stages.functions[usize::from(step.function)];
+            // SAFETY: the state is this actor's, laid out for this chain, and nobody else uses it.
+            unsafe {
+                let flow = state.add(step.flow as usize);
+                stage.create(flow);
+                cx.group = group.add(step.group as usize);
+                cx.counters = step.counters;
+                stage.arrived(flow, Arrival::New, cx);
+            }
+        }
+        if cx.effects != 0 {
+            self.apply_blocks(cx, actor);
+        }
+    }
+
+    /// Anything but a plain "forward": a verdict that stops the packet, or effects to apply. Answers the job if the packet
+    /// goes on to the next function after all.
+    #[cold]
+    #[inline(never)]
+    fn turn_aside(&mut self, job: Job, at: usize, code: Code) -> Option<Job> {
+        if code == Code::WAITING {
+            self.park(job, at);
+            return None;
+        }
+        // SAFETY: the call is over, so the frame in hand is nobody's but ours.
+        let cx = unsafe { &mut (*self.frame_ptr.as_ptr()).cx };
+        self.after_call(job, at, code, cx)
+    }
+
+    /// What follows a finished call, here or resumed from waiting (`cx` is then the waiting frame's).
+    pub(super) fn after_call(&mut self, job: Job, at: usize, code: Code, cx: &mut RawCx) -> Option<Job> {
+        let actor = job.actor;
+        let timeout = cx.timeout;
+        let effects = core::mem::take(&mut cx.effects);
+        if effects & effect::BLOCKS != 0 {
+            self.apply_blocks(cx, actor);
+        }
+        if effects & (effect::RELEASE | effect::DISCARD) != 0 {
+            self.let_go(&job, at, effects, cx);
+        }
+        if effects & effect::EMIT != 0 {
+            self.apply_emits(&job, at, cx);
+        }
+        let goes_on = match code {
+            Code::FORWARD => Some(job),
+            Code::ANSWER => {
+                self.answer(job, at);
+                None
+            }
+            Code::CONSUME => {
+                self.extend(actor, timeout);
+                self.hold(job, at);
+                None
+            }
+            other => {
+                let function = self.function_at(actor, at);
+                let reasons = &mut self.function_drops[function];
+                let index = other.drop_reason().unwrap_or(usize::MAX).min(reasons.len() - 1);
+                reasons[index] += 1;
+                self.recycle(job.packet);
+                None
+            }
+        };
+        // A flow whose first packet was refused is not kept; one that was told to end goes when its packet has gone.
+        let refused = code.drop_reason().is_some()
+            && self.slab.header(actor).flags & (flag::SETTLED | flag::HOLDS) == 0;
+        if effects & effect::END != 0 || refused {
+            match goes_on {
+                Some(job) => self.finish_then_end(job),
+                None => self.end_unless_busy(actor),
+            }
+            return None;
+        }
+        goes_on
+    }
+
+    fn function_at(&self, actor: u32, at: usize) -> usize {
+        let chain = self.slab.header(actor).chain;
+        usize::from(self.stages.chains[usize::from(chain)][at].function)
+    }
+
+    /// Runs the rest of a packet's chain, then ends its flow.
+    fn finish_then_end(&mut self, mut job: Job) {
+        let actor = job.actor;
+        job.passed += 1;
+        self.push_job(job);
+        self.run_jobs();
+        self.end_unless_busy(actor);
+    }
+
+    fn end_unless_busy(&mut self, actor: u32) {
+        if self.slab.header(actor).phase == crate::actor::Phase::Active {
+            self.end_actor(actor);
+        }
+    }
+
+    /// The functions already passed, seen in the other direction, as a job's count.
+    fn turned_count(&self, actor: u32, at: usize, direction: Direction) -> u8 {
+        let count = self.stages.chains[usize::from(self.slab.header(actor).chain)].len();
+        match direction {
+            Direction::Opening => (count - at) as u8,
+            Direction::Reply => (at + 1) as u8,
+        }
+    }
+
+    /// Sends the packet, now an answer, back through the functions it had passed.
+    fn answer(&mut self, job: Job, at: usize) {
+        let Job {
+            actor,
+            mut packet,
+            direction,
+            ..
+        } = job;
+        self.slab.header_mut(actor).flags |= flag::SETTLED;
+        if self.slab.header(actor).deadline == 0 {
+            self.extend(actor, 0);
+        }
+        if !packet.has(packet_flag::PARSED) && wire::parse(&mut packet).is_err() {
+            return self.drop_packet(packet, DropReason::AnswerMalformed);
+        }
+        let back_to = packet.side();
+        packet.set_side(back_to.opposite());
+        packet.set_exit(back_to);
+        let passed = self.turned_count(actor, at, direction);
+        self.push_job(Job {
+            actor,
+            packet,
+            direction: direction.reversed(),
+            passed,
+        });
+    }
+
+    fn push_job(&mut self, job: Job) {
+        if let Err(full) = self.jobs.try_push(job) {
+            let packet = full.element().packet;
+            self.drop_packet(packet, DropReason::EmitOverflow);
+        }
+    }
+
+    fn apply_emits(&mut self, job: &Job, at: usize, cx: &mut RawCx) {
+        for (mut packet, way) in core::mem::take(&mut cx.emitted) {
+            self.emitted += 1;
+            if !packet.has(packet_flag::PARSED) && wire::parse(&mut packet).is_err() {
+                self.drop_packet(packet, DropReason::AnswerMalformed);
+                continue;
+            }
+            packet.set_kind(Kind::Data);
+            packet.set_timestamp(self.now);
+            let (direction, passed) = match way {
+                Way::Onward => {
+                    packet.set_side(job.packet.side());
+                    packet.set_exit(job.packet.exit());
+                    (job.direction, job.passed + 1)
+                }
+                Way::Back => {
+                    packet.set_side(job.packet.side().opposite());
+                    packet.set_exit(job.packet.side());
+                    (
+                        job.direction.reversed(),
+                        self.turned_count(job.actor, at, job.direction),
+                    )
+                }
+            };
+            self.push_job(Job {
+                actor: job.actor,
+                packet,
+                direction,
+                passed,
+            });
+        }
+    }
+
+    /// Routes for blocks change here and, by message, at the switches.
+    pub(super) fn apply_blocks(&mut self, cx: &mut RawCx, actor: u32) {
+        let header = self.slab.header(actor);
+        let group = if header.group == NO_GROUP {
+            GroupKey::of_flow(header.key)
+        } else {
+            self.groups.key(header.group)
+        };
+        for change in core::mem::take(&mut cx.blocks) {
+            match change {
+                BlockEffect::Claimed(block) => {
+                    let claimed = self.owners.claim(block, group);
+                    debug_assert!(claimed, "a function handed out a block twice");
+                    self.tell(Message::BlockClaimed(block, group));
+                }
+                BlockEffect::Released(block) => {
+                    self.owners.release(block);
+                    self.tell(Message::BlockReleased(block));
+                }
+            }
+        }
+    }
+
+    fn top_up_spares(&mut self) {
+        // SAFETY: between calls the frame in hand is nobody's but ours.
+        let cx = unsafe { &mut (*self.frame_ptr.as_ptr()).cx };
+        while !cx.spares.is_full() {
+            match self.pool.take() {
+                Some(packet) => cx.spares.push(packet),
+                None => break,
+            }
+        }
+    }
+}
+
+/// The group that owns an outside endpoint by configuration.
+pub(crate) fn owner_by_plan(
+    plan: &crate::chain::Plan,
+    affinity: Affinity,
+    outside: nf::Endpoint,
+    protocol: u8,
+) -> Option<GroupKey> {
+    let inside = plan.owner_of(outside, protocol)?;
+    Some(match affinity {
+        Affinity::InsideEndpoint => GroupKey::of_endpoint(inside, protocol),
+        _ => GroupKey::of_address(inside.addr),
+    })
+}

@@ -1,0 +1,156 @@
+//! The end of flows and groups.
+
+use super::Runtime;
+use crate::actor::{NO_GROUP, Phase, flag};
+use crate::env::Port;
+use crate::group::GroupKey;
+use crate::message::Message;
+use crate::stats::DropReason;
+use nf::{Departure, Direction, Side};
+
+/// Event log bytes that must be free before another flow is ended: its functions' records must not be lost.
+const EVENT_ROOM: usize = 8 * 1024;
+
+impl<P: Port> Runtime<P> {
+    /// Looks at up to `budget` actors whose time may have come.
+    pub(super) fn expire(&mut self, budget: usize) -> usize {
+        let mut looked = 0;
+        while looked < budget && self.log.room() >= EVENT_ROOM {
+            // One at a time: ending a flow needs the whole runtime.
+            let mut due = None;
+            let (slab, now) = (&self.slab, self.now);
+            let offered = self.wheel.poll(now, 1, |actor| {
+                let header = slab.header(actor);
+                match header.phase {
+                    Phase::Free => None,
+                    Phase::Waiting => Some(now),
+                    Phase::Active if header.deadline > now => Some(header.deadline),
+                    Phase::Active => {
+                        due = Some(actor);
+                        None
+                    }
+                }
+            });
+            looked += offered;
+            if let Some(actor) = due {
+                self.end_actor(actor);
+            }
+            if offered == 0 {
+                break;
+            }
+        }
+        looked
+    }
+
+    /// Ends a flow: its functions give back what it took, its keys and, with its last flow, its group go.
+    pub(super) fn end_actor(&mut self, actor: u32) {
+        self.drop_held(actor);
+        let header = *self.slab.header(actor);
+        let state = self.slab.state(actor);
+        let group = self.group_state(header.group, state);
+        let side = if header.flags & flag::FROM_OUTSIDE != 0 {
+            Side::Outside
+        } else {
+            Side::Inside
+        };
+        let cx = self.prepare(&header, side, Direction::Opening);
+        let chain = usize::from(header.chain);
+        for at in 0..self.stages.chains[chain].len() {
+            let step = &self.stages.chains[chain][at];
+            // SAFETY: the state is this actor's, laid out for this chain; no call of it waits.
+            unsafe {
+                cx.group = group.add(step.group as usize);
+                cx.counters = step.counters;
+                let stage = &self.stages.functions[usize::from(step.function)];
+                stage.departed(state.add(step.flow as usize), Departure::Expired, cx);
+            }
+        }
+        self.settle_accounts(cx, actor);
+        self.forget_keys(actor);
+        if header.group == NO_GROUP {
+            self.end_group(actor, group);
+            self.tell(Message::Idle(GroupKey::of_flow(header.key), 0));
+        } else if self.groups.is_last(header.group) {
+            self.end_group(actor, group);
+            if let Some(key) = self.groups.leave(header.group) {
+                self.tell(Message::Idle(key, 0));
+            }
+        } else {
+            self.groups.leave(header.group);
+        }
+        self.slab.end(actor);
+        self.flows_ended += 1;
+    }
+
+    /// Hands a group's state to each function for the last time.
+    fn end_group(&mut self, actor: u32, group: core::ptr::NonNull<u8>) {
+        if self.stages.group_size == 0 {
+            return;
+        }
+        let header = *self.slab.header(actor);
+        let cx = self.prepare(&header, Side::Inside, Direction::Opening);
+        // Every function of the runtime may have state in the group, in this chain or another.
+        let mut seen = 0_u64;
+        for chain in 0..self.stages.chains.len() {
+            for at in 0..self.stages.chains[chain].len() {
+                let step = &self.stages.chains[chain][at];
+                if seen >> (step.function & 63) & 1 == 1 {
+                    continue;
+                }
+                seen |= 1 << (step.function & 63);
+                // SAFETY: the group's state was made for all functions, and its last flow's calls are over.
+                unsafe {
+                    cx.group = group.add(step.group as usize);
+                    cx.counters = step.counters;
+                    self.stages.functions[usize::from(step.function)].group_ended(cx);
+                }
+            }
+        }
+        self.settle_accounts(cx, actor);
+    }
+
+    /// Effects of a departure: blocks are released; there is no packet at hand to emit others beside.
+    fn settle_accounts(&mut self, cx: &mut nf::cx::RawCx, actor: u32) {
+        if core::mem::take(&mut cx.effects) == 0 {
+            return;
+        }
+        for (packet, _) in core::mem::take(&mut cx.emitted) {
+            self.emitted += 1;
+            self.drop_packet(packet, DropReason::EmitOverflow);
+        }
+        self.apply_blocks(cx, actor);
+    }
+
+    fn forget_keys(&mut self, actor: u32) {
+        let header = *self.slab.header(actor);
+        let removed = self
+            .table
+            .remove(header.key.hash(&self.settings.seed), actor << 1);
+        debug_assert!(removed, "an active actor's key is in the table");
+        if header.flags & flag::SECOND_KEY != 0 {
+            let key = *self.slab.second_key(actor);
+            self.table.remove(key.hash(&self.settings.seed), actor << 1 | 1);
+            if header.flags & flag::ANNOUNCED != 0 {
+                self.tell(Message::Idle(GroupKey::of_flow(key), 0));
+            }
+        }
+    }
+
+    /// Ends up to `budget` flows that do not wait, whatever their deadline; `true` when none is left.
+    pub(super) fn end_all(&mut self, budget: usize) -> bool {
+        self.cancel_waiting(budget);
+        let mut left = budget;
+        for actor in self.finish_cursor..self.slab.capacity() as u32 {
+            if left == 0 || self.log.room() < EVENT_ROOM || !self.has_room_for_messages() {
+                return false;
+            }
+            self.finish_cursor = actor;
+            if self.slab.header(actor).phase == Phase::Active {
+                self.end_actor(actor);
+                left -= 1;
+            }
+        }
+        self.finish_cursor = 0;
+        self.slab.active() == 0
+    }
+}

@@ -1,0 +1,413 @@
+//! The runtime worker: one thread's flow table, actors, timers and functions.
+//!
+//! # Theory of operation
+//!
+//! Run to completion, in bursts of 32 (NFVactor VI-A, without its module-graph machinery). One [`Runtime::step`]:
+//!
+//! ```text
+//!   links ─receive─► data.rs    parse and hash all → prefetch buckets → candidates → prefetch actors → chains
+//!                    waiting.rs calls whose time has come go on
+//!                    expiry.rs  a few due flows are looked at
+//!   links ◄transmit─ output.rs  messages first, then packets and empty buffers
+//! ```
+//!
+//! A packet's way through its chain is a [`Job`]: which actor, which direction, how many functions it has passed. The
+//! common job starts at none and runs to the end; emitted packets, answers, released packets and resumed calls start
+//! elsewhere. Jobs that a job makes are queued (bounded) and run next.
+//!
+//! With a switch in front, buffers that are done with go home over the link they belong to; alone on a port
+//! ([`Settings::switches`] 0) they go to the runtime's own pool, and turned packets are taken up here.
+//!
+//! Invariants: every packet received (or emitted) is passed on, held, or counted as dropped, once; the packets of one flow
+//! are processed in the order received; a waiting actor is not touched but by its own call.
+//!
+//! Not here: ports and rings (`adapters`), routes ([`crate::switch`]), time: the caller says what it is.
+
+mod data;
+mod expiry;
+mod output;
+mod view;
+mod waiting;
+
+use crate::actor::Slab;
+use crate::chain::{Plan, Stages};
+use crate::env::{Burst, Port};
+use crate::fragments::Tracker;
+use crate::group::{BlockOwners, Groups};
+use crate::microthread::{Frame, Frames};
+use crate::stats::{DropReason, Drops, Named, RuntimeStats};
+use crate::table::Table;
+use crate::timer::Wheel;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use arrayvec::ArrayVec;
+use core::ptr::NonNull;
+use nf::cx::{EventLog, RawCx};
+use nf::{Affinity, ConfigError, Direction, Reason, Side, WorkerInfo};
+use wire::memory::Region;
+use wire::{FlowKey, HashSeed, Orientation, PacketBox, PacketList, Pool};
+
+pub(crate) use data::owner_by_plan;
+pub(crate) use output::turn_around;
+pub use view::FlowView;
+
+/// What a runtime is made with. All bounds are per runtime.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Its number and the cluster's size, for the functions.
+    pub info: WorkerInfo,
+    /// Seed of the tables; the same for all workers of a cluster.
+    pub seed: HashSeed,
+    /// The most groups.
+    pub groups_max: u32,
+    /// The most calls waiting at once.
+    pub waiting_max: u32,
+    /// The most packets queued behind waiting calls.
+    pub queued_max: u32,
+    /// The most packets held for functions.
+    pub held_max: u32,
+    /// How long a flow lives for which no function asks for anything, in nanoseconds.
+    pub timeout_default: u64,
+    /// Datagrams whose fragments are followed at once.
+    pub fragments_max: u32,
+    /// Bytes of event log between two visits of its reader.
+    pub events_max: usize,
+    /// How many switches there are, which is also the number of links; 0 for a runtime alone on one port.
+    pub switches: u8,
+    /// The switch whose ports are inside, and the one whose are outside.
+    pub egress: [u8; 2],
+    /// The time at the start, in nanoseconds.
+    pub now: u64,
+}
+
+impl Settings {
+    /// A runtime alone on one port, for up to `flows_max` flows.
+    pub fn alone(flows_max: u32) -> Self {
+        Settings {
+            info: WorkerInfo {
+                runtime: 0,
+                runtimes: 1,
+                flows_max,
+                seed: 1,
+            },
+            seed: HashSeed::FIXED,
+            groups_max: flows_max,
+            waiting_max: 1024,
+            queued_max: 4096,
+            held_max: 1024,
+            // RFC 4787 REQ-5 recommends five minutes for a mapping; a flow nobody speaks for is no better.
+            timeout_default: 300_000_000_000,
+            fragments_max: 1024,
+            events_max: 1 << 20,
+            switches: 0,
+            egress: [0, 0],
+            now: 0,
+        }
+    }
+}
+
+/// Jobs a packet may cause at once; more are counted drops.
+const JOBS_MAX: usize = 16;
+
+/// A packet on its way through a chain.
+struct Job {
+    actor: u32,
+    packet: PacketBox,
+    direction: Direction,
+    /// Functions passed, counted in the packet's direction.
+    passed: u8,
+}
+
+/// One runtime. `P` is the kind of its links, or of its one port.
+pub struct Runtime<P: Port> {
+    settings: Settings,
+    plan: Plan,
+    now: u64,
+    table: Table,
+    slab: Slab,
+    wheel: Wheel,
+    stages: Stages,
+    groups: Groups,
+    owners: BlockOwners,
+    fragments: Tracker,
+    frames: Frames<waiting::Parked>,
+    /// The frame in hand.
+    frame: u32,
+    frame_ptr: NonNull<Frame>,
+    jobs: ArrayVec<Job, JOBS_MAX>,
+    /// By actor, place in its chain, and whether in the opening direction.
+    held: hashbrown::HashMap<(u32, u8, bool), PacketList>,
+    held_count: u32,
+    queued_count: u32,
+    turned: PacketList,
+    links: Vec<P>,
+    outputs: Vec<output::Output>,
+    pool: Pool,
+    log: Box<EventLog>,
+    drops: Drops,
+    function_drops: Vec<Vec<u64>>,
+    received: u64,
+    passed: u64,
+    emitted: u64,
+    flows_opened: u64,
+    flows_ended: u64,
+    stalls: u64,
+    /// Where [`Runtime::finish`] goes on.
+    finish_cursor: u32,
+    affinity: Affinity,
+}
+
+// SAFETY: the frame pointer points into `frames`, which moves with the runtime; stages are made for one worker and move
+// with it; everything else is `Send` by itself. A runtime is used by one thread at a time.
+unsafe impl<P: Port + Send> Send for Runtime<P> {}
+
+/// How much a step did.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// Packets received.
+    pub packets: usize,
+    /// Anything else: calls resumed, flows looked at.
+    pub other: usize,
+}
+
+impl Work {
+    /// Nothing was to be done.
+    pub fn is_idle(&self) -> bool {
+        self.packets == 0 && self.other == 0
+    }
+}
+
+impl<P: Port> Runtime<P> {
+    /// Makes a runtime. `memory` provides zeroed regions of the lengths asked for: heap, or large pages.
+    pub fn new(
+        settings: Settings,
+        plan: Plan,
+        links: Vec<P>,
+        pool: Pool,
+        mut memory: impl FnMut(usize) -> Region,
+    ) -> Result<Self, (String, ConfigError)> {
+        assert_eq!(
+            links.len(),
+            usize::from(settings.switches.max(1)),
+            "a link per switch, or one port"
+        );
+        let stages = Stages::new(&plan, &settings.info)?;
+        let flows = settings.info.flows_max as usize;
+        let affinity = plan.affinity();
+        // Flows that are by themselves keep their group state, if a function has any, behind their flow state.
+        let state = if affinity == Affinity::Flow {
+            stages.flow_size.next_multiple_of(16) + stages.group_size
+        } else {
+            stages.flow_size
+        };
+        let groups_max = if affinity == Affinity::Flow {
+            0
+        } else {
+            settings.groups_max as usize
+        };
+        let keys = 2 * flows;
+        let mut log = Box::new(EventLog::new(settings.events_max, settings.info.runtime));
+        let log_ptr = NonNull::from(&mut *log);
+        let make_cx = || RawCx {
+            now: 0,
+            wake_at: RawCx::NO_WAKE,
+            timeout: 0,
+            key: FlowKey::default(),
+            opening: Orientation::Along,
+            side: Side::Inside,
+            direction: Direction::Opening,
+            effects: 0,
+            group: NonNull::dangling(),
+            counters: NonNull::dangling(),
+            log: log_ptr,
+            spares: ArrayVec::new(),
+            emitted: ArrayVec::new(),
+            blocks: ArrayVec::new(),
+            discard: Reason::UNDECLARED,
+        };
+        let waiting = settings.waiting_max as usize;
+        let frames_region = memory(Frames::<waiting::Parked>::region_length(
+            waiting,
+            stages.future_size,
+        ));
+        let mut frames = Frames::new(frames_region, waiting, stages.future_size, make_cx);
+        let frame = frames.take().expect("there is one frame more than may wait");
+        let function_drops = stages
+            .functions
+            .iter()
+            .map(|stage| alloc::vec![0; stage.reasons().len() + 1])
+            .collect();
+        Ok(Runtime {
+            now: settings.now,
+            table: Table::new(memory(Table::region_length(keys)), keys),
+            slab: Slab::new(memory(Slab::region_length(flows, state)), flows, state),
+            wheel: Wheel::new(flows, settings.now),
+            groups: Groups::new(
+                memory(Groups::region_length(groups_max, stages.group_size)),
+                groups_max,
+                stages.group_size,
+                settings.seed,
+            ),
+            owners: BlockOwners::default(),
+            fragments: Tracker::new(settings.fragments_max as usize, settings.seed),
+            frame_ptr: frames.frame(frame),
+            frame,
+            frames,
+            jobs: ArrayVec::new(),
+            held: hashbrown::HashMap::new(),
+            held_count: 0,
+            queued_count: 0,
+            turned: PacketList::new(),
+            outputs: links.iter().map(|_| output::Output::default()).collect(),
+            links,
+            pool,
+            log,
+            drops: Drops::default(),
+            function_drops,
+            received: 0,
+            passed: 0,
+            emitted: 0,
+            flows_opened: 0,
+            flows_ended: 0,
+            stalls: 0,
+            finish_cursor: 0,
+            affinity,
+            stages,
+            plan,
+            settings,
+        })
+    }
+
+    /// Does some of everything there is to do. `now` is in nanoseconds and never goes back.
+    pub fn step(&mut self, now: u64) -> Work {
+        self.now = self.now.max(now);
+        let mut work = Work::default();
+        if self.has_room_for_messages() {
+            for link in 0..self.links.len() {
+                let mut burst = Burst::new();
+                self.links[link].receive(self.now, &mut self.pool, &mut burst);
+                work.packets += burst.len();
+                self.data(link, &mut burst);
+            }
+            while let Some(packet) = self.turned.pop() {
+                let mut burst = Burst::new();
+                burst.push(packet);
+                self.take_up(&mut burst);
+            }
+            work.other += self.wake(BURST_WAKES);
+            work.other += self.expire(BURST_LOOKS);
+        } else {
+            self.stalls += 1;
+        }
+        self.transmit_all();
+        work
+    }
+
+    /// Ends up to `budget` flows as if they had expired; `true` when none is left. For a graceful stop.
+    pub fn finish(&mut self, budget: usize) -> bool {
+        let done = self.end_all(budget);
+        self.transmit_all();
+        done
+    }
+
+    /// When the next waiting call or packet is due, if anything is known to be.
+    pub fn next_at(&self) -> Option<u64> {
+        self.frames
+            .next_wake()
+            .into_iter()
+            .chain(self.links.iter().filter_map(Port::next_at))
+            .min()
+    }
+
+    /// Whether no link will ever bring anything again.
+    pub fn finished(&self) -> bool {
+        self.links.iter().all(Port::finished) && self.turned.is_empty()
+    }
+
+    /// The links, for tests and drivers.
+    pub fn links_mut(&mut self) -> &mut [P] {
+        &mut self.links
+    }
+
+    /// The pool, for tests and drivers.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Hands out the event log's lines.
+    pub fn take_events(&mut self, out: &mut String) {
+        self.log.take(out);
+    }
+
+    /// Gives an operator's words to a function, by the name the configuration calls it.
+    pub fn command(&mut self, function: &str, words: &[&str]) -> Result<String, String> {
+        match self.stages.names.iter().position(|name| name == function) {
+            Some(index) => self.stages.functions[index].command(words),
+            None => Err(alloc::format!(
+                "there is no function `{function}`; there are: {}",
+                self.stages.names.join(", ")
+            )),
+        }
+    }
+
+    /// The numbers so far.
+    pub fn stats(&self) -> RuntimeStats {
+        let mut dropped = Vec::new();
+        for reason in DropReason::ALL {
+            let count = self.drops.of(reason);
+            if count > 0 {
+                dropped.push(Named {
+                    function: String::new(),
+                    name: reason.name(),
+                    count,
+                });
+            }
+        }
+        let mut counters = Vec::new();
+        for (index, stage) in self.stages.functions.iter().enumerate() {
+            let function = &self.stages.names[index];
+            let names = stage.reasons().iter().chain(core::iter::once(&"undeclared"));
+            for (name, count) in names
+                .zip(&self.function_drops[index])
+                .filter(|(_, count)| **count > 0)
+            {
+                dropped.push(Named {
+                    function: function.clone(),
+                    name,
+                    count: *count,
+                });
+            }
+            for (name, count) in stage.counters().iter().zip(self.stages.counters(index)) {
+                counters.push(Named {
+                    function: function.clone(),
+                    name,
+                    count: *count,
+                });
+            }
+        }
+        RuntimeStats {
+            received: self.received,
+            passed: self.passed,
+            emitted: self.emitted,
+            held: u64::from(self.held_count + self.queued_count)
+                + self.frames.waiting() as u64
+                + self.turned.len() as u64,
+            dropped,
+            counters,
+            flows: self.slab.active() as u64,
+            flows_max: self.slab.capacity() as u64,
+            flows_opened: self.flows_opened,
+            flows_ended: self.flows_ended,
+            groups: self.groups.len() as u64,
+            waiting: self.frames.waiting() as u64,
+            events_lost: self.log.lost(),
+            stalls: self.stalls,
+        }
+    }
+}
+
+/// Calls resumed in a step at most.
+const BURST_WAKES: usize = 32;
+/// Actors whose deadline is looked at in a step at most.
+const BURST_LOOKS: usize = 64;

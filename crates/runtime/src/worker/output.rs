@@ -1,0 +1,155 @@
+//! What leaves a runtime: packets, messages, and buffers on their way home.
+//!
+//! Messages go first: before any packet is transmitted on any link, all messages said so far are on all links. That is the
+//! whole of "told before the first packet that uses it leaves".
+
+use super::Runtime;
+use crate::env::{Burst, Port, give_or_keep};
+use crate::group::GroupKey;
+use crate::message::Message;
+use crate::stats::DropReason;
+use crate::switch::home_of;
+use wire::PacketBox;
+use wire::packet::{Kind, flag as packet_flag};
+
+/// What waits to be transmitted on one link.
+#[derive(Default)]
+pub(super) struct Output {
+    burst: Burst,
+    messages: Option<PacketBox>,
+    /// Packets consumed from this link, counted as the switch counts what it sends.
+    pub(super) consumed: u32,
+}
+
+/// Frames of messages that one step may need per link: 32 packets and 64 ended flows, a few records each.
+const MESSAGE_FRAMES: usize = 16;
+
+impl<P: Port> Runtime<P> {
+    /// Whether whatever one step wants to tell the switches has room.
+    pub(super) fn has_room_for_messages(&self) -> bool {
+        self.settings.switches == 0 || self.pool.free() >= MESSAGE_FRAMES * self.links.len()
+    }
+
+    /// Passes a processed packet on.
+    #[inline(always)]
+    pub(super) fn pass(&mut self, mut packet: PacketBox) {
+        if self.settings.switches == 0 {
+            if packet.has(packet_flag::TURN_AROUND) {
+                return self.turn(packet);
+            }
+            self.passed += 1;
+            return self.push(0, packet);
+        }
+        packet.set_kind(Kind::Data);
+        self.passed += 1;
+        let link = self.settings.egress[packet.exit() as usize];
+        self.push(usize::from(link), packet);
+    }
+
+    /// Takes a packet that goes back in from outside up again, once.
+    #[cold]
+    fn turn(&mut self, mut packet: PacketBox) {
+        if packet.turns() > 0 {
+            return self.drop_packet(packet, DropReason::HairpinLoop);
+        }
+        turn_around(&mut packet);
+        self.turned.push(packet);
+    }
+
+    #[inline(always)]
+    fn push(&mut self, link: usize, packet: PacketBox) {
+        if self.outputs[link].burst.is_full() {
+            self.transmit_all();
+        }
+        self.outputs[link].burst.push(packet);
+    }
+
+    /// Transmits messages, then packets and empty buffers, on all links.
+    pub(super) fn transmit_all(&mut self) {
+        for (link, output) in self.links.iter_mut().zip(&mut self.outputs) {
+            if let Some(frame) = output.messages.take() {
+                let mut burst = Burst::new();
+                burst.push(frame);
+                link.transmit(self.now, &mut self.pool, &mut burst);
+            }
+        }
+        for (link, output) in self.links.iter_mut().zip(&mut self.outputs) {
+            if !output.burst.is_empty() {
+                link.transmit(self.now, &mut self.pool, &mut output.burst);
+            }
+        }
+    }
+
+    /// Gives a buffer back: to the own pool, or home over the link it belongs to.
+    #[inline]
+    pub(super) fn recycle(&mut self, packet: PacketBox) {
+        if let Some(mut packet) = give_or_keep(&mut self.pool, packet) {
+            packet.set_kind(Kind::Empty);
+            let home = usize::from(packet.origin());
+            self.push(home, packet);
+        }
+    }
+
+    /// Drops a packet for a reason of the runtime's own.
+    pub(super) fn drop_packet(&mut self, packet: PacketBox, reason: DropReason) {
+        self.drops.count(reason);
+        self.recycle(packet);
+    }
+
+    /// Tells the switches that must know. Blocks concern all of them; a group its home only, and so does a second key where
+    /// flows are by themselves. Where they are grouped, any switch may see a second key before it knows the home.
+    pub(super) fn tell(&mut self, message: Message) {
+        if self.settings.switches == 0 {
+            return;
+        }
+        let home = |group: &GroupKey| home_of(group.hash(&self.settings.seed), self.settings.switches);
+        let only = match &message {
+            Message::Idle(group, _) if !group.is_second_key(self.affinity) => Some(home(group)),
+            Message::Routed(group) if !group.is_second_key(self.affinity) => Some(home(group)),
+            _ => None,
+        };
+        for link in 0..self.links.len() {
+            if only.is_none_or(|only| usize::from(only) == link) {
+                self.append(link, &message);
+            }
+        }
+    }
+
+    fn append(&mut self, link: usize, message: &Message) {
+        let message = match message {
+            Message::Idle(group, _) => Message::Idle(*group, self.outputs[link].consumed),
+            other => *other,
+        };
+        if let Some(frame) = &mut self.outputs[link].messages {
+            if message.append(frame) {
+                return;
+            }
+            // Full: it goes out now, ahead of any packet.
+            self.transmit_messages(link);
+        }
+        let Some(mut frame) = self.pool.take() else {
+            // `has_room_for_messages` made sure of buffers before the step began.
+            debug_assert!(false, "no buffer for a message");
+            return;
+        };
+        Message::begin(&mut frame);
+        let fits = message.append(&mut frame);
+        debug_assert!(fits, "a record fits into an empty frame");
+        self.outputs[link].messages = Some(frame);
+    }
+
+    fn transmit_messages(&mut self, link: usize) {
+        if let Some(frame) = self.outputs[link].messages.take() {
+            let mut burst = Burst::new();
+            burst.push(frame);
+            self.links[link].transmit(self.now, &mut self.pool, &mut burst);
+        }
+    }
+}
+
+/// Makes a packet that left for outside one that came in from there.
+pub(crate) fn turn_around(packet: &mut PacketBox) {
+    packet.add_turn();
+    packet.clear_flags(packet_flag::TURN_AROUND);
+    packet.set_side(nf::Side::Outside);
+}

@@ -1,0 +1,96 @@
+//! What an operator sees of a flow.
+
+use super::Runtime;
+use crate::actor::{Phase, flag};
+use crate::env::Port;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use nf::Endpoint;
+use wire::FlowKey;
+
+/// A flow as it stands.
+#[derive(Clone, Debug)]
+pub struct FlowView {
+    /// The runtime that has it.
+    pub runtime: u16,
+    /// The key its first packet had.
+    pub key: FlowKey,
+    /// Who sent the first packet.
+    pub source: Endpoint,
+    /// To whom.
+    pub destination: Endpoint,
+    /// How the first packet left, if the chain translated it: source and destination.
+    pub translated: Option<(Endpoint, Endpoint)>,
+    /// The chain it runs.
+    pub chain: String,
+    /// Whether a call of it waits.
+    pub waiting: bool,
+    /// Nanoseconds until it expires, if nothing comes.
+    pub expires_in: u64,
+    /// Each function's state, field by field.
+    pub state: Vec<(String, Vec<(&'static str, String)>)>,
+}
+
+impl<P: Port> Runtime<P> {
+    /// Up to `limit` flows from actor number `cursor` on, and the cursor to go on from; `None` behind the last.
+    pub fn flows(&self, cursor: u32, limit: usize) -> (Vec<FlowView>, Option<u32>) {
+        let mut views = Vec::new();
+        for actor in cursor..self.slab.capacity() as u32 {
+            if views.len() == limit {
+                return (views, Some(actor));
+            }
+            if self.slab.header(actor).phase != Phase::Free {
+                views.push(self.view(actor));
+            }
+        }
+        (views, None)
+    }
+
+    /// The flow that a packet with this key belongs to.
+    pub fn flow(&self, key: &FlowKey) -> Option<FlowView> {
+        let hash = key.hash(&self.settings.seed);
+        let value = self.table.find(hash, |value| {
+            let actor = value >> 1;
+            if value & 1 == 0 {
+                self.slab.header(actor).key == *key
+            } else {
+                self.slab.second_key(actor) == key
+            }
+        })?;
+        Some(self.view(value >> 1))
+    }
+
+    fn view(&self, actor: u32) -> FlowView {
+        let header = self.slab.header(actor);
+        let (source, destination) = header.key.ends(header.opening(0));
+        let translated = (header.flags & flag::SECOND_KEY != 0)
+            .then(|| self.slab.second_key(actor).ends(header.opening(1)));
+        let waiting = header.phase == Phase::Waiting;
+        let mut state = Vec::new();
+        for step in &self.stages.chains[usize::from(header.chain)] {
+            let mut fields = Vec::new();
+            // A waiting call may be in the middle of changing its state: it is not looked at.
+            if !waiting {
+                let stage = &self.stages.functions[usize::from(step.function)];
+                // SAFETY: the state is this actor's, laid out for this chain, and no call uses it now.
+                unsafe {
+                    let flow = self.slab.state(actor).add(step.flow as usize);
+                    stage.each_field(flow, &mut |name, value| fields.push((name, format!("{value:?}"))));
+                }
+            }
+            state.push((self.stages.names[usize::from(step.function)].clone(), fields));
+        }
+        FlowView {
+            runtime: self.settings.info.runtime,
+            key: header.key,
+            source,
+            destination,
+            translated,
+            chain: self.plan.chains()[usize::from(header.chain)].name.to_string(),
+            waiting,
+            expires_in: header.deadline.saturating_sub(self.now),
+            state,
+        }
+    }
+}

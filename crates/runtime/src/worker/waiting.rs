@@ -1,0 +1,246 @@
+//! Calls that wait, the packets behind them, and packets that functions hold (`Verdict::Consume`).
+
+use super::{Job, Runtime};
+use crate::actor::{Change, flag};
+use crate::env::Port;
+use crate::microthread::{Frame, Frames};
+use crate::stage::Code;
+use crate::stats::DropReason;
+use core::ptr::NonNull;
+use nf::Direction;
+use nf::cx::{RawCx, effect};
+use wire::{FlowKey, PacketBox, PacketList};
+
+/// A call that waits: its job, where in the chain it is, and the packets of its flow that came later.
+pub(super) struct Parked {
+    job: Job,
+    at: u8,
+    behind: PacketList,
+}
+
+impl<P: Port> Runtime<P> {
+    /// Puts a waiting call aside and takes another frame in hand.
+    pub(super) fn park(&mut self, job: Job, at: usize) {
+        // SAFETY: the future only uses its cx while it is polled, which it is not now.
+        let cx = unsafe { &mut (*self.frame_ptr.as_ptr()).cx };
+        let wake_at = cx.wake_at;
+        let refusal = if wake_at == RawCx::NO_WAKE {
+            Some(DropReason::WaitsForNothing)
+        } else if !self.frames.has_free() {
+            Some(DropReason::WaitingFull)
+        } else {
+            None
+        };
+        if let Some(reason) = refusal {
+            // SAFETY: the call just answered that it waits, so its future is live, and it is gone after this.
+            unsafe { Frames::<Parked>::cancel(self.frame_ptr) };
+            cx.effects = 0;
+            return self.refuse(job, reason);
+        }
+        let spares = core::mem::take(&mut cx.spares);
+        let Job { actor, .. } = job;
+        let header = self.slab.header_mut(actor);
+        header.change(Change::Wait);
+        header.frame = self.frame;
+        self.frames.park(
+            self.frame,
+            wake_at,
+            Parked {
+                job,
+                at: at as u8,
+                behind: PacketList::new(),
+            },
+        );
+        self.frame = self.frames.take().expect("a free frame was there a moment ago");
+        self.frame_ptr = self.frames.frame(self.frame);
+        // SAFETY: the new frame in hand is nobody's but ours.
+        unsafe { (*self.frame_ptr.as_ptr()).cx.spares = spares };
+    }
+
+    /// Drops a packet whose call cannot wait; a flow that has nothing else to its name goes with it.
+    fn refuse(&mut self, job: Job, reason: DropReason) {
+        let Job { actor, packet, .. } = job;
+        self.drop_packet(packet, reason);
+        if self.slab.header(actor).flags & (flag::SETTLED | flag::HOLDS) == 0 {
+            self.end_actor(actor);
+        }
+    }
+
+    /// Queues a packet behind its flow's waiting call.
+    #[cold]
+    pub(super) fn queue_behind(&mut self, actor: u32, packet: PacketBox) {
+        if self.queued_count >= self.settings.queued_max {
+            return self.drop_packet(packet, DropReason::WaitingQueueFull);
+        }
+        let frame = self.slab.header(actor).frame;
+        match self.frames.rest_mut(frame) {
+            Some(parked) => {
+                parked.behind.push(packet);
+                self.queued_count += 1;
+            }
+            None => self.drop_packet(packet, DropReason::WaitsForNothing),
+        }
+    }
+
+    /// Goes on with up to `budget` calls whose time has come, the oldest first.
+    pub(super) fn wake(&mut self, budget: usize) -> usize {
+        let mut woken = 0;
+        while woken < budget {
+            let Some((index, waiting)) = self.frames.wake(self.now) else {
+                break;
+            };
+            self.resume(index, waiting.frame, waiting.rest);
+            woken += 1;
+        }
+        woken
+    }
+
+    fn resume(&mut self, index: u32, frame: NonNull<Frame>, parked: Parked) {
+        let spare = self.pool.take();
+        // SAFETY: the waiting future is not being polled, so its frame's cx is ours to fill in.
+        let code = unsafe {
+            let cx = core::ptr::addr_of_mut!((*frame.as_ptr()).cx);
+            (*cx).now = self.now;
+            (*cx).wake_at = RawCx::NO_WAKE;
+            (*cx).effects = 0;
+            if let Some(spare) = spare {
+                (*cx).spares.push(spare);
+            }
+            Frames::<Parked>::poll(frame)
+        };
+        // SAFETY: as above: the poll is over.
+        let cx = unsafe { &mut (*frame.as_ptr()).cx };
+        let spares = core::mem::take(&mut cx.spares);
+        for spare in spares {
+            self.recycle(spare);
+        }
+        if code == Code::WAITING {
+            if cx.wake_at != RawCx::NO_WAKE {
+                return self.frames.park(index, cx.wake_at, parked);
+            }
+            // SAFETY: it waits, so its future is live.
+            unsafe { Frames::<Parked>::cancel(frame) };
+        }
+        let Parked { job, at, behind } = parked;
+        let actor = job.actor;
+        self.slab.header_mut(actor).change(Change::Resume);
+        self.frames.give(index);
+        if code == Code::WAITING {
+            self.refuse_resumed(job, behind);
+            return;
+        }
+        let timeout = cx.timeout;
+        if let Some(mut job) = self.after_call(job, usize::from(at), code, cx) {
+            job.passed += 1;
+            self.extend(actor, timeout);
+            self.jobs.push(job);
+        }
+        self.run_jobs();
+        self.take_up_behind(actor, behind);
+    }
+
+    fn refuse_resumed(&mut self, job: Job, mut behind: PacketList) {
+        while let Some(packet) = behind.pop() {
+            self.queued_count -= 1;
+            self.drop_packet(packet, DropReason::WaitsForNothing);
+        }
+        self.refuse(job, DropReason::WaitsForNothing);
+    }
+
+    /// Processes the packets that came while a call waited, in their order; they may wait in turn.
+    fn take_up_behind(&mut self, actor: u32, mut behind: PacketList) {
+        while let Some(packet) = behind.pop() {
+            self.queued_count -= 1;
+            let Some((mut key, way)) = FlowKey::of(&packet) else {
+                self.drop_packet(packet, DropReason::FrameMalformed);
+                continue;
+            };
+            if packet.turns() > 0 {
+                key = key.turned(way);
+            }
+            // The flow may be over, or another in its place: look it up as any packet.
+            let hash = key.hash(&self.settings.seed);
+            let mut packet = packet;
+            packet.set_hash(hash);
+            self.meet_again(packet, key, hash, way);
+        }
+        let _ = actor;
+    }
+
+    /// Packets held for a function go on, or are dropped, as it asked.
+    pub(super) fn let_go(&mut self, job: &Job, at: usize, effects: u8, cx: &RawCx) {
+        let key = (job.actor, at as u8, job.direction == Direction::Opening);
+        let Some(mut list) = self.held.remove(&key) else {
+            return;
+        };
+        self.held_count -= list.len() as u32;
+        let function =
+            usize::from(self.stages.chains[usize::from(self.slab.header(job.actor).chain)][at].function);
+        while let Some(packet) = list.pop() {
+            if effects & effect::DISCARD != 0 {
+                let reasons = &mut self.function_drops[function];
+                let index = cx.discard.index().min(reasons.len() - 1);
+                reasons[index] += 1;
+                self.recycle(packet);
+            } else {
+                // They go before the packet at hand, which has yet to leave this call.
+                self.run_now(Job {
+                    actor: job.actor,
+                    packet,
+                    direction: job.direction,
+                    passed: job.passed + 1,
+                });
+            }
+        }
+    }
+
+    /// Holds a packet for a function.
+    pub(super) fn hold(&mut self, job: Job, at: usize) {
+        if self.held_count >= self.settings.held_max {
+            return self.drop_packet(job.packet, DropReason::HeldFull);
+        }
+        self.held_count += 1;
+        self.slab.header_mut(job.actor).flags |= flag::HOLDS;
+        let key = (job.actor, at as u8, job.direction == Direction::Opening);
+        self.held.entry(key).or_default().push(job.packet);
+    }
+
+    /// What is held when a flow ends is dropped, and counted.
+    pub(super) fn drop_held(&mut self, actor: u32) {
+        let header = self.slab.header_mut(actor);
+        if header.flags & flag::HOLDS == 0 {
+            return;
+        }
+        header.flags &= !flag::HOLDS;
+        for at in 0..crate::chain::FUNCTIONS_MAX as u8 {
+            for opening in [false, true] {
+                let Some(mut list) = self.held.remove(&(actor, at, opening)) else {
+                    continue;
+                };
+                self.held_count -= list.len() as u32;
+                while let Some(packet) = list.pop() {
+                    self.drop_packet(packet, DropReason::HeldAtEnd);
+                }
+            }
+        }
+    }
+
+    /// Cancels waiting calls, for the end of a run: their packets are counted drops.
+    pub(super) fn cancel_waiting(&mut self, budget: usize) {
+        for _ in 0..budget {
+            let Some((index, waiting)) = self.frames.wake(u64::MAX) else {
+                return;
+            };
+            // SAFETY: a parked frame holds a live future.
+            unsafe { Frames::<Parked>::cancel(waiting.frame) };
+            let Parked { job, mut behind, .. } = waiting.rest;
+            self.slab.header_mut(job.actor).change(Change::Resume);
+            self.frames.give(index);
+            self.drop_packet(job.packet, DropReason::Stopped);
+            while let Some(packet) = behind.pop() {
+                self.queued_count -= 1;
+                self.drop_packet(packet, DropReason::Stopped);
+            }
+        }
+    }
+}
