@@ -23,6 +23,7 @@ use core::fmt::Display;
 use core::str::FromStr;
 use core::time::Duration;
 use nf::{Addr, ConfigError, Endpoint, Prefix};
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 use wire::protocol;
 
@@ -30,7 +31,7 @@ use wire::protocol;
 pub const POOL_MAX: u32 = 4096;
 
 /// When two packets of one inside endpoint get the same external endpoint.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MappingBehavior {
     /// Always, whoever they are for (RFC 4787 REQ-1, RFC 5382 REQ-1).
@@ -41,7 +42,7 @@ pub enum MappingBehavior {
 }
 
 /// Whom a mapping lets in from outside.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Filtering {
     /// Everybody: most transparent to applications (RFC 4787 REQ-8).
@@ -55,7 +56,7 @@ pub enum Filtering {
 }
 
 /// What happens to protocols that have no ports to translate.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OtherProtocols {
     /// Dropped: private addresses do not leak.
@@ -66,7 +67,7 @@ pub enum OtherProtocols {
 }
 
 /// What the event log gets.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Log {
     /// Each mapping, when it is made and when it goes (RFC 6888 REQ-12 names the fields).
@@ -80,7 +81,7 @@ pub enum Log {
 }
 
 /// The protocol of a static mapping.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum StaticProtocol {
     /// TCP.
@@ -99,37 +100,75 @@ impl StaticProtocol {
 }
 
 /// An external endpoint that always stands for an inside endpoint. Everybody outside may open flows to it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StaticMapping {
     /// The inside endpoint, `10.0.0.5:80`.
     #[serde(deserialize_with = "from_text")]
+    #[schemars(with = "String")]
     pub inside: Endpoint,
     /// The external endpoint, `203.0.113.1:80`. Its port block is never given to a host.
     #[serde(deserialize_with = "from_text")]
+    #[schemars(with = "String")]
     pub outside: Endpoint,
     /// `tcp` or `udp`.
     pub protocol: StaticProtocol,
 }
 
+/// Static mappings, in the order they are written and findable by their external endpoint.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
+#[serde(from = "Vec<StaticMapping>")]
+#[schemars(with = "Vec<StaticMapping>")]
+pub struct StaticMappings {
+    listed: Vec<StaticMapping>,
+    /// Sorted: the switch looks here for each packet to an address of ours that no block's owner has.
+    by_outside: Vec<(u8, Endpoint, Endpoint)>,
+}
+
+impl From<Vec<StaticMapping>> for StaticMappings {
+    fn from(listed: Vec<StaticMapping>) -> Self {
+        let entry = |m: &StaticMapping| (m.protocol.number(), m.outside, m.inside);
+        let mut by_outside: Vec<_> = listed.iter().map(entry).collect();
+        by_outside.sort_unstable();
+        StaticMappings { listed, by_outside }
+    }
+}
+
+impl StaticMappings {
+    /// The inside endpoint that an external one stands for.
+    pub(super) fn inside_of(&self, outside: Endpoint, protocol: u8) -> Option<Endpoint> {
+        let key = (protocol, outside);
+        let at = self
+            .by_outside
+            .binary_search_by(|(p, o, _)| (*p, *o).cmp(&key))
+            .ok()?;
+        Some(self.by_outside[at].2)
+    }
+}
+
 /// How long a flow lives without a packet. Written with units: `90s`, `5m`, `2h4m`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Timeouts {
     /// TCP, both ends having sent their SYN. Default and least: 2 h 4 min (RFC 5382 REQ-5).
     #[serde(deserialize_with = "duration")]
+    #[schemars(with = "String")]
     pub tcp_established: Duration,
     /// TCP opening, closing or reset. Default and least: 4 min (RFC 5382 REQ-5).
     #[serde(deserialize_with = "duration")]
+    #[schemars(with = "String")]
     pub tcp_transitory: Duration,
     /// UDP. Default: 5 min, the recommendation of RFC 4787 REQ-5 c; least: 2 min.
     #[serde(deserialize_with = "duration")]
+    #[schemars(with = "String")]
     pub udp: Duration,
     /// UDP to a remote port below 1024, which may be shorter (RFC 4787 REQ-5 b). Default: 5 min.
     #[serde(deserialize_with = "duration")]
+    #[schemars(with = "String")]
     pub udp_well_known: Duration,
     /// ICMP queries. Default and least: 60 s (RFC 5508 REQ-2).
     #[serde(deserialize_with = "duration")]
+    #[schemars(with = "String")]
     pub icmp_query: Duration,
     /// Allows less than the least values above, for laboratories. Default: false.
     pub below_rfc: bool,
@@ -149,19 +188,22 @@ impl Default for Timeouts {
 }
 
 /// The settings of `nat`.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Source prefixes that are translated when they come from inside; and whom nobody outside may address directly.
     /// Default: all of IPv4. Other sources pass untouched.
     #[serde(deserialize_with = "list")]
+    #[schemars(with = "Vec<String>")]
     pub inside: Vec<Prefix>,
     /// External addresses and prefixes, IPv4. Required; together at most 4096 addresses.
     #[serde(deserialize_with = "list")]
+    #[schemars(with = "Vec<String>")]
     pub pool: Vec<Prefix>,
     /// First and last external port, `"1024-65535"`. Default: just that (RFC 4787 REQ-3 a: ports above 1023 stay above).
     /// Only whole blocks of it are used.
     #[serde(deserialize_with = "range")]
+    #[schemars(with = "String")]
     pub ports: (u16, u16),
     /// Ports per block, a power of two from 64 to 32768. Default: 256: above the ports that nearly every subscriber uses at
     /// a time, and 252 hosts to an external address.
@@ -182,7 +224,7 @@ pub struct Config {
     pub hairpinning: bool,
     /// Static mappings. Default: none.
     #[serde(rename = "static")]
-    pub static_mappings: Vec<StaticMapping>,
+    pub static_mappings: StaticMappings,
     /// Default: `drop`.
     pub other_protocols: OtherProtocols,
     /// Default: `mappings`.
@@ -204,7 +246,7 @@ impl Default for Config {
             preserve_ports: true,
             preserve_parity: true,
             hairpinning: true,
-            static_mappings: Vec::new(),
+            static_mappings: StaticMappings::default(),
             other_protocols: OtherProtocols::default(),
             log: Log::default(),
             timeouts: Timeouts::default(),
@@ -426,7 +468,7 @@ type Pairs = Vec<(u8, V4Endpoint, V4Endpoint)>;
 
 fn statics(config: &Config) -> Result<(Pairs, Pairs), ConfigError> {
     let (mut by_inside, mut by_outside) = (Pairs::new(), Pairs::new());
-    for (at, mapping) in config.static_mappings.iter().enumerate() {
+    for (at, mapping) in config.static_mappings.listed.iter().enumerate() {
         let v4 = |name: &str, endpoint: Endpoint| {
             V4Endpoint::of(endpoint).filter(|e| e.port != 0).ok_or_else(|| {
                 ConfigError::new(

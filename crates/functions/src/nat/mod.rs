@@ -44,13 +44,14 @@ mod icmp;
 mod mappings;
 mod open;
 mod ports;
+mod slots;
 mod state;
 #[cfg(test)]
 mod tests;
 
 pub use config::{
-    Config, Filtering, Log, MappingBehavior, OtherProtocols, POOL_MAX, StaticMapping, StaticProtocol,
-    Timeouts,
+    Config, Filtering, Log, MappingBehavior, OtherProtocols, POOL_MAX, StaticMapping, StaticMappings,
+    StaticProtocol, Timeouts,
 };
 pub use state::{BLOCKS_MAX, Host, Phase, Translation, V4Endpoint};
 
@@ -218,11 +219,7 @@ impl NetworkFunction for Nat {
     }
 
     fn owner_of(config: &Config, outside: Endpoint, protocol: u8) -> Option<Endpoint> {
-        let found = config
-            .static_mappings
-            .iter()
-            .find(|m| m.outside == outside && m.protocol.number() == protocol);
-        found.map(|m| m.inside)
+        config.static_mappings.inside_of(outside, protocol)
     }
 }
 

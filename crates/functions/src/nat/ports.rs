@@ -11,26 +11,19 @@
 //!   block 1: 203.0.113.0 ports 1280–1535   runtime 1        block 253: …                             runtime 1
 //! ```
 //!
-//! A block in use has a *slot*: a bitmap for each of TCP, UDP and ICMP, a cursor into each, and an order drawn at random
-//! when it is taken (RFC 6056: outsiders cannot guess the next port). The cursor goes round, so a freed port is
-//! the last to be used again. The order is `port = first + (index × step + offset) mod size` with an odd step: a
-//! permutation in which neighbours differ in parity, so that the wanted parity (RFC 4787 REQ-4) is every second bit.
+//! Which ports of a block are in use, and which comes next, is its slot's business (`slots`).
 //!
-//! Invariants (checked in `tests` against an oracle): a block has one owner or is free; a port is handed out once per protocol
-//! until it is given back; what was taken is given back once.
+//! Invariants (checked in `tests` against an oracle): a block has one owner or is free; what was taken is given back once.
 //!
 //! Not here: who uses a port (`mappings`); telling the switches (`Cx::claim_block`, in `mod`).
 
 use super::alloc::vec;
 use super::alloc::vec::Vec;
 use super::config::Plan;
+use super::slots::Slots;
 use super::state::{Host, V4Endpoint};
-use core::ops::Range;
 use nf::{Addr, Block};
 use wire::protocol;
-
-/// Protocols whose ports are counted apart.
-pub(super) const SPACES: usize = 3;
 
 /// Which of the bitmaps a protocol has.
 pub(super) fn space_of(protocol: u8) -> Option<usize> {
@@ -60,19 +53,6 @@ pub(super) struct Wish {
     pub odd: Option<bool>,
 }
 
-/// A block in use.
-#[derive(Clone, Copy, Default)]
-struct Slot {
-    block: u32,
-    next_free: u32,
-    used: [u16; SPACES],
-    cursor: [u16; SPACES],
-    step: u16,
-    /// The inverse of `step` modulo 2¹⁶.
-    inverse: u16,
-    offset: u16,
-}
-
 /// Consecutive external addresses.
 struct Stretch {
     first: u32,
@@ -98,10 +78,7 @@ pub(super) struct Ports {
     open: Vec<u64>,
     /// Slot of each block of the pool, 0 for none.
     slot_of: Vec<u32>,
-    slots: Vec<Slot>,
-    slots_max: usize,
-    slots_free: u32,
-    words: Vec<u64>,
+    slots: Slots,
     random: u64,
 }
 
@@ -121,12 +98,6 @@ impl Ports {
         let blocks_per_address = u32::from(plan.blocks_per_address);
         let free_words = usize::from(plan.blocks_per_address).div_ceil(64);
         let blocks = (addresses * blocks_per_address) as usize;
-        let slots_max = blocks.min(flows_max as usize);
-        let words_per_slot = usize::from(plan.block_size) / 64 * SPACES;
-        let mut slots = Vec::with_capacity(slots_max + 1);
-        slots.push(Slot::default());
-        let mut words = Vec::with_capacity((slots_max + 1) * words_per_slot);
-        words.resize(words_per_slot, 0);
         let mut ports = Ports {
             stretches,
             addresses,
@@ -140,10 +111,7 @@ impl Ports {
             free_count: vec![0; addresses as usize],
             open: vec![0; (addresses as usize).div_ceil(64)],
             slot_of: vec![0; blocks],
-            slots,
-            slots_max,
-            slots_free: 0,
-            words,
+            slots: Slots::new(blocks.min(flows_max as usize), plan.block_size),
             random: seed | 1,
         };
         for block in 0..blocks as u32 {
@@ -316,7 +284,7 @@ impl Ports {
         if let Some(port) = wish.port
             && host.blocks().contains(&self.first_of(port))
             && let Some(slot) = self.slot(number, self.first_of(port))
-            && self.mark(slot, port, space)
+            && self.slots.take(slot, port, space)
         {
             return Some(port);
         }
@@ -326,9 +294,9 @@ impl Ports {
             let Some(slot) = self.slot(number, host.firsts[at]) else {
                 continue;
             };
-            if let Some(port) = self.next_port(slot, host.firsts[at], space, wish.odd) {
+            if let Some(place) = self.slots.take_next(slot, space, wish.odd) {
                 host.current = at as u8;
-                return Some(port);
+                return Some(host.firsts[at] | place);
             }
         }
         None
@@ -347,122 +315,38 @@ impl Ports {
     }
 
     fn make_slot(&mut self, block: u32) -> Option<usize> {
-        let words = self.words_of(1).len();
-        let at = if self.slots_free != 0 {
-            let at = self.slots_free as usize;
-            self.slots_free = self.slots[at].next_free;
-            let words = self.words_of(at);
-            self.words[words].fill(0);
-            at
-        } else if self.slots.len() <= self.slots_max {
-            self.slots.push(Slot::default());
-            self.words.resize(self.words.len() + words, 0);
-            self.slots.len() - 1
-        } else {
-            return None;
-        };
         let random = self.draw();
-        let step = random as u16 | 1;
-        let start = (random >> 32) as u16 & (self.size - 1);
-        self.slots[at] = Slot {
-            block,
-            step,
-            inverse: inverse(step),
-            offset: (random >> 16) as u16 & (self.size - 1),
-            cursor: [start; SPACES],
-            ..Slot::default()
-        };
-        self.slot_of[block as usize] = at as u32;
-        Some(at)
+        let slot = self.slots.open(block, random)?;
+        self.slot_of[block as usize] = slot as u32;
+        Some(slot)
     }
 
-    fn drop_slot(&mut self, at: usize) {
-        self.slot_of[self.slots[at].block as usize] = 0;
-        self.slots[at].next_free = self.slots_free;
-        self.slots_free = at as u32;
+    fn drop_slot(&mut self, slot: usize) {
+        let block = self.slots.close(slot);
+        self.slot_of[block as usize] = 0;
     }
 
-    fn words_of(&self, slot: usize) -> Range<usize> {
-        let count = usize::from(self.size) / 64 * SPACES;
-        slot * count..(slot + 1) * count
-    }
-
-    fn space_words(&self, slot: usize, space: usize) -> Range<usize> {
-        let count = usize::from(self.size) / 64;
-        let start = slot * count * SPACES + space * count;
-        start..start + count
-    }
-
-    /// Word and bit of a port in a slot's bitmap.
-    fn bit(&self, slot: usize, port: u16, space: usize) -> (usize, u64) {
-        let s = &self.slots[slot];
-        let within = port & (self.size - 1);
-        let index = within.wrapping_sub(s.offset).wrapping_mul(s.inverse) & (self.size - 1);
-        let word = self.space_words(slot, space).start + usize::from(index / 64);
-        (word, 1 << (index % 64))
-    }
-
-    /// Marks a port as used; `false` if it is already.
-    fn mark(&mut self, slot: usize, port: u16, space: usize) -> bool {
-        let (word, bit) = self.bit(slot, port, space);
-        if self.words[word] & bit != 0 {
-            return false;
-        }
-        self.words[word] |= bit;
-        self.slots[slot].used[space] += 1;
-        true
-    }
-
-    /// The free port that has been free the longest, near enough: the next in the block's order.
-    fn next_port(&mut self, slot: usize, first: u16, space: usize, odd: Option<bool>) -> Option<u16> {
-        let s = self.slots[slot];
-        if s.used[space] >= self.size {
-            return None;
-        }
-        // Index and port have the same parity if `offset` is even: the step is odd and the first port even.
-        let allowed = match odd.map(|odd| odd ^ (s.offset & 1 == 1)) {
-            None => u64::MAX,
-            Some(false) => 0x5555_5555_5555_5555,
-            Some(true) => 0xaaaa_aaaa_aaaa_aaaa,
-        };
-        let range = self.space_words(slot, space);
-        let words = &self.words[range];
-        let (start, within) = (usize::from(s.cursor[space] / 64), s.cursor[space] % 64);
-        let mut found = None;
-        for turn in 0..=words.len() {
-            let at = (start + turn) % words.len();
-            let mut free = !words[at] & allowed;
-            if turn == 0 {
-                free &= u64::MAX << within;
-            }
-            if free != 0 {
-                found = Some((at * 64) as u16 + free.trailing_zeros() as u16);
-                break;
-            }
-        }
-        let index = found?;
-        let port = first | (index.wrapping_mul(s.step).wrapping_add(s.offset) & (self.size - 1));
-        self.slots[slot].cursor[space] = (index + 1) & (self.size - 1);
-        self.mark(slot, port, space).then_some(port)
+    /// Whether no port of a block is in use here.
+    fn is_empty(&self, block: u32) -> bool {
+        let slot = self.slot_of[block as usize] as usize;
+        slot == 0 || self.slots.is_empty(slot)
     }
 
     /// Gives a port back. Answers the block that is free with it, if so.
     pub fn give(&mut self, host: &mut Host, outside: V4Endpoint, space: usize) -> Option<Block> {
         let number = self.number_of(outside.number())?;
         let block = self.block_of(number, outside.port)?;
-        let slot = self.unmark(block, outside.port, space)?;
-        if self.slots[slot].used != [0; SPACES] {
+        let slot = self.slot_of[block as usize] as usize;
+        if slot == 0 || !self.slots.give(slot, outside.port, space) || !self.slots.is_empty(slot) {
             return None;
         }
         let first = self.first_of(outside.port);
         // A host that opens one flow at a time would claim and release a block each time: one empty block stays.
-        let spare = host.blocks().iter().any(|other| {
-            *other != first
-                && self.block_of(number, *other).is_some_and(|b| {
-                    let slot = self.slot_of[b as usize] as usize;
-                    slot == 0 || self.slots[slot].used == [0; SPACES]
-                })
-        });
+        let is_empty = |other: &u16| self.block_of(number, *other).is_some_and(|b| self.is_empty(b));
+        let spare = host
+            .blocks()
+            .iter()
+            .any(|other| *other != first && is_empty(other));
         spare.then(|| self.release(host, block, first))
     }
 
@@ -490,21 +374,6 @@ impl Ports {
         self.as_block(host.outside, first)
     }
 
-    fn unmark(&mut self, block: u32, port: u16, space: usize) -> Option<usize> {
-        let slot = self.slot_of[block as usize] as usize;
-        if slot == 0 {
-            return None;
-        }
-        let (word, bit) = self.bit(slot, port, space);
-        debug_assert!(self.words[word] & bit != 0, "a port is given back once");
-        if self.words[word] & bit == 0 {
-            return None;
-        }
-        self.words[word] &= !bit;
-        self.slots[slot].used[space] -= 1;
-        Some(slot)
-    }
-
     /// Marks the port of a mapping that has arrived with its host, and the host's blocks as taken.
     pub fn adopt(&mut self, host: &Host, outside: V4Endpoint, space: usize) -> bool {
         let Some(number) = self.number_of(outside.number()) else {
@@ -519,7 +388,7 @@ impl Ports {
             }
         }
         match self.slot(number, self.first_of(outside.port)) {
-            Some(slot) => self.mark(slot, outside.port, space),
+            Some(slot) => self.slots.take(slot, outside.port, space),
             None => false,
         }
     }
@@ -529,15 +398,18 @@ impl Ports {
         let Some(number) = self.number_of(outside.number()) else {
             return;
         };
-        if let Some(block) = self.block_of(number, outside.port) {
-            self.unmark(block, outside.port, space);
+        let block = self.block_of(number, outside.port);
+        if let Some(slot) = block.map(|b| self.slot_of[b as usize] as usize)
+            && slot != 0
+        {
+            self.slots.give(slot, outside.port, space);
         }
         for first in host.blocks() {
             let Some(block) = self.block_of(number, *first) else {
                 continue;
             };
             let slot = self.slot_of[block as usize] as usize;
-            if slot != 0 && self.slots[slot].used == [0; SPACES] {
+            if slot != 0 && self.slots.is_empty(slot) {
                 self.drop_slot(slot);
             }
         }
@@ -546,7 +418,7 @@ impl Ports {
     /// Capacities of what could grow.
     #[cfg(test)]
     pub fn capacities(&self) -> Vec<usize> {
-        vec![self.slots.capacity(), self.words.capacity()]
+        self.slots.capacities().to_vec()
     }
 
     /// Slots in use.
@@ -572,24 +444,8 @@ fn next_set(words: &[u64], start: usize, count: usize) -> Option<usize> {
     None
 }
 
-/// The inverse of an odd number modulo 2¹⁶, by Newton's iteration: each step doubles the bits that are right.
-fn inverse(odd: u16) -> u16 {
-    let mut x = odd;
-    for _ in 0..4 {
-        x = x.wrapping_mul(2u16.wrapping_sub(odd.wrapping_mul(x)));
-    }
-    x
-}
-
 #[cfg(test)]
 mod unit {
-    #[test]
-    fn an_odd_number_has_an_inverse() {
-        for odd in (1..=u16::MAX).step_by(2) {
-            assert_eq!(odd.wrapping_mul(super::inverse(odd)), 1);
-        }
-    }
-
     #[test]
     fn the_next_set_bit_goes_round() {
         let words = [0b1000, 1];

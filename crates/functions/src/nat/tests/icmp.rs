@@ -34,9 +34,9 @@ fn rfc5508_req4_errors_from_outside_reach_the_inside_host() {
     let packets: [Vec<u8>; 3] = [udp(X1, R1), tcp(X1, R1, Tcp::Syn), echo(X1.0, R1.0, 5000, true)];
     for packet in packets {
         let mut rig = rig();
-        let sent = rig.from_inside(&packet).sent();
+        let sent = rig.send_inside(&packet).sent();
         let before = rig.timeout();
-        let error = rig.from_outside(&unreachable(ROUTER, EXT, &sent, WHOLE)).sent();
+        let error = rig.send_outside(&unreachable(ROUTER, EXT, &sent, WHOLE)).sent();
         let (from, to, source, destination) = judge(&error);
         assert_eq!((from, to), (ROUTER, X1.0));
         assert_eq!((source, destination), ends(&packet));
@@ -51,10 +51,10 @@ fn rfc5508_req4_errors_from_outside_reach_the_inside_host() {
 fn rfc5508_req5_errors_from_inside_hide_the_inside_host_and_its_routers() {
     for sender in [X1.0, [10, 9, 9, 9]] {
         let mut rig = rig();
-        let (outside, _) = ends(&rig.from_inside(&udp(X1, R1)).sent());
-        let delivered = rig.from_outside(&udp(R1, outside)).sent();
+        let (outside, _) = ends(&rig.send_inside(&udp(X1, R1)).sent());
+        let delivered = rig.send_outside(&udp(R1, outside)).sent();
         let error = rig
-            .from_inside(&unreachable(sender, R1.0, &delivered, WHOLE))
+            .send_inside(&unreachable(sender, R1.0, &delivered, WHOLE))
             .sent();
         assert_eq!(judge(&error), (EXT, R1.0, R1, outside));
     }
@@ -64,8 +64,8 @@ fn rfc5508_req5_errors_from_inside_hide_the_inside_host_and_its_routers() {
 fn an_error_that_quotes_eight_bytes_is_enough() {
     for packet in [udp(X1, R1), tcp(X1, R1, Tcp::Syn)] {
         let mut rig = rig();
-        let sent = rig.from_inside(&packet).sent();
-        let error = rig.from_outside(&unreachable(ROUTER, EXT, &sent, 28)).sent();
+        let sent = rig.send_inside(&packet).sent();
+        let error = rig.send_outside(&unreachable(ROUTER, EXT, &sent, 28)).sent();
         assert_checksums(&error);
         assert_eq!(&error[30..34], &X1.0);
         // The quoted header: its checksum, source address and source port.
@@ -78,17 +78,17 @@ fn an_error_that_quotes_eight_bytes_is_enough() {
 #[test]
 fn rfc5508_req3_errors_with_wrong_checksums_are_dropped() {
     let mut rig = rig();
-    let sent = rig.from_inside(&udp(X1, R1)).sent();
+    let sent = rig.send_inside(&udp(X1, R1)).sent();
     let good = unreachable(ROUTER, EXT, &sent, WHOLE);
     let mut outer = good.clone();
     outer[36] ^= 1;
-    assert_eq!(rig.from_outside(&outer).reason(), "icmp_malformed");
+    assert_eq!(rig.send_outside(&outer).reason(), "icmp_malformed");
     // The quoted header's own checksum, with the error's mended.
     let mut broken = sent.clone();
     broken[24] ^= 1;
     let inner = unreachable(ROUTER, EXT, &broken, WHOLE);
-    assert_eq!(rig.from_outside(&inner).reason(), "icmp_malformed");
-    assert_eq!(rig.from_outside(&good).reason(), "sent");
+    assert_eq!(rig.send_outside(&inner).reason(), "icmp_malformed");
+    assert_eq!(rig.send_outside(&good).reason(), "sent");
 }
 
 #[test]
@@ -96,40 +96,40 @@ fn errors_about_nothing_we_know_are_dropped_and_leave_nothing() {
     let mut rig = rig();
     let stranger = udp((EXT, 4000), R1);
     assert_eq!(
-        rig.from_outside(&unreachable(ROUTER, EXT, &stranger, WHOLE))
+        rig.send_outside(&unreachable(ROUTER, EXT, &stranger, WHOLE))
             .reason(),
         "icmp_unrelated"
     );
     assert_eq!(
-        rig.from_inside(&unreachable(X1.0, R1.0, &udp(R1, X1), WHOLE))
+        rig.send_inside(&unreachable(X1.0, R1.0, &udp(R1, X1), WHOLE))
             .reason(),
         "icmp_unrelated"
     );
     assert_eq!(rig.flow_count(), 0);
     // Too short a quotation is no error of any flow.
     assert_eq!(
-        rig.from_outside(&unreachable(ROUTER, EXT, &stranger, 24))
+        rig.send_outside(&unreachable(ROUTER, EXT, &stranger, 24))
             .reason(),
         "icmp_unrelated"
     );
-    let sent = rig.from_inside(&udp(X1, R1)).sent();
+    let sent = rig.send_inside(&udp(X1, R1)).sent();
     let elsewhere = unreachable(ROUTER, [203, 0, 113, 9], &sent, WHOLE);
-    assert_eq!(rig.from_outside(&elsewhere).reason(), "icmp_mismatch");
+    assert_eq!(rig.send_outside(&elsewhere).reason(), "icmp_mismatch");
     // Quoting the private packet, from outside: the key is the flow's, the endpoint is not.
     let leaked = unreachable(ROUTER, EXT, &udp(X1, R1), WHOLE);
-    assert_eq!(rig.from_outside(&leaked).reason(), "icmp_mismatch");
+    assert_eq!(rig.send_outside(&leaked).reason(), "icmp_mismatch");
     assert_eq!(rig.flow_count(), 1);
 }
 
 #[test]
 fn rfc4787_req12_errors_do_not_end_a_mapping() {
     let mut rig = rig();
-    let sent = rig.from_inside(&tcp(X1, R1, Tcp::Syn)).sent();
+    let sent = rig.send_inside(&tcp(X1, R1, Tcp::Syn)).sent();
     for _ in 0..3 {
-        rig.from_outside(&unreachable(ROUTER, EXT, &sent, WHOLE)).sent();
+        rig.send_outside(&unreachable(ROUTER, EXT, &sent, WHOLE)).sent();
     }
     assert_eq!((rig.mappings(), rig.flow_count()), (1, 1));
-    assert_eq!(ends(&rig.from_inside(&tcp(X1, R1, Tcp::Syn)).sent()), ends(&sent));
+    assert_eq!(ends(&rig.send_inside(&tcp(X1, R1, Tcp::Syn)).sent()), ends(&sent));
 }
 
 #[test]
@@ -138,10 +138,10 @@ fn rfc5508_req7_errors_take_the_hairpin_back() {
         filtering: Filtering::EndpointIndependent,
         ..pool_of("203.0.113.1/32")
     });
-    let (e2, _) = ends(&rig.from_inside(&udp(X2, R1)).sent());
-    let delivered = rig.from_inside(&udp(X1, e2)).sent();
+    let (e2, _) = ends(&rig.send_inside(&udp(X2, R1)).sent());
+    let delivered = rig.send_inside(&udp(X1, e2)).sent();
     let (e1, _) = ends(&delivered);
-    let error = rig.from_inside(&unreachable(X2.0, e1.0, &delivered, WHOLE));
+    let error = rig.send_inside(&unreachable(X2.0, e1.0, &delivered, WHOLE));
     let Out::Sent(side, frame) = error else {
         panic!("{error:?}")
     };
@@ -154,8 +154,8 @@ fn a_quoted_udp_packet_without_checksum_stays_without() {
     let mut rig = rig();
     let mut packet = udp(X1, R1);
     packet[40..42].fill(0);
-    let sent = rig.from_inside(&packet).sent();
-    let error = rig.from_outside(&unreachable(ROUTER, EXT, &sent, WHOLE)).sent();
+    let sent = rig.send_inside(&packet).sent();
+    let error = rig.send_outside(&unreachable(ROUTER, EXT, &sent, WHOLE)).sent();
     let (_, _, source, _) = judge(&error);
     assert_eq!(source, X1);
     assert_eq!(&quoted(&error)[40..42], &[0, 0]);
@@ -168,8 +168,8 @@ fn errors_about_untouched_flows_pass() {
         ..pool_of("203.0.113.1/32")
     });
     let public = udp(([192, 0, 2, 200], 99), R1);
-    let sent = rig.from_inside(&public).sent();
+    let sent = rig.send_inside(&public).sent();
     let mut error = unreachable(ROUTER, [192, 0, 2, 200], &sent, WHOLE);
     mend_ip(&mut error);
-    assert_eq!(rig.from_outside(&error).sent(), error);
+    assert_eq!(rig.send_outside(&error).sent(), error);
 }

@@ -32,7 +32,7 @@ fn with_filtering(filtering: Filtering) -> Rig {
 
 /// Sends from inside and answers the external endpoint it left with.
 fn open(rig: &mut Rig, from: ([u8; 4], u16), to: ([u8; 4], u16)) -> ([u8; 4], u16) {
-    let sent = rig.from_inside(&udp(from, to)).sent();
+    let sent = rig.send_inside(&udp(from, to)).sent();
     assert_checksums(&sent);
     let (outside, remote) = ends(&sent);
     assert_eq!(remote, to);
@@ -43,11 +43,11 @@ fn open(rig: &mut Rig, from: ([u8; 4], u16), to: ([u8; 4], u16)) -> ([u8; 4], u1
 fn there_and_back() {
     let mut rig = Rig::new(one_address());
     let question = udp(X1, R1);
-    let sent = rig.from_inside(&question).sent();
+    let sent = rig.send_inside(&question).sent();
     let (outside, _) = ends(&sent);
     assert_eq!(outside.0, EXT);
     assert_eq!(unchanged_part(&sent), unchanged_part(&question));
-    let back = rig.from_outside(&udp(R1, outside)).sent();
+    let back = rig.send_outside(&udp(R1, outside)).sent();
     assert_checksums(&back);
     assert_eq!(ends(&back), (R1, X1));
     assert_eq!(rig.flow_count(), 1);
@@ -139,7 +139,7 @@ fn rfc4787_req4_a_port_of_the_other_parity_is_better_than_none() {
         ..one_address()
     });
     let even = (0..256)
-        .filter(|n| open(&mut rig, (X1.0, 2000 + 2 * n), R1).1 % 2 == 0)
+        .filter(|n| open(&mut rig, (X1.0, 2000 + 2 * n), R1).1.is_multiple_of(2))
         .count();
     assert_eq!(even, 128);
 }
@@ -182,12 +182,12 @@ fn rfc4787_req8_filtering_address_dependent_is_the_default() {
     let mut rig = Rig::new(one_address());
     let outside = open(&mut rig, X1, R1);
     // The same address, another port: in. Another address: out, with a count and no trace.
-    let sent = rig.from_outside(&udp((R1.0, 9), outside)).sent();
+    let sent = rig.send_outside(&udp((R1.0, 9), outside)).sent();
     assert_eq!(ends(&sent), ((R1.0, 9), X1));
-    assert_eq!(rig.from_outside(&udp(R2, outside)).reason(), "filtered");
+    assert_eq!(rig.send_outside(&udp(R2, outside)).reason(), "filtered");
     assert_eq!(rig.flow_count(), 2);
     open(&mut rig, X1, R2);
-    assert_eq!(rig.from_outside(&udp((R2.0, 9), outside)).reason(), "sent");
+    assert_eq!(rig.send_outside(&udp((R2.0, 9), outside)).reason(), "sent");
     rig.expire_all();
     rig.assert_empty();
 }
@@ -199,25 +199,25 @@ fn filtering_closes_when_the_flows_with_an_address_are_gone() {
     open(&mut rig, X1, R2);
     open(&mut rig, X1, (R2.0, 8));
     rig.expire(2);
-    assert_eq!(rig.from_outside(&udp((R2.0, 9), outside)).reason(), "sent");
+    assert_eq!(rig.send_outside(&udp((R2.0, 9), outside)).reason(), "sent");
     let ids: Vec<_> = rig.actors.keys().copied().filter(|id| *id != 1).collect();
     ids.into_iter().for_each(|id| rig.expire(id));
-    assert_eq!(rig.from_outside(&udp((R2.0, 9), outside)).reason(), "filtered");
-    assert_eq!(rig.from_outside(&udp((R1.0, 9), outside)).reason(), "sent");
+    assert_eq!(rig.send_outside(&udp((R2.0, 9), outside)).reason(), "filtered");
+    assert_eq!(rig.send_outside(&udp((R1.0, 9), outside)).reason(), "sent");
 }
 
 #[test]
 fn filtering_endpoint_independent_lets_all_in() {
     let mut rig = with_filtering(Filtering::EndpointIndependent);
     let outside = open(&mut rig, X1, R1);
-    let sent = rig.from_outside(&udp(R2, outside)).sent();
+    let sent = rig.send_outside(&udp(R2, outside)).sent();
     assert_checksums(&sent);
     assert_eq!(ends(&sent), (R2, X1));
     // And the answer goes out by the same external endpoint.
     assert_eq!(open(&mut rig, X1, R2), outside);
     assert_eq!(rig.flow_count(), 2);
     assert_eq!(
-        rig.from_outside(&udp(R2, (EXT, outside.1 ^ 1))).reason(),
+        rig.send_outside(&udp(R2, (EXT, outside.1 ^ 1))).reason(),
         "no_mapping"
     );
     rig.expire(1);
@@ -230,9 +230,9 @@ fn filtering_endpoint_independent_lets_all_in() {
 fn filtering_address_and_port_dependent_lets_only_the_remote_end_in() {
     let mut rig = with_filtering(Filtering::AddressAndPortDependent);
     let outside = open(&mut rig, X1, R1);
-    assert_eq!(rig.from_outside(&udp(R1, outside)).reason(), "sent");
-    assert_eq!(rig.from_outside(&udp((R1.0, 9), outside)).reason(), "filtered");
-    assert_eq!(rig.from_outside(&udp(R2, outside)).reason(), "filtered");
+    assert_eq!(rig.send_outside(&udp(R1, outside)).reason(), "sent");
+    assert_eq!(rig.send_outside(&udp((R1.0, 9), outside)).reason(), "filtered");
+    assert_eq!(rig.send_outside(&udp(R2, outside)).reason(), "filtered");
 }
 
 #[test]
@@ -242,23 +242,23 @@ fn rfc4787_req9_hairpinning_with_external_source() {
         let e2 = open(&mut rig, X2, R1);
         let e1 = open(&mut rig, X1, R1);
         if filtering == Filtering::AddressDependent {
-            assert_eq!(rig.from_inside(&udp(X1, e2)).reason(), "filtered");
+            assert_eq!(rig.send_inside(&udp(X1, e2)).reason(), "filtered");
             // X2 sends to the first address, too: then both may.
             open_hairpin(&mut rig, X2, (EXT, 1024));
         }
-        let there = rig.from_inside(&udp(X1, e2));
+        let there = rig.send_inside(&udp(X1, e2));
         let Out::Sent(side, frame) = there else {
             panic!("{there:?}")
         };
         assert_eq!(side, Side::Inside);
         assert_checksums(&frame);
         assert_eq!(ends(&frame), (e1, X2), "{filtering:?}");
-        let back = rig.from_inside(&udp(X2, e1)).sent();
+        let back = rig.send_inside(&udp(X2, e1)).sent();
         assert_checksums(&back);
         assert_eq!(ends(&back), (e2, X1));
         // And again, established.
-        assert_eq!(ends(&rig.from_inside(&udp(X1, e2)).sent()), (e1, X2));
-        assert_eq!(ends(&rig.from_inside(&udp(X2, e1)).sent()), (e2, X1));
+        assert_eq!(ends(&rig.send_inside(&udp(X1, e2)).sent()), (e1, X2));
+        assert_eq!(ends(&rig.send_inside(&udp(X2, e1)).sent()), (e2, X1));
         rig.expire_all();
         rig.assert_empty();
     }
@@ -266,7 +266,7 @@ fn rfc4787_req9_hairpinning_with_external_source() {
 
 /// Sends to an external endpoint that nobody has: refused behind the turn, but the sender's flow is there.
 fn open_hairpin(rig: &mut Rig, from: ([u8; 4], u16), to: ([u8; 4], u16)) {
-    assert_eq!(rig.from_inside(&udp(from, to)).reason(), "no_mapping");
+    assert_eq!(rig.send_inside(&udp(from, to)).reason(), "no_mapping");
 }
 
 #[test]
@@ -274,9 +274,9 @@ fn hairpinned_flows_that_both_ends_open_are_one_pair() {
     let mut rig = with_filtering(Filtering::AddressAndPortDependent);
     let (e1, e2) = (open(&mut rig, X1, R1), open(&mut rig, X2, R1));
     // The first is filtered, as by any NAT in the way of a hole punch; the second meets the first's flow.
-    assert_eq!(rig.from_inside(&udp(X1, e2)).reason(), "filtered");
-    assert_eq!(ends(&rig.from_inside(&udp(X2, e1)).sent()), (e2, X1));
-    assert_eq!(ends(&rig.from_inside(&udp(X1, e2)).sent()), (e1, X2));
+    assert_eq!(rig.send_inside(&udp(X1, e2)).reason(), "filtered");
+    assert_eq!(ends(&rig.send_inside(&udp(X2, e1)).sent()), (e2, X1));
+    assert_eq!(ends(&rig.send_inside(&udp(X1, e2)).sent()), (e1, X2));
     assert_eq!(rig.flow_count(), 4);
     rig.expire_all();
     rig.assert_empty();
@@ -289,13 +289,13 @@ fn hairpinning_can_be_off_and_never_reaches_itself() {
         ..one_address()
     });
     let e2 = open(&mut rig, X2, R1);
-    assert_eq!(rig.from_inside(&udp(X1, e2)).reason(), "hairpin_off");
+    assert_eq!(rig.send_inside(&udp(X1, e2)).reason(), "hairpin_off");
     let mut rig = with_filtering(Filtering::EndpointIndependent);
     let e1 = open(&mut rig, X1, R1);
-    assert_eq!(rig.from_inside(&udp(X1, e1)).reason(), "hairpin_to_itself");
+    assert_eq!(rig.send_inside(&udp(X1, e1)).reason(), "hairpin_to_itself");
     // Also with the port that is about to be given out.
     assert_eq!(
-        rig.from_inside(&udp((X2.0, 9000), (EXT, 9000))).reason(),
+        rig.send_inside(&udp((X2.0, 9000), (EXT, 9000))).reason(),
         "hairpin_to_itself"
     );
     rig.expire_all();
@@ -306,7 +306,7 @@ fn hairpinning_can_be_off_and_never_reaches_itself() {
 fn an_external_source_from_outside_is_forged() {
     let mut rig = with_filtering(Filtering::EndpointIndependent);
     let e1 = open(&mut rig, X1, R1);
-    assert_eq!(rig.from_outside(&udp((EXT, 4444), e1)).reason(), "spoofed");
+    assert_eq!(rig.send_outside(&udp((EXT, 4444), e1)).reason(), "spoofed");
 }
 
 #[test]
@@ -340,7 +340,7 @@ fn rfc4787_req14_later_fragments_are_translated_with_the_ports_of_the_first() {
     assert_eq!(&sent[26..30], &outside.0);
     assert_eq!(sent[34..], later[34..], "a later fragment has no ports to write");
     // One whose first fragment nobody saw.
-    assert_eq!(rig.from_inside(&later).reason(), "fragment_without_flow");
+    assert_eq!(rig.send_inside(&later).reason(), "fragment_without_flow");
 }
 
 #[test]
@@ -357,11 +357,11 @@ fn packets_with_ip_options_are_translated() {
     let sum = wire::checksum::checksum(&frame[14..38]);
     frame[24..26].copy_from_slice(&sum.to_be_bytes());
     for _ in 0..2 {
-        let sent = rig.from_inside(&frame).sent();
+        let sent = rig.send_inside(&frame).sent();
         assert_checksums(&sent);
         let (outside, _) = ends(&sent);
         assert_eq!(outside.0, EXT);
-        assert_eq!(ends(&rig.from_outside(&udp(R1, outside)).sent()), (R1, X1));
+        assert_eq!(ends(&rig.send_outside(&udp(R1, outside)).sent()), (R1, X1));
     }
 }
 
@@ -371,7 +371,7 @@ fn a_udp_checksum_of_zero_stays_zero() {
     let mut frame = udp(X1, R1);
     frame[40..42].fill(0);
     for _ in 0..2 {
-        let sent = rig.from_inside(&frame).sent();
+        let sent = rig.send_inside(&frame).sent();
         assert_eq!(&sent[40..42], &[0, 0]);
         assert_checksums(&sent);
     }
@@ -381,19 +381,19 @@ fn a_udp_checksum_of_zero_stays_zero() {
 fn rfc5382_req1_tcp_mapping_is_endpoint_independent() {
     let mut rig = Rig::new(one_address());
     let seen: HashSet<_> = (0..100)
-        .map(|n| ends(&rig.from_inside(&tcp(X1, (R1.0, 1000 + n), Tcp::Syn)).sent()).0)
+        .map(|n| ends(&rig.send_inside(&tcp(X1, (R1.0, 1000 + n), Tcp::Syn)).sent()).0)
         .collect();
     assert_eq!((seen.len(), rig.mappings()), (1, 1));
 }
 
 fn tcp_open(rig: &mut Rig) -> ([u8; 4], u16) {
-    let sent = rig.from_inside(&tcp(X1, R1, Tcp::Syn)).sent();
+    let sent = rig.send_inside(&tcp(X1, R1, Tcp::Syn)).sent();
     assert_checksums(&sent);
     ends(&sent).0
 }
 
 fn from_r1(rig: &mut Rig, outside: ([u8; 4], u16), kind: Tcp) {
-    let sent = rig.from_outside(&tcp(R1, outside, kind)).sent();
+    let sent = rig.send_outside(&tcp(R1, outside, kind)).sent();
     assert_checksums(&sent);
     assert_eq!(ends(&sent), (R1, X1));
 }
@@ -403,7 +403,7 @@ fn rfc5382_req2_simultaneous_open() {
     let mut rig = Rig::new(one_address());
     let outside = tcp_open(&mut rig);
     from_r1(&mut rig, outside, Tcp::Syn);
-    rig.from_inside(&tcp(X1, R1, Tcp::SynAck)).sent();
+    rig.send_inside(&tcp(X1, R1, Tcp::SynAck)).sent();
     from_r1(&mut rig, outside, Tcp::SynAck);
     assert_eq!((rig.flow_count(), rig.timeout()), (1, Some(HOURS_2_04)));
 }
@@ -412,18 +412,18 @@ fn rfc5382_req2_simultaneous_open() {
 fn rfc5382_req3_req4_unsolicited_syns_are_filtered_in_silence() {
     let mut rig = Rig::new(one_address());
     let outside = tcp_open(&mut rig);
-    assert_eq!(rig.from_outside(&tcp(R2, outside, Tcp::Syn)).reason(), "filtered");
+    assert_eq!(rig.send_outside(&tcp(R2, outside, Tcp::Syn)).reason(), "filtered");
     assert_eq!(
-        rig.from_outside(&tcp((R1.0, 1), outside, Tcp::Ack)).reason(),
+        rig.send_outside(&tcp((R1.0, 1), outside, Tcp::Ack)).reason(),
         "tcp_not_opening"
     );
     assert_eq!(
-        rig.from_outside(&tcp((R1.0, 1), outside, Tcp::Syn)).reason(),
+        rig.send_outside(&tcp((R1.0, 1), outside, Tcp::Syn)).reason(),
         "sent"
     );
     let mut rig = with_filtering(Filtering::EndpointIndependent);
     let outside = tcp_open(&mut rig);
-    assert_eq!(rig.from_outside(&tcp(R2, outside, Tcp::Syn)).reason(), "sent");
+    assert_eq!(rig.send_outside(&tcp(R2, outside, Tcp::Syn)).reason(), "sent");
 }
 
 #[test]
@@ -433,9 +433,9 @@ fn rfc5382_req5_tcp_timeouts_by_phase() {
     let outside = tcp_open(&mut rig);
     assert_eq!(rig.timeout(), transitory);
     from_r1(&mut rig, outside, Tcp::SynAck);
-    rig.from_inside(&tcp(X1, R1, Tcp::Ack)).sent();
+    rig.send_inside(&tcp(X1, R1, Tcp::Ack)).sent();
     assert_eq!(rig.timeout(), Some(HOURS_2_04));
-    rig.from_inside(&tcp(X1, R1, Tcp::Fin)).sent();
+    rig.send_inside(&tcp(X1, R1, Tcp::Fin)).sent();
     assert_eq!(
         rig.timeout(),
         Some(HOURS_2_04),
@@ -443,7 +443,7 @@ fn rfc5382_req5_tcp_timeouts_by_phase() {
     );
     from_r1(&mut rig, outside, Tcp::Fin);
     assert_eq!(rig.timeout(), transitory);
-    rig.from_inside(&tcp(X1, R1, Tcp::Ack)).sent();
+    rig.send_inside(&tcp(X1, R1, Tcp::Ack)).sent();
     assert_eq!(rig.timeout(), transitory);
     // The same endpoints again.
     assert_eq!(tcp_open(&mut rig), outside);
@@ -452,14 +452,14 @@ fn rfc5382_req5_tcp_timeouts_by_phase() {
     // A reset may be forged: what follows it takes it back (RFC 6146 3.5.2.2).
     from_r1(&mut rig, outside, Tcp::Rst);
     assert_eq!(rig.timeout(), transitory);
-    rig.from_inside(&tcp(X1, R1, Tcp::Ack)).sent();
+    rig.send_inside(&tcp(X1, R1, Tcp::Ack)).sent();
     assert_eq!(rig.timeout(), Some(HOURS_2_04));
 }
 
 #[test]
 fn tcp_can_be_picked_up_in_the_middle_from_inside() {
     let mut rig = Rig::new(one_address());
-    let sent = rig.from_inside(&tcp(X1, R1, Tcp::Ack)).sent();
+    let sent = rig.send_inside(&tcp(X1, R1, Tcp::Ack)).sent();
     assert_eq!(rig.timeout(), Some(Duration::from_secs(240)));
     from_r1(&mut rig, ends(&sent).0, Tcp::Ack);
     assert_eq!(rig.timeout(), Some(HOURS_2_04));
@@ -468,18 +468,18 @@ fn tcp_can_be_picked_up_in_the_middle_from_inside() {
 #[test]
 fn rfc5508_req1_queries_are_mapped_by_identifier() {
     let mut rig = Rig::new(one_address());
-    let first = rig.from_inside(&echo(X1.0, R1.0, 700, true)).sent();
+    let first = rig.send_inside(&echo(X1.0, R1.0, 700, true)).sent();
     assert_checksums(&first);
     let (a, _) = ends(&first);
-    let (b, _) = ends(&rig.from_inside(&echo(X2.0, R1.0, 700, true)).sent());
+    let (b, _) = ends(&rig.send_inside(&echo(X2.0, R1.0, 700, true)).sent());
     assert_ne!(a, b, "two hosts with one identifier");
-    let (again, _) = ends(&rig.from_inside(&echo(X1.0, R2.0, 700, true)).sent());
+    let (again, _) = ends(&rig.send_inside(&echo(X1.0, R2.0, 700, true)).sent());
     assert_eq!(a, again, "endpoint-independent, too");
-    let answer = rig.from_outside(&echo(R1.0, EXT, a.1, false)).sent();
+    let answer = rig.send_outside(&echo(R1.0, EXT, a.1, false)).sent();
     assert_checksums(&answer);
     assert_eq!(ends(&answer), ((R1.0, 700), (X1.0, 700)));
     assert_eq!(
-        rig.from_inside(&echo(X1.0, R2.0, 701, false)).reason(),
+        rig.send_inside(&echo(X1.0, R2.0, 701, false)).reason(),
         "icmp_unrelated"
     );
     rig.expire_all();
@@ -489,7 +489,7 @@ fn rfc5508_req1_queries_are_mapped_by_identifier() {
 #[test]
 fn rfc5508_req2_query_timeout() {
     let mut rig = Rig::new(one_address());
-    rig.from_inside(&echo(X1.0, R1.0, 700, true)).sent();
+    rig.send_inside(&echo(X1.0, R1.0, 700, true)).sent();
     assert_eq!(rig.timeout(), Some(Duration::from_secs(60)));
 }
 
@@ -497,9 +497,9 @@ fn rfc5508_req2_query_timeout() {
 fn protocols_have_ports_of_their_own() {
     let mut rig = Rig::new(one_address());
     assert_eq!(open(&mut rig, X1, R1).1, X1.1);
-    assert_eq!(ends(&rig.from_inside(&tcp(X1, R1, Tcp::Syn)).sent()).0.1, X1.1);
+    assert_eq!(ends(&rig.send_inside(&tcp(X1, R1, Tcp::Syn)).sent()).0.1, X1.1);
     assert_eq!(
-        ends(&rig.from_inside(&echo(X1.0, R1.0, X1.1, true)).sent()).0.1,
+        ends(&rig.send_inside(&echo(X1.0, R1.0, X1.1, true)).sent()).0.1,
         X1.1
     );
     assert_eq!((rig.blocks.len(), rig.mappings()), (1, 3));
@@ -511,7 +511,7 @@ fn protocols_have_ports_of_their_own() {
 fn other_protocols_are_dropped_or_passed() {
     let mut rig = Rig::new(one_address());
     assert_eq!(
-        rig.from_inside(&other(X1.0, R1.0, 47)).reason(),
+        rig.send_inside(&other(X1.0, R1.0, 47)).reason(),
         "protocol_not_translated"
     );
     let mut rig = Rig::new(Config {
@@ -519,7 +519,7 @@ fn other_protocols_are_dropped_or_passed() {
         ..one_address()
     });
     let frame = other(X1.0, R1.0, 47);
-    assert_eq!(rig.from_inside(&frame).sent(), frame);
+    assert_eq!(rig.send_inside(&frame).sent(), frame);
     assert_eq!(rig.count("flows_untouched"), 1);
 }
 
@@ -530,16 +530,16 @@ fn only_inside_prefixes_are_translated_and_nobody_reaches_them_directly() {
         ..one_address()
     });
     let public = udp(([192, 0, 2, 200], 99), R1);
-    assert_eq!(rig.from_inside(&public).sent(), public);
+    assert_eq!(rig.send_inside(&public).sent(), public);
     let back = udp(R1, ([192, 0, 2, 200], 99));
-    assert_eq!(rig.from_outside(&back).sent(), back);
-    assert_eq!(rig.from_outside(&udp(R2, X1)).reason(), "no_mapping");
-    assert_eq!(rig.from_inside(&udp((EXT, 5000), R1)).reason(), "spoofed");
+    assert_eq!(rig.send_outside(&back).sent(), back);
+    assert_eq!(rig.send_outside(&udp(R2, X1)).reason(), "no_mapping");
+    assert_eq!(rig.send_inside(&udp((EXT, 5000), R1)).reason(), "spoofed");
     // Not by the key of an existing flow either, neither from the wrong side nor to the untranslated address.
     open(&mut rig, X1, R1);
-    assert_eq!(rig.from_outside(&udp(X1, R1)).reason(), "wrong_endpoint");
-    assert_eq!(rig.from_outside(&udp(R1, X1)).reason(), "wrong_endpoint");
-    assert_eq!(rig.from_inside(&udp(R1, X1)).reason(), "wrong_endpoint");
+    assert_eq!(rig.send_outside(&udp(X1, R1)).reason(), "wrong_endpoint");
+    assert_eq!(rig.send_outside(&udp(R1, X1)).reason(), "wrong_endpoint");
+    assert_eq!(rig.send_inside(&udp(R1, X1)).reason(), "wrong_endpoint");
 }
 
 #[test]
@@ -551,8 +551,8 @@ fn ipv6_passes_untouched_and_is_counted() {
         .write(&mut frame, b"six")
         .unwrap();
     let mut rig = Rig::new(one_address());
-    assert_eq!(rig.from_inside(&frame).sent(), frame);
-    assert_eq!(rig.from_inside(&frame).sent(), frame);
+    assert_eq!(rig.send_inside(&frame).sent(), frame);
+    assert_eq!(rig.send_inside(&frame).sent(), frame);
     assert_eq!(rig.count("flows_untouched_ipv6"), 1);
     rig.expire_all();
     rig.assert_empty();
@@ -569,20 +569,21 @@ fn static_mappings_are_open_to_all_both_ways() {
         static_mappings: vec![
             to("10.0.0.5:80", "203.0.113.1:8080", StaticProtocol::Tcp),
             to("10.0.0.5:53", "192.0.2.77:53", StaticProtocol::Udp),
-        ],
+        ]
+        .into(),
         ..one_address()
     });
-    let sent = rig.from_outside(&tcp(R2, (EXT, 8080), Tcp::Syn)).sent();
+    let sent = rig.send_outside(&tcp(R2, (EXT, 8080), Tcp::Syn)).sent();
     assert_checksums(&sent);
     assert_eq!(ends(&sent), (R2, ([10, 0, 0, 5], 80)));
-    let back = rig.from_inside(&tcp(([10, 0, 0, 5], 80), R2, Tcp::SynAck)).sent();
+    let back = rig.send_inside(&tcp(([10, 0, 0, 5], 80), R2, Tcp::SynAck)).sent();
     assert_eq!(ends(&back), ((EXT, 8080), R2));
     // Outward, too, and on an address that is not in the pool; from inside by hairpin.
     assert_eq!(open(&mut rig, ([10, 0, 0, 5], 53), R1), ([192, 0, 2, 77], 53));
-    let hairpin = rig.from_inside(&udp(X1, ([192, 0, 2, 77], 53))).sent();
+    let hairpin = rig.send_inside(&udp(X1, ([192, 0, 2, 77], 53))).sent();
     assert_eq!(ends(&hairpin), ((EXT, X1.1), ([10, 0, 0, 5], 53)));
     assert_eq!(
-        rig.from_outside(&udp(R2, (EXT, 8080))).reason(),
+        rig.send_outside(&udp(R2, (EXT, 8080))).reason(),
         "no_mapping",
         "another protocol"
     );
@@ -607,12 +608,12 @@ fn rfc6888_req4_a_host_has_a_limit_and_exhaustion_is_counted() {
         open(&mut rig, (X1.0, 2000 + n), R1);
     }
     assert_eq!(
-        rig.from_inside(&udp((X1.0, 9999), R1)).reason(),
+        rig.send_inside(&udp((X1.0, 9999), R1)).reason(),
         "host_ports_exhausted"
     );
     assert_eq!(rig.flow_count(), 128, "the refused flow left nothing");
     assert_eq!(
-        rig.from_inside(&udp((X1.0, 2000), R2)).reason(),
+        rig.send_inside(&udp((X1.0, 2000), R2)).reason(),
         "sent",
         "its mappings serve on"
     );
@@ -631,14 +632,14 @@ fn an_exhausted_pool_drops_new_hosts_and_serves_the_old() {
         open(&mut rig, ([10, 0, 0, host], 4000), R1);
     }
     assert_eq!(
-        rig.from_inside(&udp(([10, 0, 0, 5], 4000), R1)).reason(),
+        rig.send_inside(&udp(([10, 0, 0, 5], 4000), R1)).reason(),
         "ports_exhausted"
     );
     for n in 0..255 {
         open(&mut rig, ([10, 0, 0, 1], 5000 + n), R1);
     }
     assert_eq!(
-        rig.from_inside(&udp(([10, 0, 0, 1], 4999), R1)).reason(),
+        rig.send_inside(&udp(([10, 0, 0, 1], 4999), R1)).reason(),
         "ports_exhausted"
     );
     rig.expire(1);
@@ -653,7 +654,7 @@ fn a_full_table_is_a_counted_drop() {
     for n in 0..3 {
         open(&mut rig, (X1.0, 4000 + n), R1);
     }
-    assert_eq!(rig.from_inside(&udp((X1.0, 5000), R1)).reason(), "table_full");
+    assert_eq!(rig.send_inside(&udp((X1.0, 5000), R1)).reason(), "table_full");
 }
 
 #[test]
@@ -717,7 +718,7 @@ fn a_host_moves_with_its_mappings() {
         assert_eq!(a, open(&mut rig, X1, R2));
         let b = open(&mut rig, (X1.0, 6000), R1);
         let mut mapped = 2;
-        rig.from_outside(&udp((R1.0, 9), a)).sent();
+        rig.send_outside(&udp((R1.0, 9), a)).sent();
         for (to, why) in [
             (0, nf::Arrival::Migrated),
             (1, nf::Arrival::Migrated),
@@ -730,8 +731,8 @@ fn a_host_moves_with_its_mappings() {
             assert_eq!(b, open(&mut rig, (X1.0, 6000), R1));
             mapped += 1;
             assert_ne!(open(&mut rig, (X1.0, 6000 + mapped as u16), R1), a);
-            rig.from_outside(&udp((R1.0, 10), b)).sent();
-            assert_eq!(ends(&rig.from_outside(&udp(R1, a)).sent()), (R1, X1));
+            rig.send_outside(&udp((R1.0, 10), b)).sent();
+            assert_eq!(ends(&rig.send_outside(&udp(R1, a)).sent()), (R1, X1));
         }
         rig.expire_all();
         rig.assert_empty();
@@ -804,9 +805,9 @@ fn vlans_have_mappings_of_their_own() {
         tagged
     };
     let mut rig = with_filtering(Filtering::EndpointIndependent);
-    let a = ends(&rig.from_inside(&tagged(10, &udp(X1, R1))).sent()).0;
-    let b = ends(&rig.from_inside(&tagged(20, &udp(X1, R1))).sent()).0;
+    let a = ends(&rig.send_inside(&tagged(10, &udp(X1, R1))).sent()).0;
+    let b = ends(&rig.send_inside(&tagged(20, &udp(X1, R1))).sent()).0;
     assert_ne!(a, b);
-    assert_eq!(rig.from_outside(&tagged(20, &udp(R2, a))).reason(), "no_mapping");
-    assert_eq!(rig.from_outside(&tagged(10, &udp(R2, a))).reason(), "sent");
+    assert_eq!(rig.send_outside(&tagged(20, &udp(R2, a))).reason(), "no_mapping");
+    assert_eq!(rig.send_outside(&tagged(10, &udp(R2, a))).reason(), "sent");
 }

@@ -132,11 +132,11 @@ impl Rig {
         text
     }
 
-    pub fn from_inside(&mut self, frame: &[u8]) -> Out {
+    pub fn send_inside(&mut self, frame: &[u8]) -> Out {
         self.send(Side::Inside, frame)
     }
 
-    pub fn from_outside(&mut self, frame: &[u8]) -> Out {
+    pub fn send_outside(&mut self, frame: &[u8]) -> Out {
         self.send(Side::Outside, frame)
     }
 

@@ -49,8 +49,10 @@ fn everything_can_be_written_in_toml() {
     assert_eq!(config.timeouts.udp, Duration::from_secs(150));
     assert_eq!(config.timeouts.icmp_query, Duration::from_secs(60));
     assert_eq!(
-        config.static_mappings[0].outside,
-        "203.0.113.1:80".parse().unwrap()
+        config
+            .static_mappings
+            .inside_of("203.0.113.1:80".parse().unwrap(), 6),
+        Some("10.0.0.5:80".parse().unwrap())
     );
     Nat::new(&Arc::new(config), &worker(0, 1, 1000)).unwrap();
 }
@@ -205,7 +207,7 @@ fn port_80(inside: &str, outside: &str) -> StaticMapping {
 #[test]
 fn static_mappings_are_one_to_one() {
     let with = |second| Config {
-        static_mappings: vec![port_80("10.0.0.1:80", "203.0.113.1:80"), second],
+        static_mappings: vec![port_80("10.0.0.1:80", "203.0.113.1:80"), second].into(),
         ..pool_of("203.0.113.0/30")
     };
     assert_eq!(
@@ -270,7 +272,7 @@ fn tables_never_outgrow_what_was_taken_at_the_start() {
     let before = rig.nats[0].tables.borrow().capacities();
     for n in 0..2000u16 {
         let from = ([10, 0, (n % 40) as u8, 1], 1024 + n);
-        let sent = rig.from_inside(&udp(from, ([198, 51, 100, (n % 250) as u8], n)));
+        let sent = rig.send_inside(&udp(from, ([198, 51, 100, (n % 250) as u8], n)));
         if n % 3 == 0 && rig.flow_count() > 100 {
             let id = *rig.actors.keys().next().unwrap();
             rig.expire(id);
@@ -287,11 +289,10 @@ fn the_established_path_touches_no_table() {
     let mut rig = Rig::new(pool_of("203.0.113.1/32"));
     let x = ([10, 0, 0, 1], 5000);
     let r = ([198, 51, 100, 7], 5353);
-    let (outside, _) = ends(&rig.from_inside(&udp(x, r)).sent());
-    let nat = core::ptr::from_ref(&rig.nats[0]);
-    // SAFETY: the rig keeps its instances where they are; only the cell's flag is written through this.
-    let _held = unsafe { &*nat }.tables.borrow_mut();
+    let (outside, _) = ends(&rig.send_inside(&udp(x, r)).sent());
+    // Borrowed for good.
+    core::mem::forget(rig.nats[0].tables.borrow_mut());
     // A table being borrowed already, touching it would panic.
-    assert_eq!(ends(&rig.from_inside(&udp(x, r)).sent()).0, outside);
-    assert_eq!(ends(&rig.from_outside(&udp(r, outside)).sent()).1, x);
+    assert_eq!(ends(&rig.send_inside(&udp(x, r)).sent()).0, outside);
+    assert_eq!(ends(&rig.send_outside(&udp(r, outside)).sent()).1, x);
 }
