@@ -153,6 +153,23 @@ impl Oracle {
         (!all.is_empty()).then(|| all[nth % all.len()])
     }
 
+    /// What must come of a packet from outside, by the living flows alone.
+    fn expected(&self, from: V4, to: V4, tcp: bool) -> &'static str {
+        let ours = |actor: &&super::rig::Actor| {
+            let flow = actor.flow;
+            flow.mapping != 0 && flow.outside.pair() == to && ((flow.phase as u8) < 8) == tcp
+        };
+        let flows: Vec<_> = self.rig.actors.values().filter(ours).collect();
+        let known = |same: &dyn Fn(V4) -> bool| flows.iter().any(|a| same(a.flow.remote.pair()));
+        match self.rig.config.filtering {
+            _ if flows.is_empty() => "no_mapping",
+            _ if known(&|remote| remote == from) => "sent",
+            Filtering::EndpointIndependent => "sent",
+            Filtering::AddressDependent if known(&|remote| remote.0 == from.0) => "sent",
+            _ => "filtered",
+        }
+    }
+
     fn run(&mut self, step: &Step) {
         let frame = |from, to, is_tcp| {
             if is_tcp {
@@ -178,8 +195,11 @@ impl Oracle {
                 tcp,
             } => {
                 let Some(to) = self.known(nth) else { return };
-                self.rig
-                    .send_outside(&frame(([198, 51, 100, remote], port), to, tcp))
+                let from = ([198, 51, 100, remote], port);
+                let expected = self.expected(from, to, tcp);
+                let out = self.rig.send_outside(&frame(from, to, tcp));
+                assert_eq!(out.clone().reason(), expected, "{from:?} to {to:?}");
+                out
             }
             Step::Hairpin { host, port, nth } => {
                 let Some(to) = self.known(nth) else { return };

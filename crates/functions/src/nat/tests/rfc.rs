@@ -207,6 +207,27 @@ fn filtering_closes_when_the_flows_with_an_address_are_gone() {
 }
 
 #[test]
+fn filtering_forgets_the_first_remote_address_as_any_other() {
+    let mut rig = Rig::new(one_address());
+    let outside = open(&mut rig, X1, R1);
+    open(&mut rig, X1, R2);
+    open(&mut rig, X1, (R1.0, 8));
+    rig.expire(1);
+    assert_eq!(
+        rig.send_outside(&udp((R1.0, 9), outside)).reason(),
+        "sent",
+        "another flow with it"
+    );
+    rig.expire(3);
+    rig.expire(4);
+    assert_eq!(rig.send_outside(&udp((R1.0, 9), outside)).reason(), "filtered");
+    open(&mut rig, X1, R1);
+    assert_eq!(rig.send_outside(&udp((R1.0, 9), outside)).reason(), "sent");
+    rig.expire_all();
+    rig.assert_empty();
+}
+
+#[test]
 fn filtering_endpoint_independent_lets_all_in() {
     let mut rig = with_filtering(Filtering::EndpointIndependent);
     let outside = open(&mut rig, X1, R1);
