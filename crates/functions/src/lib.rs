@@ -7,3 +7,4 @@ extern crate std;
 
 pub mod firewall;
 pub mod load_balancer;
+pub mod nat;
