@@ -53,7 +53,7 @@
 //! # Invariants, checked in every run
 //! - Packets in, and those the function emitted, are out, held or dropped; at the end none is held and every buffer is back.
 //! - Verdicts are obeyed: what was forwarded left on the other side, what was answered left where it came in, what was
-//!   dropped did not leave and is counted under its reason, what was consumed stayed until it was released.
+//!   dropped did not leave and is counted under its reason.
 //! - Every flow that arrived departed once.
 //! - A `process_now` that declines has not touched the flow's state.
 //!
@@ -64,6 +64,7 @@ mod build;
 mod outcome;
 mod play;
 mod port;
+mod sent;
 mod step;
 mod watch;
 
@@ -71,8 +72,9 @@ mod watch;
 mod tests;
 
 pub use allocations::{CountingAllocator, allocations};
-pub use outcome::{Fate, FlowFields, Outcome, Sent};
+pub use outcome::{Fate, FlowFields, Outcome};
 pub use play::{Setup, run, setup};
+pub use sent::Sent;
 pub use step::{Step, answer, frame, frames, ping, tcp, udp, wait};
 
 /// A function's configuration from TOML, as it would stand in the function's table.

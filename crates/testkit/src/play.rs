@@ -15,8 +15,9 @@
 
 use crate::allocations;
 use crate::build::{Conversations, Last};
-use crate::outcome::{Came, Copied, Entry, Fate, Outcome, Sent, Transcript};
+use crate::outcome::{Came, Entry, Fate, Outcome, Transcript};
 use crate::port::{Incoming, ScriptPort};
+use crate::sent::{Copied, Sent};
 use crate::step::{Step, What};
 use crate::watch::{Notes, Watched, WatchedConfig};
 use nf::cx::EFFECTS_MAX;
