@@ -9,6 +9,7 @@
 //! | [`ring`] | the link between two workers of one process |
 //! | [`reflect`] | an outside world that answers |
 //! | [`tee`] | ports made of ports: recorded ones, and an input joined with an output |
+//! | [`uri`], [`open`] | ports by name: `pcap:in.pcap?loop=3` |
 //! | [`report`] | what went wrong at a port, in words, for whoever runs it |
 //! | [`pages`] | memory in 2 MiB pages |
 //! | [`clock`] | time, cycles, pinning |
@@ -19,12 +20,14 @@
 pub mod clock;
 pub mod machine;
 pub mod memory;
+pub mod open;
 pub mod pages;
 pub mod pcap;
 pub mod reflect;
 pub mod report;
 pub mod ring;
 pub mod tee;
+pub mod uri;
 
 use runtime::env::{Burst, give_or_keep};
 use wire::packet::Kind;

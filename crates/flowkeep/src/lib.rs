@@ -5,6 +5,7 @@
 //!
 //! Not here: what happens to a packet (`flowkeep-runtime`), and where packets come from (`flowkeep-adapters`).
 
+pub mod bench;
 pub mod config;
 pub mod registry;
 

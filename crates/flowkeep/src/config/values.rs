@@ -1,6 +1,6 @@
 //! Values with a form of their own: port URIs, prefixes, protocols, port ranges.
 //!
-//! A list of one may be written without brackets: `protocol = "tcp"` is `protocol = ["tcp"]`.
+//! A list of one may be written without brackets: `source = "10.0.0.0/8"` is `source = ["10.0.0.0/8"]`.
 
 use super::Threads;
 use super::problem::write_instead;
@@ -247,11 +247,12 @@ pub fn prefixes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Prefix
     Ok(list.into_iter().map(|prefix| prefix.0).collect())
 }
 
-/// `"tcp"`, 6, or a list of such.
-pub fn protocols<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
-    let expected = "protocols, like \"tcp\" or [\"tcp\", \"udp\"]";
-    let list = deserializer.deserialize_any(List::<Protocol>(PhantomData, expected))?;
-    Ok(list.into_iter().map(|protocol| protocol.0).collect())
+/// `"tcp"` or 6.
+pub fn protocol<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u8>, D::Error> {
+    let text = Text::<Protocol>(PhantomData, "a protocol, like \"tcp\" or 6");
+    deserializer
+        .deserialize_any(text)
+        .map(|protocol| Some(protocol.0))
 }
 
 /// `80`, `"8000-8100"`, or a list of such.
