@@ -5,7 +5,12 @@
 //!
 //! Not here: what happens to a packet (`flowkeep-runtime`), and where packets come from (`flowkeep-adapters`).
 
+pub mod cluster;
 pub mod config;
+pub mod control;
+pub mod metrics;
 pub mod registry;
+pub mod report;
+pub mod signals;
 
 pub use nf;
