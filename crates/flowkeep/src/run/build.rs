@@ -90,8 +90,11 @@ pub(super) fn build(mut config: Config, events: &SyncSender<String>) -> Result<B
     let rules = config.rules();
     let plan = Plan::new(rules, config.take_factories())?;
     let (switches, runtimes) = (usize::from(config.switches), usize::from(config.runtimes));
-    let seed = HashSeed(std::array::from_fn(|_| rand::random()));
-    let seed = if config.threads == Threads::One { HashSeed::FIXED } else { seed };
+    let seed = match config.threads {
+        // Equal input shall give equal output.
+        Threads::One => HashSeed::FIXED,
+        Threads::Auto => HashSeed(std::array::from_fn(|_| random())),
+    };
     let shape = Shape { switches, runtimes, seed, packet_clock, now: if packet_clock { 0 } else { adapters::clock::monotonic_ns() } };
     let mut per_switch: Vec<Vec<OpenPort>> = (0..switches).map(|_| Vec::new()).collect();
     for (index, port) in opened.into_iter().enumerate() {
@@ -290,6 +293,12 @@ impl Shape {
         Runtime::new(settings, plan.clone(), ends, pool, region)
             .map_err(|(function, source)| RunError::Function { function, source })
     }
+}
+
+/// A number nobody outside can guess: the standard library seeds its hash maps by the system.
+fn random() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    RandomState::new().build_hasher().finish()
 }
 
 fn pool(count: usize, frame: usize, origin: usize) -> Pool {

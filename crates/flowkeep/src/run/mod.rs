@@ -18,6 +18,7 @@
 
 mod build;
 mod driver;
+pub mod job;
 
 use crate::cluster::{Cluster, Cursor, PortStats, Snapshot};
 use crate::config::Config;

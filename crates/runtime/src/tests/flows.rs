@@ -15,7 +15,7 @@ pub struct Seen {
     reply: u32,
 }
 
-/// Counts; refuses port 9; answers port 7; holds port 5 until a packet whose payload is 1; ends at port 4.
+/// Counts; refuses port 9; answers port 7, and at port 3 ends the flow with the answer; holds port 5 until a packet whose payload is 1; ends at port 4.
 pub struct Meter;
 
 #[network_function]
@@ -37,7 +37,10 @@ impl NetworkFunction for Meter {
         }
         match packet.destination_port() {
             9 => cx.drop("port_nine"),
-            7 => {
+            7 | 3 => {
+                if packet.destination_port() == 3 {
+                    cx.end_flow();
+                }
                 let (source, destination) = (packet.source(), packet.destination());
                 packet.set_source(destination);
                 packet.set_destination(source);
@@ -230,6 +233,16 @@ fn answers_go_back_and_emitted_packets_both_ways() {
     exits.sort();
     assert_eq!(exits, [Side::Inside, Side::Outside, Side::Outside]);
     assert_eq!(runtime.stats().emitted, 2);
+}
+
+#[test]
+fn an_answer_that_ends_its_flow_still_passes_the_functions_before() {
+    let mut runtime = alone(Settings::alone(4), vec![factory::<Masquerade>(), factory::<Meter>()]);
+    feed(&mut runtime, [udp(1, 1000, 1, 3, false, b"q")], 1);
+    assert_eq!(runtime.stats().flows, 0);
+    let sent = runtime.links_mut()[0].output[0].clone();
+    assert_eq!(sent.0, Side::Inside);
+    assert_eq!(parsed(&mut pool(1, 9), &sent, |p| p.destination()), "10.0.0.1:1000".parse().unwrap());
 }
 
 #[test]

@@ -550,7 +550,11 @@ impl<P: Port> Runtime<P> {
         if effects & effect::END != 0 || refused {
             match goes_on {
                 Some(job) => self.finish_then_end(job),
-                None => self.end_unless_busy(actor),
+                None => {
+                    // An answer, or what was emitted, is still to pass functions of this flow.
+                    self.run_jobs();
+                    self.end_unless_busy(actor);
+                }
             }
             return None;
         }
