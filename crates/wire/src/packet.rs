@@ -279,6 +279,12 @@ impl Packet {
         self.notes.turns
     }
 
+    /// Forgets turns: the packet has just come in.
+    #[inline]
+    pub fn clear_turns(&mut self) {
+        self.notes.turns = 0;
+    }
+
     /// Counts a turn.
     #[inline]
     pub fn add_turn(&mut self) {
