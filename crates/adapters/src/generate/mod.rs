@@ -2,7 +2,7 @@
 //!
 //! # Theory of operation
 //!
-//! [`flows`] keeps the flows and says which packet is due next; [`packets`] writes it. This module hands packets to the
+//! `flows` keeps the flows and says which packet is due next; `packets` writes it. This module hands packets to the
 //! reader, either when the worker's clock has come to their time ([`Pace::Clock`]) or as fast as they are taken
 //! ([`Pace::Reader`]); the packets are the same in both cases, and so are their distances in time.
 //!
@@ -60,7 +60,7 @@ pub struct Generator {
     left: u64,
     /// The end in virtual time.
     end: u64,
-    /// The worker's clock at the next packet.
+    /// The worker's clock at the next packet; at once as long as nobody has looked.
     next_at: Option<u64>,
     finished: bool,
     counters: PortCounters,
@@ -79,7 +79,7 @@ impl Generator {
             start: (profile.pace == Pace::Reader).then_some(0),
             left,
             end,
-            next_at: None,
+            next_at: Some(0),
             finished: left == 0 || end == 0,
             counters: PortCounters::default(),
         })

@@ -24,7 +24,7 @@
 //! Sizes are of Ethernet frames with their check sequence of 4 bytes (RFC 2544, RFC 6985), which is not in the buffer: a
 //! "64-byte packet" fills 60 bytes there, and is what makes 14.88 million a second on 10 Gb/s.
 //!
-//! Not here: how the settings are obeyed ([`super::flows`]).
+//! Not here: how the settings are obeyed (`flows`).
 
 use super::distribution::{Distribution, Sampler};
 use schemars::JsonSchema;
