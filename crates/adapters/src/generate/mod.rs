@@ -20,11 +20,12 @@
 //! Invariants: packets depend on the profile alone, not on bursts or clocks
 //! (`tests::the_same_seed_gives_the_same_packets`); they parse and their checksums hold (`tests::every_packet_is_sound`).
 //!
-//! Not here: applications' contents; all data is the beginning of one pattern.
+//! Not here: applications' contents; all data is the beginning of one pattern. [`applications`] plays recorded ones.
 //!
 //! Sources: NFVactor VII-B (the short-and-long mixture), RFC 2544 and RFC 6985 (sizes), and for the distributions
 //! [`distribution`].
 
+pub mod applications;
 pub mod distribution;
 mod flows;
 mod order;
@@ -37,6 +38,7 @@ mod wheel;
 #[cfg(test)]
 mod tests;
 
+pub use applications::{Applications, ApplicationsProfile};
 pub use distribution::Distribution;
 pub use profile::{
     Class, Emit, Life, Pace, Popularity, Profile, ProfileError, Rate, SharesOf, Size, Spacing,
