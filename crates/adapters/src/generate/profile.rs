@@ -222,7 +222,7 @@ impl Default for Profile {
             sources: vec!["10.0.0.0/16".into(), "2001:db8:1::/64".into()],
             source_ports: (1024, 65535),
             destinations: vec!["198.51.100.0/24".into(), "2001:db8:2::/64".into()],
-            destination_ports: vec![443, 80, 53],
+            destination_ports: vec![443, 80],
             ipv6_share: 0.0,
             replies: 0.0,
             round_trip: 0.0,
