@@ -16,7 +16,6 @@ mod steps;
 mod workspace;
 
 use std::process::ExitCode;
-use workspace::Workspace;
 
 const HELP: &str = "\
 cargo xtask WORD

@@ -1,11 +1,18 @@
 //! Stateful network functions whose flows survive: the tool, and the library behind it.
 //!
 //! A binary is a registry of functions and one call: see [`registry`]. Everything a person meets is here: the
-//! configuration ([`config`]), the commands, the control socket, the metrics.
+//! configuration ([`config`]), the commands ([`cli`]), the control socket ([`control`]), the figures ([`metrics`],
+//! [`report`]).
 //!
 //! Not here: what happens to a packet (`flowkeep-runtime`), and where packets come from (`flowkeep-adapters`).
 
+pub mod cli;
+pub mod cluster;
 pub mod config;
+pub mod control;
+pub mod metrics;
 pub mod registry;
+pub mod report;
+pub mod signals;
 
 pub use nf;

@@ -1,32 +1,24 @@
 //! The functions a binary knows, by name.
 //!
-//! ```ignore
+//! ```no_run
+//! use flowkeep::registry;
+//! use functions::{firewall::Firewall, load_balancer::LoadBalancer};
+//!
 //! fn main() -> std::process::ExitCode {
-//!     flowkeep::main(flowkeep::registry![functions::Firewall, functions::Nat, MyOwn])
+//!     flowkeep::main(registry![Firewall, LoadBalancer])
 //! }
 //! ```
 //!
 //! The runtime never sees the functions and the functions never see the runtime: an [`Entry`] is what brings them
 //! together, made where both are known.
 
-use nf::{Affinity, ConfigError, NetworkFunction, WorkerInfo};
+use nf::{Affinity, NetworkFunction};
+use runtime::stage::{Configured, Factory};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::Arc;
 use toml::Spanned;
 use toml::de::DeTable;
-
-/// A function's settings, read and ready to make instances of.
-#[derive(Clone)]
-pub struct Settings(pub Arc<dyn Any + Send + Sync>);
-
-impl fmt::Debug for Settings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Settings")
-    }
-}
 
 /// A function that can stand in a chain.
 #[derive(Clone, Copy)]
@@ -35,12 +27,10 @@ pub struct Entry {
     pub name: &'static str,
     /// Which flows it needs together.
     pub affinity: Affinity,
-    /// Reads its table of the configuration.
-    pub read: fn(Spanned<DeTable<'_>>) -> Result<Settings, toml::de::Error>,
+    /// Reads its table of the configuration; the name is what chains call it.
+    pub read: fn(&str, Spanned<DeTable<'_>>) -> Result<Box<dyn Factory>, toml::de::Error>,
     /// The JSON schema of its table.
     pub schema: fn(&mut SchemaGenerator) -> Schema,
-    /// Makes an instance and drops it, to see whether the settings are good.
-    try_out: fn(&Settings, &WorkerInfo) -> Result<(), ConfigError>,
 }
 
 impl Entry {
@@ -50,30 +40,18 @@ impl Entry {
         Entry {
             name: F::NAME,
             affinity: F::AFFINITY,
-            read: |table| {
+            read: |name, table| {
                 use serde::Deserialize;
                 let config = F::Config::deserialize(toml::de::Deserializer::from(table))?;
-                Ok(Settings(Arc::new(Arc::new(config))))
+                Ok(Box::new(Configured::<F>::new(name, config)))
             },
             schema,
-            try_out: |settings, worker| {
-                let config = settings
-                    .0
-                    .downcast_ref::<Arc<F::Config>>()
-                    .expect("made by the same entry");
-                F::new(config, worker).map(drop)
-            },
         }
     }
 
-    /// Settings without a table.
-    pub fn defaults(&self) -> Result<Settings, toml::de::Error> {
-        (self.read)(Spanned::new(0..0, DeTable::new()))
-    }
-
-    /// Whether an instance can be made with these settings.
-    pub fn try_out(&self, settings: &Settings, worker: &WorkerInfo) -> Result<(), ConfigError> {
-        (self.try_out)(settings, worker)
+    /// The function with the settings it has without a table.
+    pub fn defaults(&self) -> Result<Box<dyn Factory>, toml::de::Error> {
+        (self.read)(self.name, Spanned::new(0..0, DeTable::new()))
     }
 }
 

@@ -8,3 +8,4 @@ extern crate std;
 pub mod firewall;
 pub mod flow_monitor;
 pub mod load_balancer;
+pub mod nat;

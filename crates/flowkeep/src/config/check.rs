@@ -5,16 +5,15 @@ use super::problem::write_instead;
 use super::{Config, Function};
 use crate::registry::Registry;
 use nf::{Affinity, WorkerInfo};
+use runtime::chain::{CHAINS_MAX, FUNCTIONS_MAX};
 use std::collections::BTreeSet;
-
-/// The most functions in a chain.
-pub const FUNCTIONS_MAX: usize = 16;
 
 /// Checks a configuration as a whole, and gives default settings to functions that chains name and that have no table.
 pub fn check(config: &mut Config, registry: &Registry, document: &mut Document<'_>) {
     ports(config, document);
     chains(config, registry, document);
-    instances(config, registry, document);
+    affinities(config, document);
+    instances(config, document);
 }
 
 fn ports(config: &Config, document: &mut Document<'_>) {
@@ -27,16 +26,24 @@ fn ports(config: &Config, document: &mut Document<'_>) {
         }
         if port.input.is_none() && port.output.is_none() {
             let remedy = "add a line input = \"pcap:in.pcap\", or output = …";
-            document.problem_at(
-                &format!("port[{index}].name"),
-                "has neither input nor output",
-                remedy,
-            );
+            document.problem_at(&format!("port[{index}]"), "has neither input nor output", remedy);
         }
     }
 }
 
 fn chains(config: &mut Config, registry: &Registry, document: &mut Document<'_>) {
+    if config.chain.is_empty() {
+        let remedy = "add [[chain]], and below it name = \"default\" and functions = [\"firewall\"]";
+        document.problem_at("", "there is no chain", remedy);
+    }
+    if config.chain.len() > CHAINS_MAX {
+        let problem = format!("is one chain too many; there are at most {CHAINS_MAX}");
+        document.problem_at(
+            &format!("chain[{CHAINS_MAX}]"),
+            &problem,
+            "join chains that have the same functions",
+        );
+    }
     let mut names = BTreeSet::new();
     let mut takes_all: Option<String> = None;
     for index in 0..config.chain.len() {
@@ -68,7 +75,6 @@ fn chains(config: &mut Config, registry: &Registry, document: &mut Document<'_>)
             document.problem_at(&format!("{path}.functions"), &problem, remedy);
         }
         functions_exist(config, index, registry, document);
-        affinities(config, index, registry, document);
     }
 }
 
@@ -96,10 +102,10 @@ fn functions_exist(config: &mut Config, chain: usize, registry: &Registry, docum
             continue;
         };
         match entry.defaults() {
-            Ok(settings) => {
+            Ok(factory) => {
                 let function = Function {
                     kind: entry.name,
-                    settings,
+                    factory,
                 };
                 config.functions.insert(name.clone(), function);
             }
@@ -115,33 +121,32 @@ fn functions_exist(config: &mut Config, chain: usize, registry: &Registry, docum
     }
 }
 
-/// There is a way to group flows that serves all functions of a chain.
-fn affinities(config: &Config, chain: usize, registry: &Registry, document: &mut Document<'_>) {
+/// There is a way to group flows that serves all functions of all chains: runtimes and switches have one for everything.
+fn affinities(config: &Config, document: &mut Document<'_>) {
     let mut joined = (Affinity::Flow, "");
-    for (index, name) in config.chain[chain].functions.iter().enumerate() {
-        let kind = config
-            .functions
-            .get(name)
-            .map_or(name.as_str(), |function| function.kind);
-        let Some(entry) = registry.entry(kind) else {
+    for (chain, index, name) in config.chain.iter().enumerate().flat_map(|(chain, rule)| {
+        rule.functions
+            .iter()
+            .enumerate()
+            .map(move |(index, name)| (chain, index, name))
+    }) {
+        let Some(function) = config.functions.get(name) else {
             continue;
         };
-        match joined.0.join(entry.affinity) {
+        let own = function.factory.affinity();
+        match joined.0.join(own) {
             Some(affinity) if affinity != joined.0 => joined = (affinity, name),
             Some(_) => {}
             None => {
                 let problem = format!(
                     "`{name}` needs all flows of an {} on one runtime, `{}` those of an {}",
-                    describe(entry.affinity),
+                    describe(own),
                     joined.1,
                     describe(joined.0)
                 );
-                let path = format!("chain[{chain}].functions[{index}]");
-                document.problem_at(
-                    &path,
-                    &problem,
-                    "put them in different chains, or set runtimes = 1",
-                );
+                let remedy = "run them in configurations of their own";
+                document.problem_at(&format!("chain[{chain}].functions[{index}]"), &problem, remedy);
+                return;
             }
         }
     }
@@ -157,7 +162,7 @@ fn describe(affinity: Affinity) -> &'static str {
 }
 
 /// Each function takes its settings: an instance can be made.
-fn instances(config: &Config, registry: &Registry, document: &mut Document<'_>) {
+fn instances(config: &Config, document: &mut Document<'_>) {
     let worker = WorkerInfo {
         runtime: 0,
         runtimes: config.runtimes,
@@ -166,10 +171,7 @@ fn instances(config: &Config, registry: &Registry, document: &mut Document<'_>) 
         seed: 0,
     };
     for (name, function) in &config.functions {
-        let Some(entry) = registry.entry(function.kind) else {
-            continue;
-        };
-        if let Err(error) = entry.try_out(&function.settings, &worker) {
+        if let Err(error) = function.factory.instantiate(&worker) {
             let path = if error.at.is_empty() {
                 format!("function.{name}")
             } else {

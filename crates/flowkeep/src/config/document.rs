@@ -124,11 +124,11 @@ impl<'t> Document<'t> {
         for FunctionTable { name, entry, table } in tables {
             let path = format!("function.{}", quoted(&name));
             let whole = table.span();
-            match (entry.read)(table) {
-                Ok(settings) => {
+            match (entry.read)(&name, table) {
+                Ok(factory) => {
                     let function = Function {
                         kind: entry.name,
-                        settings,
+                        factory,
                     };
                     functions.insert(name, function);
                 }
@@ -160,11 +160,13 @@ impl<'t> Document<'t> {
         }
     }
 
-    /// Notes a problem at a setting, given by its path. Where the path leads further than the text, the last place on it
-    /// counts.
+    /// Notes a problem at a setting, given by its path; empty for the whole file. Where the path leads further than the text,
+    /// the last place on it counts.
     pub fn problem_at(&mut self, path: &str, problem: &str, remedy: &str) {
-        let span = self.find_nearest(path);
-        let place = Problem::at(&self.file, self.text, span);
+        let place = match path {
+            "" => Problem::of_file(&self.file),
+            path => Problem::at(&self.file, self.text, self.find_nearest(path)),
+        };
         self.problems.push(place.saying(path, problem, remedy));
     }
 

@@ -44,19 +44,23 @@ pub mod values;
 #[cfg(test)]
 mod tests;
 
-use crate::registry::{Registry, Settings};
+use crate::registry::Registry;
 use document::Document;
 pub use problem::Problem;
+use runtime::chain::ChainRule;
+use runtime::stage::Factory;
+use runtime::switch::SideRule;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 pub use values::{PortRange, Uri};
 use wire::Prefix;
 
 /// Everything an operator says.
-#[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq)]
+#[derive(Deserialize, JsonSchema, Debug, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Workers that run flows, 1 to 64. Default 1.
@@ -215,10 +219,13 @@ pub struct Chain {
 #[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct Match {
-    /// IP protocols: names (`tcp`, `udp`, `icmp`, `icmpv6`, `sctp`, `gre`, `esp`) or numbers.
-    #[schemars(with = "values::OneOrMany<values::Named>", example = &"tcp")]
-    #[serde(deserialize_with = "values::protocols")]
-    pub protocol: Vec<u8>,
+    /// IP protocol: a name (`tcp`, `udp`, `icmp`, `icmpv6`, `sctp`, `gre`, `esp`) or a number.
+    #[schemars(with = "Option<values::Named>", example = &"tcp")]
+    #[serde(deserialize_with = "values::protocol")]
+    pub protocol: Option<u8>,
+    /// The side from which the flow is opened.
+    #[schemars(example = &"inside")]
+    pub side: Option<FromSide>,
     /// Prefixes of the source address.
     #[schemars(with = "values::OneOrMany<String>", example = ["10.0.0.0/8"])]
     #[serde(deserialize_with = "values::prefixes")]
@@ -227,14 +234,20 @@ pub struct Match {
     #[schemars(with = "values::OneOrMany<String>", example = ["192.0.2.0/24"])]
     #[serde(deserialize_with = "values::prefixes")]
     pub destination: Vec<Prefix>,
-    /// Source ports or ranges of them.
-    #[schemars(with = "values::OneOrMany<values::Named>", example = ["1024-65535"])]
-    #[serde(deserialize_with = "values::port_ranges")]
-    pub source_port: Vec<PortRange>,
     /// Destination ports or ranges of them.
     #[schemars(with = "values::OneOrMany<values::Named>", example = ["80", "8000-8100"])]
     #[serde(deserialize_with = "values::port_ranges")]
     pub destination_port: Vec<PortRange>,
+}
+
+/// A side, as a match names it.
+#[derive(Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum FromSide {
+    /// From inside.
+    Inside,
+    /// From outside.
+    Outside,
 }
 
 /// The control socket.
@@ -268,18 +281,79 @@ pub struct Log {
 }
 
 /// A function as configured.
-#[derive(Clone, Debug)]
 pub struct Function {
     /// Which registered function it is.
     pub kind: &'static str,
-    /// Its settings, ready to make instances of.
-    pub settings: Settings,
+    /// The function with its settings; it makes the instances.
+    pub factory: Box<dyn Factory>,
+}
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Function({})", self.kind)
+    }
 }
 
 impl PartialEq for Function {
     /// Settings are each function's own business; only the kind is compared.
     fn eq(&self, other: &Self) -> bool {
         self.kind == other.kind
+    }
+}
+
+impl Config {
+    /// The chains as the runtime knows them.
+    pub fn rules(&self) -> Vec<ChainRule> {
+        let rule = |chain: &Chain| ChainRule {
+            name: chain.name.clone(),
+            matching: chain.matches.as_ref().map(Match::rule).unwrap_or_default(),
+            functions: chain.functions.clone(),
+        };
+        self.chain.iter().map(rule).collect()
+    }
+
+    /// Takes the functions out, for the runtime's plan.
+    pub fn take_factories(&mut self) -> Vec<Box<dyn Factory>> {
+        let functions = std::mem::take(&mut self.functions);
+        functions.into_values().map(|function| function.factory).collect()
+    }
+
+    /// How the switch tells the side of what comes in by a port.
+    pub fn side_rule(&self, port: &Port) -> SideRule {
+        match port.side {
+            Side::Inside => SideRule::Fixed(nf::Side::Inside),
+            Side::Outside => SideRule::Fixed(nf::Side::Outside),
+            Side::ByAddress => SideRule::BySource(self.inside.clone()),
+        }
+    }
+}
+
+impl Match {
+    fn rule(&self) -> runtime::chain::Match {
+        runtime::chain::Match {
+            protocol: self.protocol,
+            side: self.side.map(|side| match side {
+                FromSide::Inside => nf::Side::Inside,
+                FromSide::Outside => nf::Side::Outside,
+            }),
+            source: self.source.clone(),
+            destination: self.destination.clone(),
+            destination_port: self
+                .destination_port
+                .iter()
+                .map(|range| range.first..=range.last)
+                .collect(),
+        }
+    }
+}
+
+impl From<Policy> for runtime::switch::Policy {
+    fn from(policy: Policy) -> Self {
+        match policy {
+            Policy::LeastLoaded => Self::LeastLoaded,
+            Policy::RoundRobin => Self::RoundRobin,
+            Policy::Maglev => Self::Maglev,
+        }
     }
 }
 

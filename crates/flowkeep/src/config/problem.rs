@@ -69,15 +69,20 @@ impl Problem {
             std::io::ErrorKind::InvalidData => "write it in UTF-8",
             _ => "name another file",
         };
+        Problem::of_file(&path.display().to_string()).saying("", format!("cannot be read: {error}"), remedy)
+    }
+
+    /// Something about the file as a whole.
+    pub fn of_file(file: &str) -> Self {
         Problem {
-            file: path.display().to_string(),
+            file: file.to_owned(),
             line: 0,
             column: 0,
             width: 0,
             text: String::new(),
             setting: String::new(),
-            problem: format!("cannot be read: {error}"),
-            remedy: remedy.to_owned(),
+            problem: String::new(),
+            remedy: String::new(),
         }
     }
 

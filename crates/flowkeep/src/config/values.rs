@@ -1,6 +1,6 @@
 //! Values with a form of their own: port URIs, prefixes, protocols, port ranges.
 //!
-//! A list of one may be written without brackets: `protocol = "tcp"` is `protocol = ["tcp"]`.
+//! A list of one may be written without brackets: `source = "10.0.0.0/8"` is `source = ["10.0.0.0/8"]`.
 
 use super::Threads;
 use super::problem::write_instead;
@@ -108,6 +108,16 @@ pub struct PortRange {
     pub last: u16,
 }
 
+impl fmt::Display for PortRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.first == self.last {
+            write!(f, "{}", self.first)
+        } else {
+            write!(f, "{}-{}", self.first, self.last)
+        }
+    }
+}
+
 impl FromStr for PortRange {
     type Err = String;
 
@@ -146,6 +156,11 @@ const PROTOCOLS: &[(&str, u8)] = &[
     ("udplite", protocol::UDPLITE),
     ("igmp", protocol::IGMP),
 ];
+
+/// The number of a protocol that people name.
+pub fn protocol_number(text: &str) -> Result<u8, String> {
+    text.parse::<Protocol>().map(|protocol| protocol.0)
+}
 
 impl FromStr for Protocol {
     type Err = String;
@@ -247,11 +262,12 @@ pub fn prefixes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Prefix
     Ok(list.into_iter().map(|prefix| prefix.0).collect())
 }
 
-/// `"tcp"`, 6, or a list of such.
-pub fn protocols<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
-    let expected = "protocols, like \"tcp\" or [\"tcp\", \"udp\"]";
-    let list = deserializer.deserialize_any(List::<Protocol>(PhantomData, expected))?;
-    Ok(list.into_iter().map(|protocol| protocol.0).collect())
+/// `"tcp"` or 6.
+pub fn protocol<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u8>, D::Error> {
+    let text = Text::<Protocol>(PhantomData, "a protocol, like \"tcp\" or 6");
+    deserializer
+        .deserialize_any(text)
+        .map(|protocol| Some(protocol.0))
 }
 
 /// `80`, `"8000-8100"`, or a list of such.
