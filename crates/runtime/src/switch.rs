@@ -447,6 +447,7 @@ impl<P: Port, L: Port> Switch<P, L> {
                 self.drop_packet(packet, DropReason::FragmentUnknown);
                 continue;
             }
+            self.plan.judge_icmp_error(&mut packet);
             packets.push(packet);
         }
         self.route(&mut packets, false);

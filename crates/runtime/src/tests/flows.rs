@@ -283,11 +283,9 @@ fn finishing_ends_every_flow_once() {
     );
 }
 
-#[test]
-fn icmp_errors_reach_the_flow_they_quote_without_keeping_it_alive() {
-    let mut runtime = meter();
+/// A router's answer to 10.0.0.1:1000 > 192.0.2.1:80.
+fn port_unreachable() -> (Side, Vec<u8>) {
     let (_, original) = udp(1, 1000, 1, 80, false, b"");
-    feed(&mut runtime, [udp(1, 1000, 1, 80, false, b"")], SECOND);
     let mut error = Vec::new();
     etherparse::PacketBuilder::ipv4([192, 0, 2, 254], [10, 0, 0, 1], 64)
         .icmpv4(etherparse::Icmpv4Type::DestinationUnreachable(
@@ -295,11 +293,49 @@ fn icmp_errors_reach_the_flow_they_quote_without_keeping_it_alive() {
         ))
         .write(&mut error, &original)
         .unwrap();
-    feed(&mut runtime, [(Side::Outside, error)], 9 * SECOND);
+    (Side::Outside, error)
+}
+
+#[test]
+fn icmp_errors_reach_the_flow_they_quote_without_keeping_it_alive() {
+    let mut runtime = meter();
+    feed(&mut runtime, [udp(1, 1000, 1, 80, false, b"")], SECOND);
+    feed(&mut runtime, [port_unreachable()], 9 * SECOND);
     let (flows, _) = runtime.flows(0, 9);
     assert_eq!((flows.len(), flows[0].state[0].1[1].1.as_str()), (1, "1"));
     feed(&mut runtime, [], 12 * SECOND);
     assert_eq!(runtime.stats().flows, 0);
+}
+
+/// Looks on: wants no ICMP errors.
+struct Onlooker;
+
+#[network_function]
+impl NetworkFunction for Onlooker {
+    const NAME: &'static str = "onlooker";
+    const ICMP_ERRORS: bool = false;
+    type Config = NoConfig;
+    type Flow = ();
+    type Group = ();
+    fn new(_: &Arc<NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+        Ok(Onlooker)
+    }
+    fn process(&self, _: &mut Packet, _: &mut (), _: &mut Cx<Self>) -> Verdict {
+        Verdict::Forward
+    }
+}
+
+#[test]
+fn icmp_errors_are_flows_of_their_own_where_no_function_wants_them() {
+    for (functions, flows) in [
+        (vec![factory::<Onlooker>()], 2),
+        (vec![factory::<Onlooker>(), factory::<Meter>()], 1),
+    ] {
+        let mut runtime = alone(Settings::alone(16), functions);
+        let packets = [udp(1, 1000, 1, 80, false, b""), port_unreachable()];
+        feed(&mut runtime, packets, SECOND);
+        assert_eq!(runtime.stats().flows, flows);
+    }
 }
 
 /// Counts flows per inside host, and claims a block for each host.

@@ -99,6 +99,7 @@ impl<P: Port> Runtime<P> {
             {
                 return Err(DropReason::FragmentUnknown);
             }
+            self.plan.judge_icmp_error(packet);
         }
         let (mut key, way) = FlowKey::of(packet).ok_or(DropReason::FrameMalformed)?;
         if packet.turns() > 0 {
