@@ -206,7 +206,7 @@ pub(crate) mod fake {
                 sent_to: vec![50, 47],
                 ..SwitchStats::default()
             }],
-            runtimes: vec![runtime(50, 4), runtime(47, 3)],
+            runtimes: vec![RuntimeStats { held: 1, ..runtime(50, 4) }, runtime(47, 3)],
             ports: vec![PortStats {
                 name: "lan \"1\"".into(),
                 switch: 0,

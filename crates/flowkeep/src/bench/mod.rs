@@ -200,7 +200,11 @@ pub fn job(job: crate::cli::jobs::BenchJob, _registry: &crate::registry::Registr
         crate::cli::Scenario::Launch => "launch",
         crate::cli::Scenario::Stage => "stage",
     };
-    let options = Options { flows: job.flows, runs: usize::from(job.runs), ..Options::default() };
+    let options = Options {
+        flows: job.flows,
+        runs: usize::from(job.runs),
+        ..Options::default()
+    };
     match run(scenario, &options) {
         Ok(report) if job.json => println!("{}", serde_json::json!(report)),
         Ok(report) => print!("{}", report.table()),

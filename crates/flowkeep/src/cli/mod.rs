@@ -294,10 +294,11 @@ impl Failure {
 
 /// Does what the words say, and tells how it went.
 pub fn main(words: impl IntoIterator<Item = OsString>, registry: &Registry, jobs: &Jobs) -> ExitCode {
-    let stdout = io::stdout();
+    // Not locked: a running cluster writes its events from a thread of its own.
+    let mut stdout = io::stdout();
     let done = Cli::try_parse_from(words)
         .map_err(Stop::Clap)
-        .and_then(|cli| run(cli, registry, jobs, &mut stdout.lock()).map_err(Stop::Failure));
+        .and_then(|cli| run(cli, registry, jobs, &mut stdout).map_err(Stop::Failure));
     match done {
         Ok(code) => code,
         Err(Stop::Clap(error)) => {

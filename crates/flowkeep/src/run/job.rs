@@ -104,6 +104,9 @@ fn report(outcome: &Outcome, json: bool, events_on_stdout: bool) {
         let _ = writeln!(err, "{problem}");
     }
     if outcome.broken_off {
-        let _ = writeln!(err, "broken off with packets inside: they are in the figures as held");
+        let _ = writeln!(
+            err,
+            "broken off with packets inside: they are in the figures as held"
+        );
     }
 }

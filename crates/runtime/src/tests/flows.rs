@@ -237,12 +237,18 @@ fn answers_go_back_and_emitted_packets_both_ways() {
 
 #[test]
 fn an_answer_that_ends_its_flow_still_passes_the_functions_before() {
-    let mut runtime = alone(Settings::alone(4), vec![factory::<Masquerade>(), factory::<Meter>()]);
+    let mut runtime = alone(
+        Settings::alone(4),
+        vec![factory::<Masquerade>(), factory::<Meter>()],
+    );
     feed(&mut runtime, [udp(1, 1000, 1, 3, false, b"q")], 1);
     assert_eq!(runtime.stats().flows, 0);
     let sent = runtime.links_mut()[0].output[0].clone();
     assert_eq!(sent.0, Side::Inside);
-    assert_eq!(parsed(&mut pool(1, 9), &sent, |p| p.destination()), "10.0.0.1:1000".parse().unwrap());
+    assert_eq!(
+        parsed(&mut pool(1, 9), &sent, |p| p.destination()),
+        "10.0.0.1:1000".parse().unwrap()
+    );
 }
 
 #[test]
