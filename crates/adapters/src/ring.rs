@@ -9,7 +9,9 @@
 //! ```
 //!
 //! A ring never loses anything, so it must hold all buffers that can be in it: its capacity is at least the number of
-//! buffers in all pools that reach it, which whoever makes the pair guarantees and `transmit` asserts.
+//! buffers in all pools that reach it, which whoever makes the pair guarantees and `transmit` asserts. So that a slow
+//! reader is noticed before it has all of them, [`RingPort::room`](Port::room) counts up to a lower limit; messages and
+//! buffers on their way home pass beyond it.
 //!
 //! ```text
 //!   open ─► closed (this end says it sends no more, or is dropped) ─► finished (… and the ring is empty)
@@ -20,7 +22,7 @@
 //! Not here: links between processes and hosts, which copy.
 
 use rtrb::{Consumer, Producer, RingBuffer};
-use runtime::env::{Burst, Port, PortCounters};
+use runtime::env::{BURST, Burst, Port, PortCounters};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use wire::packet::Kind;
@@ -32,13 +34,23 @@ pub struct RingPort {
     incoming: Consumer<PacketBox>,
     closed_here: Arc<AtomicBool>,
     closed_there: Arc<AtomicBool>,
+    limit: usize,
     counters: PortCounters,
 }
+
+/// With so much room by the last look at the other end's progress, no new look is taken: it costs a cache line from the
+/// other core.
+const PLENTY: usize = 4 * BURST;
 
 impl RingPort {
     /// Two ends. `capacity` is the number of buffers each direction holds: at least as many as there are in all pools
     /// whose buffers may pass.
     pub fn pair(capacity: usize) -> (RingPort, RingPort) {
+        Self::pair_with_limit(capacity, capacity)
+    }
+
+    /// Two ends whose [`room`](Port::room) ends at `limit` waiting buffers, at most `capacity`.
+    pub fn pair_with_limit(capacity: usize, limit: usize) -> (RingPort, RingPort) {
         let (to_b, from_a) = RingBuffer::new(capacity);
         let (to_a, from_b) = RingBuffer::new(capacity);
         let (a, b) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -47,6 +59,7 @@ impl RingPort {
             incoming,
             closed_here: closed_here.clone(),
             closed_there: closed_there.clone(),
+            limit: limit.min(capacity),
             counters: PortCounters::default(),
         };
         (end(to_b, from_b, &a, &b), end(to_a, from_a, &b, &a))
@@ -83,12 +96,17 @@ impl Port for RingPort {
         let Ok(chunk) = self.incoming.read_chunk(count) else {
             return;
         };
+        let before = burst.len();
         for packet in chunk {
+            // The other core wrote it: fetch all of them at once before looking at the first.
+            packet.prefetch();
+            burst.push(packet);
+        }
+        for packet in &burst[before..] {
             if packet.kind() == Kind::Data {
                 self.counters.received_packets += 1;
                 self.counters.received_bytes += u64::from(packet.wire_length());
             }
-            burst.push(packet);
         }
     }
 
@@ -121,6 +139,17 @@ impl Port for RingPort {
 
     fn waits(&self) -> bool {
         true
+    }
+
+    #[inline]
+    fn room(&self) -> usize {
+        let capacity = self.out.buffer().capacity();
+        let room = |slots: usize| self.limit.saturating_sub(capacity - slots);
+        // What was free at the last look is free still: only this end fills.
+        match room(self.out.cached_slots()) {
+            plenty @ PLENTY.. => plenty,
+            _ => room(self.out.slots()),
+        }
     }
 
     fn counters(&self) -> PortCounters {
@@ -189,6 +218,24 @@ mod tests {
         // Nobody is there any more: what is sent is counted, and the buffer comes home.
         a.transmit(0, &mut pool, &mut burst);
         assert_eq!((a.counters().unsent_packets, pool.free()), (1, 2));
+    }
+
+    #[test]
+    fn room_ends_at_the_limit_and_comes_back() {
+        let mut pool = pool(300, 0);
+        let (mut a, mut b) = RingPort::pair_with_limit(300, 200);
+        let mut burst = Burst::new();
+        for sent in 1..=9 {
+            fill(&mut pool, &mut burst, BURST, Kind::Data);
+            a.transmit(0, &mut pool, &mut burst);
+            assert_eq!(a.room(), 200usize.saturating_sub(sent * BURST));
+        }
+        assert_eq!(b.room(), 200);
+        for _ in 0..9 {
+            b.receive(0, &mut pool, &mut burst);
+            burst.drain(..).for_each(|packet| pool.give(packet));
+        }
+        assert_eq!(a.room(), 200);
     }
 
     #[test]

@@ -56,6 +56,10 @@ impl<A: Port, W: Write> Port for Tee<A, W> {
         self.port.waits()
     }
 
+    fn room(&self) -> usize {
+        self.port.room()
+    }
+
     fn next_at(&self) -> Option<u64> {
         self.port.next_at()
     }
@@ -100,6 +104,10 @@ impl<I: Port, O: Port> Port for Duplex<I, O> {
 
     fn waits(&self) -> bool {
         self.input.waits()
+    }
+
+    fn room(&self) -> usize {
+        self.output.room()
     }
 
     fn next_at(&self) -> Option<u64> {

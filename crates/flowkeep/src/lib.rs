@@ -6,10 +6,12 @@
 //!
 //! Not here: what happens to a packet (`flowkeep-runtime`), and where packets come from (`flowkeep-adapters`).
 
+pub mod bench;
 pub mod cli;
 pub mod cluster;
 pub mod config;
 pub mod control;
+pub mod generate;
 pub mod metrics;
 pub mod registry;
 pub mod report;

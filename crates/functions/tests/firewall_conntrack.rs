@@ -123,11 +123,18 @@ impl Harness {
             Err(_) => return Some("INVALID"),
         }
         let (key, way) = FlowKey::of(packet)?;
-        let (mut flow, opening) = self.flows.get(&key).copied().unwrap_or((Connection::default(), way));
+        let (mut flow, opening) = self
+            .flows
+            .get(&key)
+            .copied()
+            .unwrap_or((Connection::default(), way));
         let before = self.counters.clone();
         let (verdict, ended) = self.process(packet, &mut flow, key, way, opening);
         let counted = |name: &str| {
-            let at = Firewall::COUNTERS.iter().position(|n| *n == name).expect("declared");
+            let at = Firewall::COUNTERS
+                .iter()
+                .position(|n| *n == name)
+                .expect("declared");
             self.counters[at] > before[at]
         };
         let class = match () {
@@ -163,7 +170,11 @@ impl Harness {
             key,
             opening,
             side: if same { Side::Inside } else { Side::Outside },
-            direction: if same { Direction::Opening } else { Direction::Reply },
+            direction: if same {
+                Direction::Opening
+            } else {
+                Direction::Reply
+            },
             effects: 0,
             group: NonNull::dangling(),
             counters: NonNull::from(&mut self.counters[0]),
@@ -176,7 +187,10 @@ impl Harness {
         // SAFETY: the group is of size zero; the counters have one number more than there are names; the log is a log. All
         // outlive the view, and nothing else touches them meanwhile.
         let cx = unsafe { Cx::<Firewall>::of(&mut raw) };
-        let verdict = self.firewall.process_now(packet, flow, cx).expect("it never waits");
+        let verdict = self
+            .firewall
+            .process_now(packet, flow, cx)
+            .expect("it never waits");
         (verdict, raw.effects & effect::END != 0)
     }
 }
@@ -293,7 +307,10 @@ fn classes_equal_the_kernels() {
     };
     let conntrack = data.join("flow/linux-conntrack");
     let mut found = pairs(&data.join("flow/ndpi/pcap"), &conntrack.join("ndpi"));
-    found.extend(pairs(&data.join("flow/zeek-conn/traces"), &conntrack.join("zeek")));
+    found.extend(pairs(
+        &data.join("flow/zeek-conn/traces"),
+        &conntrack.join("zeek"),
+    ));
     assert!(!found.is_empty(), "the captures are there");
     let outcomes: Vec<Outcome> = found.iter().map(|(c, o)| compare(c, o)).collect();
     let (strict, plain): (Vec<&Outcome>, Vec<&Outcome>) = outcomes.iter().partition(|o| o.invalid > 0);

@@ -228,6 +228,13 @@ impl Groups {
         Some((index, true))
     }
 
+    /// Whether there is a group of this key.
+    pub fn has(&self, key: GroupKey) -> bool {
+        self.index
+            .find(key.hash(&self.seed), |i| self.entries[*i as usize].key == key)
+            .is_some()
+    }
+
     /// Whether this flow is the group's last.
     pub fn is_last(&self, index: u32) -> bool {
         self.entries[index as usize].flows == 1

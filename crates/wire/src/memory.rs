@@ -21,8 +21,12 @@ const ALIGN: usize = 64;
 impl Region {
     /// `length` bytes from the heap.
     pub fn heap(length: usize) -> Self {
-        let length = length.max(ALIGN).next_multiple_of(ALIGN);
-        let layout = Layout::from_size_align(length, ALIGN).expect("a region is smaller than isize::MAX");
+        let layout = length
+            .max(ALIGN)
+            .checked_next_multiple_of(ALIGN)
+            .and_then(|length| Layout::from_size_align(length, ALIGN).ok())
+            .expect("a region is smaller than isize::MAX");
+        let length = layout.size();
         // SAFETY: the layout has a size above zero.
         let start = unsafe { alloc_zeroed(layout) };
         let Some(start) = NonNull::new(start) else {

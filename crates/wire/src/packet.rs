@@ -128,7 +128,7 @@ impl Packet {
         &self.storage[start..start + self.notes.length as usize]
     }
 
-    /// The whole frame, to be changed. Whoever moves headers calls [`crate::parse`] again.
+    /// The whole frame, to be changed. Whoever moves headers calls [`crate::parse()`] again.
     #[inline]
     pub fn frame_mut(&mut self) -> &mut [u8] {
         let start = self.notes.start as usize;
@@ -277,6 +277,12 @@ impl Packet {
     #[inline]
     pub fn turns(&self) -> u8 {
         self.notes.turns
+    }
+
+    /// Forgets turns: the packet has just come in.
+    #[inline]
+    pub fn clear_turns(&mut self) {
+        self.notes.turns = 0;
     }
 
     /// Counts a turn.
@@ -440,7 +446,8 @@ impl Packet {
         self.notes.ports[1]
     }
 
-    /// Notes the ports: of a fragment, whose first one had them, or of a packet just rewritten.
+    /// Notes the ports: of a fragment, whose first one had them, or of a packet just rewritten. Who gives a later fragment
+    /// of an ICMP query its identifier also sets [`flag::ICMP_QUERY`].
     #[inline]
     pub fn set_ports(&mut self, source: u16, destination: u16) {
         self.notes.ports = [source, destination];
@@ -680,7 +687,9 @@ impl Pool {
     pub fn new(region: Region, count: usize, frame_max: usize, origin: u8) -> Self {
         let stride = Self::stride(frame_max);
         assert!(
-            count * stride <= region.length(),
+            count
+                .checked_mul(stride)
+                .is_some_and(|length| length <= region.length()),
             "the region is too small for {count} buffers"
         );
         let mut free = Vec::with_capacity(count);
@@ -740,10 +749,18 @@ impl Pool {
 }
 
 /// Boxes handed out point into the region: who drops a pool while some are out would leave them dangling, so the
-/// region of such a pool is leaked instead. It is not an error: a killed ring may hold the last of them.
+/// region of such a pool is leaked instead. It is not an error: a killed ring may hold the last of them. A stranger's
+/// buffer, given back here by mistake, counts for none of ours.
 impl Drop for Pool {
     fn drop(&mut self) {
-        if self.free.len() != self.total {
+        let start = self._region.start().addr().get();
+        let ours = start..start + self._region.length();
+        let home = self
+            .free
+            .iter()
+            .filter(|p| ours.contains(&p.0.addr().get()))
+            .count();
+        if home != self.total {
             let region = core::mem::replace(&mut self._region, Region::heap(0));
             core::mem::forget(region);
         }

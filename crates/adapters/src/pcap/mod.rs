@@ -7,7 +7,7 @@
 //! ```
 //!
 //! - `window`: a file through one large buffer.
-//! - `reader`: pcap and pcapng to records.
+//! - `reader`: pcap to records; `blocks`: pcapng to records.
 //! - `input`: when a record becomes a packet.
 //! - `writer`: packets to bytes.
 //! - `output`: buffering, and what to do when the disk is full.
@@ -16,6 +16,7 @@
 //!
 //! Not here: filters, and compressed captures.
 
+mod blocks;
 mod error;
 mod input;
 mod output;
@@ -24,7 +25,7 @@ mod window;
 mod writer;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use error::CaptureError;
 pub use input::{InputSettings, PcapInput, Rounds, Timing};

@@ -483,7 +483,10 @@ fn original_timing_follows_the_capture() {
     let bytes = |frames: &[Frame]| frames.iter().map(|f| f.bytes[0]).collect::<Vec<_>>();
     assert_eq!(bytes(&receive(&mut port, start, &mut pool)), [0]);
     assert_eq!(port.next_at(), Some(start + 250_000_000));
-    assert_eq!(bytes(&receive(&mut port, start + 249_999_999, &mut pool)), Vec::<u8>::new());
+    assert_eq!(
+        bytes(&receive(&mut port, start + 249_999_999, &mut pool)),
+        Vec::<u8>::new()
+    );
     let frames = receive(&mut port, start + 250_000_000, &mut pool);
     assert_eq!(bytes(&frames), [1, 2]);
     assert_eq!(
@@ -850,7 +853,7 @@ proptest! {
 }
 
 /// The shared captures, where they are.
-fn shared(folder: &str) -> Vec<PathBuf> {
+pub(crate) fn shared(folder: &str) -> Vec<PathBuf> {
     let root = std::env::var_os("FLOWKEEP_DATA").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
         PathBuf::from,

@@ -141,6 +141,10 @@ impl Port for ReflectPort {
         true
     }
 
+    fn room(&self) -> usize {
+        self.settings.queue.saturating_sub(self.waiting.len())
+    }
+
     fn counters(&self) -> PortCounters {
         self.counters
     }

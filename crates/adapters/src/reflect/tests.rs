@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::memory::Frame;
+use crate::pcap::{InputSettings, PcapInput};
+use crate::report::Reports;
 use etherparse::PacketBuilder;
 use proptest::prelude::*;
 use wire::checksum::{checksum, fold, sum};
@@ -391,6 +393,80 @@ fn a_full_queue_is_counted() {
     port.receive(0, &mut pool, &mut burst);
     assert_eq!((burst.len(), port.counters().received_packets), (3, 3));
     burst.drain(..).for_each(|p| pool.give(p));
+}
+
+/// The sums that the packet's checksums are about: of the IPv4 header, and of the transport with its pseudo-header.
+fn sums(packet: &Packet) -> (u16, u16) {
+    let network = packet.network();
+    let header = packet.transport_offset() - packet.network_offset();
+    let (addresses, of_header) = match packet.version() {
+        4 => (&network[12..20], fold(sum(&network[..header], 0))),
+        _ => (&network[8..40], 0),
+    };
+    (
+        of_header,
+        fold(sum(packet.transport(), fold(sum(addresses, 0)).into())),
+    )
+}
+
+#[test]
+fn real_traffic_is_answered_well_formed() {
+    let files = crate::pcap::tests::shared("flow");
+    if files.is_empty() {
+        println!("not run: needs the shared captures (FLOWKEEP_DATA)");
+        return;
+    }
+    let mut pool = Pool::new(Region::heap(Pool::region_length(64, 65_535)), 64, 65_535, 0);
+    let (mut mirrored, mut answered, mut silent) = (0, 0, 0);
+    for path in &files {
+        for mode in [Mode::Mirror, Mode::Answer] {
+            let mut input = PcapInput::open(path, InputSettings::default(), Reports::default()).unwrap();
+            let mut burst = Burst::new();
+            while !input.finished() {
+                input.receive(0, &mut pool, &mut burst);
+                for mut packet in burst.drain(..) {
+                    if wire::parse(&mut packet).is_err() {
+                        pool.give(packet);
+                        continue;
+                    }
+                    let (key, before, length) = (
+                        FlowKey::of(&packet).unwrap().0,
+                        sums(&packet),
+                        packet.frame().len(),
+                    );
+                    let port = ReflectPort::new(ReflectSettings { mode, queue: 1 });
+                    if !port.answer(&mut packet) {
+                        silent += 1;
+                        pool.give(packet);
+                        continue;
+                    }
+                    wire::parse(&mut packet).unwrap();
+                    assert_eq!(FlowKey::of(&packet).unwrap().0, key, "{}", path.display());
+                    if mode == Mode::Mirror {
+                        mirrored += 1;
+                        assert_eq!(packet.frame().len(), length);
+                        // What sums up rightly does so after, what does not is as wrong as before. SCTP has a CRC instead.
+                        if packet.protocol() != protocol::SCTP {
+                            assert_eq!(sums(&packet), before, "{}", path.display());
+                        }
+                    } else {
+                        answered += 1;
+                        if let Some(tcp) = packet.tcp() {
+                            assert_eq!(tcp.payload_length(), 0);
+                            let frame = Frame::of(&packet);
+                            assert_eq!(check(&frame.bytes, frame.link).version(), packet.version());
+                        }
+                    }
+                    pool.give(packet);
+                }
+            }
+        }
+    }
+    assert_eq!(pool.free(), 64);
+    println!(
+        "{} captures: {mirrored} mirrored, {answered} answered, {silent} without an answer",
+        files.len()
+    );
 }
 
 /// Something like a packet: a valid one with some bytes changed, possibly cut.

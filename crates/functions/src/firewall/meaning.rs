@@ -114,7 +114,11 @@ fn each<T>(
 }
 
 fn error_at(items: &Items, at: &str, index: usize, (problem, remedy): (String, String)) -> ConfigError {
-    let at = if items.0.len() == 1 { at.into() } else { format!("{at}[{index}]") };
+    let at = if items.0.len() == 1 {
+        at.into()
+    } else {
+        format!("{at}[{index}]")
+    };
     ConfigError::new(at, problem, remedy)
 }
 
@@ -368,9 +372,12 @@ fn read_protocols(rule: &Rule, at: &str) -> Result<Option<ByteSet>, ConfigError>
 
 /// A rule that names ports matches only protocols that have them; one that names another protocol, too, is a mistake.
 fn refuse_portless(rule: &Rule, at: &str) -> Result<(), ConfigError> {
-    let Some(items) = &rule.protocol else { return Ok(()) };
+    let Some(items) = &rule.protocol else {
+        return Ok(());
+    };
     for (index, text) in items.0.iter().enumerate() {
-        let number = parse_protocol(text).map_err(|e| error_at(items, &format!("{at}.protocol"), index, e))?;
+        let number =
+            parse_protocol(text).map_err(|e| error_at(items, &format!("{at}.protocol"), index, e))?;
         if !WITH_PORTS.contains(&number) {
             return Err(error_at(
                 items,

@@ -397,7 +397,13 @@ impl Firewall {
         let mut text = String::from("      hits  action  rule\n");
         for (rule, hits) in self.program.rules().iter().zip(&self.hits) {
             // Writing to a string does not fail.
-            let _ = writeln!(text, "{:>10}  {:<6}  {}", hits.get(), rule.action.name(), rule.name);
+            let _ = writeln!(
+                text,
+                "{:>10}  {:<6}  {}",
+                hits.get(),
+                rule.action.name(),
+                rule.name
+            );
         }
         if let Some(rest) = self.hits.last() {
             let _ = writeln!(text, "{:>10}  drop    (no rule matched)", rest.get());

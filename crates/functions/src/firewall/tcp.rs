@@ -148,7 +148,7 @@ pub enum Step {
 /// The transitions: by phase, by sender (`false`: the opener) and by kind, in the order of [`Kind`].
 pub fn next(phase: Phase, responder: bool, kind: Kind) -> Step {
     use Phase::{
-        TcpBothSynSent as Both, TcpClosed as Closed, TcpCloseWait as CloseWait, TcpEstablished as Open,
+        TcpBothSynSent as Both, TcpCloseWait as CloseWait, TcpClosed as Closed, TcpEstablished as Open,
         TcpFinWait as FinWait, TcpLastAck as LastAck, TcpSynReceived as Received, TcpSynSent as Sent,
         TcpTimeWait as TimeWait,
     };
@@ -474,15 +474,29 @@ pub(super) fn quick(flow: &mut Connection, packet: &Packet, half: usize) -> bool
         | (sender.window == 0)
         | after(ack, receiver.end)
         | !after(end, sender.end.wrapping_sub(receiver.window).wrapping_sub(1))
-        | !after(ack, receiver.end.wrapping_sub(window::ack_reach(sender.window)).wrapping_sub(1));
+        | !after(
+            ack,
+            receiver
+                .end
+                .wrapping_sub(window::ack_reach(sender.window))
+                .wrapping_sub(1),
+        );
     if fault {
         return false;
     }
     let [first, second] = &mut flow.halves;
-    let (from, to) = if half == 0 { (first, second) } else { (second, first) };
+    let (from, to) = if half == 0 {
+        (first, second)
+    } else {
+        (second, first)
+    };
     from.window = sender.window.max(window);
     from.end = if after(end, sender.end) { end } else { sender.end };
-    from.acked = if after(ack, sender.acked) { ack } else { sender.acked };
+    from.acked = if after(ack, sender.acked) {
+        ack
+    } else {
+        sender.acked
+    };
     let room = ack.wrapping_add(window.max(1));
     to.limit = if after(ack.wrapping_add(window), receiver.limit.wrapping_sub(1)) {
         room

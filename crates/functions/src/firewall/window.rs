@@ -231,7 +231,11 @@ fn apply(flow: &mut Connection, segment: &Segment<'_>, half: usize, end: u32, ac
     let known = option::of(option::ACKED, half);
     let acked_before = flow.options & known != 0;
     let [first, second] = &mut flow.halves;
-    let (sender, receiver) = if half == 0 { (first, second) } else { (second, first) };
+    let (sender, receiver) = if half == 0 {
+        (first, second)
+    } else {
+        (second, first)
+    };
     // What SACK covers beyond the acknowledgement is room in the same window.
     sender.window = sender.window.max(window.wrapping_add(sack.wrapping_sub(ack)));
     if after(end, sender.end) {

@@ -20,12 +20,12 @@
 //! Not here: what the settings do ([`super`], [`super::policy`]).
 
 use super::maglev::{self, is_prime};
-use nf::{Addr, ConfigError, Endpoint};
-use schemars::JsonSchema;
-use serde::Deserialize;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use nf::{Addr, ConfigError, Endpoint};
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 /// The table of the load balancer.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]

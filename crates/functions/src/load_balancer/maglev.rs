@@ -21,9 +21,9 @@
 
 use super::policy::Load;
 use alloc::boxed::Box;
-use core::cell::Cell;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::cell::Cell;
 
 /// The paper's smaller table.
 pub const TABLE_SIZE_DEFAULT: u32 = 65_537;

@@ -1,0 +1,505 @@
+//! Ports by name: what a person writes for one, and what it says.
+//!
+//! `scheme:name?parameter=value&parameter=value`, read for one role: what packets come from, or what they go to.
+//!
+//! | URI | role | parameters |
+//! |---|---|---|
+//! | `pcap:in.pcap` | input | `timing=fast` or `original`; `speed=2` with the latter; `loop=3` or `forever` |
+//! | `pcap:out.pcapng` | output | `format=pcap` or `pcapng` where the name does not say it |
+//! | `memory:name` | both | |
+//! | `generate:profile.toml` | input | read by the generator |
+//! | `reflect:` | both | `mode=mirror` or `answer`; `queue=4096`; `record=sent.pcapng`; `record_answers=back.pcapng` |
+//!
+//! A name is everything up to the first `?`, taken as it stands; a parameter's value is everything up to the next `&`.
+//!
+//! ```
+//! use flowkeep_adapters::uri::{PortUri, Role};
+//! let error = PortUri::parse("pcap:in.pcap?timng=original", Role::Input).unwrap_err();
+//! assert_eq!(error.to_string(), "pcap: has no parameter `timng`; did you mean `timing`? There are: timing, speed, loop");
+//! ```
+//!
+//! Invariant: any text gives a port or an error that says what to write instead; nothing is ignored.
+//!
+//! Not here: opening ([`crate::open`]).
+
+use crate::pcap::{Format, InputSettings, Rounds, Timing};
+use crate::reflect::{Mode, ReflectSettings};
+use std::path::{Path, PathBuf};
+
+/// What a port is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Packets come from it.
+    Input,
+    /// Packets go to it.
+    Output,
+}
+
+/// What a URI says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PortUri {
+    /// A capture to be read.
+    PcapInput {
+        /// The file.
+        path: PathBuf,
+        /// How it is read.
+        settings: InputSettings,
+    },
+    /// A capture to be written.
+    PcapOutput {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        format: Format,
+    },
+    /// Queues in this process.
+    Memory {
+        /// Which.
+        name: String,
+    },
+    /// Generated traffic.
+    Generate(GenerateUri),
+    /// An outside world that answers.
+    Reflect {
+        /// How it answers.
+        settings: ReflectSettings,
+        /// Where what is sent to it is recorded.
+        record: Option<PathBuf>,
+        /// Where what it answers is recorded.
+        record_answers: Option<PathBuf>,
+    },
+}
+
+/// What a `generate:` URI says; its parameters are the generator's business.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GenerateUri {
+    /// The file that describes the traffic.
+    pub profile: PathBuf,
+    /// Parameters as written, in order.
+    pub parameters: Vec<(String, String)>,
+}
+
+/// What is wrong with a URI, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UriError {
+    /// There is no colon.
+    #[error("`{text}` does not say what it is; write for example `pcap:{text}`. There are: {}", SCHEMES.join(", "))]
+    NoScheme {
+        /// All of it.
+        text: String,
+    },
+    /// The word before the colon is none of ours.
+    #[error("there is no port `{scheme}:`{} There are: {}", meant(scheme, &SCHEMES), SCHEMES.join(", "))]
+    UnknownScheme {
+        /// The word.
+        scheme: String,
+    },
+    /// Nothing stands behind the colon.
+    #[error("`{scheme}:` names nothing; write for example `{example}`")]
+    NoName {
+        /// The scheme.
+        scheme: &'static str,
+        /// A whole one.
+        example: &'static str,
+    },
+    /// A reflector has a name.
+    #[error(
+        "a reflector has no name: write `reflect:`, parameters behind a `?`, in place of `reflect:{name}`"
+    )]
+    NameOfReflector {
+        /// The name.
+        name: String,
+    },
+    /// A parameter has no value.
+    #[error("`{part}` has no value; write `{part}=…`")]
+    NoValue {
+        /// The parameter.
+        part: String,
+    },
+    /// A parameter is none of this port's.
+    #[error("{scheme}: has no parameter `{name}`{} {}", meant(name, known), listed(known))]
+    UnknownParameter {
+        /// The scheme.
+        scheme: &'static str,
+        /// The parameter.
+        name: String,
+        /// What there is.
+        known: &'static [&'static str],
+    },
+    /// A parameter is there twice.
+    #[error("`{name}` is there twice; leave one out")]
+    Twice {
+        /// The parameter.
+        name: String,
+    },
+    /// A value is not one that the parameter takes.
+    #[error("`{name}={value}` cannot be; {name} is {allowed}")]
+    Value {
+        /// The parameter.
+        name: &'static str,
+        /// The value.
+        value: String,
+        /// What it may be.
+        allowed: &'static str,
+    },
+    /// `speed` without `timing=original`.
+    #[error(
+        "`speed` is for the capture's own timing; write `timing=original&speed={value}`, or leave it out"
+    )]
+    SpeedOfNothing {
+        /// Its value.
+        value: String,
+    },
+    /// A generator is no place to send packets to.
+    #[error(
+        "a generator makes packets and takes none; write `reflect:` for an outside that answers, or `pcap:out.pcap`"
+    )]
+    NoOutput,
+}
+
+const SCHEMES: [&str; 4] = ["pcap", "memory", "generate", "reflect"];
+const PCAP_INPUT: &[&str] = &["timing", "speed", "loop"];
+const PCAP_OUTPUT: &[&str] = &["format"];
+const MEMORY: &[&str] = &[];
+const REFLECT: &[&str] = &["mode", "queue", "record", "record_answers"];
+
+impl PortUri {
+    /// Reads a URI for a role.
+    pub fn parse(text: &str, role: Role) -> Result<Self, UriError> {
+        let (scheme, rest) = text.split_once(':').ok_or_else(|| UriError::NoScheme {
+            text: text.to_owned(),
+        })?;
+        let (name, query) = rest.split_once('?').unwrap_or((rest, ""));
+        match (scheme, role) {
+            ("pcap", Role::Input) => pcap_input(name, query),
+            ("pcap", Role::Output) => pcap_output(name, query),
+            ("memory", _) => {
+                Parameters::read("memory", query, MEMORY)?;
+                let name = named(name, "memory", "memory:inside")?.to_owned();
+                Ok(PortUri::Memory { name })
+            }
+            ("generate", Role::Output) => Err(UriError::NoOutput),
+            ("generate", Role::Input) => Ok(PortUri::Generate(GenerateUri {
+                profile: named(name, "generate", "generate:profile.toml")?.into(),
+                parameters: pairs(query)?
+                    .into_iter()
+                    .map(|(n, v)| (n.to_owned(), v.to_owned()))
+                    .collect(),
+            })),
+            ("reflect", _) => reflect(name, query),
+            _ => Err(UriError::UnknownScheme {
+                scheme: scheme.to_owned(),
+            }),
+        }
+    }
+}
+
+fn pcap_input(name: &str, query: &str) -> Result<PortUri, UriError> {
+    let parameters = Parameters::read("pcap", query, PCAP_INPUT)?;
+    let path = named(name, "pcap", "pcap:in.pcap")?.into();
+    let speed = parameters.value("speed", "a number above 0, such as 2 or 0.5", |value| {
+        value
+            .parse()
+            .ok()
+            .filter(|speed: &f64| speed.is_finite() && *speed > 0.0)
+    })?;
+    let original = parameters.value("timing", "`fast` or `original`", |value| match value {
+        "fast" => Some(false),
+        "original" => Some(true),
+        _ => None,
+    })?;
+    let timing = match (original.unwrap_or(false), speed) {
+        (true, speed) => Timing::Original {
+            speed: speed.unwrap_or(1.0),
+        },
+        (false, None) => Timing::Fast,
+        (false, Some(_)) => {
+            let value = parameters.raw("speed").unwrap_or_default().to_owned();
+            return Err(UriError::SpeedOfNothing { value });
+        }
+    };
+    let rounds = parameters.value("loop", "a number from 1 on, or `forever`", |value| match value {
+        "forever" => Some(Rounds::Forever),
+        number => number.parse().ok().filter(|n| *n > 0).map(Rounds::Times),
+    })?;
+    let rounds = rounds.unwrap_or(Rounds::Times(1));
+    Ok(PortUri::PcapInput {
+        path,
+        settings: InputSettings { timing, rounds },
+    })
+}
+
+fn pcap_output(name: &str, query: &str) -> Result<PortUri, UriError> {
+    let parameters = Parameters::read("pcap", query, PCAP_OUTPUT)?;
+    let path: PathBuf = named(name, "pcap", "pcap:out.pcap")?.into();
+    let format = parameters.value("format", "`pcap` or `pcapng`", |value| match value {
+        "pcap" => Some(Format::Pcap),
+        "pcapng" => Some(Format::PcapNg),
+        _ => None,
+    })?;
+    let format = format.unwrap_or(Format::of_name(Path::new(&path)));
+    Ok(PortUri::PcapOutput { path, format })
+}
+
+fn reflect(name: &str, query: &str) -> Result<PortUri, UriError> {
+    let parameters = Parameters::read("reflect", query, REFLECT)?;
+    if !name.is_empty() {
+        return Err(UriError::NameOfReflector {
+            name: name.to_owned(),
+        });
+    }
+    let mut settings = ReflectSettings::default();
+    let mode = parameters.value("mode", "`mirror` or `answer`", |value| match value {
+        "mirror" => Some(Mode::Mirror),
+        "answer" => Some(Mode::Answer),
+        _ => None,
+    })?;
+    settings.mode = mode.unwrap_or(settings.mode);
+    let queue = parameters.value("queue", "a number of packets from 1 on", |value| {
+        value.parse().ok().filter(|packets| *packets > 0)
+    })?;
+    settings.queue = queue.unwrap_or(settings.queue);
+    let file = |name| parameters.value(name, "a file's name", |v| (!v.is_empty()).then(|| v.into()));
+    Ok(PortUri::Reflect {
+        settings,
+        record: file("record")?,
+        record_answers: file("record_answers")?,
+    })
+}
+
+fn named<'a>(name: &'a str, scheme: &'static str, example: &'static str) -> Result<&'a str, UriError> {
+    if name.is_empty() {
+        Err(UriError::NoName { scheme, example })
+    } else {
+        Ok(name)
+    }
+}
+
+/// `a=1&b=2`, in order.
+fn pairs(query: &str) -> Result<Vec<(&str, &str)>, UriError> {
+    let mut pairs: Vec<(&str, &str)> = Vec::new();
+    for part in query.split('&').filter(|part| !part.is_empty()) {
+        let pair = part.split_once('=').ok_or_else(|| UriError::NoValue {
+            part: part.to_owned(),
+        })?;
+        if pairs.iter().any(|(name, _)| *name == pair.0) {
+            return Err(UriError::Twice {
+                name: pair.0.to_owned(),
+            });
+        }
+        pairs.push(pair);
+    }
+    Ok(pairs)
+}
+
+/// Parameters whose names are all known.
+struct Parameters<'a>(Vec<(&'a str, &'a str)>);
+
+impl<'a> Parameters<'a> {
+    fn read(scheme: &'static str, query: &'a str, known: &'static [&'static str]) -> Result<Self, UriError> {
+        let pairs = pairs(query)?;
+        match pairs.iter().find(|(name, _)| !known.contains(name)) {
+            None => Ok(Parameters(pairs)),
+            Some((name, _)) => Err(UriError::UnknownParameter {
+                scheme,
+                name: (*name).to_owned(),
+                known,
+            }),
+        }
+    }
+
+    fn raw(&self, name: &str) -> Option<&'a str> {
+        self.0
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, value)| *value)
+    }
+
+    /// The value if the parameter is there; an error if `read` makes nothing of it.
+    fn value<T>(
+        &self,
+        name: &'static str,
+        allowed: &'static str,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, UriError> {
+        match self.raw(name) {
+            None => Ok(None),
+            Some(value) => read(value).map(Some).ok_or_else(|| UriError::Value {
+                name,
+                value: value.to_owned(),
+                allowed,
+            }),
+        }
+    }
+}
+
+/// The sentence's end: a question if something known is near.
+fn meant(word: &str, known: &[&str]) -> String {
+    let distance = |name: &&&str| strsim::damerau_levenshtein(&word.to_lowercase(), name);
+    match known.iter().min_by_key(distance) {
+        Some(near) if distance(&near) <= near.len().div_ceil(2) => format!("; did you mean `{near}`?"),
+        _ => ".".to_owned(),
+    }
+}
+
+fn listed(known: &[&str]) -> String {
+    match known {
+        [] => "It takes none".to_owned(),
+        all => format!("There are: {}", all.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn input(text: &str) -> Result<PortUri, String> {
+        PortUri::parse(text, Role::Input).map_err(|e| e.to_string())
+    }
+
+    fn output(text: &str) -> Result<PortUri, String> {
+        PortUri::parse(text, Role::Output).map_err(|e| e.to_string())
+    }
+
+    fn capture(path: &str, timing: Timing, rounds: Rounds) -> Result<PortUri, String> {
+        Ok(PortUri::PcapInput {
+            path: path.into(),
+            settings: InputSettings { timing, rounds },
+        })
+    }
+
+    #[test]
+    fn ports_by_name() {
+        assert_eq!(
+            input("pcap:in.pcap"),
+            capture("in.pcap", Timing::Fast, Rounds::Times(1))
+        );
+        assert_eq!(
+            input("pcap:/a b/in.pcap?timing=original&speed=2.5&loop=3"),
+            capture("/a b/in.pcap", Timing::Original { speed: 2.5 }, Rounds::Times(3))
+        );
+        assert_eq!(
+            input("pcap:x:y.pcap?loop=forever&timing=original"),
+            capture("x:y.pcap", Timing::Original { speed: 1.0 }, Rounds::Forever)
+        );
+        let written = |path: &str, format| {
+            Ok(PortUri::PcapOutput {
+                path: path.into(),
+                format,
+            })
+        };
+        assert_eq!(output("pcap:out.pcap"), written("out.pcap", Format::Pcap));
+        assert_eq!(output("pcap:out.PCAPNG"), written("out.PCAPNG", Format::PcapNg));
+        assert_eq!(
+            output("pcap:/dev/stdout?format=pcapng"),
+            written("/dev/stdout", Format::PcapNg)
+        );
+        assert_eq!(input("memory:a"), output("memory:a"));
+        let generate = GenerateUri {
+            profile: "p.toml".into(),
+            parameters: vec![("seed".into(), "7".into()), ("flows".into(), "10".into())],
+        };
+        assert_eq!(
+            input("generate:p.toml?seed=7&flows=10"),
+            Ok(PortUri::Generate(generate))
+        );
+        let reflector = PortUri::Reflect {
+            settings: ReflectSettings {
+                mode: Mode::Answer,
+                queue: 9,
+            },
+            record: Some("s.pcapng".into()),
+            record_answers: Some("b.pcapng".into()),
+        };
+        let text = "reflect:?mode=answer&queue=9&record=s.pcapng&record_answers=b.pcapng";
+        assert_eq!(output(text), Ok(reflector));
+        assert!(output("reflect:").is_ok());
+    }
+
+    #[test]
+    fn errors_say_what_to_write() {
+        let cases = [
+            (
+                input("in.pcap"),
+                "`in.pcap` does not say what it is; write for example `pcap:in.pcap`. There are: pcap, memory, generate, reflect",
+            ),
+            (
+                input("pacp:in.pcap"),
+                "there is no port `pacp:`; did you mean `pcap`? There are: pcap, memory, generate, reflect",
+            ),
+            (
+                input("https://x"),
+                "there is no port `https:`. There are: pcap, memory, generate, reflect",
+            ),
+            (
+                input("pcap:"),
+                "`pcap:` names nothing; write for example `pcap:in.pcap`",
+            ),
+            (
+                output("pcap:?format=pcap"),
+                "`pcap:` names nothing; write for example `pcap:out.pcap`",
+            ),
+            (
+                input("pcap:a?loop=0"),
+                "`loop=0` cannot be; loop is a number from 1 on, or `forever`",
+            ),
+            (
+                input("pcap:a?timing=slow"),
+                "`timing=slow` cannot be; timing is `fast` or `original`",
+            ),
+            (
+                input("pcap:a?timing=original&speed=-1"),
+                "`speed=-1` cannot be; speed is a number above 0, such as 2 or 0.5",
+            ),
+            (
+                input("pcap:a?speed=2"),
+                "`speed` is for the capture's own timing; write `timing=original&speed=2`, or leave it out",
+            ),
+            (input("pcap:a?loop"), "`loop` has no value; write `loop=…`"),
+            (
+                input("pcap:a?loop=2&loop=3"),
+                "`loop` is there twice; leave one out",
+            ),
+            (
+                output("pcap:a?loop=2"),
+                "pcap: has no parameter `loop`. There are: format",
+            ),
+            (
+                input("memory:a?x=1"),
+                "memory: has no parameter `x`. It takes none",
+            ),
+            (
+                output("reflect:a"),
+                "a reflector has no name: write `reflect:`, parameters behind a `?`, in place of `reflect:a`",
+            ),
+            (
+                output("reflect:?mod=answer"),
+                "reflect: has no parameter `mod`; did you mean `mode`? There are: mode, queue, record, record_answers",
+            ),
+            (
+                output("reflect:?queue=many"),
+                "`queue=many` cannot be; queue is a number of packets from 1 on",
+            ),
+            (
+                output("reflect:?record="),
+                "`record=` cannot be; record is a file's name",
+            ),
+        ];
+        for (got, expected) in cases {
+            assert_eq!(got.unwrap_err(), expected);
+        }
+        assert!(output("generate:p.toml").unwrap_err().contains("takes none"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_port_or_an_error(text in "(pcap|memory|generate|reflect|)?:?[ -~é]{0,40}") {
+            for role in [Role::Input, Role::Output] {
+                if let Err(error) = PortUri::parse(&text, role) {
+                    prop_assert!(!error.to_string().is_empty());
+                }
+            }
+        }
+    }
+}
