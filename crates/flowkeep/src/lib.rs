@@ -15,6 +15,14 @@ pub mod generate;
 pub mod metrics;
 pub mod registry;
 pub mod report;
+pub mod run;
 pub mod signals;
 
+use std::process::ExitCode;
+
 pub use nf;
+
+/// The whole tool, with these functions: reads the command line and does what it says.
+pub fn main(registry: registry::Registry) -> ExitCode {
+    cli::main(std::env::args_os(), &registry)
+}

@@ -228,6 +228,20 @@ impl<F: NetworkFunction> Cx<F> {
         unsafe { &mut *core::ptr::from_mut(raw).cast::<Cx<F>>() }
     }
 
+    /// The same view for a function that `F` wraps and hands its packets on to: one that watches another in tests, or
+    /// samples for it. The inner function's counters and reasons must be the first of `F`'s, so that their numbers agree.
+    #[inline(always)]
+    pub fn lend<G: NetworkFunction<Group = F::Group>>(&mut self) -> &mut Cx<G> {
+        const {
+            assert!(
+                G::COUNTERS.len() <= F::COUNTERS.len() && G::REASONS.len() <= F::REASONS.len(),
+                "a function that wraps another has the other's COUNTERS and REASONS first in its own"
+            );
+        }
+        // SAFETY: the group is of the same type; there are at least as many counters; the log is the same.
+        unsafe { Cx::of(&mut self.raw) }
+    }
+
     /// The burst's clock in nanoseconds: of the capture in a replay, of the machine otherwise. It never goes back.
     #[inline]
     pub fn now(&self) -> u64 {

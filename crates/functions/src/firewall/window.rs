@@ -26,8 +26,9 @@
 //! Sources: Guido van Rooij, "Real stateful TCP packet filtering in IP Filter" (2000), for I–IV; RFC 7323 2.2 and 2.3 for
 //! scaling (the window of a SYN is never scaled; both ends must offer it); RFC 2018 for SACK.
 
+use super::segment::{Kind, Segment};
 use super::state::{Connection, Half, Phase, offer, option};
-use super::tcp::{Kind, Segment};
+
 use wire::tcp::{TcpOptions, flags};
 
 /// How old an acknowledgement may be at least, in bytes: a little more than the largest window without scaling.

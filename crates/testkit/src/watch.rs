@@ -1,0 +1,141 @@
+//! The function under test, with every verdict written down.
+//!
+//! # Theory of operation
+//! [`Watched`] is a network function that calls another one and notes what it says, under the packet's time of reception,
+//! which is the packet's name in a script. It looks like the function it wraps: same name, counters, reasons and states.
+//!
+//! Not here: holding the notes against what the runtime did (`play`).
+
+use nf::plain::bytes_of;
+use nf::{
+    Affinity, Arrival, ConfigError, Cx, Departure, Generation, Keep, NetworkFunction, Packet, Verdict,
+    WorkerInfo,
+};
+use serde::{Deserialize, Deserializer};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// What the function said and was told.
+#[derive(Default)]
+pub struct Notes {
+    /// Time of reception of the packet, and the verdict on it.
+    pub verdicts: Vec<(u64, Verdict)>,
+    arrived: u64,
+    departed: u64,
+}
+
+impl Notes {
+    /// How many flows have arrived, and how many departed.
+    pub fn flows(&self) -> (u64, u64) {
+        (self.arrived, self.departed)
+    }
+
+    /// Makes room, so that writing down allocates nothing while the runtime works.
+    pub fn make_room(&mut self) {
+        self.verdicts.reserve(256);
+    }
+}
+
+/// A function's configuration, and where its watcher writes.
+pub struct WatchedConfig<F: NetworkFunction> {
+    pub config: Arc<F::Config>,
+    pub notes: Arc<Mutex<Notes>>,
+}
+
+impl<'de, F: NetworkFunction> Deserialize<'de> for WatchedConfig<F> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let config = Arc::new(F::Config::deserialize(deserializer)?);
+        Ok(WatchedConfig {
+            config,
+            notes: Arc::default(),
+        })
+    }
+}
+
+/// The function `F`, watched.
+pub struct Watched<F> {
+    function: F,
+    notes: Arc<Mutex<Notes>>,
+}
+
+impl<F: NetworkFunction> Watched<F> {
+    fn note(&self, change: impl FnOnce(&mut Notes)) {
+        change(&mut self.notes.lock().expect("whoever panicked has ended the test"));
+    }
+
+    /// Writes a verdict down. A function that makes an answer of the packet forgets when it came in: its name is put back.
+    fn verdict(&self, packet: &mut Packet, name: u64, verdict: Verdict) -> Verdict {
+        packet.set_timestamp(name);
+        self.note(|notes| notes.verdicts.push((name, verdict)));
+        verdict
+    }
+}
+
+impl<F: NetworkFunction> NetworkFunction for Watched<F> {
+    const NAME: &'static str = F::NAME;
+    const AFFINITY: Affinity = F::AFFINITY;
+    const COUNTERS: &'static [&'static str] = F::COUNTERS;
+    const REASONS: &'static [&'static str] = F::REASONS;
+    type Config = WatchedConfig<F>;
+    type Flow = F::Flow;
+    type Group = F::Group;
+
+    fn new(config: &Arc<WatchedConfig<F>>, worker: &WorkerInfo) -> Result<Self, ConfigError> {
+        Ok(Watched {
+            function: F::new(&config.config, worker)?,
+            notes: config.notes.clone(),
+        })
+    }
+
+    async fn process(&self, packet: &mut Packet, flow: &mut F::Flow, cx: &mut Cx<Self>) -> Verdict {
+        let name = packet.timestamp();
+        let verdict = self.function.process(packet, flow, cx.lend()).await;
+        self.verdict(packet, name, verdict)
+    }
+
+    fn process_now(&self, packet: &mut Packet, flow: &mut F::Flow, cx: &mut Cx<Self>) -> Option<Verdict> {
+        let (name, before) = (packet.timestamp(), *flow);
+        match self.function.process_now(packet, flow, cx.lend()) {
+            Some(verdict) => Some(self.verdict(packet, name, verdict)),
+            None => {
+                assert!(
+                    bytes_of(flow) == bytes_of(&before),
+                    "`process_now` of `{}` declined a packet after it had changed the flow's state, so `process` \
+                     would see it changed: decline first",
+                    F::NAME
+                );
+                None
+            }
+        }
+    }
+
+    fn arrived(&self, flow: &mut F::Flow, why: Arrival, cx: &mut Cx<Self>) {
+        self.note(|notes| notes.arrived += 1);
+        self.function.arrived(flow, why, cx.lend());
+    }
+
+    fn departed(&self, flow: &F::Flow, why: Departure, cx: &mut Cx<Self>) {
+        self.note(|notes| notes.departed += 1);
+        self.function.departed(flow, why, cx.lend());
+    }
+
+    fn group_ended(&self, group: &mut F::Group, cx: &mut Cx<Self>) {
+        self.function.group_ended(group, cx.lend());
+    }
+
+    fn timeout(&self, flow: &F::Flow) -> Option<Duration> {
+        self.function.timeout(flow)
+    }
+
+    fn configured(&self, flow: &mut F::Flow, old: Generation) -> Keep {
+        self.function.configured(flow, old)
+    }
+
+    fn command(&self, words: &[&str]) -> Result<String, String> {
+        self.function.command(words)
+    }
+
+    fn owner_of(config: &WatchedConfig<F>, outside: nf::Endpoint, protocol: u8) -> Option<nf::Endpoint> {
+        F::owner_of(&config.config, outside, protocol)
+    }
+}
