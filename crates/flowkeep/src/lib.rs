@@ -26,3 +26,13 @@ pub use nf;
 pub fn main(registry: registry::Registry) -> ExitCode {
     cli::main(std::env::args_os(), &registry)
 }
+
+/// The functions that come with Flowkeep.
+pub fn shipped() -> registry::Registry {
+    registry![
+        functions::firewall::Firewall,
+        functions::flow_monitor::FlowMonitor,
+        functions::load_balancer::LoadBalancer,
+        functions::nat::Nat,
+    ]
+}
