@@ -7,7 +7,7 @@
 //! Run (a nightly compiler and `cargo install cargo-fuzz`):
 //!
 //! ```text
-//!   cargo run --manifest-path fuzz/Cargo.toml --example seeds       a corpus from wire::hostile, once
+//!   cargo +nightly run --release --manifest-path fuzz/Cargo.toml --example seeds     a corpus from wire::hostile
 //!   cargo +nightly fuzz run parse   -- -max_total_time=180
 //!   cargo +nightly fuzz run rewrite -- -max_total_time=180
 //! ```

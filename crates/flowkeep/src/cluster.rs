@@ -102,7 +102,7 @@ impl Snapshot {
             received: self.switches.iter().map(|switch| switch.received).sum(),
             made: self.runtimes.iter().map(|runtime| runtime.emitted).sum(),
             sent: self.switches.iter().map(|switch| switch.sent).sum(),
-            held: self.switches.iter().flat_map(|switch| &switch.in_flight).sum(),
+            held: self.runtimes.iter().map(|runtime| runtime.held).sum(),
             dropped: BTreeMap::new(),
         };
         let drops = self.switches.iter().map(|switch| &switch.dropped);
@@ -202,7 +202,6 @@ pub(crate) mod fake {
                 received: 100,
                 sent: 89,
                 dropped: vec![named("", "not_ip", 3)],
-                in_flight: vec![0, 1],
                 groups: vec![2, 2],
                 sent_to: vec![50, 47],
                 ..SwitchStats::default()

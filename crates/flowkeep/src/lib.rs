@@ -13,26 +13,40 @@ pub mod config;
 pub mod control;
 pub mod generate;
 pub mod metrics;
+pub mod new;
 pub mod registry;
 pub mod report;
 pub mod run;
 pub mod signals;
 
-use std::process::ExitCode;
-
 pub use nf;
 
-/// The whole tool, with these functions: reads the command line and does what it says.
-pub fn main(registry: registry::Registry) -> ExitCode {
-    cli::main(std::env::args_os(), &registry)
+/// The functions that come with Flowkeep.
+pub fn functions() -> registry::Registry {
+    registry![
+        ::functions::firewall::Firewall,
+        ::functions::nat::Nat,
+        ::functions::load_balancer::LoadBalancer,
+        ::functions::flow_monitor::FlowMonitor,
+    ]
 }
 
-/// The functions that come with Flowkeep.
-pub fn shipped() -> registry::Registry {
-    registry![
-        functions::firewall::Firewall,
-        functions::flow_monitor::FlowMonitor,
-        functions::load_balancer::LoadBalancer,
-        functions::nat::Nat,
-    ]
+/// A binary with these functions: reads the command line and does what it says.
+pub fn main(registry: registry::Registry) -> std::process::ExitCode {
+    let jobs = cli::jobs::Jobs { run: run::job::run, bench: bench::job, new: make };
+    cli::main(std::env::args_os(), &registry, &jobs)
+}
+
+/// The command `new`.
+fn make(job: cli::jobs::NewJob) -> std::process::ExitCode {
+    match new::create(&job.name, &job.directory) {
+        Ok(created) => {
+            println!("{created}");
+            std::process::ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            std::process::ExitCode::from(cli::FAILURE)
+        }
+    }
 }

@@ -1,5 +1,5 @@
-//! The `flowkeep` command: the tool with the functions that come with it.
+//! The tool with the functions that come with it.
 
 fn main() -> std::process::ExitCode {
-    flowkeep::main(flowkeep::shipped())
+    flowkeep::main(flowkeep::functions())
 }

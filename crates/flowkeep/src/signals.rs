@@ -18,6 +18,7 @@ pub const BROKEN_OFF: i32 = 130;
 pub struct StopSignal {
     asked: Arc<AtomicBool>,
     at: Option<Instant>,
+    lowered: Arc<AtomicBool>,
 }
 
 impl StopSignal {
@@ -32,6 +33,7 @@ impl StopSignal {
         Ok(StopSignal {
             asked,
             at: after.and_then(|after| Instant::now().checked_add(after)),
+            lowered: Arc::default(),
         })
     }
 
@@ -40,9 +42,15 @@ impl StopSignal {
         self.asked.store(true, Ordering::Release);
     }
 
+    /// What was asked for is under way. (A second signal ends the process by itself.)
+    pub fn lower(&self) {
+        self.lowered.store(true, Ordering::Release);
+    }
+
     /// Whether somebody asked for the end, or the time is over.
     pub fn is_raised(&self) -> bool {
-        self.asked.load(Ordering::Acquire) || self.at.is_some_and(|at| Instant::now() >= at)
+        let over = self.at.is_some_and(|at| Instant::now() >= at);
+        (self.asked.load(Ordering::Acquire) || over) && !self.lowered.load(Ordering::Acquire)
     }
 }
 

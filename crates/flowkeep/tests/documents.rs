@@ -12,7 +12,7 @@ fn root() -> PathBuf {
 
 #[track_caller]
 fn good(name: &str, text: &str) {
-    if let Err(problems) = config::parse(name, text, &flowkeep::shipped()) {
+    if let Err(problems) = config::parse(name, text, &flowkeep::functions()) {
         let shown: Vec<String> = problems.iter().map(ToString::to_string).collect();
         panic!("{}", shown.join("\n\n"));
     }

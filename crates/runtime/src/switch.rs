@@ -447,6 +447,7 @@ impl<P: Port, L: Port> Switch<P, L> {
                 self.drop_packet(packet, DropReason::FragmentUnknown);
                 continue;
             }
+            self.plan.judge_icmp_error(&mut packet);
             packets.push(packet);
         }
         self.route(&mut packets, false);
@@ -728,7 +729,6 @@ impl<P: Port, L: Port> Switch<P, L> {
             routes: self.table.len() as u64,
             second_keys: self.second_keys as u64,
             blocks: self.blocks.len() as u64,
-            in_flight: Vec::new(),
             groups: self.runtimes.iter().map(|runtime| runtime.groups).collect(),
             sent_to: self.runtimes.iter().map(|runtime| runtime.sent_total).collect(),
             stalls: self.stalls,

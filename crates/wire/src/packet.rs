@@ -815,4 +815,56 @@ mod tests {
         drop(pool);
         assert!(p.set_frame(&[1; 10], LinkType::Raw));
     }
+
+    #[test]
+    fn a_buffer_given_to_the_wrong_pool_stays_valid() {
+        let (mut ours, mut theirs) = (pool(1), pool(1));
+        let (a, b) = (ours.take().unwrap(), theirs.take().unwrap());
+        ours.give(b);
+        theirs.give(a);
+        drop(ours);
+        // It lies in the region of the pool that is gone.
+        let mut a = theirs.take().unwrap();
+        assert!(a.set_frame(&[1; 10], LinkType::Raw));
+        assert_eq!(a.frame(), &[1; 10]);
+        theirs.give(a);
+    }
+
+    #[test]
+    fn packets_cross_threads_in_lists() {
+        let mut pool = pool(3);
+        let mut list = PacketList::new();
+        for n in 0..3 {
+            let mut p = pool.take().unwrap();
+            assert!(p.set_frame(&[n; 20], LinkType::Raw));
+            p.prefetch();
+            list.push(p);
+        }
+        let mut list = std::thread::spawn(move || {
+            let mut back = PacketList::new();
+            while let Some(mut p) = list.pop() {
+                p.frame_mut()[0] += 10;
+                assert!(p.grow_front(4) && p.set_length(30));
+                back.push(p);
+            }
+            back
+        })
+        .join()
+        .unwrap();
+        let mut first = list.pop().unwrap();
+        let second = list.pop().unwrap();
+        assert_eq!((first.frame()[4], second.frame()[4]), (10, 11));
+        assert!(first.copy_from(&second));
+        assert_eq!((first.frame(), first.origin()), (second.frame(), 0));
+        for p in [first, second, list.pop().unwrap()] {
+            pool.give(p);
+        }
+        assert_eq!(pool.free(), 3);
+    }
+
+    #[test]
+    #[should_panic(expected = "too small")]
+    fn a_region_too_small_is_no_pool() {
+        Pool::new(Region::heap(4096), usize::MAX / 2048, 2048, 0);
+    }
 }

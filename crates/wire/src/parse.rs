@@ -5,7 +5,20 @@
 //! the firewall's business) and strict about *structure*: a header that does not fit is an error with a name, and the
 //! packet a counted drop.
 //!
-//! Sources: RFC 791, 8200 (extension headers in any order, at most [`EXTENSIONS_MAX`]), 792, 4443, 9293, 768, 9260.
+//! ```text
+//!   0            14            34     42        60
+//!   │ Ethernet    │ IPv4        │ UDP  │ payload │ link padding     the IPv4 header says: 46 bytes
+//!                 └ network     └ transport      └ end
+//!                                      └ payload
+//! ```
+//!
+//! Invariant: network < transport ≤ payload ≤ end ≤ the frame's length, for every packet that parses
+//! (`hostile::tests`, the fuzz target `parse`).
+//!
+//! Not here: reassembly. A fragment's place is checked only as far as it attacks whoever reassembles.
+//!
+//! Sources: RFC 791, 8200 (extension headers in any order, at most [`EXTENSIONS_MAX`]), 792, 4443, 9293, 768, 9260, 1858
+//! (hostile fragments), 7112 (a first fragment holds the whole chain), 6946 (atomic fragments).
 
 use crate::link::parse_link;
 use crate::packet::{Packet, flag};

@@ -12,7 +12,7 @@
 //!   TCP's sum changes by that and     !1000 + 4000
 //! ```
 //!
-//! Invariant: afterwards the packet's notes say what a fresh parse would find (`tests::notes_agree_with_the_frame`).
+//! Invariant: afterwards the packet's notes say what a fresh parse would find (`tests::notes_agree`, the fuzz target `rewrite`).
 
 use crate::checksum::{Delta, sctp_crc};
 use crate::packet::{Packet, flag};

@@ -2,7 +2,7 @@
 //!
 //! # Theory of operation
 //!
-//! [`flows`] keeps the flows and says which packet is due next; [`packets`] writes it. This module hands packets to the
+//! `flows` keeps the flows and says which packet is due next; `packets` writes it. This module hands packets to the
 //! reader, either when the worker's clock has come to their time ([`Pace::Clock`]) or as fast as they are taken
 //! ([`Pace::Reader`]); the packets are the same in both cases, and so are their distances in time.
 //!
@@ -20,11 +20,12 @@
 //! Invariants: packets depend on the profile alone, not on bursts or clocks
 //! (`tests::the_same_seed_gives_the_same_packets`); they parse and their checksums hold (`tests::every_packet_is_sound`).
 //!
-//! Not here: applications' contents; all data is the beginning of one pattern.
+//! Not here: applications' contents; all data is the beginning of one pattern. [`applications`] plays recorded ones.
 //!
 //! Sources: NFVactor VII-B (the short-and-long mixture), RFC 2544 and RFC 6985 (sizes), and for the distributions
 //! [`distribution`].
 
+pub mod applications;
 pub mod distribution;
 mod flows;
 mod order;
@@ -37,6 +38,7 @@ mod wheel;
 #[cfg(test)]
 mod tests;
 
+pub use applications::{Applications, ApplicationsProfile};
 pub use distribution::Distribution;
 pub use profile::{
     Class, Emit, Life, Pace, Popularity, Profile, ProfileError, Rate, SharesOf, Size, Spacing,
@@ -60,7 +62,7 @@ pub struct Generator {
     left: u64,
     /// The end in virtual time.
     end: u64,
-    /// The worker's clock at the next packet.
+    /// The worker's clock at the next packet; at once as long as nobody has looked.
     next_at: Option<u64>,
     finished: bool,
     counters: PortCounters,
@@ -79,7 +81,7 @@ impl Generator {
             start: (profile.pace == Pace::Reader).then_some(0),
             left,
             end,
-            next_at: None,
+            next_at: Some(0),
             finished: left == 0 || end == 0,
             counters: PortCounters::default(),
         })

@@ -24,7 +24,7 @@
 //! Sizes are of Ethernet frames with their check sequence of 4 bytes (RFC 2544, RFC 6985), which is not in the buffer: a
 //! "64-byte packet" fills 60 bytes there, and is what makes 14.88 million a second on 10 Gb/s.
 //!
-//! Not here: how the settings are obeyed ([`super::flows`]).
+//! Not here: how the settings are obeyed (`flows`).
 
 use super::distribution::{Distribution, Sampler};
 use schemars::JsonSchema;
@@ -222,7 +222,7 @@ impl Default for Profile {
             sources: vec!["10.0.0.0/16".into(), "2001:db8:1::/64".into()],
             source_ports: (1024, 65535),
             destinations: vec!["198.51.100.0/24".into(), "2001:db8:2::/64".into()],
-            destination_ports: vec![443, 80, 53],
+            destination_ports: vec![443, 80],
             ipv6_share: 0.0,
             replies: 0.0,
             round_trip: 0.0,

@@ -689,13 +689,13 @@ fn distributions_have_their_quantiles() {
     );
 }
 
-/// The folder of published distributions, or word that it is not there.
-fn flow_sizes_folder() -> Option<PathBuf> {
+/// A folder of the shared data, or word that it is not there.
+pub(super) fn shared_data(folder: &str) -> Option<PathBuf> {
     let data = std::env::var_os("FLOWKEEP_DATA").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
         PathBuf::from,
     );
-    let folder = data.join("flow-size");
+    let folder = data.join(folder);
     if folder.is_dir() {
         return Some(folder);
     }
@@ -705,7 +705,9 @@ fn flow_sizes_folder() -> Option<PathBuf> {
 
 #[test]
 fn published_tables_are_reproduced() {
-    let Some(folder) = flow_sizes_folder() else { return };
+    let Some(folder) = shared_data("flow-size") else {
+        return;
+    };
     let mut tables = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -762,7 +764,9 @@ fn mixture_cdf(text: &str, x: f64) -> f64 {
 
 #[test]
 fn the_campus_network_is_reproduced() {
-    let Some(folder) = flow_sizes_folder() else { return };
+    let Some(folder) = shared_data("flow-size") else {
+        return;
+    };
     // README of the data: flows of at most so many packets or bytes, in percent, over all traffic.
     let published: [(&str, &[(f64, f64)]); 2] = [
         (
@@ -816,7 +820,9 @@ fn the_campus_network_is_reproduced() {
 
 #[test]
 fn generated_flows_have_the_campus_lengths() {
-    let Some(folder) = flow_sizes_folder() else { return };
+    let Some(folder) = shared_data("flow-size") else {
+        return;
+    };
     let file = folder
         .join("agh_2015/udp_length_flows.json")
         .display()

@@ -191,3 +191,23 @@ pub(crate) fn timed(work: impl FnOnce()) -> u64 {
     work();
     cycles() - before
 }
+
+/// The command `bench`.
+pub fn job(job: crate::cli::jobs::BenchJob, _registry: &crate::registry::Registry) -> std::process::ExitCode {
+    let scenario = match job.scenario {
+        crate::cli::Scenario::Chain => "chain",
+        crate::cli::Scenario::Switch => "switch",
+        crate::cli::Scenario::Launch => "launch",
+        crate::cli::Scenario::Stage => "stage",
+    };
+    let options = Options { flows: job.flows, runs: usize::from(job.runs), ..Options::default() };
+    match run(scenario, &options) {
+        Ok(report) if job.json => println!("{}", serde_json::json!(report)),
+        Ok(report) => print!("{}", report.table()),
+        Err(problem) => {
+            eprintln!("{problem}");
+            return std::process::ExitCode::from(crate::cli::FAILURE);
+        }
+    }
+    std::process::ExitCode::SUCCESS
+}

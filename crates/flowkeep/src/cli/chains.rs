@@ -1,6 +1,6 @@
 //! `chain check` and `chain schema`: what can be said of a configuration without running it.
 
-use super::{Failure, USAGE, job, print};
+use super::{Failure, USAGE, jobs, print};
 use crate::config::{self, Config, schema};
 use crate::registry::Registry;
 use serde_json::json;
@@ -27,7 +27,7 @@ pub fn check(path: &Path, json: bool, registry: &Registry, out: &mut dyn Write) 
                 message: format!("{} has errors", path.display()),
             })
         }
-        Err(problems) => Err(Failure::usage(job::shown(&problems))),
+        Err(problems) => Err(Failure::usage(jobs::shown(&problems))),
     }
 }
 
@@ -63,12 +63,7 @@ fn overview(path: &Path, config: &Config) -> String {
             }
         }
         let whom = if rules.is_empty() {
-            if index == 0 {
-                "everything"
-            } else {
-                "everything else"
-            }
-            .to_owned()
+            if index == 0 { "everything" } else { "everything else" }.to_owned()
         } else {
             rules.join("; ")
         };

@@ -1,12 +1,10 @@
 //! The command line.
 //!
 //! A word says what it is about, the next what to do with it: `flow list`, `chain check`. Everything that prints figures can
-//! print them as JSON.
+//! print them as JSON. What drives workers is a [`jobs::Jobs`] function; everything else is done here.
 //!
 //! ```text
-//! run ─────────────────────────▶ job.rs       what to run: the configuration and the command line's words
-//!                                running.rs   start, answer on the control socket, wait, report
-//! bench ───────────────────────▶ benching.rs  crate::bench
+//! run, bench, new ─────────────▶ Jobs (crate::run, crate::bench, crate::new)
 //! chain ───────────────────────▶ chains.rs    reads the configuration
 //! status, flow, function, stop ▶ asking.rs    over the control socket
 //! completions, man ────────────▶ pages.rs
@@ -15,18 +13,16 @@
 //! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 130 broken off by a second signal.
 
 mod asking;
-mod benching;
 mod chains;
-mod job;
+pub mod jobs;
 mod pages;
-mod running;
 
 #[cfg(test)]
 mod tests;
 
 use crate::registry::Registry;
-use clap::builder::PossibleValue;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use jobs::Jobs;
 use nf::Period;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -78,6 +74,8 @@ enum Verb {
     Stop(Asking),
     /// Measure, compared with a baseline and a floor in the same run
     Bench(Bench),
+    /// Begin a network function of your own: a crate with a test, ready to run
+    New(New),
     /// Print completions for a shell
     #[command(after_help = "Example:\n  flowkeep completions bash > /etc/bash_completion.d/flowkeep")]
     Completions {
@@ -223,43 +221,50 @@ struct FunctionVerb {
     asking: Asking,
 }
 
+/// What to measure.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scenario {
+    /// firewall, NAT and load balancer on one core
+    Chain,
+    /// Routing groups of flows to runtimes
+    Switch,
+    /// What a new flow costs
+    Launch,
+    /// Calling a function through the erased interface
+    Stage,
+}
+
 /// Measure, compared with a baseline and a floor in the same run.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Figures mean something on an idle machine, in a release build, and compared within one run.
 
 Example:
-  flowkeep bench stage --flows 10000,100000 --json")]
+  flowkeep bench chain --flows 10000,100000 --json")]
 struct Bench {
     /// What to measure
-    #[arg(value_parser = scenario_names())]
-    scenario: String,
+    #[arg(value_enum)]
+    scenario: Scenario,
     /// Numbers of flows
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [10_000, 100_000, 1_000_000])]
     flows: Vec<u32>,
     /// How often each case is measured; the median counts
-    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
-    /// Packets of each measurement
-    #[arg(long, value_name = "N", default_value_t = 1 << 18, value_parser = clap::value_parser!(u32).range(1024..))]
-    packets: u32,
-    /// Seed of the traffic
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// Tables in 4 KiB pages, to see what larger ones bring
-    #[arg(long)]
-    small_pages: bool,
-    /// The processor to run on; by default the last allowed one
-    #[arg(long, value_name = "N")]
-    cpu: Option<usize>,
     /// Print one JSON object, raw samples included
     #[arg(long)]
     json: bool,
 }
 
-fn scenario_names() -> clap::builder::PossibleValuesParser {
-    let named = |(name, what): &(&'static str, &'static str)| PossibleValue::new(*name).help(*what);
-    clap::builder::PossibleValuesParser::new(crate::bench::SCENARIOS.iter().map(named))
+/// Begin a network function of your own.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  flowkeep new my-counter && cd my-counter && cargo test")]
+struct New {
+    /// Its name: lower case, with - or _
+    name: String,
+    /// The directory to make; by default the name
+    #[arg(long, value_name = "DIRECTORY")]
+    directory: Option<PathBuf>,
 }
 
 /// Why a command did not do what it should: an exit code, and a message if it has not been printed yet.
@@ -288,12 +293,13 @@ impl Failure {
 }
 
 /// Does what the words say, and tells how it went.
-pub fn main(words: impl IntoIterator<Item = OsString>, registry: &Registry) -> ExitCode {
+pub fn main(words: impl IntoIterator<Item = OsString>, registry: &Registry, jobs: &Jobs) -> ExitCode {
+    let stdout = io::stdout();
     let done = Cli::try_parse_from(words)
         .map_err(Stop::Clap)
-        .and_then(|cli| run(cli, registry, &mut io::stdout()).map_err(Stop::Failure));
+        .and_then(|cli| run(cli, registry, jobs, &mut stdout.lock()).map_err(Stop::Failure));
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(Stop::Clap(error)) => {
             let _ = error.print();
             code_of(&error)
@@ -319,10 +325,30 @@ enum Stop {
     Failure(Failure),
 }
 
-fn run(cli: Cli, registry: &Registry, out: &mut dyn Write) -> Result<(), Failure> {
+fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Result<ExitCode, Failure> {
     match cli.verb {
-        Verb::Run(run) => running::run(job::read(run, registry)?, out)?,
-        Verb::Bench(bench) => benching::run(bench, out)?,
+        Verb::Run(run) => {
+            let job = jobs::run_job(run, registry)?;
+            return Ok((jobs.run)(job));
+        }
+        Verb::Bench(bench) => {
+            return Ok((jobs.bench)(
+                jobs::BenchJob {
+                    scenario: bench.scenario,
+                    flows: bench.flows,
+                    runs: bench.runs,
+                    json: bench.json,
+                },
+                registry,
+            ));
+        }
+        Verb::New(new) => {
+            let directory = new.directory.unwrap_or_else(|| PathBuf::from(&new.name));
+            return Ok((jobs.new)(jobs::NewJob {
+                name: new.name,
+                directory,
+            }));
+        }
         Verb::Chain(ChainVerb::Check { config, json }) => chains::check(&config, json, registry, out)?,
         Verb::Chain(ChainVerb::Schema) => chains::schema(registry, out)?,
         Verb::Status(asking) => asking::status(&asking, out)?,
@@ -344,7 +370,7 @@ fn run(cli: Cli, registry: &Registry, out: &mut dyn Write) -> Result<(), Failure
         Verb::Completions { shell } => pages::completions(shell, out),
         Verb::Man { directory } => pages::manual(&directory)?,
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Prints. A reader that has gone away (`| head`) wanted no more.

@@ -1,12 +1,13 @@
-//! The command line, from words to runs and answers.
+//! The command line, from words to jobs and answers.
 
 use super::*;
 use crate::cluster::Cluster;
 use crate::cluster::fake::Fake;
+use crate::config::Threads;
 use crate::control::server::Server;
-use job::RunJob;
+use jobs::{BenchJob, NewJob, RunJob};
 use nf::{ConfigError, Cx, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 struct FlowMonitor;
 
@@ -23,24 +24,49 @@ impl NetworkFunction for FlowMonitor {
     }
 }
 
-fn parsed(words: &str) -> Result<Cli, Failure> {
-    Cli::try_parse_from(std::iter::once("flowkeep").chain(words.split_whitespace()))
-        .map_err(|error| Failure::usage(error.to_string()))
+/// What the jobs were handed, in words.
+static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn jobs() -> Jobs {
+    fn see(what: String) -> ExitCode {
+        SEEN.lock().unwrap().push(what);
+        ExitCode::SUCCESS
+    }
+    Jobs {
+        run: |job: RunJob| {
+            assert_eq!(job.config.threads, Threads::Auto);
+            let port = &job.config.port[0];
+            see(format!(
+                "run {} -> {} runtimes {} events {:?} chain {:?} json {}",
+                port.input.as_ref().unwrap(),
+                port.output.as_ref().map(ToString::to_string).unwrap_or_default(),
+                job.config.runtimes,
+                job.config.log.events,
+                job.config.chain[0].functions,
+                job.json
+            ))
+        },
+        bench: |job: BenchJob, _| {
+            see(format!(
+                "bench {:?} {:?} {} {}",
+                job.scenario, job.flows, job.runs, job.json
+            ))
+        },
+        new: |job: NewJob| see(format!("new {} in {}", job.name, job.directory.display())),
+    }
 }
 
 /// Runs a command: what it printed, or its failure.
 fn run_words(words: &str) -> Result<String, Failure> {
+    let cli = Cli::try_parse_from(std::iter::once("flowkeep").chain(words.split_whitespace()))
+        .map_err(|error| Failure::usage(error.to_string()))?;
     let mut out = Vec::new();
-    run(parsed(words)?, &crate::registry![FlowMonitor], &mut out)?;
+    run(cli, &crate::registry![FlowMonitor], &jobs(), &mut out)?;
     Ok(String::from_utf8(out).unwrap())
 }
 
-/// What a `run` is to run.
-fn job_of(words: &str) -> Result<RunJob, Failure> {
-    match parsed(words)?.verb {
-        Verb::Run(run) => job::read(run, &crate::registry![FlowMonitor]),
-        other => panic!("{other:?}"),
-    }
+fn seen(what: &str) -> bool {
+    SEEN.lock().unwrap().iter().any(|seen| seen == what)
 }
 
 /// A directory that is gone afterwards.
@@ -73,20 +99,18 @@ fn the_command_line_is_consistent() {
 
 #[test]
 fn run_without_configuration_monitors_flows() {
-    let job = job_of("run --input pcap:a.pcap").unwrap();
-    assert_eq!(job.config.port[0].input.as_ref().unwrap().as_str(), "pcap:a.pcap");
-    assert_eq!(job.config.chain[0].functions, ["flow_monitor"]);
-    assert_eq!(job.config.log.events.as_deref(), Some("-"));
-    let failure = job_of("run").unwrap_err();
+    run_words("run --input pcap:a.pcap").unwrap();
+    assert!(seen(
+        "run pcap:a.pcap ->  runtimes 1 events Some(\"-\") chain [\"flow_monitor\"] json false"
+    ));
+    let failure = run_words("run").unwrap_err();
     assert_eq!(failure.code, USAGE);
     assert!(failure.message.contains("nothing to run"));
-    let failure = job_of("run --input a.pcap").unwrap_err();
+    let failure = run_words("run --input a.pcap").unwrap_err();
     assert!(
         failure
             .message
-            .starts_with("--input: `a.pcap` does not say what it is"),
-        "{}",
-        failure.message
+            .starts_with("--input: `a.pcap` does not say what it is; write for example `pcap:a.pcap`")
     );
 }
 
@@ -98,111 +122,33 @@ fn the_command_line_counts_more_than_the_file() {
         "runtimes = 2\n[[port]]\nname = \"a\"\ninput = \"pcap:file.pcap\"\n[[chain]]\nname = \"c\"\nfunctions = \
          [\"flow_monitor\"]\n",
     );
-    let port = |job: &RunJob| {
-        let port = &job.config.port[0];
-        [&port.input, &port.output].map(|uri| uri.as_ref().map(ToString::to_string).unwrap_or_default())
-    };
-    let job = job_of(&format!("run {config} --json")).unwrap();
-    assert_eq!(port(&job), ["pcap:file.pcap", ""]);
-    assert_eq!(
-        (job.config.runtimes, job.json, job.socket_wanted),
-        (2, true, false)
-    );
-    assert_eq!(job.config.log.events, None);
-    let words = "--input pcap:x --output pcap:y --runtimes 4 --events e.jsonl --for 5s --socket s.sock";
-    let job = job_of(&format!("run {config} {words}")).unwrap();
-    assert_eq!(port(&job), ["pcap:x", "pcap:y"]);
-    assert_eq!(
-        (job.config.runtimes, job.json, job.socket_wanted),
-        (4, false, true)
-    );
-    assert_eq!(job.config.log.events.as_deref(), Some("e.jsonl"));
-    assert!(job_of(&format!("run {config} --runtimes 0")).is_err());
-    let failure = job_of(&format!("run {config} --for 5")).unwrap_err();
+    run_words(&format!("run {config} --json")).unwrap();
+    assert!(seen(
+        "run pcap:file.pcap ->  runtimes 2 events None chain [\"flow_monitor\"] json true"
+    ));
+    run_words(&format!(
+        "run {config} --input pcap:x --output pcap:y --runtimes 4 --events e.jsonl --for 5s"
+    ))
+    .unwrap();
+    assert!(seen(
+        "run pcap:x -> pcap:y runtimes 4 events Some(\"e.jsonl\") chain [\"flow_monitor\"] json false"
+    ));
+    assert!(run_words(&format!("run {config} --runtimes 0")).is_err());
     assert!(
-        failure.message.contains("`5` has no unit; write \"5s\""),
-        "{}",
-        failure.message
+        run_words(&format!("run {config} --for 5"))
+            .unwrap_err()
+            .message
+            .contains("`5` has no unit; write \"5s\"")
     );
     let no_input = directory.file(
         "n.toml",
         "[[chain]]\nname = \"c\"\nfunctions = [\"flow_monitor\"]\n",
     );
-    let failure = job_of(&format!("run {no_input}")).unwrap_err();
-    assert!(failure.message.contains("no port has an input"));
-}
-
-/// A capture of `packets` UDP packets of as many flows.
-fn capture(packets: u16) -> Vec<u8> {
-    // pcap, version 2.4, microseconds, Ethernet.
-    let mut file = vec![
-        0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 1, 0, 0, 0,
-    ];
-    for number in 0..packets {
-        let builder = etherparse::PacketBuilder::ethernet2([2; 6], [4; 6])
-            .ipv4([10, 0, 0, 1], [192, 0, 2, 1], 64)
-            .udp(1000 + number, 53);
-        let mut frame = Vec::new();
-        builder.write(&mut frame, &[0; 18]).unwrap();
-        let length = u32::try_from(frame.len()).unwrap().to_le_bytes();
-        let seconds = u32::from(number).to_le_bytes();
-        file.extend([seconds, [0; 4], length, length].concat());
-        file.extend(frame);
-    }
-    file
-}
-
-#[test]
-fn a_run_ends_with_figures_that_add_up() {
-    let directory = Directory::new("run");
-    std::fs::write(directory.0.join("in.pcap"), capture(10)).unwrap();
-    let (path, socket) = (directory.0.display(), directory.0.join("s.sock"));
-    let config = directory.file(
-        "c.toml",
-        "runtimes = 2\n[metrics]\nlisten = \"127.0.0.1:0\"\n[[chain]]\nname = \"c\"\nfunctions = [\"flow_monitor\"]\n",
-    );
-    let words = format!(
-        "--input pcap:{path}/in.pcap --output pcap:{path}/out.pcap --socket {}",
-        socket.display()
-    );
-    let printed = run_words(&format!("run {config} {words} --json")).unwrap();
-    let report: serde_json::Value = serde_json::from_str(&printed).unwrap();
-    assert_eq!(report["packets"]["in"], 10, "{report:#}");
-    assert_eq!(report["packets"]["out"], 10, "{report:#}");
-    assert_eq!(report["packets"]["held"], 0);
-    assert_eq!(report["flows"]["opened"], 10);
-    assert_eq!(
-        (&report["adds_up"], &report["broken_off"]),
-        (&true.into(), &false.into())
-    );
-    assert_eq!(report["ports"][0]["received_packets"], 10);
-    assert!(!socket.exists(), "the socket goes when the cluster goes");
-    let table = run_words(&format!("run {config} {words}")).unwrap();
-    assert!(table.contains("\nin          10  100.0%\n"), "{table}");
-}
-
-#[test]
-fn what_cannot_be_run_says_why() {
-    let directory = Directory::new("refused");
-    std::fs::write(directory.0.join("in.pcap"), capture(1)).unwrap();
-    let input = format!("--input pcap:{}/in.pcap", directory.0.display());
-    let failure = run_words("run --input pcap:/no/such.pcap").unwrap_err();
-    assert_eq!(failure.code, FAILURE);
-    assert!(failure.message.contains("/no/such.pcap"), "{}", failure.message);
-    let failure = run_words(&format!("run {input} --events /no/such/directory/e")).unwrap_err();
     assert!(
-        failure.message.contains("events cannot be written here"),
-        "{}",
-        failure.message
-    );
-    let failure = run_words(&format!(
-        "run {input} --events /dev/null --socket /no/such/directory/s"
-    ))
-    .unwrap_err();
-    assert!(
-        failure.message.contains("the control socket cannot be made"),
-        "{}",
-        failure.message
+        run_words(&format!("run {no_input}"))
+            .unwrap_err()
+            .message
+            .contains("no port has an input")
     );
 }
 
@@ -307,12 +253,14 @@ fn a_running_cluster_is_asked() {
 }
 
 #[test]
-fn a_bench_that_is_not_there_is_told_which_are() {
-    let failure = run_words("bench everything").unwrap_err();
-    assert_eq!(failure.code, USAGE);
-    for (name, _) in crate::bench::SCENARIOS {
-        assert!(failure.message.contains(name), "{}", failure.message);
-    }
+fn bench_and_new_get_their_jobs() {
+    run_words("bench chain").unwrap();
+    assert!(seen("bench Chain [10000, 100000, 1000000] 5 false"));
+    run_words("bench launch --flows 100 --runs 3 --json").unwrap();
+    assert!(seen("bench Launch [100] 3 true"));
+    run_words("new my-counter").unwrap();
+    assert!(seen("new my-counter in my-counter"));
+    assert!(run_words("bench everything").is_err());
 }
 
 #[test]

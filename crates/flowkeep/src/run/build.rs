@@ -90,32 +90,18 @@ pub(super) fn build(mut config: Config, events: &SyncSender<String>) -> Result<B
     let rules = config.rules();
     let plan = Plan::new(rules, config.take_factories())?;
     let (switches, runtimes) = (usize::from(config.switches), usize::from(config.runtimes));
-    let seed = HashSeed(std::array::from_fn(|_| rand::random()));
-    let seed = if config.threads == Threads::One {
-        HashSeed::FIXED
-    } else {
-        seed
+    let seed = match config.threads {
+        // Equal input shall give equal output.
+        Threads::One => HashSeed::FIXED,
+        Threads::Auto => HashSeed(std::array::from_fn(|_| random())),
     };
-    let shape = Shape {
-        switches,
-        runtimes,
-        seed,
-        packet_clock,
-        now: if packet_clock {
-            0
-        } else {
-            adapters::clock::monotonic_ns()
-        },
-    };
+    let shape = Shape { switches, runtimes, seed, packet_clock, now: if packet_clock { 0 } else { adapters::clock::monotonic_ns() } };
     let mut per_switch: Vec<Vec<OpenPort>> = (0..switches).map(|_| Vec::new()).collect();
     for (index, port) in opened.into_iter().enumerate() {
         per_switch[index % switches].push(port);
     }
     let egress = shape.egress(&per_switch);
-    let names = per_switch
-        .iter()
-        .map(|ports| ports.iter().map(|port| port.name.clone()).collect())
-        .collect();
+    let names = per_switch.iter().map(|ports| ports.iter().map(|port| port.name.clone()).collect()).collect();
     let mut links = Links::new(&shape);
     let mut seats = Vec::new();
     let (mut switch_handles, mut runtime_handles) = (Vec::new(), Vec::new());
@@ -142,23 +128,11 @@ pub(super) fn build(mut config: Config, events: &SyncSender<String>) -> Result<B
 }
 
 fn seat(worker: Worker, commands: std::sync::mpsc::Receiver<super::driver::Command>) -> Seat {
-    Seat {
-        worker,
-        commands,
-        finishing: false,
-        done: false,
-        lines: String::new(),
-    }
+    Seat { worker, commands, finishing: false, done: false, lines: String::new() }
 }
 
 /// A thread per worker as far as there are processors, each on its own.
-fn spread(
-    seats: Vec<Seat>,
-    threads: Threads,
-    packet_clock: bool,
-    timed: bool,
-    events: &SyncSender<String>,
-) -> Vec<Driver> {
+fn spread(seats: Vec<Seat>, threads: Threads, packet_clock: bool, timed: bool, events: &SyncSender<String>) -> Vec<Driver> {
     let cpus = allowed_cpus();
     let count = match threads {
         Threads::One => 1,
@@ -184,20 +158,13 @@ fn open_ports(config: &Config, ports: &mut Ports) -> Result<Vec<OpenPort>, RunEr
     let mut opened = Vec::new();
     let mut inputs = 0;
     for port in &config.port {
-        let failed = |source| RunError::Port {
-            port: port.name.clone(),
-            source,
-        };
+        let failed = |source| RunError::Port { port: port.name.clone(), source };
         let text = |uri: &Option<crate::config::Uri>| uri.as_ref().map(ToString::to_string);
         let open = match (text(&port.input), text(&port.output)) {
             (Some(input), Some(output)) => ports.open(&input, &output),
             (Some(input), None) => ports.open_input(&input),
             (None, Some(output)) => ports.open_output(&output),
-            (None, None) => {
-                return Err(RunError::EmptyPort {
-                    port: port.name.clone(),
-                });
-            }
+            (None, None) => return Err(RunError::EmptyPort { port: port.name.clone() }),
         };
         inputs += usize::from(port.input.is_some());
         opened.push(OpenPort {
@@ -241,12 +208,9 @@ impl Links {
             let (near, far) = RingPort::pair_with_limit(all, QUEUE);
             (Some(near), Some(far))
         };
-        let runtime = (0..shape.switches)
-            .map(|_| (0..shape.runtimes).map(|_| pair()).collect())
-            .collect();
-        let mut peer: Vec<Vec<Option<RingPort>>> = (0..shape.switches)
-            .map(|_| (0..shape.switches).map(|_| None).collect())
-            .collect();
+        let runtime = (0..shape.switches).map(|_| (0..shape.runtimes).map(|_| pair()).collect()).collect();
+        let mut peer: Vec<Vec<Option<RingPort>>> =
+            (0..shape.switches).map(|_| (0..shape.switches).map(|_| None).collect()).collect();
         for a in 0..shape.switches {
             for b in a + 1..shape.switches {
                 let (near, far) = RingPort::pair(all);
@@ -267,9 +231,7 @@ impl Shape {
         };
         let find = |side, with_output: bool| {
             ports.iter().enumerate().find_map(|(switch, ports)| {
-                let port = ports
-                    .iter()
-                    .position(|open| serves(open, side) && (open.has_output || !with_output))?;
+                let port = ports.iter().position(|open| serves(open, side) && (open.has_output || !with_output))?;
                 Some((switch, port))
             })
         };
@@ -289,24 +251,15 @@ impl Shape {
             switch: index as u8,
             switches: self.switches as u8,
             seed: self.seed,
-            routes_max: (config.flows_max.saturating_mul(2))
-                .saturating_mul(self.runtimes as u32)
-                .min(1 << 26),
+            routes_max: (config.flows_max.saturating_mul(2)).saturating_mul(self.runtimes as u32).min(1 << 26),
             policy: config.policy.into(),
             fragments_max: 4096,
-            egress: egress.map(|place| {
-                place
-                    .filter(|(switch, _)| *switch == index)
-                    .map(|(_, port)| port as u8)
-            }),
+            egress: egress.map(|place| place.filter(|(switch, _)| *switch == index).map(|(_, port)| port as u8)),
             packet_clock: self.packet_clock,
             now: self.now,
         };
         let pool = pool(BUFFERS, CAPTURE_FRAME, index);
-        let runtimes = links.runtime[index]
-            .iter_mut()
-            .map(|(near, _)| near.take().expect("taken once"))
-            .collect();
+        let runtimes = links.runtime[index].iter_mut().map(|(near, _)| near.take().expect("taken once")).collect();
         let peers = std::mem::take(&mut links.peer[index]);
         let ports = ports.into_iter().map(|open| (open.port, open.rule)).collect();
         Switch::new(settings, plan.clone(), ports, runtimes, peers, pool, region)
@@ -336,23 +289,20 @@ impl Shape {
             ..runtime::Settings::alone(config.flows_max)
         };
         let pool = pool(OWN_BUFFERS, OWN_FRAME, self.switches + index);
-        let ends = links
-            .runtime
-            .iter_mut()
-            .map(|links| links[index].1.take().expect("taken once"))
-            .collect();
+        let ends = links.runtime.iter_mut().map(|links| links[index].1.take().expect("taken once")).collect();
         Runtime::new(settings, plan.clone(), ends, pool, region)
             .map_err(|(function, source)| RunError::Function { function, source })
     }
 }
 
+/// A number nobody outside can guess: the standard library seeds its hash maps by the system.
+fn random() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    RandomState::new().build_hasher().finish()
+}
+
 fn pool(count: usize, frame: usize, origin: usize) -> Pool {
-    Pool::new(
-        region(Pool::region_length(count, frame)),
-        count,
-        frame,
-        origin as u8,
-    )
+    Pool::new(region(Pool::region_length(count, frame)), count, frame, origin as u8)
 }
 
 /// Large pages for what is large; where they are not to be had, the heap.

@@ -54,20 +54,12 @@ pub(super) enum Question {
 
 /// What is answered.
 pub(super) enum Answer {
-    Switch {
-        stats: SwitchStats,
-        ports: Vec<PortCounters>,
-    },
+    Switch { stats: SwitchStats, ports: Vec<PortCounters> },
     Runtime(RuntimeStats),
     Finished(bool),
     /// Whether all is done, how many of its buffers are out, how many packets it holds, and a number that changes when
     /// anything moves.
-    Drained {
-        home: bool,
-        out: u64,
-        held: u64,
-        moved: u64,
-    },
+    Drained { home: bool, out: u64, held: u64, moved: u64 },
     Flows(Vec<FlowView>, Option<u32>),
     Flow(Option<Box<FlowView>>),
     Command(Result<String, String>),
@@ -136,11 +128,7 @@ impl Driver {
         while !self.seats.iter().all(|seat| seat.done) {
             round = round.wrapping_add(1);
             // A replay's time is its packets'; ports that keep to the capture's timing still need the machine's.
-            let now = if self.packet_clock && !self.timed {
-                0
-            } else {
-                monotonic_ns()
-            };
+            let now = if self.packet_clock && !self.timed { 0 } else { monotonic_ns() };
             let mut busy = false;
             for seat in &mut self.seats {
                 busy |= seat.step(now, self.packet_clock, &self.events);
@@ -221,34 +209,21 @@ impl Seat {
         match (&mut self.worker, question) {
             (Worker::Switch(switch), Question::Stats) => {
                 switch.flush();
-                Answer::Switch {
-                    stats: switch.stats(),
-                    ports: switch.port_counters(),
-                }
+                Answer::Switch { stats: switch.stats(), ports: switch.port_counters() }
             }
             (Worker::Switch(switch), Question::Finished) => Answer::Finished(switch.finished()),
             (Worker::Switch(switch), Question::Drained) => {
                 let (stats, pool) = (switch.stats(), switch.pool());
                 let moved = stats.received + stats.sent + pool.free() as u64;
                 let out = (pool.total() - pool.free()) as u64;
-                Answer::Drained {
-                    home: switch.finished(),
-                    out,
-                    held: 0,
-                    moved,
-                }
+                Answer::Drained { home: switch.finished(), out, held: 0, moved }
             }
             (Worker::Runtime(runtime), Question::Stats) => Answer::Runtime(runtime.stats()),
             (Worker::Runtime(runtime), Question::Drained) => {
                 let stats = runtime.stats();
                 let moved = stats.received + stats.passed + stats.flows_ended + stats.held + stats.waiting;
                 let home = !self.finishing || (stats.flows == 0 && self.lines.is_empty());
-                Answer::Drained {
-                    home,
-                    out: 0,
-                    held: stats.held,
-                    moved,
-                }
+                Answer::Drained { home, out: 0, held: stats.held, moved }
             }
             (Worker::Runtime(runtime), Question::Flows { cursor, limit }) => {
                 let (views, next) = runtime.flows(cursor, limit);

@@ -18,6 +18,7 @@
 
 mod build;
 mod driver;
+pub mod job;
 
 use crate::cluster::{Cluster, Cursor, PortStats, Snapshot};
 use crate::config::Config;
@@ -72,13 +73,7 @@ struct Shared {
 /// Starts a cluster. Event lines go to `events`, if anywhere.
 pub fn start(config: Config, events: Option<Events>) -> Result<Running, RunError> {
     let (lines, incoming) = mpsc::sync_channel::<String>(driver::EVENT_CHUNKS);
-    let build::Built {
-        threads,
-        switches,
-        runtimes,
-        ports,
-        reports,
-    } = build::build(config, &lines)?;
+    let build::Built { threads, switches, runtimes, ports, reports } = build::build(config, &lines)?;
     drop(lines);
     let shared = Arc::new(Shared {
         began: Instant::now(),
@@ -90,20 +85,13 @@ pub fn start(config: Config, events: Option<Events>) -> Result<Running, RunError
         last: Mutex::new(None),
     });
     let writer = std::thread::Builder::new().name("events".into());
-    let writer = writer
-        .spawn(move || write_events(incoming, events))
-        .map_err(RunError::Thread)?;
+    let writer = writer.spawn(move || write_events(incoming, events)).map_err(RunError::Thread)?;
     let mut started = Vec::new();
     for (index, driver) in threads.into_iter().enumerate() {
         let thread = std::thread::Builder::new().name(format!("worker-{index}"));
         started.push(thread.spawn(move || driver.run()).map_err(RunError::Thread)?);
     }
-    Ok(Running {
-        shared,
-        threads: started,
-        writer: Some(writer),
-        reports,
-    })
+    Ok(Running { shared, threads: started, writer: Some(writer), reports })
 }
 
 fn write_events(incoming: mpsc::Receiver<String>, events: Option<Events>) -> Result<(), String> {
@@ -113,9 +101,7 @@ fn write_events(incoming: mpsc::Receiver<String>, events: Option<Events>) -> Res
         if let Some(out) = &mut events
             && let Err(error) = out.write_all(lines.as_bytes())
         {
-            failed = Err(format!(
-                "the event log cannot be written: {error}; what followed is lost"
-            ));
+            failed = Err(format!("the event log cannot be written: {error}; what followed is lost"));
             events = None;
         }
     }
@@ -158,11 +144,7 @@ impl Running {
             drained = self.drain(&mut each);
         }
         let snapshot = self.shared.ask_all();
-        *self
-            .shared
-            .last
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(snapshot.clone());
+        *self.shared.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(snapshot.clone());
         for handle in self.shared.switches.iter().chain(&self.shared.runtimes) {
             handle.tell(Command::Quit);
         }
@@ -173,12 +155,7 @@ impl Running {
             Some(Ok(written)) => written,
             _ => Err("the thread that writes the event log has failed".into()),
         };
-        Outcome {
-            snapshot,
-            reports: self.reports.take(),
-            events,
-            broken_off: !drained,
-        }
+        Outcome { snapshot, reports: self.reports.take(), events, broken_off: !drained }
     }
 
     /// Waits until no packet is inside; `false` if that does not come to pass.
@@ -214,22 +191,14 @@ struct Drained {
 
 impl Shared {
     fn inputs_finished(&self) -> bool {
-        self.switches
-            .iter()
-            .all(|switch| matches!(switch.ask(Question::Finished), Some(Answer::Finished(true))))
+        self.switches.iter().all(|switch| matches!(switch.ask(Question::Finished), Some(Answer::Finished(true))))
     }
 
     fn drained(&self) -> Drained {
         let mut state = Drained { done: true, moved: 0 };
         let (mut buffers_out, mut packets_held) = (0, 0);
         for handle in self.switches.iter().chain(&self.runtimes) {
-            if let Some(Answer::Drained {
-                home,
-                out,
-                held,
-                moved,
-            }) = handle.ask(Question::Drained)
-            {
+            if let Some(Answer::Drained { home, out, held, moved }) = handle.ask(Question::Drained) {
                 state.done &= home;
                 state.moved = state.moved.wrapping_add(moved);
                 buffers_out += out;
@@ -242,21 +211,16 @@ impl Shared {
     }
 
     fn ask_all(&self) -> Snapshot {
-        let mut snapshot = Snapshot {
-            uptime: self.began.elapsed(),
-            ..Snapshot::default()
-        };
+        let mut snapshot = Snapshot { uptime: self.began.elapsed(), ..Snapshot::default() };
         for (index, switch) in self.switches.iter().enumerate() {
             if let Some(Answer::Switch { stats, ports }) = switch.ask(Question::Stats) {
                 snapshot.switches.push(stats);
                 let named = self.ports[index].iter().zip(ports);
-                snapshot
-                    .ports
-                    .extend(named.map(|(name, counters): (&String, PortCounters)| PortStats {
-                        name: name.clone(),
-                        switch: index as u16,
-                        counters,
-                    }));
+                snapshot.ports.extend(named.map(|(name, counters): (&String, PortCounters)| PortStats {
+                    name: name.clone(),
+                    switch: index as u16,
+                    counters,
+                }));
             }
         }
         for runtime in &self.runtimes {
@@ -270,10 +234,7 @@ impl Shared {
 
 impl Cluster for Shared {
     fn snapshot(&self) -> Snapshot {
-        let last = self
-            .last
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match &*last {
             Some(last) => last.clone(),
             None => {
@@ -287,49 +248,34 @@ impl Cluster for Shared {
         let mut views = Vec::new();
         let mut at = Some(cursor);
         while let Some(Cursor { runtime, actor }) = at {
-            let Some(handle) = self.runtimes.get(usize::from(runtime)) else {
-                return (views, None);
-            };
+            let Some(handle) = self.runtimes.get(usize::from(runtime)) else { return (views, None) };
             let room = limit - views.len();
             if room == 0 {
                 return (views, at);
             }
-            let answer = handle.ask(Question::Flows {
-                cursor: actor,
-                limit: room.min(FLOWS_AT_ONCE),
-            });
-            let Some(Answer::Flows(mut more, next)) = answer else {
-                return (views, None);
-            };
+            let answer = handle.ask(Question::Flows { cursor: actor, limit: room.min(FLOWS_AT_ONCE) });
+            let Some(Answer::Flows(mut more, next)) = answer else { return (views, None) };
             views.append(&mut more);
             at = Some(match next {
                 Some(actor) => Cursor { runtime, actor },
-                None => Cursor {
-                    runtime: runtime + 1,
-                    actor: 0,
-                },
+                None => Cursor { runtime: runtime + 1, actor: 0 },
             });
         }
         (views, None)
     }
 
     fn flow(&self, key: &FlowKey) -> Option<FlowView> {
-        self.runtimes
-            .iter()
-            .find_map(|runtime| match runtime.ask(Question::Flow(*key)) {
-                Some(Answer::Flow(view)) => view.map(|view| *view),
-                _ => None,
-            })
+        self.runtimes.iter().find_map(|runtime| match runtime.ask(Question::Flow(*key)) {
+            Some(Answer::Flow(view)) => view.map(|view| *view),
+            _ => None,
+        })
     }
 
     fn command(&self, function: &str, words: &[&str]) -> Result<Vec<(u16, String)>, String> {
         let mut answers = Vec::new();
         for (index, runtime) in self.runtimes.iter().enumerate() {
             let words = words.iter().map(ToString::to_string).collect();
-            match runtime.ask(Question::Command {
-                function: function.to_string(),
-                words,
-            }) {
+            match runtime.ask(Question::Command { function: function.to_string(), words }) {
                 Some(Answer::Command(answer)) => answers.push((index as u16, answer?)),
                 _ => return Err(format!("runtime {index} did not answer")),
             }

@@ -147,7 +147,7 @@ pub struct Connection {
     pub flags: [u8; 2],
     /// Both ends.
     pub ends: [End; 2],
-    /// Bits of [`seen`].
+    /// Which letters stand.
     pub seen: [u8; 2],
     /// Segments whose payload had been sent before, up to 255.
     pub repeats: [u8; 2],

@@ -31,11 +31,13 @@
 //! | `orig_flags`, `resp_flags` | TCP flags that were seen: letters of `FSRPAUEC` |
 //! | `history` | what came in which order, as Zeek's letters, upper case from `orig` (`history`, `connection`); empty for neither TCP nor UDP |
 //! | `state` | how the connection went: `SF`, `S0`, `S1`, `S2`, `S3`, `REJ`, `RSTO`, `RSTR`, `RSTOS0`, `RSTRH`, `SH`, `SHR`, `OTH` (`connection::State`) |
-//! | `icmp_errors` | ICMP errors that quoted a packet of this flow, up to 65535; they are in none of the counts above |
+//! | `icmp_errors` | ICMP errors that came with this flow because they quote it, up to 65535; they are in none of the counts above |
 //!
-//! What a frame counts for. The innermost IP header under Ethernet, VLAN tags and PPPoE is the flow's; what a tunnel
-//! (GRE, IP in IP, GTP, VXLAN) carries is its payload. Later fragments count for the flow of their first one
-//! (`flowkeep-runtime::fragments` tells their ports). A frame that is no whole IP header is no flow's.
+//! What a frame counts for. The IP header behind Ethernet, VLAN tags and PPPoE makes the flow; what a tunnel (GRE, IP in
+//! IP, GTP, VXLAN) carries is its payload. Later fragments count for the flow of their first one
+//! (the runtime tells their ports). An ICMP error is a packet between its own addresses, with a record like any other, unless
+//! another function of the chains wants it with the flow that it quotes ([`NetworkFunction::ICMP_ERRORS`]): then that
+//! flow's record counts it in `icmp_errors`. What the parser refuses is no flow's.
 //!
 //! Invariants: no packet is dropped or changed; the records' packets of one direction add up to what came in; one record
 //! per flow.
@@ -75,6 +77,7 @@ pub struct FlowMonitor {
 impl NetworkFunction for FlowMonitor {
     const NAME: &'static str = "flow_monitor";
     const COUNTERS: &'static [&'static str] = &["records", "icmp_errors"];
+    const ICMP_ERRORS: bool = false;
     type Config = Config;
     type Flow = Flow;
     type Group = ();

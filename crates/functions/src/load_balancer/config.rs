@@ -14,7 +14,7 @@
 //! weight = 2
 //! ```
 //!
-//! Reading happens in two steps: serde sees to the shape, [`Service::compile`] to the meaning, and each complaint of the
+//! Reading happens in two steps: serde sees to the shape, `Service::compile` to the meaning, and each complaint of the
 //! second step names the setting and what to write instead.
 //!
 //! Not here: what the settings do ([`super`], [`super::policy`]).

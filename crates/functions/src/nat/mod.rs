@@ -41,6 +41,7 @@ extern crate alloc;
 
 mod config;
 mod icmp;
+mod log;
 mod mappings;
 mod open;
 mod ports;

@@ -15,13 +15,12 @@
 //!
 //! Not here: the tables themselves (`mappings`, `ports`); ICMP errors, which open nothing (`icmp`).
 
-use super::config::{Filtering, Log, MappingBehavior, OtherProtocols};
+use super::config::{Filtering, MappingBehavior, OtherProtocols};
 use super::mappings::Mapping;
 use super::ports::{Refused, Wish, space_of};
 use super::state::{Host, Phase, STATIC, Translation, V4Endpoint, how};
 use super::{Nat, Tables};
 use nf::{Addr, Block, Cx, Packet, Verdict};
-use wire::key::protocol_name;
 use wire::packet::flag;
 use wire::protocol;
 use wire::tcp::flags;
@@ -312,29 +311,6 @@ impl Nat {
         cx.release_block(block);
         cx.count("blocks_released");
         self.log_block(block, inside, "block_released", cx);
-    }
-
-    fn log_mapping(&self, m: &Mapping, event: &str, cx: &mut Cx<Self>) {
-        if self.config.log == Log::Mappings {
-            let (inside, outside, protocol) = (m.inside, m.outside, protocol_name(m.protocol));
-            cx.event(
-                event,
-                format_args!("\"inside\":\"{inside}\",\"outside\":\"{outside}\",\"protocol\":\"{protocol}\""),
-            );
-        }
-    }
-
-    fn log_block(&self, block: Block, inside: [u8; 4], event: &str, cx: &mut Cx<Self>) {
-        if self.config.log == Log::Blocks {
-            let [a, b, c, d] = inside;
-            let (addr, first, last) = (block.addr, block.first, block.first + (block.ports - 1));
-            cx.event(
-                event,
-                format_args!(
-                    "\"host\":\"{a}.{b}.{c}.{d}\",\"outside\":\"{addr}\",\"ports\":\"{first}-{last}\""
-                ),
-            );
-        }
     }
 }
 

@@ -99,6 +99,7 @@ impl<P: Port> Runtime<P> {
             {
                 return Err(DropReason::FragmentUnknown);
             }
+            self.plan.judge_icmp_error(packet);
         }
         let (mut key, way) = FlowKey::of(packet).ok_or(DropReason::FrameMalformed)?;
         if packet.turns() > 0 {
@@ -550,7 +551,11 @@ impl<P: Port> Runtime<P> {
         if effects & effect::END != 0 || refused {
             match goes_on {
                 Some(job) => self.finish_then_end(job),
-                None => self.end_unless_busy(actor),
+                None => {
+                    // An answer, or what was emitted, is still to pass functions of this flow.
+                    self.run_jobs();
+                    self.end_unless_busy(actor);
+                }
             }
             return None;
         }

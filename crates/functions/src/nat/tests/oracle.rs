@@ -130,6 +130,13 @@ impl Oracle {
         for group in groups {
             let host = self.rig.host(group);
             blocks += host.blocks().len();
+            let in_use = |first: u16| {
+                by_outside
+                    .keys()
+                    .any(|(_, e)| e.0 == host.outside && e.1 & !63 == first)
+            };
+            let spare = host.blocks().iter().filter(|first| !in_use(**first)).count();
+            assert!(spare <= 1, "{spare} empty blocks are kept");
             for first in host.blocks() {
                 let block = nf::Block {
                     addr: Addr::v4(host.outside),

@@ -832,3 +832,72 @@ fn vlans_have_mappings_of_their_own() {
     assert_eq!(rig.send_outside(&tagged(20, &udp(R2, a))).reason(), "no_mapping");
     assert_eq!(rig.send_outside(&tagged(10, &udp(R2, a))).reason(), "sent");
 }
+
+#[test]
+fn one_empty_block_is_kept_and_no_more() {
+    let mut rig = Rig::new(Config {
+        static_mappings: vec![StaticMapping {
+            inside: "10.0.0.1:80".parse().unwrap(),
+            outside: "192.0.2.77:80".parse().unwrap(),
+            protocol: StaticProtocol::Udp,
+        }]
+        .into(),
+        block_size: 64,
+        ..one_address()
+    });
+    // A flow that needs no block keeps the host there; others come and go one at a time.
+    open(&mut rig, (X1.0, 80), R1);
+    for n in 0..10 {
+        open(&mut rig, (X1.0, 3000 + n), R1);
+        rig.expire(usize::from(n) + 2);
+    }
+    assert_eq!((rig.claims, rig.releases, rig.blocks.len()), (1, 0, 1));
+    // Many at a time: the blocks go back but for one.
+    for n in 0..200 {
+        open(&mut rig, (X1.0, 4000 + n), R1);
+    }
+    assert!(rig.blocks.len() >= 4);
+    let ids: Vec<_> = rig.actors.keys().copied().filter(|id| *id != 1).collect();
+    ids.into_iter().for_each(|id| rig.expire(id));
+    assert_eq!((rig.flow_count(), rig.blocks.len()), (1, 1));
+    rig.expire_all();
+    rig.assert_empty();
+}
+
+#[test]
+fn a_block_that_ends_elsewhere_stays_its_own_runtimes() {
+    let mut rig = Rig::with(one_address(), 2, 1000).unwrap();
+    let free = |rig: &Rig, runtime: usize| rig.nats[runtime].tables.borrow().ports.free_blocks();
+    let before = (free(&rig, 0), free(&rig, 1));
+    let host = Addr::v4(X1.0);
+    rig.send_inside(&udp(X1, R1)).sent();
+    let home = usize::from(free(&rig, 1) < before.1);
+    rig.migrate(host, 1 - home, nf::Arrival::Migrated);
+    rig.expire_all();
+    assert_eq!(free(&rig, 1 - home), [before.0, before.1][1 - home]);
+    // Back at home it is free again.
+    rig.send_inside(&udp(X2, R1)).sent();
+    rig.expire_all();
+    rig.assert_empty();
+}
+
+#[test]
+fn a_recovered_host_keeps_its_empty_block_from_others() {
+    let mut rig = Rig::new(Config {
+        block_size: 64,
+        ports: (1024, 1024 + 3 * 64 - 1),
+        ..one_address()
+    });
+    for n in 0..65 {
+        open(&mut rig, (X1.0, 3000 + n), R1);
+    }
+    rig.expire(65);
+    assert_eq!(rig.blocks.len(), 2);
+    rig.nats[0] = nf::NetworkFunction::new(&rig.config, &super::rig::worker(0, 1, 1000)).unwrap();
+    rig.migrate(Addr::v4(X1.0), 0, nf::Arrival::Recovered);
+    open(&mut rig, X2, R1);
+    assert_eq!(
+        rig.send_inside(&udp(([10, 0, 0, 3], 1), R1)).reason(),
+        "ports_exhausted"
+    );
+}

@@ -11,6 +11,7 @@ use nf::{ConfigError, Endpoint, NetworkFunction};
 use std::string::ToString;
 use std::sync::Arc;
 use std::vec;
+use std::vec::Vec;
 
 fn refusal(config: Config) -> ConfigError {
     match Nat::new(&Arc::new(config), &worker(0, 1, 1000)) {
@@ -295,4 +296,20 @@ fn the_established_path_touches_no_table() {
     // A table being borrowed already, touching it would panic.
     assert_eq!(ends(&rig.send_inside(&udp(x, r)).sent()).0, outside);
     assert_eq!(ends(&rig.send_outside(&udp(r, outside)).sent()).1, x);
+}
+
+#[test]
+fn the_schema_names_every_setting() {
+    let schema = serde_json::to_value(schemars::schema_for!(Config)).unwrap();
+    let mut named: Vec<&str> = schema["properties"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(|k| k.as_str())
+        .collect();
+    named.sort_unstable();
+    let expected = "block_size blocks_per_host filtering hairpinning inside log mapping other_protocols pool ports \
+                    preserve_parity preserve_ports static timeouts";
+    assert_eq!(named.join(" "), expected);
+    assert_eq!(schema["additionalProperties"], false);
 }

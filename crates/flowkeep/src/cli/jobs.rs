@@ -1,29 +1,62 @@
-//! What `run` is to run: the configuration with the command line's words put in.
+//! What the commands that drive workers are handed.
 
-use super::{Failure, Run};
+use super::{Failure, Run, Scenario};
 use crate::config::{self, Chain, Config, Port, Side, Uri, problem::Problem};
 use crate::registry::Registry;
 use crate::signals::StopSignal;
 use adapters::uri::Role;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// The functions behind `run`, `bench` and `new`.
+#[derive(Clone, Copy, Debug)]
+pub struct Jobs {
+    /// Runs a cluster to its end, and prints its report.
+    pub run: fn(RunJob) -> ExitCode,
+    /// Measures, and prints figures.
+    pub bench: fn(BenchJob, &Registry) -> ExitCode,
+    /// Makes a crate.
+    pub new: fn(NewJob) -> ExitCode,
+}
 
 /// A cluster to run.
 #[derive(Debug)]
 pub struct RunJob {
     /// How, the command line's words put in. It has at least one chain and one port with an input.
     pub config: Config,
-    /// Whether the control socket was asked for; a default one may be missing.
-    pub socket_wanted: bool,
     /// End with one JSON object instead of a table.
     pub json: bool,
     /// When to end before the inputs do.
     pub stop: StopSignal,
 }
 
+/// Something to measure.
+#[derive(Debug, PartialEq, Eq)]
+pub struct BenchJob {
+    /// What.
+    pub scenario: Scenario,
+    /// With so many flows each.
+    pub flows: Vec<u32>,
+    /// So often each.
+    pub runs: u16,
+    /// Print one JSON object.
+    pub json: bool,
+}
+
+/// A crate to make.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NewJob {
+    /// The function's name as it was typed.
+    pub name: String,
+    /// Where.
+    pub directory: PathBuf,
+}
+
 /// The function that `run` without a configuration runs.
 const MONITOR: &str = "flow_monitor";
 
 /// Reads the configuration and puts the command line's words in.
-pub(super) fn read(run: Run, registry: &Registry) -> Result<RunJob, Failure> {
+pub(super) fn run_job(run: Run, registry: &Registry) -> Result<RunJob, Failure> {
     let mut config = match &run.config {
         Some(path) => config::read(path, registry).map_err(|problems| Failure::usage(shown(&problems)))?,
         None if run.input.is_some() => monitor(registry)?,
@@ -51,7 +84,6 @@ pub(super) fn read(run: Run, registry: &Registry) -> Result<RunJob, Failure> {
     let stop = StopSignal::of_process(run.stop_after.map(nf::Period::duration))
         .map_err(|error| Failure::failed(format!("signals cannot be handled: {error}")))?;
     Ok(RunJob {
-        socket_wanted: config.control.socket.is_some(),
         config,
         json: run.json,
         stop,
@@ -99,15 +131,11 @@ fn monitor(registry: &Registry) -> Result<Config, Failure> {
 /// Puts `--input` and `--output` into the first port, made if there is none.
 fn override_ports(config: &mut Config, input: Option<&str>, output: Option<&str>) -> Result<(), Failure> {
     let uri = |option: &str, text: Option<&str>, role: Role| -> Result<Option<Uri>, Failure> {
-        text.map(|text| {
-            Uri::new(text, role).map_err(|problem| Failure::usage(format!("{option}: {problem}")))
-        })
-        .transpose()
+        text.map(|text| Uri::new(text, role).map_err(|problem| Failure::usage(format!("{option}: {problem}"))))
+            .transpose()
     };
-    let (input, output) = (
-        uri("--input", input, Role::Input)?,
-        uri("--output", output, Role::Output)?,
-    );
+    let input = uri("--input", input, Role::Input)?;
+    let output = uri("--output", output, Role::Output)?;
     if input.is_none() && output.is_none() {
         return Ok(());
     }
