@@ -33,7 +33,11 @@ pub fn functions() -> registry::Registry {
 
 /// A binary with these functions: reads the command line and does what it says.
 pub fn main(registry: registry::Registry) -> std::process::ExitCode {
-    let jobs = cli::jobs::Jobs { run: run::job::run, bench: bench::job, new: make };
+    let jobs = cli::jobs::Jobs {
+        run: run::job::run,
+        bench: bench::job,
+        new: make,
+    };
     cli::main(std::env::args_os(), &registry, &jobs)
 }
 

@@ -63,7 +63,12 @@ fn overview(path: &Path, config: &Config) -> String {
             }
         }
         let whom = if rules.is_empty() {
-            if index == 0 { "everything" } else { "everything else" }.to_owned()
+            if index == 0 {
+                "everything"
+            } else {
+                "everything else"
+            }
+            .to_owned()
         } else {
             rules.join("; ")
         };

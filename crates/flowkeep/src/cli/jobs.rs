@@ -131,8 +131,10 @@ fn monitor(registry: &Registry) -> Result<Config, Failure> {
 /// Puts `--input` and `--output` into the first port, made if there is none.
 fn override_ports(config: &mut Config, input: Option<&str>, output: Option<&str>) -> Result<(), Failure> {
     let uri = |option: &str, text: Option<&str>, role: Role| -> Result<Option<Uri>, Failure> {
-        text.map(|text| Uri::new(text, role).map_err(|problem| Failure::usage(format!("{option}: {problem}"))))
-            .transpose()
+        text.map(|text| {
+            Uri::new(text, role).map_err(|problem| Failure::usage(format!("{option}: {problem}")))
+        })
+        .transpose()
     };
     let input = uri("--input", input, Role::Input)?;
     let output = uri("--output", output, Role::Output)?;
