@@ -338,7 +338,7 @@ fn failures<'a>(lines: &[&'a str]) -> Vec<&'a str> {
         inside |= line.trim() == "failures:";
         let names_binary =
             line.trim_start().starts_with("Running ") || line.trim_start().starts_with("Doc-tests ");
-        let error = line.starts_with("error") || line.contains("panicked at") || line.contains("signal:");
+        let error = line.starts_with("error") || line.contains("signal:");
         if inside || names_binary || error {
             kept.push(*line);
         }

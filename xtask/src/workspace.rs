@@ -63,6 +63,11 @@ impl File {
         self.path.ends_with(".rs")
     }
 
+    /// Whether the whole file is tests.
+    pub fn is_of_tests(&self) -> bool {
+        self.path.ends_with("/tests.rs") || self.path.contains("/tests/")
+    }
+
     /// The lines before the file's unit tests, numbered from 1.
     pub fn lines_before_tests(&self) -> impl Iterator<Item = (usize, &str)> {
         self.lines()

@@ -185,9 +185,10 @@ pub(crate) mod fake {
     }
 
     pub fn snapshot() -> Snapshot {
-        let runtime = |received, drops: u64| RuntimeStats {
+        let runtime = |received, drops: u64, held| RuntimeStats {
             received,
-            passed: received - drops,
+            held,
+            passed: received - drops - held,
             dropped: vec![named("firewall", "denied", drops)],
             counters: vec![named("nat", "mappings", 2)],
             flows: 2,
@@ -206,7 +207,7 @@ pub(crate) mod fake {
                 sent_to: vec![50, 47],
                 ..SwitchStats::default()
             }],
-            runtimes: vec![RuntimeStats { held: 1, ..runtime(50, 4) }, runtime(47, 3)],
+            runtimes: vec![runtime(50, 4, 1), runtime(47, 3, 0)],
             ports: vec![PortStats {
                 name: "lan \"1\"".into(),
                 switch: 0,

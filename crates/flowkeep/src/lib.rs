@@ -1,6 +1,6 @@
 //! Stateful network functions whose flows survive: the tool, and the library behind it.
 //!
-//! A binary is a registry of functions and one call: see [`registry`]. Everything a person meets is here: the
+//! A binary is a registry of functions and one call: see [`mod@registry`]. Everything a person meets is here: the
 //! configuration ([`config`]), the commands ([`cli`]), the control socket ([`control`]), the figures ([`metrics`],
 //! [`report`]).
 //!

@@ -14,7 +14,8 @@
 //! Not here: the figures themselves ([`crate::cluster`]).
 
 use crate::cluster::{Cluster, Snapshot};
-use runtime::stats::Named;
+use runtime::PortCounters;
+use runtime::stats::{Named, RuntimeStats, SwitchStats};
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -150,8 +151,11 @@ fn packets(text: &mut Text, snapshot: &Snapshot) {
     }
 }
 
+/// A figure of each switch, runtime or port: its name, its help, and where it is.
+type Figure<T> = (&'static str, &'static str, fn(&T) -> u64);
+
 fn switches(text: &mut Text, snapshot: &Snapshot) {
-    let each: [(&'static str, &str, fn(&runtime::stats::SwitchStats) -> u64); 3] = [
+    let each: [Figure<SwitchStats>; 3] = [
         ("routes", "Groups of flows with a route.", |switch| switch.routes),
         ("second_keys", "Second keys of translated flows.", |switch| {
             switch.second_keys
@@ -168,7 +172,7 @@ fn switches(text: &mut Text, snapshot: &Snapshot) {
             metric.sample(&[("switch", &number)], of(switch));
         }
     }
-    let each: [(&'static str, &str, fn(&runtime::stats::SwitchStats) -> u64); 3] = [
+    let each: [Figure<SwitchStats>; 3] = [
         (
             "turned_packets",
             "Packets sent in again from outside (hairpinning).",
@@ -200,8 +204,7 @@ fn switches(text: &mut Text, snapshot: &Snapshot) {
 }
 
 fn runtimes(text: &mut Text, snapshot: &Snapshot) {
-    type Of = fn(&runtime::stats::RuntimeStats) -> u64;
-    let gauges: [(&'static str, &str, Of); 4] = [
+    let gauges: [Figure<RuntimeStats>; 4] = [
         ("flows", "Flows now.", |runtime| runtime.flows),
         ("flows_max", "The most flows there may be.", |runtime| {
             runtime.flows_max
@@ -217,7 +220,7 @@ fn runtimes(text: &mut Text, snapshot: &Snapshot) {
             metric.sample(&[("runtime", &number)], of(runtime));
         }
     }
-    let counters: [(&'static str, &str, Of); 6] = [
+    let counters: [Figure<RuntimeStats>; 6] = [
         (
             "processed_packets",
             "Packets received from switches.",
@@ -265,7 +268,7 @@ fn runtimes(text: &mut Text, snapshot: &Snapshot) {
 }
 
 fn ports(text: &mut Text, snapshot: &Snapshot) {
-    let each: [(&'static str, &str, fn(&runtime::PortCounters) -> u64); 6] = [
+    let each: [Figure<PortCounters>; 6] = [
         ("port_received_packets", "Packets received by a port.", |port| {
             port.received_packets
         }),

@@ -20,6 +20,9 @@ use std::marker::PhantomData;
 use toml::Spanned;
 use toml::de::DeTable;
 
+/// Reads a function's table: its name in chains, and what stands in the table.
+pub type Read = fn(&str, Spanned<DeTable<'_>>) -> Result<Box<dyn Factory>, toml::de::Error>;
+
 /// A function that can stand in a chain.
 #[derive(Clone, Copy)]
 pub struct Entry {
@@ -28,7 +31,7 @@ pub struct Entry {
     /// Which flows it needs together.
     pub affinity: Affinity,
     /// Reads its table of the configuration; the name is what chains call it.
-    pub read: fn(&str, Spanned<DeTable<'_>>) -> Result<Box<dyn Factory>, toml::de::Error>,
+    pub read: Read,
     /// The JSON schema of its table.
     pub schema: fn(&mut SchemaGenerator) -> Schema,
 }

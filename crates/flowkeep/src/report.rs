@@ -508,7 +508,7 @@ opened       6
 ended        2
 
 Runtime  Received  Passed  Dropped  Flows  Groups  Waiting
-      0        50      46        4      2       0        0
+      0        50      45        4      2       0        0
       1        47      44        3      2       0        0
 
 Port     Received          Sent          Failed

@@ -24,7 +24,7 @@ fn run(workspace: &Workspace) -> Vec<Violation> {
 
 fn judge(file: &File) -> Option<Violation> {
     // A file of tests alone may be long.
-    if file.path.ends_with("/tests.rs") || file.path.contains("/tests/") {
+    if file.is_of_tests() {
         return None;
     }
     let lines = file.lines_before_tests().count();

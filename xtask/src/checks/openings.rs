@@ -1,4 +1,4 @@
-//! Every file of code opens by saying what it is.
+//! Every file of code opens by saying what it is; `tests.rs` beside a module needs no introduction.
 
 use super::Check;
 use crate::workspace::{File, Violation, Workspace};
@@ -20,7 +20,10 @@ fn run(workspace: &Workspace) -> Vec<Violation> {
 
 fn judge(file: &File) -> Option<Violation> {
     // The cases of compile-fail tests are shown to readers as an author would write them.
-    if file.path.contains("/tests/ui/") || file.path.contains("/tests/compile_fail/") {
+    if file.path.ends_with("/tests.rs")
+        || file.path.contains("/tests/ui/")
+        || file.path.contains("/tests/compile_fail/")
+    {
         return None;
     }
     let first = file.text.lines().find(|line| !line.trim().is_empty());

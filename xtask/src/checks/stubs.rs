@@ -20,6 +20,10 @@ const FORBIDDEN: &[(&str, &str)] = &[
         concat!("#[ig", "nore"),
         "a test that never runs: make it run, or take it out",
     ),
+    (
+        concat!("```ig", "nore"),
+        "an example that nobody compiles: write `no_run`, or make it run",
+    ),
     (concat!("TO", "DO"), "a note for later: do it, or open an issue"),
     (concat!("FIX", "ME"), "a note for later: do it, or open an issue"),
     (concat!("XX", "X"), "a note for later: do it, or open an issue"),

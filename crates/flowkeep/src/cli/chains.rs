@@ -34,7 +34,7 @@ pub fn check(path: &Path, json: bool, registry: &Registry, out: &mut dyn Write) 
 /// The chains of a good configuration, and who gets into them.
 fn overview(path: &Path, config: &Config) -> String {
     let mut text = format!("{} is good\n", path.display());
-    for chain in &config.chain {
+    for (index, chain) in config.chain.iter().enumerate() {
         let _ = writeln!(text, "\nchain {}: {}", chain.name, chain.functions.join(" -> "));
         let mut rules = Vec::new();
         if let Some(matches) = &chain.matches {
@@ -63,7 +63,12 @@ fn overview(path: &Path, config: &Config) -> String {
             }
         }
         let whom = if rules.is_empty() {
-            "everything else".to_owned()
+            if index == 0 {
+                "everything"
+            } else {
+                "everything else"
+            }
+            .to_owned()
         } else {
             rules.join("; ")
         };

@@ -4,6 +4,7 @@ use super::{Failure, Run, Scenario};
 use crate::config::{self, Chain, Config, Port, Side, Uri, problem::Problem};
 use crate::registry::Registry;
 use crate::signals::StopSignal;
+use adapters::uri::Role;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -129,14 +130,14 @@ fn monitor(registry: &Registry) -> Result<Config, Failure> {
 
 /// Puts `--input` and `--output` into the first port, made if there is none.
 fn override_ports(config: &mut Config, input: Option<&str>, output: Option<&str>) -> Result<(), Failure> {
-    let uri = |option: &str, text: Option<&str>| -> Result<Option<Uri>, Failure> {
+    let uri = |option: &str, text: Option<&str>, role: Role| -> Result<Option<Uri>, Failure> {
         text.map(|text| {
-            text.parse()
-                .map_err(|problem| Failure::usage(format!("{option}: {problem}")))
+            Uri::new(text, role).map_err(|problem| Failure::usage(format!("{option}: {problem}")))
         })
         .transpose()
     };
-    let (input, output) = (uri("--input", input)?, uri("--output", output)?);
+    let input = uri("--input", input, Role::Input)?;
+    let output = uri("--output", output, Role::Output)?;
     if input.is_none() && output.is_none() {
         return Ok(());
     }

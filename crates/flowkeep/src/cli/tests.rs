@@ -110,7 +110,7 @@ fn run_without_configuration_monitors_flows() {
     assert!(
         failure
             .message
-            .starts_with("--input: `a.pcap` does not say what it is; write for example \"pcap:a.pcap\"")
+            .starts_with("--input: `a.pcap` does not say what it is; write for example `pcap:a.pcap`")
     );
 }
 

@@ -174,11 +174,11 @@ pub struct Port {
     #[schemars(example = &"lan")]
     pub name: String,
     /// Where packets come from.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "values::input")]
     #[schemars(with = "Option<String>", example = &"pcap:in.pcap")]
     pub input: Option<Uri>,
     /// Where packets go.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "values::output")]
     #[schemars(with = "Option<String>", example = &"pcap:out.pcap")]
     pub output: Option<Uri>,
     /// On which side what comes in here is. Default `"by-address"`.

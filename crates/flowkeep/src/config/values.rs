@@ -4,6 +4,7 @@
 
 use super::Threads;
 use super::problem::write_instead;
+use adapters::uri::{PortUri, Role};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 use std::borrow::Cow;
@@ -13,90 +14,44 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use wire::{Prefix, protocol};
 
-/// What ports there are, by the word before the colon.
-pub const SCHEMES: &[(&str, &str)] = &[
-    ("pcap", "pcap:in.pcap"),
-    ("memory", "memory:name"),
-    ("generate", "generate:profile.toml"),
-    ("reflect", "reflect:"),
-];
-
-/// Where a port takes packets from or puts them: `scheme:path?name=value&name=value`.
+/// A port as written: `pcap:in.pcap?loop=3`. That it holds has been checked for its role.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Uri {
-    /// One of [`SCHEMES`].
-    pub scheme: String,
-    /// What the scheme opens: a file, a name.
-    pub path: String,
-    /// Settings of the port, in the order in which they were written.
-    pub parameters: Vec<(String, String)>,
-}
+pub struct Uri(String);
 
 impl Uri {
-    /// The value of a parameter; the last, if it is there twice.
-    pub fn parameter(&self, name: &str) -> Option<&str> {
-        self.parameters
-            .iter()
-            .rev()
-            .find(|(known, _)| known == name)
-            .map(|(_, value)| value.as_str())
+    /// Takes it for a role. The error says what to write instead.
+    pub fn new(text: &str, role: Role) -> Result<Self, String> {
+        match PortUri::parse(text, role) {
+            Ok(_) => Ok(Uri(text.to_owned())),
+            Err(error) => Err(error.to_string()),
+        }
     }
-}
 
-impl FromStr for Uri {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let known: Vec<&str> = SCHEMES.iter().map(|(scheme, _)| *scheme).collect();
-        let Some((scheme, rest)) = text.split_once(':') else {
-            return Err(format!(
-                "`{text}` does not say what it is; write for example \"pcap:{text}\" (there are {})",
-                known.join(", ")
-            ));
-        };
-        if !known.contains(&scheme) {
-            let remedy = write_instead(scheme, &known);
-            return Err(format!("there is no kind of port `{scheme}`; {remedy}"));
-        }
-        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
-        if path.is_empty() && scheme != "reflect" {
-            let example = SCHEMES
-                .iter()
-                .find(|(name, _)| *name == scheme)
-                .map_or("", |(_, example)| example);
-            return Err(format!("`{text}` names nothing; write for example \"{example}\""));
-        }
-        let parameters = query
-            .split('&')
-            .filter(|part| !part.is_empty())
-            .map(|part| {
-                part.split_once('=')
-                    .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                    .ok_or_else(|| format!("`{part}` has no value; write \"{part}=…\""))
-            })
-            .collect::<Result<_, _>>()?;
-        Ok(Uri {
-            scheme: scheme.to_owned(),
-            path: path.to_owned(),
-            parameters,
-        })
+    /// As written.
+    pub fn as_str(&self) -> &str {
+        &self.0
     }
 }
 
 impl fmt::Display for Uri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.scheme, self.path)?;
-        for (index, (name, value)) in self.parameters.iter().enumerate() {
-            write!(f, "{}{name}={value}", if index == 0 { '?' } else { '&' })?;
-        }
-        Ok(())
+        f.write_str(&self.0)
     }
 }
 
-impl<'de> Deserialize<'de> for Uri {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(Text(PhantomData, "a port, like \"pcap:in.pcap\""))
-    }
+/// What packets come from.
+pub fn input<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Uri>, D::Error> {
+    uri(deserializer, Role::Input)
+}
+
+/// What packets go to.
+pub fn output<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Uri>, D::Error> {
+    uri(deserializer, Role::Output)
+}
+
+fn uri<'de, D: Deserializer<'de>>(deserializer: D, role: Role) -> Result<Option<Uri>, D::Error> {
+    let text: String = deserializer.deserialize_str(Text(PhantomData, "a port, like \"pcap:in.pcap\""))?;
+    Uri::new(&text, role).map(Some).map_err(de::Error::custom)
 }
 
 /// Transport ports from `first` to `last`, both included.
@@ -418,21 +373,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uris() {
-        let uri: Uri = "pcap:a/b.pcap?speed=original&loop=3".parse().unwrap();
-        assert_eq!((uri.scheme.as_str(), uri.path.as_str()), ("pcap", "a/b.pcap"));
-        assert_eq!(uri.parameter("loop"), Some("3"));
-        assert_eq!(uri.to_string(), "pcap:a/b.pcap?speed=original&loop=3");
-        assert_eq!("reflect:".parse::<Uri>().unwrap().path, "");
-        for (wrong, says) in [
-            ("in.pcap", "write for example \"pcap:in.pcap\""),
-            ("pcpa:x", "write `pcap`"),
-            ("pcap:", "names nothing"),
-            ("pcap:a?loop", "write \"loop=…\""),
-        ] {
-            let problem = wrong.parse::<Uri>().unwrap_err();
-            assert!(problem.contains(says), "{wrong}: {problem}");
-        }
+    fn ports_are_checked_for_their_role() {
+        assert_eq!(
+            Uri::new("pcap:a.pcap?loop=3", Role::Input).unwrap().as_str(),
+            "pcap:a.pcap?loop=3"
+        );
+        assert!(Uri::new("pcap:a.pcap?loop=3", Role::Output).is_err());
+        assert!(
+            Uri::new("a.pcap", Role::Input)
+                .unwrap_err()
+                .contains("write for example `pcap:a.pcap`")
+        );
     }
 
     #[test]

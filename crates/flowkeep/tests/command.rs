@@ -1,0 +1,213 @@
+//! The command itself: started as a person starts it, stopped as a person stops it.
+
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long anything here may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn flowkeep(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flowkeep"));
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    command.args(words).current_dir(root).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn run(words: &[&str]) -> Output {
+    flowkeep(words).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// A directory that is gone afterwards.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("flowkeep-command-{}-{name}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Directory(path)
+    }
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+    fn file(&self, name: &str, text: &str) -> String {
+        fs::write(self.0.join(name), text).unwrap();
+        self.path(name)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The object that a run ends with. Its packets add up.
+#[track_caller]
+fn report(output: &[u8]) -> Value {
+    let text = text(output);
+    let report: Value = serde_json::from_str(text.lines().last().expect("a last line")).unwrap();
+    let packets = &report["packets"];
+    let number = |name: &str| packets[name].as_u64().unwrap();
+    let dropped = packets["dropped"].as_object().unwrap().values();
+    let dropped: u64 = dropped.map(|count| count.as_u64().unwrap()).sum();
+    assert_eq!(
+        number("in") + number("made"),
+        number("out") + number("held") + dropped,
+        "{report:#}"
+    );
+    report
+}
+
+#[test]
+fn the_demonstration_adds_up() {
+    let directory = Directory::new("demo");
+    let socket = directory.path("s.sock");
+    let input = "generate:examples/demo-traffic.toml?packets=20000";
+    let output = run(&[
+        "run",
+        "examples/demo.toml",
+        "--input",
+        input,
+        "--socket",
+        &socket,
+        "--json",
+    ]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report = report(&output.stdout);
+    assert_eq!(report["ports"][0]["received_packets"], 20_000, "{report:#}");
+    assert_eq!(report["packets"]["held"], 0, "{report:#}");
+    assert_eq!(report["flows"]["active"], 0, "{report:#}");
+    assert!(report["flows"]["opened"].as_u64().unwrap() > 5_000, "{report:#}");
+    assert!(
+        report["packets"]["dropped"]["firewall/not_allowed"]
+            .as_u64()
+            .unwrap()
+            > 0,
+        "{report:#}"
+    );
+    assert!(
+        !Path::new(&socket).exists(),
+        "the socket goes when the cluster goes"
+    );
+}
+
+/// A cluster on traffic without end, its control socket there.
+fn start(directory: &Directory) -> (Child, String) {
+    let traffic = directory.file(
+        "traffic.toml",
+        "flows = 100\nrate = { total = 2000.0 }\npace = \"clock\"\nsources = [\"10.0.0.0/24\"]\n",
+    );
+    let config = directory.file(
+        "c.toml",
+        &format!(
+            "runtimes = 2\nflows_max = 1000\n[[port]]\nname = \"in\"\ninput = \"generate:{traffic}\"\n[[chain]]\nname = \"c\"\n\
+             functions = [\"flow_monitor\"]\n"
+        ),
+    );
+    let socket = directory.path("s.sock");
+    let child = flowkeep(&["run", &config, "--socket", &socket, "--json"])
+        .spawn()
+        .unwrap();
+    let begin = Instant::now();
+    while begin.elapsed() < PATIENCE && !run(&["status", "--socket", &socket]).status.success() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    (child, socket)
+}
+
+/// Waits for the end, and reads the report.
+#[track_caller]
+fn end(child: Child) -> (Option<i32>, Value) {
+    let output = child.wait_with_output().unwrap();
+    (output.status.code(), report(&output.stdout))
+}
+
+fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill")
+        .args([name, &child.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(sent.success());
+}
+
+#[test]
+fn a_running_cluster_is_asked_and_stopped() {
+    let directory = Directory::new("asked");
+    let (child, socket) = start(&directory);
+    let ask = |words: &[&str]| {
+        let output = run(&[words, &["--socket", &socket, "--json"]].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    let begin = Instant::now();
+    while ask(&["status"])["flows"]["active"] == 0 && begin.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let list = ask(&["flow", "list", "--limit", "5"]);
+    let flow = &list["flows"][0];
+    let word = |name: &str| flow[name].as_str().unwrap();
+    let shown = ask(&[
+        "flow",
+        "show",
+        word("protocol"),
+        word("source"),
+        word("destination"),
+    ]);
+    assert_eq!(shown["source"], flow["source"]);
+    let backward = ask(&[
+        "flow",
+        "show",
+        word("protocol"),
+        word("destination"),
+        word("source"),
+    ]);
+    assert_eq!(backward["source"], flow["source"], "either direction finds it");
+    assert_eq!(ask(&["stop"])["stopping"], true);
+    let (code, report) = end(child);
+    assert_eq!(code, Some(0));
+    assert_eq!(report["flows"]["active"], 0, "all flows are ended: {report:#}");
+}
+
+#[test]
+fn a_signal_ends_it_gracefully() {
+    for name in ["-INT", "-TERM"] {
+        let directory = Directory::new(name);
+        let (child, _) = start(&directory);
+        signal(&child, name);
+        let (code, report) = end(child);
+        assert_eq!(code, Some(0), "{report:#}");
+        assert_eq!(report["flows"]["active"], 0, "{report:#}");
+    }
+}
+
+#[test]
+fn exit_codes() {
+    assert_eq!(run(&["--version"]).status.code(), Some(0));
+    assert_eq!(run(&["flwo"]).status.code(), Some(2));
+    assert_eq!(run(&["run"]).status.code(), Some(2));
+    assert_eq!(
+        run(&["chain", "check", "no/such/file.toml"]).status.code(),
+        Some(2)
+    );
+    let no_input = run(&[
+        "run",
+        "--input",
+        "pcap:no/such/file.pcap",
+        "--events",
+        "/dev/null",
+    ]);
+    assert!(!no_input.status.success());
+    assert!(text(&no_input.stderr).contains("no/such/file.pcap"));
+    assert_eq!(
+        run(&["status", "--socket", "/no/such/socket"]).status.code(),
+        Some(1)
+    );
+}
