@@ -7,6 +7,7 @@
 
 pub mod bench;
 pub mod config;
+pub mod new;
 pub mod registry;
 
 pub use nf;

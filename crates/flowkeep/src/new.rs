@@ -1,0 +1,492 @@
+//! `flowkeep new NAME`: a crate with a network function, a test, a configuration and a capture, ready to run.
+//!
+//! # Theory of operation
+//! The files lie in `templates/new`, with placeholders that the name fills: `packet-counter` gives the crate
+//! `packet-counter` (`{{name}}`), the function `packet_counter` (`{{function}}`) and the type `PacketCounter` (`{{Type}}`).
+//!
+//! Flowkeep's own crates are taken by path where the tool was built in a checkout that is still there, so that the new
+//! crate goes with the sources it was made from, their lock file included; otherwise by version.
+//!
+//! # Invariants
+//! Either the whole folder is there afterwards or none of it: a folder that was there before is refused and not touched.
+//!
+//! Not here: the command line; it calls [`create`] and prints what comes back.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The files of a new crate: where they go, and their template.
+const TEXTS: [(&str, &str); 7] = [
+    ("Cargo.toml", include_str!("../templates/new/Cargo.toml.in")),
+    (".gitignore", include_str!("../templates/new/gitignore.in")),
+    ("README.md", include_str!("../templates/new/README.md")),
+    ("chain.toml", include_str!("../templates/new/chain.toml")),
+    ("src/lib.rs", include_str!("../templates/new/lib.rs.in")),
+    ("src/main.rs", include_str!("../templates/new/main.rs.in")),
+    ("tests/packets.rs", include_str!("../templates/new/packets.rs.in")),
+];
+
+/// A web page, a name lookup and two pings (`tests/new.rs` makes it).
+const CAPTURE: &[u8] = include_bytes!("../templates/new/example.pcap");
+
+/// Where the tool's sources were when it was built.
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// A crate that was made. Its `Display` says what to type next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Created {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// The function's name in configurations.
+    pub function: String,
+    /// The function's type.
+    pub type_name: String,
+}
+
+impl fmt::Display for Created {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "made {}: the function `{}`, type {}",
+            self.folder.display(),
+            self.function,
+            self.type_name
+        )?;
+        writeln!(f)?;
+        writeln!(f, "  cd {}", quoted(&self.folder))?;
+        writeln!(
+            f,
+            "  cargo test                              runs it on packets in tests/packets.rs"
+        )?;
+        writeln!(
+            f,
+            "  cargo run --release -- run chain.toml   runs it on example.pcap"
+        )?;
+        writeln!(f)?;
+        write!(f, "What the function does is in src/lib.rs.")
+    }
+}
+
+/// A path as a shell takes it.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
+    if text.chars().all(plain) {
+        text
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
+}
+
+/// Why there is no new crate.
+#[derive(Debug)]
+pub enum NewError {
+    /// The name cannot be one of a crate and a function.
+    Name {
+        /// As it was given.
+        name: String,
+        /// What is wrong with it.
+        problem: String,
+        /// One that would do.
+        instead: String,
+    },
+    /// There is something of this name already.
+    Exists {
+        /// Where.
+        folder: PathBuf,
+    },
+    /// The folder in which the new one should be is none.
+    NoParent {
+        /// Which.
+        directory: PathBuf,
+    },
+    /// A file or folder could not be written.
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for NewError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NewError::Name {
+                name,
+                problem,
+                instead,
+            } => {
+                write!(
+                    f,
+                    "`{name}` cannot be the name: {problem}; write for instance `flowkeep new {instead}`"
+                )
+            }
+            NewError::Exists { folder } => write!(
+                f,
+                "{} is there already; choose another name, or move it out of the way first",
+                folder.display()
+            ),
+            NewError::NoParent { directory } => {
+                write!(
+                    f,
+                    "{} is no folder; make it first: mkdir -p {}",
+                    directory.display(),
+                    quoted(directory)
+                )
+            }
+            NewError::Write { path, error } => write!(f, "{} could not be written: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for NewError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            NewError::Write { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// Makes a crate called `name` in a new folder of that name in `directory`.
+pub fn create(name: &str, directory: &Path) -> Result<Created, NewError> {
+    let names = Names::new(name)?;
+    if !directory.is_dir() {
+        return Err(NewError::NoParent {
+            directory: directory.to_owned(),
+        });
+    }
+    let folder = directory.join(name);
+    match fs::create_dir(&folder) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            return Err(NewError::Exists { folder });
+        }
+        Err(error) => return Err(NewError::Write { path: folder, error }),
+    }
+    let sources = Path::new(SOURCES);
+    // A tool that was moved to another machine has no sources beside it.
+    let sources = sources
+        .join("crates/nf/Cargo.toml")
+        .is_file()
+        .then(|| sources.canonicalize())
+        .and_then(Result::ok);
+    if let Err(error) = fill(&folder, &names, sources.as_deref()) {
+        // It was made a moment ago, by this call.
+        let _ = fs::remove_dir_all(&folder);
+        return Err(error);
+    }
+    Ok(Created {
+        folder,
+        function: names.function,
+        type_name: names.type_name,
+    })
+}
+
+fn fill(folder: &Path, names: &Names, sources: Option<&Path>) -> Result<(), NewError> {
+    for inner in ["src", "tests"] {
+        let path = folder.join(inner);
+        fs::create_dir(&path).map_err(|error| NewError::Write { path, error })?;
+    }
+    let write = |file: &str, bytes: &[u8]| {
+        let path = folder.join(file);
+        fs::write(&path, bytes).map_err(|error| NewError::Write { path, error })
+    };
+    for (file, template) in TEXTS {
+        write(file, render(template, names, sources).as_bytes())?;
+    }
+    write("example.pcap", CAPTURE)?;
+    // The versions that Flowkeep itself is tested with; what the new crate does not use, cargo takes out.
+    if let Some(lock) = sources.and_then(|sources| fs::read(sources.join("Cargo.lock")).ok()) {
+        write("Cargo.lock", &lock)?;
+    }
+    Ok(())
+}
+
+fn render(template: &str, names: &Names, sources: Option<&Path>) -> String {
+    let dependency = |key: &str, package: &str, folder: &str| {
+        let renamed = if key == package {
+            String::new()
+        } else {
+            format!("package = \"{package}\", ")
+        };
+        match sources {
+            Some(sources) => {
+                let path = sources.join("crates").join(folder).display().to_string();
+                // Rust's escapes of what can be printed are TOML's.
+                format!("{{ {renamed}path = {path:?} }}")
+            }
+            None => format!("{{ {renamed}version = \"{}\" }}", env!("CARGO_PKG_VERSION")),
+        }
+    };
+    template
+        .replace("{{name}}", &names.name)
+        .replace("{{function}}", &names.function)
+        .replace("{{Type}}", &names.type_name)
+        .replace("{{flowkeep}}", &dependency("flowkeep", "flowkeep", "flowkeep"))
+        .replace("{{nf}}", &dependency("nf", "flowkeep-nf", "nf"))
+        .replace(
+            "{{testkit}}",
+            &dependency("flowkeep-testkit", "flowkeep-testkit", "testkit"),
+        )
+}
+
+/// The three forms of a name.
+#[derive(Debug, PartialEq, Eq)]
+struct Names {
+    name: String,
+    function: String,
+    type_name: String,
+}
+
+/// Crates that the new one uses or that the language has, and words that no crate can be called.
+const TAKEN: [&str; 60] = [
+    "flowkeep",
+    "flowkeep_nf",
+    "flowkeep_testkit",
+    "nf",
+    "alloc",
+    "core",
+    "std",
+    "test",
+    "proc_macro",
+    "abstract",
+    "as",
+    "async",
+    "await",
+    "become",
+    "box",
+    "break",
+    "const",
+    "continue",
+    "crate",
+    "do",
+    "dyn",
+    "else",
+    "enum",
+    "extern",
+    "false",
+    "final",
+    "fn",
+    "for",
+    "gen",
+    "if",
+    "impl",
+    "in",
+    "let",
+    "loop",
+    "macro",
+    "match",
+    "mod",
+    "move",
+    "mut",
+    "override",
+    "priv",
+    "pub",
+    "ref",
+    "return",
+    "self",
+    "static",
+    "struct",
+    "super",
+    "trait",
+    "true",
+    "try",
+    "type",
+    "typeof",
+    "unsafe",
+    "unsized",
+    "use",
+    "virtual",
+    "where",
+    "while",
+    "yield",
+];
+
+/// Types that the template itself names.
+const TYPES: [&str; 14] = [
+    "Arc",
+    "ConfigError",
+    "Counts",
+    "Cx",
+    "Departure",
+    "Err",
+    "FlowState",
+    "NetworkFunction",
+    "NoConfig",
+    "Ok",
+    "Packet",
+    "Self",
+    "Verdict",
+    "WorkerInfo",
+];
+
+/// The longest name: it stands in metrics and messages.
+const NAME_MAX: usize = 40;
+
+impl Names {
+    fn new(name: &str) -> Result<Self, NewError> {
+        let refuse = |problem: &str, instead: String| {
+            Err(NewError::Name {
+                name: name.to_owned(),
+                problem: problem.to_owned(),
+                instead,
+            })
+        };
+        let mended = mended(name);
+        if name.contains(['/', '\\']) {
+            return refuse("it is a path, and the folder is made where you are", mended);
+        }
+        if name != mended {
+            return refuse(
+                "a name has lower case letters, digits, `-` and `_`, and begins with a letter",
+                mended,
+            );
+        }
+        if name.len() > NAME_MAX {
+            let short = mended[..NAME_MAX].trim_end_matches(['-', '_']).to_owned();
+            return refuse(&format!("it has more than {NAME_MAX} letters"), short);
+        }
+        let function = name.replace('-', "_");
+        if TAKEN.contains(&function.as_str()) {
+            return refuse("Rust or Flowkeep use this name", format!("my-{name}"));
+        }
+        let type_name = camel(name);
+        if TYPES.contains(&type_name.as_str()) {
+            let problem = format!("its type would be called `{type_name}`, which the contract has already");
+            return refuse(&problem, format!("my-{name}"));
+        }
+        Ok(Names {
+            name: name.to_owned(),
+            function,
+            type_name,
+        })
+    }
+}
+
+/// `packet-counter` gives `PacketCounter`.
+fn camel(name: &str) -> String {
+    let capital = |word: &str| {
+        let (first, rest) = word.split_at(1);
+        first.to_uppercase() + rest
+    };
+    name.split(['-', '_'])
+        .filter(|word| !word.is_empty())
+        .map(capital)
+        .collect()
+}
+
+/// The nearest name that is allowed; a good name comes back as it was.
+fn mended(name: &str) -> String {
+    // `MyNf` and `my nf` are both `my-nf`.
+    let name = name
+        .trim_end_matches(['/', '\\'])
+        .rsplit(['/', '\\'])
+        .next()
+        .unwrap_or_default();
+    let mut mended = String::new();
+    let mut after_small = false;
+    for letter in name.chars() {
+        if letter.is_ascii_alphanumeric() {
+            if letter.is_ascii_uppercase() && after_small {
+                mended.push('-');
+            }
+            mended.push(letter.to_ascii_lowercase());
+        } else if !mended.is_empty() && !mended.ends_with(['-', '_']) {
+            mended.push(if letter == '_' { '_' } else { '-' });
+        }
+        after_small = letter.is_ascii_lowercase() || letter.is_ascii_digit();
+    }
+    let begins = mended
+        .find(|c: char| c.is_ascii_lowercase())
+        .unwrap_or(mended.len());
+    let mended = mended[begins..].trim_end_matches(['-', '_']);
+    if mended.is_empty() {
+        "my-function".to_owned()
+    } else {
+        mended.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_three_forms() {
+        let names = Names::new("packet-counter2").unwrap();
+        assert_eq!(names.function, "packet_counter2");
+        assert_eq!(names.type_name, "PacketCounter2");
+        assert_eq!(Names::new("my_nf").unwrap().type_name, "MyNf");
+        assert_eq!(Names::new("a").unwrap().type_name, "A");
+    }
+
+    #[test]
+    fn a_bad_name_is_refused_with_a_good_one() {
+        let instead = |name: &str| match Names::new(name) {
+            Err(NewError::Name { instead, .. }) => {
+                assert!(
+                    Names::new(&instead).is_ok(),
+                    "`{name}` gives `{instead}`, which is refused too"
+                );
+                instead
+            }
+            other => panic!("`{name}` gives {other:?}"),
+        };
+        assert_eq!(instead(""), "my-function");
+        assert_eq!(instead("--"), "my-function");
+        assert_eq!(instead("MyNf"), "my-nf");
+        assert_eq!(instead("my nf"), "my-nf");
+        assert_eq!(instead("my.nf/"), "my-nf");
+        assert_eq!(instead("../here/Counter"), "counter");
+        assert_eq!(instead("3com"), "com");
+        assert_eq!(instead("größe"), "gr-e");
+        assert_eq!(instead("fn"), "my-fn");
+        assert_eq!(instead("nf"), "my-nf");
+        assert_eq!(instead("packet"), "my-packet");
+        assert_eq!(instead("a--b"), "a-b");
+        assert_eq!(instead("x-"), "x");
+        assert_eq!(instead(&"ab".repeat(30)).len(), NAME_MAX);
+        assert_eq!(
+            instead(&format!("{}-{}", "a".repeat(39), "b".repeat(39))).len(),
+            39
+        );
+    }
+
+    #[test]
+    fn nothing_is_left_to_fill_in() {
+        let names = Names::new("packet-counter").unwrap();
+        for sources in [None, Some(Path::new("/somewhere/a \"quoted\" place"))] {
+            for (file, template) in TEXTS {
+                let text = render(template, &names, sources);
+                assert!(!text.contains("{{") && !text.contains("}}"), "{file}:\n{text}");
+            }
+            let manifest: toml::Table = render(TEXTS[0].1, &names, sources).parse().unwrap();
+            let nf = &manifest["dependencies"]["nf"];
+            assert_eq!(nf["package"].as_str(), Some("flowkeep-nf"));
+            match sources {
+                Some(sources) => assert_eq!(nf["path"].as_str(), sources.join("crates/nf").to_str()),
+                None => assert_eq!(nf["version"].as_str(), Some(env!("CARGO_PKG_VERSION"))),
+            }
+        }
+    }
+
+    #[test]
+    fn errors_say_what_to_do() {
+        let error = create("My Nf", Path::new(".")).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .ends_with("write for instance `flowkeep new my-nf`"),
+            "{error}"
+        );
+        let error = create("my-nf", Path::new("/no/such folder")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "/no/such folder is no folder; make it first: mkdir -p '/no/such folder'"
+        );
+    }
+}
