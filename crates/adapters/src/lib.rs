@@ -7,6 +7,7 @@
 //! | [`pcap`] | captures as ports: read by their own timing or at full speed, written as pcap or pcapng |
 //! | [`memory`] | frames from and to the same process, for tests and benches |
 //! | [`ring`] | the link between two workers of one process |
+//! | [`generate`] | traffic made from a profile |
 //! | [`reflect`] | an outside world that answers |
 //! | [`tee`] | ports made of ports: recorded ones, and an input joined with an output |
 //! | [`uri`], [`open`] | ports by name: `pcap:in.pcap?loop=3` |
@@ -18,6 +19,7 @@
 //! Not here: threads (the binary starts them), configuration files (`flowkeep`), anything that knows what a flow is.
 
 pub mod clock;
+pub mod generate;
 pub mod machine;
 pub mod memory;
 pub mod open;

@@ -1,13 +1,52 @@
 //! Stateful network functions whose flows survive: the tool, and the library behind it.
 //!
 //! A binary is a registry of functions and one call: see [`registry`]. Everything a person meets is here: the
-//! configuration ([`config`]), the commands, the control socket, the metrics.
+//! configuration ([`config`]), the commands ([`cli`]), the control socket ([`control`]), the figures ([`metrics`],
+//! [`report`]).
 //!
 //! Not here: what happens to a packet (`flowkeep-runtime`), and where packets come from (`flowkeep-adapters`).
 
 pub mod bench;
+pub mod cli;
+pub mod cluster;
 pub mod config;
+pub mod control;
+pub mod generate;
+pub mod metrics;
 pub mod new;
 pub mod registry;
+pub mod report;
+pub mod run;
+pub mod signals;
 
 pub use nf;
+
+/// The functions that come with Flowkeep.
+pub fn functions() -> registry::Registry {
+    registry![
+        ::functions::firewall::Firewall,
+        ::functions::nat::Nat,
+        ::functions::load_balancer::LoadBalancer,
+        ::functions::flow_monitor::FlowMonitor,
+    ]
+}
+
+/// A binary with these functions: reads the command line and does what it says.
+pub fn main(registry: registry::Registry) -> std::process::ExitCode {
+    let jobs = cli::jobs::Jobs { run: run::job::run, bench: bench::job, new: make };
+    cli::main(std::env::args_os(), &registry, &jobs)
+}
+
+/// The command `new`.
+fn make(job: cli::jobs::NewJob) -> std::process::ExitCode {
+    match new::create(&job.name, &job.directory) {
+        Ok(created) => {
+            println!("{created}");
+            std::process::ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            std::process::ExitCode::from(cli::FAILURE)
+        }
+    }
+}

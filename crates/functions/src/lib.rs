@@ -6,4 +6,6 @@ extern crate alloc;
 extern crate std;
 
 pub mod firewall;
+pub mod flow_monitor;
 pub mod load_balancer;
+pub mod nat;

@@ -7,7 +7,7 @@
 //! ```text
 //! fn process(&self, packet, flow, cx) -> Verdict { BODY }
 //!     becomes
-//! #[inline] fn process_now(&self, packet, flow, cx) -> Option<Verdict> {
+//! #[inline] #[allow(clippy::redundant_closure_call)] fn process_now(&self, packet, flow, cx) -> Option<Verdict> {
 //!     let verdict: Verdict = (move || -> Verdict { BODY })();
 //!     Some(verdict)
 //! }
@@ -125,6 +125,9 @@ fn rename(process: &mut ImplItemFn) {
     });
     process.sig.output = syn::parse_quote!(-> ::core::option::Option<::nf::Verdict>);
     process.attrs.push(syn::parse_quote!(#[inline]));
+    process.attrs.push(syn::parse_quote!(
+        #[allow(clippy::redundant_closure_call, reason = "the macro's closure, not the author's")]
+    ));
 }
 
 /// What is wrong with the signature of `process`, waiting or not.
@@ -262,6 +265,7 @@ mod tests {
         let expected = quote! {
             impl NetworkFunction for F {
                 #[inline]
+                #[allow(clippy::redundant_closure_call, reason = "the macro's closure, not the author's")]
                 fn process_now(&self, p: &mut P, f: &mut S, c: &mut C) -> ::core::option::Option<::nf::Verdict> {
                     let verdict: ::nf::Verdict = (move || -> Verdict { return V; })();
                     ::core::option::Option::Some(verdict)

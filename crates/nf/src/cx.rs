@@ -71,12 +71,18 @@ pub enum BlockEffect {
 /// Packets and blocks one call may ask for.
 pub const EFFECTS_MAX: usize = 4;
 
+/// More than the longest beginning of a line.
+const STAMP_MAX: usize = 80;
+
 /// Lines for the event log, bounded. The worker's owner takes them out.
 pub struct EventLog {
     text: alloc::string::String,
     capacity: usize,
     lost: u64,
     runtime: u16,
+    /// How lines of `stamped` begin: the lines of a burst have one time, and writing it out costs as much as the rest.
+    stamp: alloc::string::String,
+    stamped: u64,
 }
 
 impl EventLog {
@@ -87,27 +93,43 @@ impl EventLog {
             capacity,
             lost: 0,
             runtime,
+            stamp: alloc::string::String::with_capacity(STAMP_MAX),
+            stamped: 0,
         }
     }
 
     /// Appends one JSON line; counts it as lost if there is no room.
     pub fn write(&mut self, now: u64, function: &str, event: &str, fields: fmt::Arguments<'_>) {
         let before = self.text.len();
-        let runtime = self.runtime;
+        self.stamp(now);
         let mut bounded = Bounded {
             text: &mut self.text,
             capacity: self.capacity,
         };
-        let result = writeln!(
-            bounded,
-            "{{\"time\":{}.{:09},\"runtime\":{runtime},\"function\":\"{function}\",\"event\":\"{event}\",{fields}}}",
-            now / 1_000_000_000,
-            now % 1_000_000_000,
-        );
+        let parts = [&self.stamp, function, "\",\"event\":\"", event, "\","];
+        let result = parts
+            .iter()
+            .try_for_each(|part| bounded.write_str(part))
+            .and_then(|()| bounded.write_fmt(fields))
+            .and_then(|()| bounded.write_str("}\n"));
         if result.is_err() {
             self.text.truncate(before);
             self.lost += 1;
         }
+    }
+
+    fn stamp(&mut self, now: u64) {
+        if self.stamped == now && !self.stamp.is_empty() {
+            return;
+        }
+        self.stamped = now;
+        self.stamp.clear();
+        let (seconds, rest, runtime) = (now / 1_000_000_000, now % 1_000_000_000, self.runtime);
+        // A string takes whatever is written.
+        let _ = write!(
+            self.stamp,
+            "{{\"time\":{seconds}.{rest:09},\"runtime\":{runtime},\"function\":\""
+        );
     }
 
     /// Bytes still free.
@@ -424,3 +446,26 @@ const _: () = {
     }
     assert!(zero_sized::<()>());
 };
+
+#[cfg(test)]
+mod tests {
+    use super::EventLog;
+    use alloc::string::String;
+
+    #[test]
+    fn lines_are_whole_or_lost() {
+        let mut log = EventLog::new(170, 3);
+        log.write(0, "nat", "a", format_args!("\"x\":{}", 1));
+        log.write(1_000_000_007, "nat", "b", format_args!("\"x\":\"y\""));
+        log.write(1_000_000_007, "lb", "c", format_args!("\"x\":2"));
+        assert_eq!(log.lost(), 1);
+        let mut text = String::new();
+        log.take(&mut text);
+        let lines = concat!(
+            "{\"time\":0.000000000,\"runtime\":3,\"function\":\"nat\",\"event\":\"a\",\"x\":1}\n",
+            "{\"time\":1.000000007,\"runtime\":3,\"function\":\"nat\",\"event\":\"b\",\"x\":\"y\"}\n",
+        );
+        assert_eq!(text, lines);
+        assert!(log.is_empty());
+    }
+}

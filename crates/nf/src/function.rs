@@ -159,6 +159,11 @@ pub trait NetworkFunction: Sized + 'static {
     const COUNTERS: &'static [&'static str] = &[];
     /// Names for [`Cx::drop`].
     const REASONS: &'static [&'static str] = &[];
+    /// Whether an ICMP error comes to this function with the flow whose packet it quotes
+    /// (`packet.has(flag::ICMP_ERROR)`), as whoever translates, filters or balances needs it. Where no function of any chain
+    /// asks for that, an ICMP error is a packet between its own addresses like any other: who counts packets wants
+    /// those.
+    const ICMP_ERRORS: bool = true;
     /// Settings. Compile what is costly (automata, rule sets) while deserializing, or lazily inside: all instances
     /// share one value.
     type Config: serde::de::DeserializeOwned + Send + Sync + 'static;

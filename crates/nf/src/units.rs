@@ -96,24 +96,35 @@ fn sum(text: &str, units: &[(&str, u64)], example: &str, parts_max: usize) -> Re
     let mut total = 0u64;
     let mut parts = 0;
     while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(rest.len());
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '_')
+            .unwrap_or(rest.len());
         let number: u64 = match rest[..digits].replace('_', "").parse() {
             Ok(number) => number,
             Err(_) if digits == 0 => return Err(wrong("has no whole number where one is expected")),
             Err(_) => return Err(wrong("is too much")),
         };
         rest = rest[digits..].trim_start();
-        let letters = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
+        let letters = rest
+            .find(|c: char| !c.is_ascii_alphabetic())
+            .unwrap_or(rest.len());
         let unit = &rest[..letters];
         let Some((_, factor)) = units.iter().find(|(name, _)| *name == unit) else {
             let known: alloc::vec::Vec<&str> = units.iter().map(|(name, _)| *name).collect();
             return Err(match unit {
                 "" if text.bytes().all(|b| b.is_ascii_digit()) => {
-                    let usual = if units.len() == TIMES.len() && units[0].0 == "d" { "s" } else { "B" };
+                    let usual = if units.len() == TIMES.len() && units[0].0 == "d" {
+                        "s"
+                    } else {
+                        "B"
+                    };
                     UnitError(format!("`{text}` has no unit; write \"{text}{usual}\""))
                 }
                 "" => wrong("has a number without a unit"),
-                unit => UnitError(format!("`{text}`: there is no unit `{unit}`; there are {}", known.join(", "))),
+                unit => UnitError(format!(
+                    "`{text}`: there is no unit `{unit}`; there are {}",
+                    known.join(", ")
+                )),
             });
         };
         rest = rest[letters..].trim_start();
@@ -168,7 +179,11 @@ impl fmt::Display for ByteSize {
     /// The largest unit that loses nothing.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let exact = |unit: &&(&str, u64)| self.0 != 0 && self.0.is_multiple_of(unit.1);
-        let (unit, factor) = SIZES.iter().filter(exact).max_by_key(|unit| unit.1).unwrap_or(&("B", 1));
+        let (unit, factor) = SIZES
+            .iter()
+            .filter(exact)
+            .max_by_key(|unit| unit.1)
+            .unwrap_or(&("B", 1));
         write!(f, "{}{unit}", self.0 / factor)
     }
 }
@@ -273,7 +288,9 @@ mod tests {
     }
 
     fn size(text: &str) -> Result<u64, String> {
-        text.parse::<ByteSize>().map(ByteSize::bytes).map_err(|error| error.to_string())
+        text.parse::<ByteSize>()
+            .map(ByteSize::bytes)
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -287,7 +304,15 @@ mod tests {
             period("5 parsecs"),
             Err("`5 parsecs`: there is no unit `parsecs`; there are d, h, m, s, ms, us, ns".into())
         );
-        for wrong in ["", "s", "-5s", "1.5s", "99999999999999d", "1h 5", "99999999999999999999s"] {
+        for wrong in [
+            "",
+            "s",
+            "-5s",
+            "1.5s",
+            "99999999999999d",
+            "1h 5",
+            "99999999999999999999s",
+        ] {
             assert!(period(wrong).is_err(), "{wrong}");
         }
     }

@@ -19,6 +19,7 @@ use core::fmt;
 use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 use nf::{Affinity, ConfigError, Side, WorkerInfo};
+use wire::packet::flag;
 use wire::{Packet, Prefix};
 
 /// The most functions in a chain.
@@ -75,6 +76,7 @@ pub struct Plan {
     chains: Arc<[ChainRule]>,
     factories: Arc<[Box<dyn Factory>]>,
     affinity: Affinity,
+    icmp_errors: bool,
 }
 
 /// Why a plan cannot be.
@@ -156,6 +158,7 @@ impl Plan {
             return Err(PlanError::TooManyChains);
         }
         let mut affinity = Affinity::Flow;
+        let mut icmp_errors = false;
         let mut decided_by: Option<&str> = None;
         for chain in &chains {
             let name = || chain.name.clone();
@@ -178,6 +181,7 @@ impl Plan {
                         function: function.clone(),
                     });
                 }
+                icmp_errors |= factory.icmp_errors();
                 let Some(joined) = affinity.join(factory.affinity()) else {
                     let one = decided_by.unwrap_or_default().to_string();
                     return Err(PlanError::Affinities {
@@ -195,12 +199,21 @@ impl Plan {
             chains: chains.into(),
             factories: factories.into(),
             affinity,
+            icmp_errors,
         })
     }
 
     /// How flows are grouped.
     pub fn affinity(&self) -> Affinity {
         self.affinity
+    }
+
+    /// Makes an ICMP error a packet between its own addresses, if no function wants it with the flow it quotes.
+    #[inline]
+    pub fn judge_icmp_error(&self, packet: &mut Packet) {
+        if !self.icmp_errors {
+            packet.clear_flags(flag::ICMP_ERROR);
+        }
     }
 
     /// The chains.

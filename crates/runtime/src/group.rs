@@ -86,10 +86,11 @@ impl GroupKey {
         if affinity == Affinity::Flow {
             return GroupKey::of_flow(key);
         }
-        // An ICMP error belongs where the packet it quotes belongs: seen from the error, that one's ends are swapped.
-        let (near, far) = match wire::parse::quoted(packet) {
-            Some(quoted) => (quoted.destination, quoted.source),
-            None => (packet.source(), packet.destination()),
+        // An ICMP error belongs where the packet it quotes belongs: seen from the error, that one's ends are swapped. Its
+        // protocol is the quoted one's, too: an endpoint of a static mapping has an owner for one protocol only.
+        let (near, far, protocol) = match wire::parse::quoted(packet) {
+            Some(quoted) => (quoted.destination, quoted.source, quoted.protocol),
+            None => (packet.source(), packet.destination(), packet.protocol()),
         };
         let (inside, outside) = match packet.side() {
             Side::Inside => (near, far),
@@ -99,12 +100,12 @@ impl GroupKey {
             return GroupKey::of_address(outside.addr);
         }
         if packet.side() == Side::Outside
-            && let Some(group) = owner(inside, packet.protocol())
+            && let Some(group) = owner(inside, protocol)
         {
             return group;
         }
         match affinity {
-            Affinity::InsideEndpoint => GroupKey::of_endpoint(inside, packet.protocol()),
+            Affinity::InsideEndpoint => GroupKey::of_endpoint(inside, protocol),
             _ => GroupKey::of_address(inside.addr),
         }
     }
@@ -228,6 +229,13 @@ impl Groups {
         Some((index, true))
     }
 
+    /// Whether there is a group of this key.
+    pub fn has(&self, key: GroupKey) -> bool {
+        self.index
+            .find(key.hash(&self.seed), |i| self.entries[*i as usize].key == key)
+            .is_some()
+    }
+
     /// Whether this flow is the group's last.
     pub fn is_last(&self, index: u32) -> bool {
         self.entries[index as usize].flows == 1
@@ -313,5 +321,32 @@ mod tests {
         assert_eq!(owners.owner(Endpoint::new(block.addr, 1280)), None);
         owners.release(block);
         assert!(owners.is_empty());
+    }
+
+    #[test]
+    fn an_icmp_error_belongs_with_the_packet_it_quotes() {
+        let mut quoted = std::vec::Vec::new();
+        etherparse::PacketBuilder::ipv4([203, 0, 113, 1], [192, 0, 2, 9], 64)
+            .udp(8080, 53)
+            .write(&mut quoted, b"")
+            .unwrap();
+        let mut frame = std::vec::Vec::new();
+        etherparse::PacketBuilder::ipv4([198, 51, 100, 1], [203, 0, 113, 1], 64)
+            .icmpv4_raw(3, 3, [0; 4])
+            .write(&mut frame, &quoted)
+            .unwrap();
+        let mut pool = wire::Pool::new(Region::heap(wire::Pool::region_length(1, 256)), 1, 256, 0);
+        let mut packet = pool.take().unwrap();
+        assert!(packet.set_frame(&frame, wire::LinkType::Raw));
+        packet.set_side(Side::Outside);
+        wire::parse(&mut packet).unwrap();
+        let (key, _) = FlowKey::of(&packet).unwrap();
+        let host = GroupKey::of_address("10.0.0.1".parse().unwrap());
+        // Who has the endpoint has it for UDP.
+        let owner = |end: Endpoint, protocol| {
+            (end == "203.0.113.1:8080".parse().unwrap() && protocol == wire::protocol::UDP).then_some(host)
+        };
+        assert_eq!(GroupKey::of(Affinity::InsideAddress, &packet, key, owner), host);
+        pool.give(packet);
     }
 }

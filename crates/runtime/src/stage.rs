@@ -139,6 +139,8 @@ pub trait Factory: Send + Sync {
     fn name(&self) -> &str;
     /// Which flows it needs together.
     fn affinity(&self) -> Affinity;
+    /// [`NetworkFunction::ICMP_ERRORS`].
+    fn icmp_errors(&self) -> bool;
     /// What it keeps.
     fn layout(&self) -> Layout;
     /// Makes the instance of one worker.
@@ -169,6 +171,9 @@ impl<F: NetworkFunction> Factory for Configured<F> {
     }
     fn affinity(&self) -> Affinity {
         F::AFFINITY
+    }
+    fn icmp_errors(&self) -> bool {
+        F::ICMP_ERRORS
     }
     fn layout(&self) -> Layout {
         layout_of::<F>()

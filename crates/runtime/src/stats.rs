@@ -202,8 +202,6 @@ pub struct SwitchStats {
     pub second_keys: u64,
     /// External port blocks known now.
     pub blocks: u64,
-    /// Packets at the runtimes now, by runtime.
-    pub in_flight: Vec<u64>,
     /// Groups by runtime.
     pub groups: Vec<u64>,
     /// Packets sent to each runtime since the start.

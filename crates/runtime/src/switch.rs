@@ -97,6 +97,8 @@ pub struct Settings {
     pub fragments_max: u32,
     /// Which of its ports packets for inside and for outside leave by, if it is its business.
     pub egress: [Option<u8>; 2],
+    /// Take the packets' own timestamps for the time (a replay), as far as they are ahead of what `step` is told.
+    pub packet_clock: bool,
     /// The time at the start, in nanoseconds.
     pub now: u64,
 }
@@ -144,6 +146,7 @@ pub struct Switch<P: Port, L: Port> {
     next: usize,
     pool: Pool,
     drops: Drops,
+    reading: bool,
     received: u64,
     sent: u64,
     turned: u64,
@@ -226,6 +229,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             next: 0,
             pool,
             drops: Drops::default(),
+            reading: true,
             received: 0,
             sent: 0,
             turned: 0,
@@ -405,6 +409,9 @@ impl<P: Port, L: Port> Switch<P, L> {
 
     fn read_port(&mut self, index: usize) -> usize {
         let slot = &mut self.ports[index];
+        if !self.reading {
+            return 0;
+        }
         if slot.port.waits()
             && self
                 .runtimes
@@ -424,6 +431,10 @@ impl<P: Port, L: Port> Switch<P, L> {
         let mut packets = Burst::new();
         for mut packet in burst.drain(..) {
             packet.set_port(index as u8);
+            packet.clear_turns();
+            if self.settings.packet_clock {
+                self.now = self.now.max(packet.timestamp());
+            }
             if let Err(error) = wire::parse(&mut packet) {
                 self.drop_packet(packet, error.into());
                 continue;
@@ -436,6 +447,7 @@ impl<P: Port, L: Port> Switch<P, L> {
                 self.drop_packet(packet, DropReason::FragmentUnknown);
                 continue;
             }
+            self.plan.judge_icmp_error(&mut packet);
             packets.push(packet);
         }
         self.route(&mut packets, false);
@@ -575,6 +587,10 @@ impl<P: Port, L: Port> Switch<P, L> {
         let Some(runtime) = runtime else {
             return self.drop_packet(packet, DropReason::NoRuntime);
         };
+        // A route for a packet that never arrives would never end.
+        if self.runtimes[runtime].burst.len() >= self.runtimes[runtime].link.room() {
+            return self.drop_packet(packet, DropReason::RuntimeBusy);
+        }
         match self.add_route(lane.group, runtime) {
             Some(route) => self.send_to(packet, route),
             None => self.drop_packet(packet, DropReason::RoutesFull),
@@ -640,9 +656,14 @@ impl<P: Port, L: Port> Switch<P, L> {
         }
     }
 
+    /// Reads no more from its ports: the beginning of a graceful stop.
+    pub fn stop_reading(&mut self) {
+        self.reading = false;
+    }
+
     /// Whether every port has brought all it ever will and nothing waits to be turned.
     pub fn finished(&self) -> bool {
-        self.ports.iter().all(|slot| slot.port.finished()) && self.turning.is_empty()
+        (!self.reading || self.ports.iter().all(|slot| slot.port.finished())) && self.turning.is_empty()
     }
 
     /// When a port has its next packet, if one knows.
@@ -708,7 +729,6 @@ impl<P: Port, L: Port> Switch<P, L> {
             routes: self.table.len() as u64,
             second_keys: self.second_keys as u64,
             blocks: self.blocks.len() as u64,
-            in_flight: Vec::new(),
             groups: self.runtimes.iter().map(|runtime| runtime.groups).collect(),
             sent_to: self.runtimes.iter().map(|runtime| runtime.sent_total).collect(),
             stalls: self.stalls,

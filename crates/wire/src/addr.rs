@@ -267,6 +267,8 @@ impl FromStr for Prefix {
         let addr: Addr = addr.parse().map_err(|_| PrefixError::Address)?;
         let whole = if addr.is_v4() { 32 } else { 128 };
         let length = match length {
+            // The standard library would take a plus sign.
+            Some(digits) if digits.starts_with('+') => return Err(PrefixError::Length),
             Some(digits) => digits.parse::<u8>().map_err(|_| PrefixError::Length)?,
             None => whole,
         };
@@ -316,6 +318,9 @@ mod tests {
             std::format!("{error}"),
             "bits are set behind the prefix length; write 10.1.0.0/16"
         );
-        assert_eq!("10.0.0.0/33".parse::<Prefix>(), Err(PrefixError::Length));
+        for length in ["33", "+8", "-1", "", "8/8"] {
+            let text = std::format!("10.0.0.0/{length}");
+            assert_eq!(text.parse::<Prefix>(), Err(PrefixError::Length), "{text}");
+        }
     }
 }

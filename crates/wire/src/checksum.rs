@@ -1,4 +1,4 @@
-//! The Internet checksum (RFC 1071) and its incremental update (RFC 1624).
+//! The Internet checksum (RFC 1071), its incremental update (RFC 1624), and SCTP's CRC32c (RFC 9260 6.8, appendix A).
 
 /// One's complement sum of `bytes` as big-endian 16-bit words, added to `sum`, not folded.
 pub fn sum(bytes: &[u8], mut sum: u32) -> u32 {
@@ -74,6 +74,36 @@ impl Delta {
     }
 }
 
+/// The CRC of each byte, polynomial 0x1edc6f41 reflected.
+const CRC32C: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut crc = byte as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = (crc >> 1) ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
+
+fn crc32c(bytes: &[u8], crc: u32) -> u32 {
+    bytes.iter().fold(crc, |crc, byte| {
+        (crc >> 8) ^ CRC32C[usize::from(crc as u8 ^ byte)]
+    })
+}
+
+/// The CRC of an SCTP packet, header included, its checksum field taken as zero. It is stored little-endian, at byte 8.
+pub fn sctp_crc(packet: &[u8]) -> u32 {
+    let (before, rest) = packet.split_at(packet.len().min(8));
+    let behind = rest.get(4..).unwrap_or_default();
+    !crc32c(behind, crc32c(&[0; 4], crc32c(before, !0)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,6 +116,18 @@ mod tests {
             fold(sum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7], 0)),
             0xddf2
         );
+    }
+
+    #[test]
+    fn crc32c_check_value() {
+        assert_eq!(!crc32c(b"123456789", !0), 0xe306_9283);
+    }
+
+    #[test]
+    fn an_odd_byte_stands_high() {
+        assert_eq!(checksum(&[0x12, 0x34, 0x56]), checksum(&[0x12, 0x34, 0x56, 0]));
+        // The largest frame does not overflow the sum.
+        assert_eq!(fold(sum(&[0xff; 65_535], 0xffff)), 0xff00);
     }
 
     proptest! {

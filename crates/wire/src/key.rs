@@ -95,9 +95,9 @@ impl FlowKey {
             return Self::of_quoted(packet);
         }
         let (source, destination) = (packet.source_port(), packet.destination_port());
-        let header = packet.network();
+        let header = packet.frame().get(packet.network_offset()..)?;
         if packet.version() == 4 {
-            let addrs = header.get(12..20)?;
+            let addrs: &[u8; 8] = header.get(12..)?.first_chunk()?;
             let s = u32::from_be_bytes([addrs[0], addrs[1], addrs[2], addrs[3]]);
             let d = u32::from_be_bytes([addrs[4], addrs[5], addrs[6], addrs[7]]);
             Some(Self::canonical_v4(

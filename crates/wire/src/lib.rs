@@ -12,7 +12,11 @@ extern crate alloc;
 extern crate std;
 
 pub mod addr;
+pub mod answer;
 pub mod checksum;
+#[cfg(any(test, feature = "hostile"))]
+pub mod hostile;
+mod integrity;
 pub mod key;
 pub mod link;
 pub mod memory;

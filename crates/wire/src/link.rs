@@ -144,6 +144,18 @@ fn tagged(frame: &[u8], mut at: usize, mut ether_type: u16) -> Result<Link, Pars
     Err(ParseError::NotIp)
 }
 
+/// Where a frame whose network header is at `network` keeps the length of its PPPoE session, if it has one. The length
+/// counts the PPP protocol's two bytes and the IP packet.
+pub(crate) fn pppoe_length_at(frame: &[u8], link: LinkType, network: usize) -> Option<usize> {
+    // The EtherType before the session's eight bytes; cooked version 2 keeps its first EtherType in front of all.
+    let at = match (link, network) {
+        (LinkType::Ethernet, 22..) | (LinkType::LinuxSll, 24..) | (LinkType::LinuxSll2, 32..) => network - 10,
+        (LinkType::LinuxSll2, 28) => 0,
+        _ => return None,
+    };
+    (be16(frame, at) == Ok(PPPOE_SESSION)).then_some(network - 4)
+}
+
 #[inline]
 fn be16(bytes: &[u8], at: usize) -> Result<u16, ParseError> {
     match bytes.get(at..at + 2) {

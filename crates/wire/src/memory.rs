@@ -21,8 +21,12 @@ const ALIGN: usize = 64;
 impl Region {
     /// `length` bytes from the heap.
     pub fn heap(length: usize) -> Self {
-        let length = length.max(ALIGN).next_multiple_of(ALIGN);
-        let layout = Layout::from_size_align(length, ALIGN).expect("a region is smaller than isize::MAX");
+        let layout = length
+            .max(ALIGN)
+            .checked_next_multiple_of(ALIGN)
+            .and_then(|length| Layout::from_size_align(length, ALIGN).ok())
+            .expect("a region is smaller than isize::MAX");
+        let length = layout.size();
         // SAFETY: the layout has a size above zero.
         let start = unsafe { alloc_zeroed(layout) };
         let Some(start) = NonNull::new(start) else {
@@ -88,4 +92,27 @@ pub fn prefetch<T>(address: *const T) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_is_zeroed_aligned_and_whole_lines() {
+        for (asked, given) in [(0, 64), (1, 64), (64, 64), (65, 128)] {
+            let region = Region::heap(asked);
+            assert_eq!((region.length(), region.start().addr().get() % ALIGN), (given, 0));
+            // SAFETY: the region is ours alone and this long.
+            let bytes = unsafe { core::slice::from_raw_parts(region.start().as_ptr(), region.length()) };
+            assert!(bytes.iter().all(|byte| *byte == 0));
+            prefetch(region.start().as_ptr());
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "isize::MAX")]
+    fn a_region_beyond_all_memory_is_refused() {
+        Region::heap(usize::MAX);
+    }
 }

@@ -128,7 +128,7 @@ impl Packet {
         &self.storage[start..start + self.notes.length as usize]
     }
 
-    /// The whole frame, to be changed. Whoever moves headers calls [`crate::parse`] again.
+    /// The whole frame, to be changed. Whoever moves headers calls [`crate::parse()`] again.
     #[inline]
     pub fn frame_mut(&mut self) -> &mut [u8] {
         let start = self.notes.start as usize;
@@ -277,6 +277,12 @@ impl Packet {
     #[inline]
     pub fn turns(&self) -> u8 {
         self.notes.turns
+    }
+
+    /// Forgets turns: the packet has just come in.
+    #[inline]
+    pub fn clear_turns(&mut self) {
+        self.notes.turns = 0;
     }
 
     /// Counts a turn.
@@ -440,7 +446,8 @@ impl Packet {
         self.notes.ports[1]
     }
 
-    /// Notes the ports: of a fragment, whose first one had them, or of a packet just rewritten.
+    /// Notes the ports: of a fragment, whose first one had them, or of a packet just rewritten. Who gives a later fragment
+    /// of an ICMP query its identifier also sets [`flag::ICMP_QUERY`].
     #[inline]
     pub fn set_ports(&mut self, source: u16, destination: u16) {
         self.notes.ports = [source, destination];
@@ -680,7 +687,9 @@ impl Pool {
     pub fn new(region: Region, count: usize, frame_max: usize, origin: u8) -> Self {
         let stride = Self::stride(frame_max);
         assert!(
-            count * stride <= region.length(),
+            count
+                .checked_mul(stride)
+                .is_some_and(|length| length <= region.length()),
             "the region is too small for {count} buffers"
         );
         let mut free = Vec::with_capacity(count);
@@ -740,10 +749,18 @@ impl Pool {
 }
 
 /// Boxes handed out point into the region: who drops a pool while some are out would leave them dangling, so the
-/// region of such a pool is leaked instead. It is not an error: a killed ring may hold the last of them.
+/// region of such a pool is leaked instead. It is not an error: a killed ring may hold the last of them. A stranger's
+/// buffer, given back here by mistake, counts for none of ours.
 impl Drop for Pool {
     fn drop(&mut self) {
-        if self.free.len() != self.total {
+        let start = self._region.start().addr().get();
+        let ours = start..start + self._region.length();
+        let home = self
+            .free
+            .iter()
+            .filter(|p| ours.contains(&p.0.addr().get()))
+            .count();
+        if home != self.total {
             let region = core::mem::replace(&mut self._region, Region::heap(0));
             core::mem::forget(region);
         }
@@ -797,5 +814,57 @@ mod tests {
         let mut p = pool.take().unwrap();
         drop(pool);
         assert!(p.set_frame(&[1; 10], LinkType::Raw));
+    }
+
+    #[test]
+    fn a_buffer_given_to_the_wrong_pool_stays_valid() {
+        let (mut ours, mut theirs) = (pool(1), pool(1));
+        let (a, b) = (ours.take().unwrap(), theirs.take().unwrap());
+        ours.give(b);
+        theirs.give(a);
+        drop(ours);
+        // It lies in the region of the pool that is gone.
+        let mut a = theirs.take().unwrap();
+        assert!(a.set_frame(&[1; 10], LinkType::Raw));
+        assert_eq!(a.frame(), &[1; 10]);
+        theirs.give(a);
+    }
+
+    #[test]
+    fn packets_cross_threads_in_lists() {
+        let mut pool = pool(3);
+        let mut list = PacketList::new();
+        for n in 0..3 {
+            let mut p = pool.take().unwrap();
+            assert!(p.set_frame(&[n; 20], LinkType::Raw));
+            p.prefetch();
+            list.push(p);
+        }
+        let mut list = std::thread::spawn(move || {
+            let mut back = PacketList::new();
+            while let Some(mut p) = list.pop() {
+                p.frame_mut()[0] += 10;
+                assert!(p.grow_front(4) && p.set_length(30));
+                back.push(p);
+            }
+            back
+        })
+        .join()
+        .unwrap();
+        let mut first = list.pop().unwrap();
+        let second = list.pop().unwrap();
+        assert_eq!((first.frame()[4], second.frame()[4]), (10, 11));
+        assert!(first.copy_from(&second));
+        assert_eq!((first.frame(), first.origin()), (second.frame(), 0));
+        for p in [first, second, list.pop().unwrap()] {
+            pool.give(p);
+        }
+        assert_eq!(pool.free(), 3);
+    }
+
+    #[test]
+    #[should_panic(expected = "too small")]
+    fn a_region_too_small_is_no_pool() {
+        Pool::new(Region::heap(4096), usize::MAX / 2048, 2048, 0);
     }
 }

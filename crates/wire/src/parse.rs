@@ -5,11 +5,24 @@
 //! the firewall's business) and strict about *structure*: a header that does not fit is an error with a name, and the
 //! packet a counted drop.
 //!
-//! Sources: RFC 791, 8200 (extension headers in any order, at most [`EXTENSIONS_MAX`]), 792, 4443, 9293, 768, 9260.
+//! ```text
+//!   0            14            34     42        60
+//!   │ Ethernet    │ IPv4        │ UDP  │ payload │ link padding     the IPv4 header says: 46 bytes
+//!                 └ network     └ transport      └ end
+//!                                      └ payload
+//! ```
+//!
+//! Invariant: network < transport ≤ payload ≤ end ≤ the frame's length, for every packet that parses
+//! (`hostile::tests`, the fuzz target `parse`).
+//!
+//! Not here: reassembly. A fragment's place is checked only as far as it attacks whoever reassembles.
+//!
+//! Sources: RFC 791, 8200 (extension headers in any order, at most [`EXTENSIONS_MAX`]), 792, 4443, 9293, 768, 9260, 1858
+//! (hostile fragments), 7112 (a first fragment holds the whole chain), 6946 (atomic fragments).
 
 use crate::link::parse_link;
 use crate::packet::{Packet, flag};
-use crate::{Addr, Endpoint, protocol};
+use crate::{Addr, Endpoint, LinkType, protocol};
 
 /// More extension headers than this are refused (RFC 8200 sets no bound; an endless chain is an attack).
 pub const EXTENSIONS_MAX: usize = 8;
@@ -38,7 +51,7 @@ impl core::fmt::Display for ParseError {
 impl core::error::Error for ParseError {}
 
 /// What [`parse`] found, on its way into the packet's notes.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub(crate) struct Layers {
     pub network: u16,
     pub transport: u16,
@@ -55,6 +68,17 @@ pub(crate) struct Layers {
 /// fragment calls [`Packet::set_ports`].
 #[inline]
 pub fn parse(packet: &mut Packet) -> Result<(), ParseError> {
+    match usual(packet) {
+        Some(layers) => {
+            packet.note_layers(&layers);
+            Ok(())
+        }
+        None => parse_unusual(packet),
+    }
+}
+
+#[inline(never)]
+fn parse_unusual(packet: &mut Packet) -> Result<(), ParseError> {
     match layers(packet) {
         Ok(layers) => {
             packet.note_layers(&layers);
@@ -66,6 +90,45 @@ pub fn parse(packet: &mut Packet) -> Result<(), ParseError> {
             Err(error)
         }
     }
+}
+
+/// What nearly every packet is: Ethernet without a tag, IPv4 without options, whole, no fragment, TCP or UDP. It is worth
+/// a look of its own, in a third of the instructions. `None` judges nothing; what is found, [`layers`] finds as well
+/// (`tests::a_usual_packet_is_nothing_special`).
+#[inline]
+fn usual(packet: &Packet) -> Option<Layers> {
+    let frame = packet.frame();
+    let head: &[u8; 42] = frame.first_chunk()?;
+    let word = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+    let total = usize::from(word(16));
+    if packet.link() != LinkType::Ethernet
+        || word(12) != 0x0800
+        || head[14] != 0x45
+        || word(20) & 0x3fff != 0
+        || total > frame.len() - 14
+    {
+        return None;
+    }
+    let protocol = head[23];
+    let header = match protocol {
+        protocol::TCP => match usize::from(frame.get(46)? >> 4) * 4 {
+            length @ 20.. => length,
+            _ => return None,
+        },
+        protocol::UDP => 8,
+        _ => return None,
+    };
+    (20 + header <= total).then(|| Layers {
+        network: 14,
+        transport: 34,
+        payload: 34 + header as u16,
+        end: 14 + total as u16,
+        vlan: 0,
+        flags: 0,
+        ports: [word(34), word(36)],
+        protocol,
+        version: 4,
+    })
 }
 
 #[inline]
@@ -368,6 +431,8 @@ pub struct Quoted {
     pub transport: usize,
     /// Offset of its end, as far as it is quoted: behind it may be padding and extensions (RFC 4884).
     pub end: usize,
+    /// Whether the quotation holds the whole packet.
+    pub whole: bool,
 }
 
 /// The packet quoted by a parsed ICMP error, `None` for any other packet.
@@ -424,6 +489,7 @@ fn quoted_in(icmp: &[u8], version: u8) -> Option<Quoted> {
         network: 8,
         transport: 8 + transport,
         end: 8 + held,
+        whole: found.flags & (flag::CUT_SHORT | flag::FIRST_FRAGMENT) == 0,
     })
 }
 

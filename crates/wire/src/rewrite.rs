@@ -3,9 +3,18 @@
 //!
 //! A UDP checksum of zero means "none" and stays zero (RFC 768); one that *becomes* zero is written as 0xffff. A later
 //! fragment has no transport header; a first fragment's checksum is updated like any other, since it covers the whole
-//! datagram.
+//! datagram. SCTP's CRC covers the ports and no address (RFC 9260 6.8). A checksum that was wrong stays wrong: nothing
+//! here makes a damaged packet look sound.
+//!
+//! ```text
+//!   10.0.0.1:1000 > 192.0.2.9:80      set_source(198.51.100.1:4000)
+//!   the IP header's sum changes by    !0x0a00 + 0xc633 + !0x0001 + 0x6401
+//!   TCP's sum changes by that and     !1000 + 4000
+//! ```
+//!
+//! Invariant: afterwards the packet's notes say what a fresh parse would find (`tests::notes_agree`, the fuzz target `rewrite`).
 
-use crate::checksum::Delta;
+use crate::checksum::{Delta, sctp_crc};
 use crate::packet::{Packet, flag};
 use crate::parse::quoted;
 use crate::{Endpoint, protocol};
@@ -45,7 +54,10 @@ impl Packet {
         self.rewrite(End::Destination, to)
     }
 
-    /// Writes a new endpoint at one end of a packet that is not an ICMP error.
+    /// Writes a new endpoint at one end of a packet that is not an ICMP error. A protocol without ports keeps port 0.
+    ///
+    /// `false`, and no change, also where the checksum could not be mended: a new destination for a source-routed packet
+    /// (the checksum covers another one), a new port for a first fragment of SCTP.
     #[inline]
     pub fn rewrite(&mut self, end: End, to: Endpoint) -> bool {
         debug_assert!(self.has(flag::PARSED));
@@ -54,13 +66,19 @@ impl Packet {
         if to.addr.version() != version {
             return false;
         }
-        let has_transport = !self.has(flag::LATER_FRAGMENT);
         let protocol = self.protocol();
+        let whole = !self.has(flag::CUT_SHORT);
         let old_port = if end == End::Source {
             self.source_port()
         } else {
             self.destination_port()
         };
+        // One test keeps the usual packet away from the special ones.
+        let special = self.has(flag::LATER_FRAGMENT | flag::FIRST_FRAGMENT | flag::SOURCE_ROUTED);
+        if special && !self.can_be_mended(end, old_port, to.port) {
+            return false;
+        }
+        let has_transport = !special || !self.has(flag::LATER_FRAGMENT);
         let frame = self.frame_mut();
         let Some((header, body)) = frame
             .get_mut(network..stop)
@@ -71,16 +89,30 @@ impl Packet {
         let Some(addresses) = write_address(header, version, end, to) else {
             return false;
         };
-        if has_transport {
-            write_port(body, protocol, end, old_port, to.port, addresses);
-        }
+        let port = if has_transport {
+            let change = PortChange {
+                end,
+                old: old_port,
+                new: to.port,
+            };
+            write_port(body, version, protocol, change, addresses, whole)
+        } else {
+            to.port
+        };
         let (source, destination) = (self.source_port(), self.destination_port());
         match (end, self.has(flag::ICMP_QUERY)) {
-            (_, true) => self.set_ports(to.port, to.port),
-            (End::Source, _) => self.set_ports(to.port, destination),
-            (End::Destination, _) => self.set_ports(source, to.port),
+            (_, true) => self.set_ports(port, port),
+            (End::Source, _) => self.set_ports(port, destination),
+            (End::Destination, _) => self.set_ports(source, port),
         }
         true
+    }
+
+    #[cold]
+    fn can_be_mended(&self, end: End, old_port: u16, new_port: u16) -> bool {
+        let elsewhere = end == End::Destination && self.has(flag::SOURCE_ROUTED);
+        let partial_crc = self.protocol() == protocol::SCTP && self.has(flag::FIRST_FRAGMENT);
+        !(elsewhere || partial_crc && old_port != new_port)
     }
 
     /// The fast path of a translator: if this is a plain IPv4 TCP or UDP packet (no IP options, not a later fragment, whole
@@ -139,14 +171,14 @@ impl Packet {
         if inner.addr.version() != version || outer.is_some_and(|o| o.addr.version() != version) {
             return false;
         }
-        let (network, transport, stop) = (self.network_offset(), self.transport_offset(), self.end_offset());
+        let (network, transport) = (self.network_offset(), self.transport_offset());
         let old_port = if end == End::Source {
             quote.source.port
         } else {
             quote.destination.port
         };
         let frame = self.frame_mut();
-        let Some(inside) = frame.get_mut(quote.network..stop) else {
+        let Some(inside) = frame.get_mut(quote.network..quote.end) else {
             return false;
         };
         // Every byte changed inside changes the error's checksum: sum the quoted part before and after.
@@ -157,8 +189,13 @@ impl Packet {
         let Some(addresses) = write_address(header, version, end, inner) else {
             return false;
         };
-        write_port(body, quote.protocol, end, old_port, inner.port, addresses);
-        let after = crate::checksum::fold(crate::checksum::sum(&frame[quote.network..stop], 0));
+        let change = PortChange {
+            end,
+            old: old_port,
+            new: inner.port,
+        };
+        write_port(body, version, quote.protocol, change, addresses, quote.whole);
+        let after = crate::checksum::fold(crate::checksum::sum(inside, 0));
         let mut delta = Delta::NONE.word(before, after);
         if let Some(outer) = outer {
             let Some(addresses) =
@@ -171,7 +208,7 @@ impl Packet {
                 delta = delta.and(addresses.0);
             }
         }
-        update(&mut frame[transport..stop], 2, delta);
+        update(&mut frame[transport..], 2, delta);
         true
     }
 
@@ -252,8 +289,24 @@ fn write_address(header: &mut [u8], version: u8, end: End, to: Endpoint) -> Opti
     }
 }
 
-#[inline]
-fn write_port(body: &mut [u8], protocol: u8, end: End, old: u16, new: u16, addresses: AddressChange) {
+/// A port (or ICMP identifier) that becomes another.
+#[derive(Clone, Copy)]
+struct PortChange {
+    end: End,
+    old: u16,
+    new: u16,
+}
+
+/// Writes a port into a transport header and mends its checksum; answers the port that is there now.
+#[inline(always)]
+fn write_port(
+    body: &mut [u8],
+    version: u8,
+    protocol: u8,
+    PortChange { end, old, new }: PortChange,
+    addresses: AddressChange,
+    whole: bool,
+) -> u16 {
     let at = if end == End::Source { 0 } else { 2 };
     let delta = addresses.0.word(old, new);
     match protocol {
@@ -270,21 +323,65 @@ fn write_port(body: &mut [u8], protocol: u8, end: End, old: u16, new: u16, addre
                 }
             }
         }
-        // The identifier is the "port"; no pseudo-header.
-        protocol::ICMP if has_identifier(protocol, body) => {
+        _ => {
+            return write_other(
+                body,
+                (version, protocol),
+                PortChange { end, old, new },
+                addresses,
+                whole,
+            );
+        }
+    }
+    new
+}
+
+/// [`write_port`] for what is not TCP or UDP.
+#[inline(never)]
+fn write_other(
+    body: &mut [u8],
+    (version, protocol): (u8, u8),
+    PortChange { end, old, new }: PortChange,
+    addresses: AddressChange,
+    whole: bool,
+) -> u16 {
+    match (version, protocol) {
+        // The identifier is the "port". ICMP's checksum covers no pseudo-header, ICMPv6's does.
+        (4, protocol::ICMP) if has_identifier(protocol, body) => {
             put(body, 4, new);
             update(body, 2, Delta::NONE.word(old, new));
+            new
         }
-        protocol::ICMPV6 => {
-            if has_identifier(protocol, body) {
-                put(body, 4, new);
-                update(body, 2, delta);
-            } else {
-                update(body, 2, addresses.0);
-            }
+        (6, protocol::ICMPV6) if has_identifier(protocol, body) => {
+            put(body, 4, new);
+            update(body, 2, addresses.0.word(old, new));
+            new
         }
-        // SCTP's CRC covers no address, but it does cover the ports: whoever rewrites SCTP ports recomputes it.
-        _ => {}
+        (6, protocol::ICMPV6) => {
+            update(body, 2, addresses.0);
+            old
+        }
+        (_, protocol::SCTP) => {
+            write_sctp(body, if end == End::Source { 0 } else { 2 }, new, whole);
+            new
+        }
+        // No ports.
+        _ => old,
+    }
+}
+
+/// A CRC is linear: what the change of ports does to it is the difference of the CRCs before and after. Of a message that
+/// is not all there, only the port can be written.
+fn write_sctp(body: &mut [u8], at: usize, new: u16, whole: bool) {
+    let before = whole.then(|| sctp_crc(body));
+    put(body, at, new);
+    if let Some(before) = before
+        && let after = sctp_crc(body)
+        && let Some(field) = body.get_mut(8..12)
+    {
+        for (byte, change) in field.iter_mut().zip((before ^ after).to_le_bytes()) {
+            *byte ^= change;
+        }
     }
 }
 
@@ -306,3 +403,6 @@ fn update(body: &mut [u8], at: usize, delta: Delta) {
         field.copy_from_slice(&sum.to_be_bytes());
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,19 +2,55 @@
 
 use crate::packet::Pool;
 use crate::parse::{ParseError, parse};
-use crate::{LinkType, PacketBox};
+use crate::{LinkType, Packet, PacketBox};
+use core::ops::{Deref, DerefMut};
 use std::vec::Vec;
 
-/// A buffer with `frame` in it, not parsed. Its pool is leaked: tests are short.
-pub(crate) fn loaded(link: LinkType, frame: &[u8]) -> PacketBox {
-    let room = frame.len().max(2048);
-    let region = crate::memory::Region::heap(Pool::region_length(1, room));
-    let mut packet = Pool::new(region, 1, room, 0).take().unwrap();
-    assert!(packet.set_frame(frame, link));
-    packet
+/// A packet in a pool of its own, which takes it back at the end.
+pub(crate) struct Held {
+    pool: Pool,
+    packet: Option<PacketBox>,
 }
 
-pub(crate) fn parsed(link: LinkType, frame: &[u8]) -> PacketBox {
+impl Deref for Held {
+    type Target = Packet;
+    fn deref(&self) -> &Packet {
+        self.packet.as_ref().expect("held until dropped")
+    }
+}
+
+impl DerefMut for Held {
+    fn deref_mut(&mut self) -> &mut Packet {
+        self.packet.as_mut().expect("held until dropped")
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.pool.give(self.packet.take().expect("held until dropped"));
+    }
+}
+
+impl core::fmt::Debug for Held {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// A packet with `frame` in it, not parsed.
+pub(crate) fn loaded(link: LinkType, frame: &[u8]) -> Held {
+    let room = frame.len().max(2048);
+    let region = crate::memory::Region::heap(Pool::region_length(1, room));
+    let mut pool = Pool::new(region, 1, room, 0);
+    let mut packet = pool.take().unwrap();
+    assert!(packet.set_frame(frame, link));
+    Held {
+        pool,
+        packet: Some(packet),
+    }
+}
+
+pub(crate) fn parsed(link: LinkType, frame: &[u8]) -> Held {
     let mut packet = loaded(link, frame);
     assert_eq!(parse(&mut packet), Ok(()), "{frame:02x?}");
     packet
@@ -86,4 +122,26 @@ pub(crate) fn icmp(kind: u8, code: u8, rest: [u8; 4], body: &[u8]) -> Vec<u8> {
     icmp.extend(rest);
     icmp.extend(body);
     icmp
+}
+
+/// Asks etherparse whether the checksums of an IP packet (TCP, UDP, ICMP of its version) are right.
+pub(crate) fn etherparse_agrees(ip: &[u8]) {
+    use etherparse::{NetHeaders, PacketHeaders};
+    let found = PacketHeaders::from_ip_slice(ip).unwrap_or_else(|e| panic!("{e}: {ip:02x?}"));
+    let payload = found.payload.slice();
+    let transport = found.transport.expect("etherparse knows this transport");
+    let mut right = transport.clone();
+    match found.net.unwrap() {
+        NetHeaders::Ipv4(header, _) => {
+            assert_eq!(
+                header.header_checksum,
+                header.calc_header_checksum(),
+                "IPv4 header"
+            );
+            right.update_checksum_ipv4(&header, payload).unwrap();
+        }
+        NetHeaders::Ipv6(header, _) => right.update_checksum_ipv6(&header, payload).unwrap(),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(right, transport, "transport checksum: {ip:02x?}");
 }

@@ -49,7 +49,10 @@ impl Default for Options {
 }
 
 /// The scenarios, with what each measures.
-pub const SCENARIOS: [(&str, &str); 1] = [("stage", "what erasing three functions behind a chain costs per packet")];
+pub const SCENARIOS: [(&str, &str); 1] = [(
+    "stage",
+    "what erasing three functions behind a chain costs per packet",
+)];
 
 /// Memory for tables, and what kind it turned out to be.
 pub(crate) struct Memory {
@@ -61,7 +64,12 @@ pub(crate) struct Memory {
 
 impl Memory {
     fn new(want: Want) -> Self {
-        Memory { want, kind: Cell::new("plain"), huge: Cell::new(0), total: Cell::new(0) }
+        Memory {
+            want,
+            kind: Cell::new("plain"),
+            huge: Cell::new(0),
+            total: Cell::new(0),
+        }
     }
 
     /// A region of this length.
@@ -106,7 +114,10 @@ pub(crate) fn compete(subjects: &mut [&mut dyn Subject], orders: &[Vec<u32>], wa
             for burst in before.chunks(runtime::BURST) {
                 subject.run(burst);
             }
-            let total: u64 = measured.chunks(runtime::BURST).map(|burst| subject.run(burst)).sum();
+            let total: u64 = measured
+                .chunks(runtime::BURST)
+                .map(|burst| subject.run(burst))
+                .sum();
             samples.push(total as f64 / measured.len() as f64);
         }
     }
@@ -138,7 +149,10 @@ pub fn run(scenario: &str, options: &Options) -> Result<Report, String> {
         "stage" => stage::measure,
         other => {
             let known: Vec<&str> = SCENARIOS.iter().map(|(name, _)| *name).collect();
-            return Err(format!("there is no scenario `{other}`; there are: {}", known.join(", ")));
+            return Err(format!(
+                "there is no scenario `{other}`; there are: {}",
+                known.join(", ")
+            ));
         }
     };
     let cpu = options.cpu.or_else(|| allowed_cpus().last().copied());
@@ -176,4 +190,24 @@ pub(crate) fn timed(work: impl FnOnce()) -> u64 {
     let before = cycles();
     work();
     cycles() - before
+}
+
+/// The command `bench`.
+pub fn job(job: crate::cli::jobs::BenchJob, _registry: &crate::registry::Registry) -> std::process::ExitCode {
+    let scenario = match job.scenario {
+        crate::cli::Scenario::Chain => "chain",
+        crate::cli::Scenario::Switch => "switch",
+        crate::cli::Scenario::Launch => "launch",
+        crate::cli::Scenario::Stage => "stage",
+    };
+    let options = Options { flows: job.flows, runs: usize::from(job.runs), ..Options::default() };
+    match run(scenario, &options) {
+        Ok(report) if job.json => println!("{}", serde_json::json!(report)),
+        Ok(report) => print!("{}", report.table()),
+        Err(problem) => {
+            eprintln!("{problem}");
+            return std::process::ExitCode::from(crate::cli::FAILURE);
+        }
+    }
+    std::process::ExitCode::SUCCESS
 }

@@ -109,7 +109,13 @@ pub fn median(samples: &[f64]) -> f64 {
 
 impl Case {
     /// A case from its samples.
-    pub fn new(name: &str, parameters: Parameters, metric: &'static str, unit: &'static str, samples: Vec<f64>) -> Self {
+    pub fn new(
+        name: &str,
+        parameters: Parameters,
+        metric: &'static str,
+        unit: &'static str,
+        samples: Vec<f64>,
+    ) -> Self {
         Case {
             name: name.to_string(),
             parameters,
@@ -128,8 +134,17 @@ impl Case {
     /// Compared with another case, whose runs alternated with this one's.
     #[must_use]
     pub fn against(mut self, other: &Case) -> Self {
-        let ratios: Vec<f64> = self.samples.iter().zip(&other.samples).map(|(a, b)| a / b).collect();
-        self.reference = Some(Reference { name: other.name.clone(), median: other.median, ratio: median(&ratios) });
+        let ratios: Vec<f64> = self
+            .samples
+            .iter()
+            .zip(&other.samples)
+            .map(|(a, b)| a / b)
+            .collect();
+        self.reference = Some(Reference {
+            name: other.name.clone(),
+            median: other.median,
+            ratio: median(&ratios),
+        });
         self
     }
 
@@ -165,14 +180,19 @@ impl Report {
         );
         for case in &self.cases {
             let goal = case.goal.map_or("-".to_string(), |goal| format!("{goal:.0}"));
-            let compared = case
-                .reference
-                .as_ref()
-                .map_or(String::new(), |r| format!("{} {:.1}: × {:.2}", r.name, r.median, r.ratio));
+            let compared = case.reference.as_ref().map_or(String::new(), |r| {
+                format!("{} {:.1}: × {:.2}", r.name, r.median, r.ratio)
+            });
             let _ = writeln!(
                 out,
                 "{:<28} {:>9} {:>8} {:>9.1} {:>9.1} {:>9.1} {:>9}  {compared}",
-                case.name, case.parameters.flows, case.parameters.popularity, case.median, case.min, case.max, goal
+                case.name,
+                case.parameters.flows,
+                case.parameters.popularity,
+                case.median,
+                case.min,
+                case.max,
+                goal
             );
         }
         if let Some(case) = self.cases.first() {

@@ -13,7 +13,9 @@
 use super::report::{Case, median};
 use super::traffic::{BenchPort, Popularity, Segment, Traffic};
 use super::{Memory, Options, Subject, compete, orders, parameters, timed};
-use nf::{ConfigError, Cx, FlowState, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo, network_function};
+use nf::{
+    ConfigError, Cx, FlowState, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo, network_function,
+};
 use runtime::chain::{ChainRule, Match, Plan};
 use runtime::stage::{Configured, Factory};
 use runtime::table::Table;
@@ -46,7 +48,11 @@ fn work(words: &mut [u64], packet: &mut Packet) -> Verdict {
     words[0] = words[0].wrapping_add(u64::from(packet.wire_length()));
     let last = words.len() - 1;
     words[last] ^= u64::from(packet.source_port()) + u64::from(packet.ttl());
-    if words[0] == u64::MAX { Verdict::Consume } else { Verdict::Forward }
+    if words[0] == u64::MAX {
+        Verdict::Consume
+    } else {
+        Verdict::Forward
+    }
 }
 
 const TIMEOUT: Duration = Duration::from_secs(240);
@@ -133,15 +139,25 @@ impl Chain {
     /// A runtime alone on a bench port.
     pub fn new(plan: Plan, flows: u32, memory: &Memory) -> Self {
         let pool = Pool::new(Region::heap(Pool::region_length(64, 128)), 64, 128, 0);
-        let settings = Settings { waiting_max: 64, ..Settings::alone(flows) };
-        let runtime = Runtime::new(settings, plan, vec![BenchPort::default()], pool, |length| memory.region(length))
-            .unwrap_or_else(|(function, error)| panic!("{function}: {error}"));
-        Chain { runtime, traffic: Traffic::default(), now: 1 }
+        let settings = Settings {
+            waiting_max: 64,
+            ..Settings::alone(flows)
+        };
+        let runtime = Runtime::new(settings, plan, vec![BenchPort::default()], pool, |length| {
+            memory.region(length)
+        })
+        .unwrap_or_else(|(function, error)| panic!("{function}: {error}"));
+        Chain {
+            runtime,
+            traffic: Traffic::default(),
+            now: 1,
+        }
     }
 
     /// One measured step over a burst.
     pub fn step(&mut self, flows: &[u32], segment: Segment) -> u64 {
-        self.traffic.fill(&mut self.runtime.links_mut()[0], flows, segment);
+        self.traffic
+            .fill(&mut self.runtime.links_mut()[0], flows, segment);
         // A microsecond a burst: time goes on as it would at 32 Mpps.
         self.now += 1000;
         let now = self.now;
@@ -153,7 +169,10 @@ impl Chain {
     /// That nothing was lost on the way.
     pub fn check(&self, flows: u32) {
         let stats = self.runtime.stats();
-        assert_eq!(stats.received, stats.passed, "a benchmark that drops measures something else: {stats:?}");
+        assert_eq!(
+            stats.received, stats.passed,
+            "a benchmark that drops measures something else: {stats:?}"
+        );
         assert_eq!(stats.flows, u64::from(flows));
     }
 }
@@ -165,8 +184,15 @@ impl Subject for Chain {
 }
 
 fn plan(factories: Vec<Box<dyn Factory>>) -> Plan {
-    let functions = factories.iter().map(|factory| factory.name().to_string()).collect();
-    let rule = ChainRule { name: "bench".into(), matching: Match::default(), functions };
+    let functions = factories
+        .iter()
+        .map(|factory| factory.name().to_string())
+        .collect();
+    let rule = ChainRule {
+        name: "bench".into(),
+        matching: Match::default(),
+        functions,
+    };
     Plan::new(vec![rule], factories).expect("the fake functions make a chain")
 }
 
@@ -217,7 +243,9 @@ impl Inlined {
         wire::parse(&mut packet).expect("a good packet");
         let (key, _) = FlowKey::of(&packet).expect("a good packet");
         self.flows[flow as usize].key = key;
-        self.table.insert(key.hash(&self.seed), flow).expect("there is room");
+        self.table
+            .insert(key.hash(&self.seed), flow)
+            .expect("there is room");
         self.port.spent.push(packet);
     }
 
@@ -244,7 +272,10 @@ impl Inlined {
             let mut flow = found[index];
             if self.flows[flow as usize].key != keys[index] {
                 let flows = &self.flows;
-                flow = self.table.find(hashes[index], |f| flows[f as usize].key == keys[index]).unwrap_or(0);
+                flow = self
+                    .table
+                    .find(hashes[index], |f| flows[f as usize].key == keys[index])
+                    .unwrap_or(0);
             }
             let slot = &mut self.flows[flow as usize];
             let _ = work(&mut slot.six.words, packet);
@@ -275,9 +306,21 @@ pub(super) fn measure(options: &Options, memory: &Memory) -> Vec<Case> {
             inlined.add(flow);
         }
         let plans = [
-            plan(vec![boxed::<PlainSix>(), boxed::<PlainThree>(), boxed::<PlainTwo>()]),
-            plan(vec![boxed::<FutureSix>(), boxed::<FutureThree>(), boxed::<FutureTwo>()]),
-            plan(vec![boxed::<AwaitSix>(), boxed::<AwaitThree>(), boxed::<AwaitTwo>()]),
+            plan(vec![
+                boxed::<PlainSix>(),
+                boxed::<PlainThree>(),
+                boxed::<PlainTwo>(),
+            ]),
+            plan(vec![
+                boxed::<FutureSix>(),
+                boxed::<FutureThree>(),
+                boxed::<FutureTwo>(),
+            ]),
+            plan(vec![
+                boxed::<AwaitSix>(),
+                boxed::<AwaitThree>(),
+                boxed::<AwaitTwo>(),
+            ]),
         ];
         let mut chains = plans.map(|plan| Chain::new(plan, flows, memory));
         for chain in &mut chains {
@@ -294,7 +337,13 @@ pub(super) fn measure(options: &Options, memory: &Memory) -> Vec<Case> {
             let samples = samples.next().expect("a list per subject");
             debug_assert!(median(&samples) > 0.0);
             let parameters = parameters(options, Popularity::Uniform, flows);
-            Case::new(name, parameters, "cycles per packet", "time-stamp cycles", samples)
+            Case::new(
+                name,
+                parameters,
+                "cycles per packet",
+                "time-stamp cycles",
+                samples,
+            )
         };
         let inlined = case("inlined");
         let plain = case("plain").against(&inlined);

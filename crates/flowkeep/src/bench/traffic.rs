@@ -45,7 +45,9 @@ impl Popularity {
             Popularity::Zipf => {
                 let zipf = rand_distr::Zipf::new(f64::from(flows), 1.0).expect("the exponent is positive");
                 // The popular flows are scattered over the address space, not neighbours.
-                (0..count).map(|_| scatter(rng.sample(zipf) as u32 - 1, flows)).collect()
+                (0..count)
+                    .map(|_| scatter(rng.sample(zipf) as u32 - 1, flows))
+                    .collect()
             }
         }
     }
@@ -93,7 +95,11 @@ impl Default for Traffic {
     fn default() -> Self {
         let mut pool = Pool::new(Region::heap(Pool::region_length(BUFFERS, 128)), BUFFERS, 128, 0);
         let idle = std::iter::from_fn(|| pool.take()).collect();
-        Traffic { template: template(), idle, _pool: pool }
+        Traffic {
+            template: template(),
+            idle,
+            _pool: pool,
+        }
     }
 }
 
@@ -101,7 +107,9 @@ fn template() -> [u8; FRAME] {
     let mut frame = [0; FRAME];
     frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
     frame[12..14].copy_from_slice(&0x0800_u16.to_be_bytes());
-    frame[14..34].copy_from_slice(&[0x45, 0, 0, 46, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0]);
+    frame[14..34].copy_from_slice(&[
+        0x45, 0, 0, 46, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0,
+    ]);
     frame[30..34].copy_from_slice(&SERVICE.0);
     frame[36..38].copy_from_slice(&SERVICE.1.to_be_bytes());
     // Sequence 1000, acknowledgement 5001, header of 20 bytes, window of 64 KiB - 1; six bytes of data.

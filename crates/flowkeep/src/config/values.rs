@@ -108,6 +108,16 @@ pub struct PortRange {
     pub last: u16,
 }
 
+impl fmt::Display for PortRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.first == self.last {
+            write!(f, "{}", self.first)
+        } else {
+            write!(f, "{}-{}", self.first, self.last)
+        }
+    }
+}
+
 impl FromStr for PortRange {
     type Err = String;
 
@@ -146,6 +156,11 @@ const PROTOCOLS: &[(&str, u8)] = &[
     ("udplite", protocol::UDPLITE),
     ("igmp", protocol::IGMP),
 ];
+
+/// The number of a protocol that people name.
+pub fn protocol_number(text: &str) -> Result<u8, String> {
+    text.parse::<Protocol>().map(|protocol| protocol.0)
+}
 
 impl FromStr for Protocol {
     type Err = String;

@@ -159,7 +159,8 @@ fn make_unreachable(packet: &mut Packet) -> Option<()> {
     } else {
         (1, 1, protocol::ICMPV6)
     };
-    body.get_mut(..8)?.copy_from_slice(&[kind, code, 0, 0, 0, 0, 0, 0]);
+    body.get_mut(..8)?
+        .copy_from_slice(&[kind, code, 0, 0, 0, 0, 0, 0]);
     let sum = if v4 {
         checksum(body)
     } else {
@@ -237,7 +238,9 @@ pub(super) fn checksum_holds(packet: &Packet) -> bool {
     let (source, destination) = (packet.source_addr(), packet.destination_addr());
     let covered = match packet.protocol() {
         protocol::UDP => {
-            let Some(header) = body.first_chunk::<8>() else { return true };
+            let Some(header) = body.first_chunk::<8>() else {
+                return true;
+            };
             if header[6..8] == [0, 0] {
                 return true;
             }

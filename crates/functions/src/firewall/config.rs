@@ -194,7 +194,7 @@ pub struct Timeouts {
     pub tcp_closing: Span,
     /// TCP, both FINs are acknowledged: 4 min, twice the maximum segment lifetime (RFC 9293 3.4.2, RFC 5382 REQ-5).
     pub tcp_time_wait: Span,
-    /// TCP, after a reset: 4 min (RFC 7857 2.1).
+    /// TCP, after a reset: 4 min (RFC 7857 2.2).
     pub tcp_reset: Span,
     /// UDP, one end has spoken: 2 min (RFC 4787 REQ-5, the least it allows).
     pub udp_unreplied: Span,

@@ -17,6 +17,7 @@
 //! Not here: the texts' grammar in TOML (`config`), matching (`rules`).
 
 use super::config::{FromSide, Items, Rule, Set, Settings};
+use super::names::{FLAGS, ICMP_TYPES, ICMPV6_TYPES, PROTOCOLS};
 use super::rules::{Addresses, ByteSet, CompiledRule, Program, TERMS_MAX, Term, WITH_PORTS};
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -114,7 +115,11 @@ fn each<T>(
 }
 
 fn error_at(items: &Items, at: &str, index: usize, (problem, remedy): (String, String)) -> ConfigError {
-    let at = if items.0.len() == 1 { at.into() } else { format!("{at}[{index}]") };
+    let at = if items.0.len() == 1 {
+        at.into()
+    } else {
+        format!("{at}[{index}]")
+    };
     ConfigError::new(at, problem, remedy)
 }
 
@@ -326,19 +331,6 @@ fn protocols_of(named: Option<ByteSet>, ported: bool, flagged: bool) -> ByteSet 
     set
 }
 
-const PROTOCOLS: [(&str, u8); 10] = [
-    ("tcp", protocol::TCP),
-    ("udp", protocol::UDP),
-    ("icmp", protocol::ICMP),
-    ("icmpv6", protocol::ICMPV6),
-    ("sctp", protocol::SCTP),
-    ("udplite", protocol::UDPLITE),
-    ("gre", protocol::GRE),
-    ("esp", protocol::ESP),
-    ("ah", protocol::AH),
-    ("igmp", protocol::IGMP),
-];
-
 fn parse_protocol(text: &str) -> Result<u8, (String, String)> {
     let named = PROTOCOLS.iter().find(|(name, _)| *name == text);
     named
@@ -368,9 +360,12 @@ fn read_protocols(rule: &Rule, at: &str) -> Result<Option<ByteSet>, ConfigError>
 
 /// A rule that names ports matches only protocols that have them; one that names another protocol, too, is a mistake.
 fn refuse_portless(rule: &Rule, at: &str) -> Result<(), ConfigError> {
-    let Some(items) = &rule.protocol else { return Ok(()) };
+    let Some(items) = &rule.protocol else {
+        return Ok(());
+    };
     for (index, text) in items.0.iter().enumerate() {
-        let number = parse_protocol(text).map_err(|e| error_at(items, &format!("{at}.protocol"), index, e))?;
+        let number =
+            parse_protocol(text).map_err(|e| error_at(items, &format!("{at}.protocol"), index, e))?;
         if !WITH_PORTS.contains(&number) {
             return Err(error_at(
                 items,
@@ -385,27 +380,6 @@ fn refuse_portless(rule: &Rule, at: &str) -> Result<(), ConfigError> {
     }
     Ok(())
 }
-
-const ICMP_TYPES: [(&str, u8); 6] = [
-    ("echo-reply", 0),
-    ("echo-request", 8),
-    ("router-advertisement", 9),
-    ("router-solicitation", 10),
-    ("timestamp-request", 13),
-    ("timestamp-reply", 14),
-];
-
-const ICMPV6_TYPES: [(&str, u8); 9] = [
-    ("echo-request", 128),
-    ("echo-reply", 129),
-    ("listener-query", 130),
-    ("listener-report", 131),
-    ("listener-done", 132),
-    ("router-solicitation", 133),
-    ("router-advertisement", 134),
-    ("neighbour-solicitation", 135),
-    ("neighbour-advertisement", 136),
-];
 
 fn read_icmp_types(rule: &Rule, at: &str) -> Result<Option<ByteSet>, ConfigError> {
     let Some(items) = &rule.icmp_type else {
@@ -443,17 +417,6 @@ fn read_icmp_types(rule: &Rule, at: &str) -> Result<Option<ByteSet>, ConfigError
     }
     Ok(Some(set))
 }
-
-const FLAGS: [(&str, u8); 8] = [
-    ("fin", flags::FIN),
-    ("syn", flags::SYN),
-    ("rst", flags::RST),
-    ("psh", flags::PSH),
-    ("ack", flags::ACK),
-    ("urg", flags::URG),
-    ("ece", flags::ECE),
-    ("cwr", flags::CWR),
-];
 
 fn read_tcp_flags(rule: &Rule, at: &str, named: Option<ByteSet>) -> Result<Option<ByteSet>, ConfigError> {
     let Some(text) = &rule.tcp_flags else {

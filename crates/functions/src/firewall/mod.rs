@@ -30,18 +30,21 @@
 //! `tests/firewall_conntrack.rs`.
 //!
 //! Not here: translation (`nat`), limits per host, application gateways (FTP's data connections are not expected), SCTP's own
-//! states (it is tracked like UDP).
+//! states (but for how it begins, it is tracked like any other protocol).
 //!
 //! Sources: RFC 9293, 7323, 2018, 5961 (TCP); RFC 5382, 4787, 5508 (timeouts); RFC 792, 4443, 4890 (ICMP).
 
 mod answer;
 pub mod config;
 mod meaning;
+mod names;
 pub mod rules;
+pub mod segment;
 pub mod state;
 pub mod tcp;
 #[cfg(test)]
 mod tests;
+mod track;
 mod window;
 
 pub use config::Config;
@@ -61,8 +64,11 @@ use nf::{
 use rules::{Opening, Program};
 use state::mark;
 use tcp::{Fault, Judgement, Segment};
+use track::{
+    class_of, note_reply, sctp_may_open, track_error, track_icmp, track_other, track_udp, udp_quick,
+    udp_ticks,
+};
 use wire::packet::flag;
-use wire::parse::{IcmpClass, icmp_class, quoted};
 use wire::protocol;
 
 /// What a packet is to the firewall.
@@ -109,11 +115,6 @@ pub struct Firewall {
     answers: answer::Budget,
 }
 
-/// Units of [`Connection::last_end`] for UDP: 2²⁰ ns, about a millisecond.
-const UDP_TICK_SHIFT: u32 = 20;
-/// A UDP flow is a stream when it still lives two seconds after its first packet.
-const UDP_STREAM_TICKS: u32 = (2_000_000_000u64 >> UDP_TICK_SHIFT) as u32;
-
 #[network_function]
 impl NetworkFunction for Firewall {
     const NAME: &'static str = "firewall";
@@ -135,6 +136,7 @@ impl NetworkFunction for Firewall {
         "tcp_invalid_state",
         "tcp_out_of_window",
         "tcp_invalid_reset",
+        "sctp_invalid_state",
         "icmp_unsolicited",
         "icmp_error_unrelated",
         "fragment_without_first",
@@ -160,7 +162,7 @@ impl NetworkFunction for Firewall {
 
     fn process(&self, packet: &mut Packet, flow: &mut Connection, cx: &mut Cx<Self>) -> Verdict {
         let half = cx.direction() as usize;
-        if !self.verify_checksums && (tcp::quick(flow, packet, half) || udp_quick(flow, packet)) {
+        if !self.verify_checksums && (tcp::quick(flow, packet, half) || udp_quick(flow, packet, cx.now())) {
             return Verdict::Forward;
         }
         self.process_any(packet, flow, cx)
@@ -194,7 +196,7 @@ impl NetworkFunction for Firewall {
 
 impl Firewall {
     /// Everything but the fast paths.
-    #[cold]
+    #[inline(never)]
     fn process_any(&self, packet: &mut Packet, flow: &mut Connection, cx: &mut Cx<Self>) -> Verdict {
         if flow.is(mark::RECHECK) && flow.phase != Phase::New {
             if !self.is_still_allowed(flow, cx) {
@@ -261,6 +263,9 @@ impl Firewall {
             protocol::TCP => self.track_tcp(packet, flow, half),
             protocol::UDP => track_udp(packet, flow, half, now),
             protocol::ICMP | protocol::ICMPV6 => track_icmp(packet, flow, half),
+            protocol::SCTP if flow.phase == Phase::New && !sctp_may_open(packet) => {
+                Tracked::Invalid("sctp_invalid_state")
+            }
             _ => track_other(flow, half),
         }
     }
@@ -328,16 +333,22 @@ impl Firewall {
                     return Err(cx.drop("malformed"));
                 };
                 let segment = Segment::from(tcp);
-                let opened = tcp::open(flow, &segment, half, self.loose);
-                if !opened || tcp::judge(flow, &segment, half) != Judgement::Accept {
-                    *flow = Connection::default();
+                let mut opened = Connection::default();
+                let judged = match tcp::open(&mut opened, &segment, half, self.loose) {
+                    true => tcp::judge(&mut opened, &segment, half),
+                    false => Judgement::Refuse(Fault::State),
+                };
+                // Nothing that `tcp_may_open` lets through is refused here; if it were, the old flow would stand.
+                debug_assert_eq!(judged, Judgement::Accept);
+                if judged != Judgement::Accept {
                     cx.count("invalid_packets");
                     return Err(cx.drop("tcp_invalid_state"));
                 }
+                *flow = opened;
             }
             protocol::UDP => {
                 flow.phase = Phase::UdpUnreplied;
-                flow.last_end = (cx.now() >> UDP_TICK_SHIFT) as u32;
+                flow.last_end = udp_ticks(cx.now());
             }
             protocol::ICMP | protocol::ICMPV6 if half == 1 => {
                 flow.marks |= mark::CROSSED;
@@ -397,7 +408,13 @@ impl Firewall {
         let mut text = String::from("      hits  action  rule\n");
         for (rule, hits) in self.program.rules().iter().zip(&self.hits) {
             // Writing to a string does not fail.
-            let _ = writeln!(text, "{:>10}  {:<6}  {}", hits.get(), rule.action.name(), rule.name);
+            let _ = writeln!(
+                text,
+                "{:>10}  {:<6}  {}",
+                hits.get(),
+                rule.action.name(),
+                rule.name
+            );
         }
         if let Some(rest) = self.hits.last() {
             let _ = writeln!(text, "{:>10}  drop    (no rule matched)", rest.get());
@@ -411,143 +428,5 @@ fn reason_of(fault: Fault) -> &'static str {
         Fault::State => "tcp_invalid_state",
         Fault::Window => "tcp_out_of_window",
         Fault::Reset => "tcp_invalid_reset",
-    }
-}
-
-/// The class of a packet that goes the opening way (`way` 0) or back (1), by what the flow was before it.
-#[inline(always)]
-fn class_of(flow: &Connection, way: usize) -> Class {
-    if way == 1 || flow.is(mark::REPLIED) {
-        Class::Established
-    } else {
-        Class::New
-    }
-}
-
-#[inline(always)]
-fn note_reply(flow: &mut Connection, way: usize) {
-    if way == 1 {
-        flow.marks |= mark::REPLIED;
-    }
-}
-
-/// The fast path of UDP: a whole datagram of a stream that needs no more notes.
-#[inline(always)]
-fn udp_quick(flow: &Connection, packet: &Packet) -> bool {
-    if flow.phase != Phase::UdpStream || flow.marks & mark::RECHECK != 0 {
-        return false;
-    }
-    if packet.has(flag::LATER_FRAGMENT | flag::FIRST_FRAGMENT | flag::ICMP_ERROR | flag::CUT_SHORT) {
-        return false;
-    }
-    udp_length_holds(packet)
-}
-
-/// Whether the length field covers at least its header and at most what the IP packet holds (RFC 768).
-#[inline(always)]
-fn udp_length_holds(packet: &Packet) -> bool {
-    match packet.transport().first_chunk::<8>() {
-        Some(header) => {
-            let length = u32::from(u16::from_be_bytes([header[4], header[5]]));
-            let held = (packet.end_offset() - packet.transport_offset()) as u32;
-            (length >= 8 && length <= held)
-                || (packet.has(flag::FIRST_FRAGMENT | flag::CUT_SHORT) && length >= 8)
-        }
-        None => false,
-    }
-}
-
-fn track_udp(packet: &Packet, flow: &mut Connection, half: usize, now: u64) -> Tracked {
-    if !udp_length_holds(packet) {
-        return Tracked::Invalid("malformed");
-    }
-    if flow.phase == Phase::New {
-        return Tracked::Ask(Class::New);
-    }
-    let class = class_of(flow, half);
-    note_reply(flow, half);
-    if flow.is(mark::REPLIED) {
-        let age = ((now >> UDP_TICK_SHIFT) as u32).wrapping_sub(flow.last_end);
-        // A stream stays one.
-        if flow.phase == Phase::UdpUnreplied {
-            flow.phase = Phase::UdpReplied;
-        } else if age >= UDP_STREAM_TICKS {
-            flow.phase = Phase::UdpStream;
-        }
-    }
-    Tracked::Pass(class)
-}
-
-fn track_other(flow: &mut Connection, half: usize) -> Tracked {
-    if flow.phase == Phase::New {
-        return Tracked::Ask(Class::New);
-    }
-    let class = class_of(flow, half);
-    if half == 1 {
-        flow.marks |= mark::REPLIED;
-        flow.phase = Phase::OtherReplied;
-    }
-    Tracked::Pass(class)
-}
-
-/// An ICMP error is about the flow it quotes, and goes to the one who sent the quoted packet.
-fn track_error(packet: &Packet, flow: &Connection) -> Tracked {
-    if flow.phase == Phase::New {
-        return Tracked::Never("icmp_error_unrelated");
-    }
-    match quoted(packet) {
-        Some(quote) if quote.source.addr == packet.destination_addr() => Tracked::Pass(Class::Related),
-        _ => Tracked::Invalid("icmp_error_unrelated"),
-    }
-}
-
-/// The answer to an ICMP or ICMPv6 query, `None` for what is no query (RFC 792, 950, 4443).
-fn icmp_answer(protocol: u8, kind: u8) -> Option<u8> {
-    match (protocol, kind) {
-        (protocol::ICMP, 8) => Some(0),
-        (protocol::ICMP, 13 | 15 | 17) => Some(kind + 1),
-        (protocol::ICMPV6, 128) => Some(129),
-        _ => None,
-    }
-}
-
-fn track_icmp(packet: &Packet, flow: &mut Connection, half: usize) -> Tracked {
-    let protocol = packet.protocol();
-    let Some(&[kind, ..]) = packet.transport().first_chunk::<8>() else {
-        return Tracked::Invalid("malformed");
-    };
-    if icmp_class(protocol, kind) != IcmpClass::Query {
-        return match (protocol, kind) {
-            // Multicast listeners and neighbour discovery (RFC 4890 4.4.1): one-way by nature.
-            (protocol::ICMPV6, 130..=137 | 141..=143) => Tracked::Ask(Class::Untracked),
-            _ => Tracked::Invalid("icmp_unsolicited"),
-        };
-    }
-    let asks = icmp_answer(protocol, kind).is_some();
-    match (flow.phase, half, asks) {
-        (Phase::New, _, true) => Tracked::Ask(Class::New),
-        (Phase::New, _, false) => Tracked::Invalid("icmp_unsolicited"),
-        (_, 0, true) => {
-            flow.last_seen = kind;
-            Tracked::Pass(class_of(flow, 0))
-        }
-        (_, 1, true) if flow.is(mark::CROSSED) => Tracked::Pass(if flow.is(mark::CROSSED_REPLIED) {
-            Class::Established
-        } else {
-            Class::New
-        }),
-        // The same identifier by chance, or somebody who uses an open hole: that is for the rules to say.
-        (_, _, true) => Tracked::Ask(Class::New),
-        _ if icmp_answer(protocol, flow.last_seen) != Some(kind) => Tracked::Invalid("icmp_unsolicited"),
-        (_, 1, false) => {
-            flow.marks |= mark::REPLIED;
-            flow.phase = Phase::IcmpAnswered;
-            Tracked::Pass(Class::Established)
-        }
-        (_, _, false) if flow.is(mark::CROSSED) => {
-            flow.marks |= mark::CROSSED_REPLIED;
-            Tracked::Pass(Class::Established)
-        }
-        _ => Tracked::Invalid("icmp_unsolicited"),
     }
 }

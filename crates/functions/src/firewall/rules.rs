@@ -352,7 +352,11 @@ impl Program {
         let ports = |of: fn(&Term) -> &[(u16, u16)]| {
             let mut ranges = Vec::new();
             for (number, term) in terms.iter().enumerate() {
-                ranges.extend(of(term).iter().map(|(from, to)| (*from, to.checked_add(1), number)));
+                ranges.extend(
+                    of(term)
+                        .iter()
+                        .map(|(from, to)| (*from, to.checked_add(1), number)),
+                );
             }
             Intervals::build(&ranges, terms.len())
         };

@@ -1,7 +1,7 @@
 //! What the firewall remembers of a flow: 48 bytes of plain data.
 //!
 //! The first four bytes are *committed*: the phase, a few marks, and what the two ends agreed on when they opened. The
-//! rest, TCP's windows, is *lazy*: it changes with every segment and is learnt again after a recovery ([`Connection::relearn`]).
+//! rest, TCP's windows, is *lazy*: it changes with every segment and is learnt again after a recovery (`relearn`).
 //!
 //! ```text
 //! phase marks scales options │ halves[0]  halves[1] │ last_end last_ack last_window last_offer last_seen

@@ -7,16 +7,18 @@
 //! Rooij's "Real stateful TCP packet filtering in IP Filter" (2000), which Linux's tracker follows, too.
 //!
 //! ```text
-//!            SYN                SYN+ACK                 ACK
-//!   New ───────────► SynSent ───────────► SynReceived ─────────► Established ◄─ ACK (mid-stream, if `loose`) ─ New
-//!                      │ SYN from the other end            FIN │      ▲
-//!                      ▼                                       ▼      │ ACK (reply, after a simultaneous open)
-//!                 BothSynSent ── SYN+ACK ─► SynReceived     FinWait ──┘(no)
-//!                                                        ACK │   │ FIN
-//!                                                            ▼   ▼
-//!                                                    CloseWait ─► LastAck ── ACK ─► TimeWait ── SYN ─► SynSent
-//!                                                              FIN
-//!   RST from any phase but New ─► Closed ── SYN from the opener ─► SynSent
+//!              SYN                SYN+ACK                 ACK
+//!   New ─────────────► SynSent ───────────► SynReceived ───────► Established
+//!    │                    │ SYN from the      ▲     │                ▲   │
+//!    │                    ▼ other end         │     │ FIN            │   │ FIN
+//!    │               BothSynSent ─ SYN+ACK ───┘     ▼                │   ▼
+//!    └── ACK, in mid-stream, if `loose` ────────────┼────────────────┘ FinWait
+//!                                                   └──────────────────►│  │ ACK
+//!                                                                   FIN │  ▼
+//!                      SYN                   ACK                        │ CloseWait
+//!   SynSent ◄─────────────── TimeWait ◄─────────────── LastAck ◄────────┴──┘ FIN
+//!
+//!   RST, from any phase but New ─► Closed ── SYN from the opener ─► SynSent
 //! ```
 //!
 //! **Example.** A client sends SYN (seq 100, window 1000), the server SYN+ACK (seq 500, ack 101), the client ACK. Now `halves[0]` =
@@ -29,110 +31,18 @@
 //! merely leaves the connection as it is for the challenge that follows (RFC 5961 3).
 //!
 //! **Invariants** (checked in `tests`): without `loose`, `Established` is only reached through a SYN and a SYN+ACK; no
-//! sequence of segments panics; the established fast path ([`quick`]) does exactly what [`judge`] would.
+//! sequence of segments panics; the established fast path (`quick`) does exactly what [`judge`] would.
 //!
 //! Not here: rules, timeouts (`mod`), the window arithmetic (`window`).
 //!
 //! Sources: RFC 9293 (states, 3.10.7.4 acceptance), RFC 7323 (scaling), RFC 2018 (SACK), RFC 5961.
 
+pub use super::segment::{Kind, Segment};
 use super::state::{Connection, Half, Phase, mark, offer, option};
 use super::window::{self, Fit, after, before};
+use wire::Packet;
 use wire::packet::flag;
-use wire::tcp::{TcpOptions, flags};
-use wire::{Packet, tcp::Tcp};
-
-/// What a segment is to the state machine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum Kind {
-    /// SYN without ACK.
-    Syn = 0,
-    /// SYN and ACK.
-    SynAck,
-    /// FIN (with ACK, or the flags are not valid).
-    Fin,
-    /// ACK alone.
-    Ack,
-    /// RST.
-    Rst,
-    /// None of them: no valid segment of a connection.
-    None,
-}
-
-/// A TCP segment's numbers, out of its packet.
-#[derive(Clone, Copy, Debug)]
-pub struct Segment<'a> {
-    /// Sequence number.
-    pub seq: u32,
-    /// Acknowledgement number.
-    pub ack: u32,
-    /// Bits of [`flags`].
-    pub flags: u8,
-    /// Window field, not scaled.
-    pub window: u16,
-    /// Bytes of data.
-    pub length: u32,
-    /// Options as they stand.
-    pub options: &'a [u8],
-}
-
-impl<'a> From<Tcp<'a>> for Segment<'a> {
-    fn from(tcp: Tcp<'a>) -> Self {
-        Segment {
-            seq: tcp.sequence(),
-            ack: tcp.acknowledgement(),
-            flags: tcp.flags(),
-            window: tcp.window(),
-            length: tcp.payload_length(),
-            options: tcp.options(),
-        }
-    }
-}
-
-impl<'a> Segment<'a> {
-    /// What it is to the state machine.
-    pub fn kind(&self) -> Kind {
-        match self.flags {
-            f if f & flags::RST != 0 => Kind::Rst,
-            f if f & flags::SYN != 0 && f & flags::ACK != 0 => Kind::SynAck,
-            f if f & flags::SYN != 0 => Kind::Syn,
-            f if f & flags::FIN != 0 => Kind::Fin,
-            f if f & flags::ACK != 0 => Kind::Ack,
-            _ => Kind::None,
-        }
-    }
-
-    /// Whether the flags make sense together. PSH, ECE and CWR go with anything; SYN excludes FIN and RST, RST excludes
-    /// FIN, and what is neither SYN nor RST acknowledges (RFC 9293 3.5.2, 3.10.7).
-    pub fn has_valid_flags(&self) -> bool {
-        let bits = self.flags & (flags::FIN | flags::SYN | flags::RST | flags::ACK);
-        if bits & (flags::SYN | flags::RST) != 0 {
-            return self.flags & flags::URG == 0 && matches!(bits & !flags::ACK, flags::SYN | flags::RST)
-                || bits == flags::SYN;
-        }
-        bits & flags::ACK != 0
-    }
-
-    /// Behind the last sequence number it takes: SYN and FIN count as one each.
-    #[inline]
-    pub fn end(&self) -> u32 {
-        self.seq
-            .wrapping_add(self.length)
-            .wrapping_add(u32::from(self.has(flags::SYN)))
-            .wrapping_add(u32::from(self.has(flags::FIN)))
-    }
-
-    /// Whether any of the flags is set.
-    #[inline]
-    pub fn has(&self, flags: u8) -> bool {
-        self.flags & flags != 0
-    }
-
-    /// The well-formed options.
-    pub fn each_option(&self) -> TcpOptions<'a> {
-        TcpOptions::new(self.options)
-    }
-}
+use wire::tcp::flags;
 
 /// What follows from a phase, a sender and a kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -148,7 +58,7 @@ pub enum Step {
 /// The transitions: by phase, by sender (`false`: the opener) and by kind, in the order of [`Kind`].
 pub fn next(phase: Phase, responder: bool, kind: Kind) -> Step {
     use Phase::{
-        TcpBothSynSent as Both, TcpClosed as Closed, TcpCloseWait as CloseWait, TcpEstablished as Open,
+        TcpBothSynSent as Both, TcpCloseWait as CloseWait, TcpClosed as Closed, TcpEstablished as Open,
         TcpFinWait as FinWait, TcpLastAck as LastAck, TcpSynReceived as Received, TcpSynSent as Sent,
         TcpTimeWait as TimeWait,
     };
@@ -447,49 +357,60 @@ pub(super) fn quick(flow: &mut Connection, packet: &Packet, half: usize) -> bool
     if head & HEAD != SETTLED || packet.has(NOT_PLAIN) {
         return false;
     }
-    let Some(fixed) = packet.transport().first_chunk::<20>() else {
+    let header = packet.transport();
+    let Some(fixed) = header.first_chunk::<20>() else {
         return false;
     };
     if fixed[13] & (flags::FIN | flags::SYN | flags::RST | flags::ACK) != flags::ACK {
         return false;
     }
-    match packet.payload_offset() - packet.transport_offset() {
-        20 => {}
-        // The usual option: two fillers and a timestamp. Whatever else there is may be a SACK.
-        32 if packet.transport().get(20..24) == Some(&[1, 1, 8, 10]) => {}
-        _ => return false,
+    let data_at = packet.payload_offset() - packet.transport_offset();
+    if data_at != 20 && !(data_at == 32 && has_only_timestamps(header)) {
+        return false;
     }
     let word = |at: usize| u32::from_be_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);
     let (seq, ack) = (word(4), word(8));
-    let length = packet.end_offset() - packet.payload_offset();
-    let end = seq.wrapping_add(length as u32);
+    let end = seq.wrapping_add((header.len() - data_at) as u32);
     let window = u32::from(u16::from_be_bytes([fixed[14], fixed[15]])) << flow.scale(half);
-    let [mut sender, mut receiver] = flow.halves;
-    if half == 1 {
-        core::mem::swap(&mut sender, &mut receiver);
-    }
-    // One sum of faults instead of five branches: in a healthy connection none of them is ever taken.
+    // Which half sends is as good as random to the branch predictor: indices, no branches.
+    let (from, to) = (half & 1, (half & 1) ^ 1);
+    let (sender, receiver) = (flow.halves[from], flow.halves[to]);
+    // One sum of faults in place of four branches: in a healthy connection none of them is ever taken. Both halves'
+    // windows are known, since both have acknowledged something (`HEAD`).
     let fault = after(end, sender.limit)
-        | (receiver.window == 0)
-        | (sender.window == 0)
         | after(ack, receiver.end)
         | !after(end, sender.end.wrapping_sub(receiver.window).wrapping_sub(1))
-        | !after(ack, receiver.end.wrapping_sub(window::ack_reach(sender.window)).wrapping_sub(1));
+        | !after(
+            ack,
+            receiver
+                .end
+                .wrapping_sub(window::ack_reach(sender.window))
+                .wrapping_sub(1),
+        );
     if fault {
         return false;
     }
-    let [first, second] = &mut flow.halves;
-    let (from, to) = if half == 0 { (first, second) } else { (second, first) };
-    from.window = sender.window.max(window);
-    from.end = if after(end, sender.end) { end } else { sender.end };
-    from.acked = if after(ack, sender.acked) { ack } else { sender.acked };
-    let room = ack.wrapping_add(window.max(1));
-    to.limit = if after(ack.wrapping_add(window), receiver.limit.wrapping_sub(1)) {
-        room
+    let room = ack.wrapping_add(window);
+    flow.halves[from].window = sender.window.max(window);
+    flow.halves[from].end = if after(end, sender.end) { end } else { sender.end };
+    flow.halves[from].acked = if after(ack, sender.acked) {
+        ack
+    } else {
+        sender.acked
+    };
+    flow.halves[to].limit = if after(room, receiver.limit.wrapping_sub(1)) {
+        // As in `window`: a closed window still lets one byte through.
+        room.wrapping_add(u32::from(window == 0))
     } else {
         receiver.limit
     };
     flow.last_seen = seen(Kind::Ack, half);
     flow.last_end = end;
     true
+}
+
+/// Whether the twelve bytes of options are the usual ones: two fillers and a timestamp. Any others may be a SACK.
+#[inline(always)]
+fn has_only_timestamps(header: &[u8]) -> bool {
+    matches!(header.get(20..24), Some([1, 1, 8, 10]))
 }

@@ -26,8 +26,9 @@
 //! Sources: Guido van Rooij, "Real stateful TCP packet filtering in IP Filter" (2000), for I–IV; RFC 7323 2.2 and 2.3 for
 //! scaling (the window of a SYN is never scaled; both ends must offer it); RFC 2018 for SACK.
 
+use super::segment::{Kind, Segment};
 use super::state::{Connection, Half, Phase, offer, option};
-use super::tcp::{Kind, Segment};
+
 use wire::tcp::{TcpOptions, flags};
 
 /// How old an acknowledgement may be at least, in bytes: a little more than the largest window without scaling.
@@ -231,7 +232,11 @@ fn apply(flow: &mut Connection, segment: &Segment<'_>, half: usize, end: u32, ac
     let known = option::of(option::ACKED, half);
     let acked_before = flow.options & known != 0;
     let [first, second] = &mut flow.halves;
-    let (sender, receiver) = if half == 0 { (first, second) } else { (second, first) };
+    let (sender, receiver) = if half == 0 {
+        (first, second)
+    } else {
+        (second, first)
+    };
     // What SACK covers beyond the acknowledgement is room in the same window.
     sender.window = sender.window.max(window.wrapping_add(sack.wrapping_sub(ack)));
     if after(end, sender.end) {

@@ -14,18 +14,18 @@
 //! weight = 2
 //! ```
 //!
-//! Reading happens in two steps: serde sees to the shape, [`Service::compile`] to the meaning, and each complaint of the
+//! Reading happens in two steps: serde sees to the shape, `Service::compile` to the meaning, and each complaint of the
 //! second step names the setting and what to write instead.
 //!
 //! Not here: what the settings do ([`super`], [`super::policy`]).
 
 use super::maglev::{self, is_prime};
-use nf::{Addr, ConfigError, Endpoint};
-use schemars::JsonSchema;
-use serde::Deserialize;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use nf::{Addr, ConfigError, Endpoint};
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 /// The table of the load balancer.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]

@@ -14,16 +14,16 @@
 //! Weights: a server saves up its weight in every round and pays the heaviest server's weight for a turn; so turns are
 //! in proportion and no server has two in one round.
 //!
-//! Invariants: every entry is a server that is up, or [`NONE`] in all of them if no one is. The table depends on names,
+//! Invariants: every entry is a server that is up, or "none" in all of them if no one is. The table depends on names,
 //! weights, states and the seed only: all runtimes have the same one.
 //!
 //! Not here: connection tracking. The paper's second half of consistency is the flow's own state.
 
 use super::policy::Load;
 use alloc::boxed::Box;
-use core::cell::Cell;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::cell::Cell;
 
 /// The paper's smaller table.
 pub const TABLE_SIZE_DEFAULT: u32 = 65_537;

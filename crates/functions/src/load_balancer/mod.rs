@@ -48,7 +48,15 @@ mod tests;
 pub use config::LoadBalancerConfig;
 pub use state::Balanced;
 
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 use config::{Health, PolicyConfig, WhenDownConfig};
+use core::cell::Cell;
+use core::fmt::Write;
+use core::time::Duration;
 use hashbrown::HashMap;
 use nf::{
     Addr, Arrival, ConfigError, Cx, Departure, Direction, Endpoint, Generation, Keep, NetworkFunction,
@@ -56,14 +64,6 @@ use nf::{
 };
 use policy::{Load, Policy};
 use state::Phase;
-use alloc::boxed::Box;
-use core::cell::Cell;
-use core::fmt::Write;
-use alloc::format;
-use alloc::string::{String, ToString};
-use alloc::sync::Arc;
-use core::time::Duration;
-use alloc::vec::Vec;
 use wire::packet::flag;
 use wire::protocol;
 use wire::rewrite::End;

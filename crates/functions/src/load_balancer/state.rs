@@ -18,8 +18,8 @@
 //!
 //! Not here: checks of a TCP packet's sequence numbers (the firewall's).
 
-use nf::{Direction, FlowState, Plain};
 use core::time::Duration;
+use nf::{Direction, FlowState, Plain};
 use wire::tcp::flags::{ACK, FIN, RST, SYN};
 
 /// How far a flow is.

@@ -625,8 +625,8 @@ fn fragments_follow_their_first() {
     let mut known = flow("198.51.100.7:4000", "203.0.113.10:80", protocol::TCP);
     bench.open(&mut known, SYN).unwrap();
     let mut frame = datagram(known.client, known.service, protocol::TCP, ACK);
-    // A later fragment: offset 8 bytes; the checksum is mended by parts.
-    frame[7] = 1;
+    // A later fragment, 32 bytes into its datagram.
+    frame[7] = 4;
     let sum = etherparse::Ipv4Header::from_slice(&frame)
         .unwrap()
         .0

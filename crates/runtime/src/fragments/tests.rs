@@ -1,3 +1,5 @@
+//! Packets and fragments made by hand, an oracle that forgets nothing, and damaged fragments.
+
 use super::*;
 use proptest::prelude::*;
 use std::vec::Vec;
@@ -104,6 +106,17 @@ fn the_first_fragment_of_ipv6_tells_the_protocol_too() {
         (Resolution::Known, 17, 5000, 53)
     );
     assert_eq!(bench.see(&v6(7, 16, false), 60 * SECOND).0, Resolution::Unknown);
+    // The fragment header need not be the first extension.
+    let behind_hop_by_hop = |offset, more| {
+        let mut bytes = v6(8, offset, more);
+        bytes.splice(40..40, [44, 0, 1, 4, 0, 0, 0, 0]);
+        bytes[5] += 8;
+        bytes[6] = 0;
+        bytes
+    };
+    assert_eq!(bench.see(&behind_hop_by_hop(0, true), 0).0, Resolution::First);
+    assert_eq!(bench.see(&behind_hop_by_hop(16, false), 0).0, Resolution::Known);
+    assert_eq!(bench.see(&v6(8, 16, false), 0).0, Resolution::Known);
     // An atomic fragment is whole (RFC 6946).
     assert_eq!(bench.see(&v6(9, 0, false), 0), (Resolution::Whole, 17, 5000, 53));
 }

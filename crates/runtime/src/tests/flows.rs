@@ -15,7 +15,7 @@ pub struct Seen {
     reply: u32,
 }
 
-/// Counts; refuses port 9; answers port 7; holds port 5 until a packet whose payload is 1; ends at port 4.
+/// Counts; refuses port 9; answers port 7, and at port 3 ends the flow with the answer; holds port 5 until a packet whose payload is 1; ends at port 4.
 pub struct Meter;
 
 #[network_function]
@@ -37,7 +37,10 @@ impl NetworkFunction for Meter {
         }
         match packet.destination_port() {
             9 => cx.drop("port_nine"),
-            7 => {
+            7 | 3 => {
+                if packet.destination_port() == 3 {
+                    cx.end_flow();
+                }
                 let (source, destination) = (packet.source(), packet.destination());
                 packet.set_source(destination);
                 packet.set_destination(source);
@@ -233,6 +236,16 @@ fn answers_go_back_and_emitted_packets_both_ways() {
 }
 
 #[test]
+fn an_answer_that_ends_its_flow_still_passes_the_functions_before() {
+    let mut runtime = alone(Settings::alone(4), vec![factory::<Masquerade>(), factory::<Meter>()]);
+    feed(&mut runtime, [udp(1, 1000, 1, 3, false, b"q")], 1);
+    assert_eq!(runtime.stats().flows, 0);
+    let sent = runtime.links_mut()[0].output[0].clone();
+    assert_eq!(sent.0, Side::Inside);
+    assert_eq!(parsed(&mut pool(1, 9), &sent, |p| p.destination()), "10.0.0.1:1000".parse().unwrap());
+}
+
+#[test]
 fn held_packets_go_on_in_order_before_the_one_that_lets_them() {
     let mut runtime = meter();
     feed(&mut runtime, (2..6).map(|n| udp(1, 1000, 1, 5, false, &[n])), 1);
@@ -270,11 +283,9 @@ fn finishing_ends_every_flow_once() {
     );
 }
 
-#[test]
-fn icmp_errors_reach_the_flow_they_quote_without_keeping_it_alive() {
-    let mut runtime = meter();
+/// A router's answer to 10.0.0.1:1000 > 192.0.2.1:80.
+fn port_unreachable() -> (Side, Vec<u8>) {
     let (_, original) = udp(1, 1000, 1, 80, false, b"");
-    feed(&mut runtime, [udp(1, 1000, 1, 80, false, b"")], SECOND);
     let mut error = Vec::new();
     etherparse::PacketBuilder::ipv4([192, 0, 2, 254], [10, 0, 0, 1], 64)
         .icmpv4(etherparse::Icmpv4Type::DestinationUnreachable(
@@ -282,11 +293,49 @@ fn icmp_errors_reach_the_flow_they_quote_without_keeping_it_alive() {
         ))
         .write(&mut error, &original)
         .unwrap();
-    feed(&mut runtime, [(Side::Outside, error)], 9 * SECOND);
+    (Side::Outside, error)
+}
+
+#[test]
+fn icmp_errors_reach_the_flow_they_quote_without_keeping_it_alive() {
+    let mut runtime = meter();
+    feed(&mut runtime, [udp(1, 1000, 1, 80, false, b"")], SECOND);
+    feed(&mut runtime, [port_unreachable()], 9 * SECOND);
     let (flows, _) = runtime.flows(0, 9);
     assert_eq!((flows.len(), flows[0].state[0].1[1].1.as_str()), (1, "1"));
     feed(&mut runtime, [], 12 * SECOND);
     assert_eq!(runtime.stats().flows, 0);
+}
+
+/// Looks on: wants no ICMP errors.
+struct Onlooker;
+
+#[network_function]
+impl NetworkFunction for Onlooker {
+    const NAME: &'static str = "onlooker";
+    const ICMP_ERRORS: bool = false;
+    type Config = NoConfig;
+    type Flow = ();
+    type Group = ();
+    fn new(_: &Arc<NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+        Ok(Onlooker)
+    }
+    fn process(&self, _: &mut Packet, _: &mut (), _: &mut Cx<Self>) -> Verdict {
+        Verdict::Forward
+    }
+}
+
+#[test]
+fn icmp_errors_are_flows_of_their_own_where_no_function_wants_them() {
+    for (functions, flows) in [
+        (vec![factory::<Onlooker>()], 2),
+        (vec![factory::<Onlooker>(), factory::<Meter>()], 1),
+    ] {
+        let mut runtime = alone(Settings::alone(16), functions);
+        let packets = [udp(1, 1000, 1, 80, false, b""), port_unreachable()];
+        feed(&mut runtime, packets, SECOND);
+        assert_eq!(runtime.stats().flows, flows);
+    }
 }
 
 /// Counts flows per inside host, and claims a block for each host.

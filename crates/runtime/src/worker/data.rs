@@ -34,21 +34,18 @@ impl<P: Port> Runtime<P> {
             return;
         }
         if self.settings.switches > 0 {
-            self.sort_out(link, burst);
+            self.sort_out(burst);
         }
         self.received += burst.len() as u64;
-        self.take_up(burst);
+        self.take_up(link, burst);
     }
 
     /// Takes buffers that came home, and anything else that is no packet, out of a burst.
-    fn sort_out(&mut self, link: usize, burst: &mut Burst) {
+    fn sort_out(&mut self, burst: &mut Burst) {
         let mut packets = Burst::new();
         for packet in burst.drain(..) {
             match packet.kind() {
-                Kind::Data => {
-                    self.outputs[link].consumed = self.outputs[link].consumed.wrapping_add(1);
-                    packets.push(packet);
-                }
+                Kind::Data => packets.push(packet),
                 Kind::Empty | Kind::Message => self.recycle(packet),
             }
         }
@@ -56,8 +53,9 @@ impl<P: Port> Runtime<P> {
     }
 
     /// Looks up all packets of a burst, then runs their chains in order.
-    pub(super) fn take_up(&mut self, burst: &mut Burst) {
+    pub(super) fn take_up(&mut self, link: usize, burst: &mut Burst) {
         self.top_up_spares();
+        let received = burst.len();
         let mut packets = Burst::new();
         let mut lanes = [const { core::mem::MaybeUninit::<Lane>::uninit() }; BURST];
         for mut packet in burst.drain(..) {
@@ -80,8 +78,15 @@ impl<P: Port> Runtime<P> {
             }
         }
         for (packet, lane) in packets.drain(..).zip(lanes.iter()) {
-            self.meet(packet, lane);
+            if self.settings.packet_clock {
+                self.now = self.now.max(packet.timestamp());
+            }
+            // Counted one by one: a group that ends here must not be thought to have seen what is yet to be processed.
+            self.outputs[link].consumed = self.outputs[link].consumed.wrapping_add(1);
+            self.meet(packet, lane, link);
         }
+        let dropped = (received - lanes.len()) as u32;
+        self.outputs[link].consumed = self.outputs[link].consumed.wrapping_add(dropped);
     }
 
     /// Parses a packet unless the switch did, and computes its key.
@@ -94,6 +99,7 @@ impl<P: Port> Runtime<P> {
             {
                 return Err(DropReason::FragmentUnknown);
             }
+            self.plan.judge_icmp_error(packet);
         }
         let (mut key, way) = FlowKey::of(packet).ok_or(DropReason::FrameMalformed)?;
         if packet.turns() > 0 {
@@ -110,28 +116,53 @@ impl<P: Port> Runtime<P> {
 
     /// Gives a packet to its flow's actor, launching one for a new flow.
     #[inline(always)]
-    fn meet(&mut self, packet: PacketBox, lane: &Lane) {
+    fn meet(&mut self, packet: PacketBox, lane: &Lane, link: usize) {
         if lane.candidate != NOBODY && self.has_key(lane.candidate, &lane.key) {
-            return self.deliver(packet, lane.candidate, lane.way);
+            return self.deliver(packet, lane.candidate, lane, link);
         }
         // The first packets of this burst may have launched the flow meanwhile.
         match self.table.find(lane.hash, |value| self.has_key(value, &lane.key)) {
-            Some(value) => self.deliver(packet, value, lane.way),
+            Some(value) => self.deliver(packet, value, lane, link),
             None => self.launch(packet, lane),
         }
     }
 
+    /// A flow whose time was over before this packet came, though nobody had looked: the packet opens it anew.
+    #[cold]
+    fn renew(&mut self, packet: PacketBox, actor: u32, lane: &Lane, link: usize) {
+        // What ends here has not seen this packet.
+        self.outputs[link].consumed = self.outputs[link].consumed.wrapping_sub(1);
+        self.end_actor(actor);
+        self.outputs[link].consumed = self.outputs[link].consumed.wrapping_add(1);
+        self.launch(packet, lane);
+    }
+
     /// [`Runtime::meet`] for a packet that waited behind a call.
     pub(super) fn meet_again(&mut self, packet: PacketBox, key: FlowKey, hash: u64, way: Orientation) {
-        self.meet(
-            packet,
-            &Lane {
-                key,
-                hash,
-                way,
-                candidate: NOBODY,
-            },
-        );
+        // Consumed long ago, by whichever link: a group that ends now has seen it.
+        match self.table.find(hash, |value| self.has_key(value, &key)) {
+            Some(value) if self.slab.header(value >> 1).phase == crate::actor::Phase::Waiting => {
+                self.queue_behind(value >> 1, packet);
+            }
+            Some(value) => {
+                let along = way == self.slab.header(value >> 1).opening(value & 1);
+                let direction = if along {
+                    Direction::Opening
+                } else {
+                    Direction::Reply
+                };
+                self.begin(value >> 1, packet, direction);
+            }
+            None => self.launch(
+                packet,
+                &Lane {
+                    key,
+                    hash,
+                    way,
+                    candidate: NOBODY,
+                },
+            ),
+        }
     }
 
     /// Runs a job at once, ahead of any queued.
@@ -149,15 +180,18 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Starts a packet on its chain, unless its flow waits.
+    /// Starts a packet on its chain, unless its flow waits or is over.
     #[inline(always)]
-    pub(super) fn deliver(&mut self, packet: PacketBox, value: u32, way: Orientation) {
+    fn deliver(&mut self, packet: PacketBox, value: u32, lane: &Lane, link: usize) {
         let actor = value >> 1;
         let header = self.slab.header(actor);
         if header.phase == crate::actor::Phase::Waiting {
             return self.queue_behind(actor, packet);
         }
-        let direction = if way == header.opening(value & 1) {
+        if header.deadline <= self.now {
+            return self.renew(packet, actor, lane, link);
+        }
+        let direction = if lane.way == header.opening(value & 1) {
             Direction::Opening
         } else {
             Direction::Reply
@@ -265,7 +299,8 @@ impl<P: Port> Runtime<P> {
     /// A packet has passed its chain: its flow's deadline moves, and it goes out.
     #[inline(always)]
     fn leave_chain(&mut self, actor: u32, mut packet: PacketBox, direction: Direction, timeout: u64) {
-        if !packet.has(packet_flag::ICMP_ERROR) {
+        // An error keeps no flow alive, but one that opened a flow must give it some end.
+        if !packet.has(packet_flag::ICMP_ERROR) || self.slab.header(actor).deadline == 0 {
             self.extend(actor, timeout);
             if self.slab.header(actor).flags & flag::SETTLED == 0 && direction == Direction::Opening {
                 self.settle(actor, &mut packet);
@@ -366,22 +401,19 @@ impl<P: Port> Runtime<P> {
     #[inline(never)]
     fn launch(&mut self, packet: PacketBox, lane: &Lane) {
         let Some(chain) = self.plan.classify(&packet) else {
-            return self.drop_packet(packet, DropReason::NoChain);
+            return self.decline(packet, lane, DropReason::NoChain);
         };
         let Some(actor) = self.slab.launch() else {
-            return self.drop_packet(packet, DropReason::FlowsFull);
+            return self.decline(packet, lane, DropReason::FlowsFull);
         };
         if self.table.insert(lane.hash, actor << 1).is_err() {
             self.slab.end(actor);
-            return self.drop_packet(packet, DropReason::FlowsFull);
+            return self.decline(packet, lane, DropReason::FlowsFull);
         }
-        let group = match self.enter_group(&packet, lane.key) {
-            Ok(group) => group,
-            Err(reason) => {
-                self.table.remove(lane.hash, actor << 1);
-                self.slab.end(actor);
-                return self.drop_packet(packet, reason);
-            }
+        let Some(group) = self.enter_group(&packet, lane.key) else {
+            self.table.remove(lane.hash, actor << 1);
+            self.slab.end(actor);
+            return self.decline(packet, lane, DropReason::GroupsFull);
         };
         let header = self.slab.header_mut(actor);
         header.key = lane.key;
@@ -398,24 +430,35 @@ impl<P: Port> Runtime<P> {
         self.begin(actor, packet, Direction::Opening);
     }
 
-    /// The group of a new flow, made if it is the first.
-    fn enter_group(&mut self, packet: &PacketBox, key: FlowKey) -> Result<u32, DropReason> {
-        if self.affinity == Affinity::Flow {
-            return Ok(NO_GROUP);
+    /// Refuses a packet that would open a flow. The switch made a route for it, which nobody else would end.
+    #[cold]
+    fn decline(&mut self, packet: PacketBox, lane: &Lane, reason: DropReason) {
+        let group = self.group_of(&packet, lane.key);
+        if self.affinity == Affinity::Flow || !self.groups.has(group) {
+            self.tell(Message::Idle(group, 0));
         }
-        let (owners, plan) = (&self.owners, &self.plan);
-        let affinity = self.affinity;
-        let group = GroupKey::of(affinity, packet, key, |end, protocol| {
-            owners
+        self.drop_packet(packet, reason);
+    }
+
+    fn group_of(&self, packet: &PacketBox, key: FlowKey) -> GroupKey {
+        GroupKey::of(self.affinity, packet, key, |end, protocol| {
+            self.owners
                 .owner(end)
-                .or_else(|| owner_by_plan(plan, affinity, end, protocol))
-        });
-        let (index, new) = self.groups.enter(group).ok_or(DropReason::GroupsFull)?;
+                .or_else(|| owner_by_plan(&self.plan, self.affinity, end, protocol))
+        })
+    }
+
+    /// The group of a new flow, made if it is the first; `None` if there is no room.
+    fn enter_group(&mut self, packet: &PacketBox, key: FlowKey) -> Option<u32> {
+        if self.affinity == Affinity::Flow {
+            return Some(NO_GROUP);
+        }
+        let (index, new) = self.groups.enter(self.group_of(packet, key))?;
         if new {
             let state = self.groups.state(index);
             self.create_group_states(state);
         }
-        Ok(index)
+        Some(index)
     }
 
     fn create_group_states(&self, state: NonNull<u8>) {
@@ -508,7 +551,11 @@ impl<P: Port> Runtime<P> {
         if effects & effect::END != 0 || refused {
             match goes_on {
                 Some(job) => self.finish_then_end(job),
-                None => self.end_unless_busy(actor),
+                None => {
+                    // An answer, or what was emitted, is still to pass functions of this flow.
+                    self.run_jobs();
+                    self.end_unless_busy(actor);
+                }
             }
             return None;
         }

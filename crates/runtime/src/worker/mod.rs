@@ -77,6 +77,8 @@ pub struct Settings {
     pub switches: u8,
     /// The switch whose ports are inside, and the one whose are outside.
     pub egress: [u8; 2],
+    /// Take the packets' own timestamps for the time (a replay), as far as they are ahead of what `step` is told.
+    pub packet_clock: bool,
     /// The time at the start, in nanoseconds.
     pub now: u64,
 }
@@ -102,6 +104,7 @@ impl Settings {
             events_max: 1 << 20,
             switches: 0,
             egress: [0, 0],
+            packet_clock: false,
             now: 0,
         }
     }
@@ -293,7 +296,7 @@ impl<P: Port> Runtime<P> {
             while let Some(packet) = self.turned.pop() {
                 let mut burst = Burst::new();
                 burst.push(packet);
-                self.take_up(&mut burst);
+                self.take_up(0, &mut burst);
             }
             work.other += self.wake(BURST_WAKES);
             work.other += self.expire(BURST_LOOKS);
@@ -309,6 +312,11 @@ impl<P: Port> Runtime<P> {
         let done = self.end_all(budget);
         self.transmit_all();
         done
+    }
+
+    /// Whether any call waits.
+    pub fn has_waiting(&self) -> bool {
+        self.frames.waiting() > 0
     }
 
     /// When the next waiting call or packet is due, if anything is known to be.

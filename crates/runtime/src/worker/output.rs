@@ -17,7 +17,7 @@ use wire::packet::{Kind, flag as packet_flag};
 pub(super) struct Output {
     burst: Burst,
     messages: Option<PacketBox>,
-    /// Packets consumed from this link, counted as the switch counts what it sends.
+    /// Packets of this link processed, counted as the switch counts what it sends.
     pub(super) consumed: u32,
 }
 

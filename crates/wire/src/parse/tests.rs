@@ -1,9 +1,9 @@
 use super::*;
 use crate::testing::*;
-use crate::{FlowKey, LinkType};
+use crate::{FlowKey, LinkType, hostile};
 use std::vec::Vec;
 
-fn raw(ip: &[u8]) -> crate::PacketBox {
+fn raw(ip: &[u8]) -> Held {
     parsed(LinkType::Raw, ip)
 }
 
@@ -427,4 +427,31 @@ fn tcp_views() {
         refused(LinkType::Raw, &v4(6, &[], 0, &tcp(2, &[], &[])[..19])),
         ParseError::Truncated
     );
+}
+
+#[test]
+fn a_usual_packet_is_nothing_special() {
+    let mut count = 0;
+    for (number, (link, frame)) in hostile::packets(4, 30_000)
+        .chain(hostile::valid(4, 5_000))
+        .enumerate()
+    {
+        let mut packet = loaded(link, &frame);
+        packet.set_wire_length(frame.len() as u32 + if number % 3 == 0 { 5 } else { 0 });
+        if let Some(found) = usual(&packet) {
+            assert_eq!(Ok(found), layers(&packet), "{frame:02x?}");
+            count += 1;
+        }
+    }
+    assert!(count > 500, "{count}");
+    for body in [tcp(2, &[2, 4, 5, 0xb4], b"abc"), udp(b"")] {
+        let kind = if body.len() == 8 { 17 } else { 6 };
+        assert!(
+            usual(&loaded(
+                LinkType::Ethernet,
+                &ethernet(0x0800, &v4(kind, &[], 0x4000, &body))
+            ))
+            .is_some()
+        );
+    }
 }

@@ -1,0 +1,81 @@
+//! `chain check` and `chain schema`: what can be said of a configuration without running it.
+
+use super::{Failure, USAGE, jobs, print};
+use crate::config::{self, Config, schema};
+use crate::registry::Registry;
+use serde_json::json;
+use std::fmt::Write as _;
+use std::io::Write;
+use std::path::Path;
+
+/// Checks a configuration and shows its chains.
+pub fn check(path: &Path, json: bool, registry: &Registry, out: &mut dyn Write) -> Result<(), Failure> {
+    match config::read(path, registry) {
+        Ok(config) if json => {
+            let chains: Vec<_> = config
+                .chain
+                .iter()
+                .map(|chain| json!({ "name": chain.name, "functions": chain.functions }))
+                .collect();
+            print(out, json!({ "good": true, "problems": [], "chains": chains }))
+        }
+        Ok(config) => print(out, overview(path, &config).trim_end()),
+        Err(problems) if json => {
+            print(out, json!({ "good": false, "problems": problems }))?;
+            Err(Failure {
+                code: USAGE,
+                message: format!("{} has errors", path.display()),
+            })
+        }
+        Err(problems) => Err(Failure::usage(jobs::shown(&problems))),
+    }
+}
+
+/// The chains of a good configuration, and who gets into them.
+fn overview(path: &Path, config: &Config) -> String {
+    let mut text = format!("{} is good\n", path.display());
+    for chain in &config.chain {
+        let _ = writeln!(text, "\nchain {}: {}", chain.name, chain.functions.join(" -> "));
+        let mut rules = Vec::new();
+        if let Some(matches) = &chain.matches {
+            let list = |prefixes: &[wire::Prefix]| {
+                prefixes
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            };
+            if let Some(protocol) = matches.protocol {
+                rules.push(wire::key::protocol_name(protocol).to_string());
+            }
+            if let Some(side) = matches.side {
+                rules.push(format!("from {}", format!("{side:?}").to_lowercase()));
+            }
+            if !matches.source.is_empty() {
+                rules.push(format!("source {}", list(&matches.source)));
+            }
+            if !matches.destination.is_empty() {
+                rules.push(format!("destination {}", list(&matches.destination)));
+            }
+            if !matches.destination_port.is_empty() {
+                let ports: Vec<String> = matches.destination_port.iter().map(ToString::to_string).collect();
+                rules.push(format!("destination port {}", ports.join(", ")));
+            }
+        }
+        let whom = if rules.is_empty() {
+            "everything else".to_owned()
+        } else {
+            rules.join("; ")
+        };
+        let _ = writeln!(text, "  for {whom}");
+    }
+    if config.chain.iter().all(|chain| chain.matches.is_some()) {
+        text.push_str("\nwhat matches none of them is dropped (no_chain)\n");
+    }
+    text
+}
+
+/// Prints the JSON schema.
+pub fn schema(registry: &Registry, out: &mut dyn Write) -> Result<(), Failure> {
+    print(out, format!("{:#}", schema::of(registry)))
+}

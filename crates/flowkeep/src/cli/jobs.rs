@@ -1,0 +1,159 @@
+//! What the commands that drive workers are handed.
+
+use super::{Failure, Run, Scenario};
+use crate::config::{self, Chain, Config, Port, Side, Uri, problem::Problem};
+use crate::registry::Registry;
+use crate::signals::StopSignal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// The functions behind `run`, `bench` and `new`.
+#[derive(Clone, Copy, Debug)]
+pub struct Jobs {
+    /// Runs a cluster to its end, and prints its report.
+    pub run: fn(RunJob) -> ExitCode,
+    /// Measures, and prints figures.
+    pub bench: fn(BenchJob, &Registry) -> ExitCode,
+    /// Makes a crate.
+    pub new: fn(NewJob) -> ExitCode,
+}
+
+/// A cluster to run.
+#[derive(Debug)]
+pub struct RunJob {
+    /// How, the command line's words put in. It has at least one chain and one port with an input.
+    pub config: Config,
+    /// End with one JSON object instead of a table.
+    pub json: bool,
+    /// When to end before the inputs do.
+    pub stop: StopSignal,
+}
+
+/// Something to measure.
+#[derive(Debug, PartialEq, Eq)]
+pub struct BenchJob {
+    /// What.
+    pub scenario: Scenario,
+    /// With so many flows each.
+    pub flows: Vec<u32>,
+    /// So often each.
+    pub runs: u16,
+    /// Print one JSON object.
+    pub json: bool,
+}
+
+/// A crate to make.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NewJob {
+    /// The function's name as it was typed.
+    pub name: String,
+    /// Where.
+    pub directory: PathBuf,
+}
+
+/// The function that `run` without a configuration runs.
+const MONITOR: &str = "flow_monitor";
+
+/// Reads the configuration and puts the command line's words in.
+pub(super) fn run_job(run: Run, registry: &Registry) -> Result<RunJob, Failure> {
+    let mut config = match &run.config {
+        Some(path) => config::read(path, registry).map_err(|problems| Failure::usage(shown(&problems)))?,
+        None if run.input.is_some() => monitor(registry)?,
+        None => {
+            let what = "nothing to run: name a configuration (flowkeep run gateway.toml), or an input (flowkeep run --input \
+                        pcap:in.pcap)";
+            return Err(Failure::usage(what));
+        }
+    };
+    override_ports(&mut config, run.input.as_deref(), run.output.as_deref())?;
+    if !config.port.iter().any(|port| port.input.is_some()) {
+        return Err(Failure::usage(
+            "no port has an input: add one to the configuration, or say --input URI",
+        ));
+    }
+    if let Some(runtimes) = run.runtimes {
+        config.runtimes = runtimes;
+    }
+    if run.events.is_some() {
+        config.log.events = run.events;
+    }
+    if run.socket.is_some() {
+        config.control.socket = run.socket;
+    }
+    let stop = StopSignal::of_process(run.stop_after.map(nf::Period::duration))
+        .map_err(|error| Failure::failed(format!("signals cannot be handled: {error}")))?;
+    Ok(RunJob {
+        config,
+        json: run.json,
+        stop,
+    })
+}
+
+/// All problems, as they are shown, and how many.
+pub(super) fn shown(problems: &[Problem]) -> String {
+    let mut text: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    text.push(match problems.len() {
+        1 => "1 problem".to_owned(),
+        count => format!("{count} problems"),
+    });
+    text.join("\n\n")
+}
+
+/// The flow monitor over whatever input there is, records to standard output.
+fn monitor(registry: &Registry) -> Result<Config, Failure> {
+    let entry = registry.entry(MONITOR).ok_or_else(|| {
+        let have = registry.names().join(", ");
+        Failure::usage(format!(
+            "this binary has no function `{MONITOR}`: name a configuration (its functions are {have})"
+        ))
+    })?;
+    let factory = entry
+        .defaults()
+        .map_err(|error| Failure::failed(format!("{MONITOR}: {}", error.message())))?;
+    let mut config = Config {
+        chain: vec![Chain {
+            name: "monitor".to_owned(),
+            functions: vec![MONITOR.to_owned()],
+            matches: None,
+        }],
+        ..Config::default()
+    };
+    config.log.events = Some("-".to_owned());
+    let function = config::Function {
+        kind: entry.name,
+        factory,
+    };
+    config.functions.insert(MONITOR.to_owned(), function);
+    Ok(config)
+}
+
+/// Puts `--input` and `--output` into the first port, made if there is none.
+fn override_ports(config: &mut Config, input: Option<&str>, output: Option<&str>) -> Result<(), Failure> {
+    let uri = |option: &str, text: Option<&str>| -> Result<Option<Uri>, Failure> {
+        text.map(|text| {
+            text.parse()
+                .map_err(|problem| Failure::usage(format!("{option}: {problem}")))
+        })
+        .transpose()
+    };
+    let (input, output) = (uri("--input", input)?, uri("--output", output)?);
+    if input.is_none() && output.is_none() {
+        return Ok(());
+    }
+    if config.port.is_empty() {
+        config.port.push(Port {
+            name: "port".to_owned(),
+            input: None,
+            output: None,
+            side: Side::ByAddress,
+        });
+    }
+    let port = &mut config.port[0];
+    if input.is_some() {
+        port.input = input;
+    }
+    if output.is_some() {
+        port.output = output;
+    }
+    Ok(())
+}

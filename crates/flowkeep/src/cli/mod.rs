@@ -1,0 +1,384 @@
+//! The command line.
+//!
+//! A word says what it is about, the next what to do with it: `flow list`, `chain check`. Everything that prints figures can
+//! print them as JSON. What drives workers is a [`jobs::Jobs`] function; everything else is done here.
+//!
+//! ```text
+//! run, bench, new ─────────────▶ Jobs (crate::run, crate::bench, crate::new)
+//! chain ───────────────────────▶ chains.rs    reads the configuration
+//! status, flow, function, stop ▶ asking.rs    over the control socket
+//! completions, man ────────────▶ pages.rs
+//! ```
+//!
+//! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 130 broken off by a second signal.
+
+mod asking;
+mod chains;
+pub mod jobs;
+mod pages;
+
+#[cfg(test)]
+mod tests;
+
+use crate::registry::Registry;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use jobs::Jobs;
+use nf::Period;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Exit code of what was asked for and did not succeed.
+pub const FAILURE: u8 = 1;
+/// Exit code of wrong usage and of configurations with errors.
+pub const USAGE: u8 = 2;
+
+/// Stateful network functions whose flows survive.
+#[derive(Parser, Debug)]
+#[command(
+    name = "flowkeep",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
+#[command(after_help = "\
+Exit codes: 0 done; 1 failed; 2 wrong usage or configuration; 130 broken off by a second signal.
+
+Examples:
+  flowkeep run --input pcap:in.pcap            a record per flow of a capture
+  flowkeep run gateway.toml                    a cluster as configured
+  flowkeep status                              what the running one does
+  flowkeep flow show tcp 10.0.0.1:40000 192.0.2.1:443")]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand, Debug)]
+enum Verb {
+    /// Run a cluster in this process
+    Run(Run),
+    /// Look at configurations
+    #[command(subcommand)]
+    Chain(ChainVerb),
+    /// What the running cluster does: packets, flows, runtimes, ports
+    Status(Asking),
+    /// Look at flows of the running cluster
+    #[command(subcommand)]
+    Flow(FlowVerb),
+    /// Say something to a function of the running cluster
+    Function(FunctionVerb),
+    /// End the running cluster gracefully
+    Stop(Asking),
+    /// Measure, compared with a baseline and a floor in the same run
+    Bench(Bench),
+    /// Begin a network function of your own: a crate with a test, ready to run
+    New(New),
+    /// Print completions for a shell
+    #[command(after_help = "Example:\n  flowkeep completions bash > /etc/bash_completion.d/flowkeep")]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write manual pages
+    #[command(after_help = "Example:\n  flowkeep man /usr/local/share/man/man1")]
+    Man {
+        /// The directory to write them to
+        directory: PathBuf,
+    },
+}
+
+/// Run a cluster in this process.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Without a configuration, the flow monitor runs over the input and writes a record per flow to standard output.
+What is given here counts more than what the configuration says; --input and --output are its first port's.
+
+Ends when all inputs have ended, or on SIGINT, SIGTERM or `flowkeep stop`: then what is inside is finished and records are
+written. A second signal ends it at once.
+
+Examples:
+  flowkeep run --input pcap:in.pcap
+  flowkeep run gateway.toml --input pcap:in.pcap --output pcap:out.pcap --json
+  flowkeep run gateway.toml --runtimes 4 --for 1m")]
+struct Run {
+    /// The configuration
+    config: Option<PathBuf>,
+    /// Where packets come from, like pcap:in.pcap
+    #[arg(long, value_name = "URI")]
+    input: Option<String>,
+    /// Where packets go, like pcap:out.pcap
+    #[arg(long, value_name = "URI")]
+    output: Option<String>,
+    /// Workers that run flows
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    runtimes: Option<u16>,
+    /// Where to write events (flow records, mappings); - is standard output
+    #[arg(long, value_name = "FILE")]
+    events: Option<String>,
+    /// End gracefully after this time, like 90s or 1h30m
+    #[arg(long = "for", value_name = "TIME")]
+    stop_after: Option<Period>,
+    /// Path of the control socket
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// End with one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Subcommand, Debug)]
+enum ChainVerb {
+    /// Check a configuration, and show its chains
+    #[command(
+        after_help = "Exit codes: 0 it is good; 2 it is not.\n\nExample:\n  flowkeep chain check gateway.toml"
+    )]
+    Check {
+        /// The configuration
+        config: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the JSON schema of configurations, for editors
+    #[command(after_help = "\
+Example:
+  flowkeep chain schema > flowkeep.schema.json
+  and as the first line of the configuration:  #:schema flowkeep.schema.json")]
+    Schema,
+}
+
+/// How to reach the running cluster, and how to print.
+#[derive(Args, Debug)]
+struct Asking {
+    /// Path of the control socket
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Subcommand, Debug)]
+enum FlowVerb {
+    /// List flows
+    #[command(after_help = "\
+Examples:
+  flowkeep flow list
+  flowkeep flow list --protocol tcp --address 10.0.0.0/24 --limit 20
+  flowkeep flow list --json | jq '.flows[].source'")]
+    List {
+        /// Only this protocol
+        #[arg(long)]
+        protocol: Option<String>,
+        /// Only flows with an end in this prefix
+        #[arg(long, value_name = "PREFIX")]
+        address: Option<wire::Prefix>,
+        /// The most flows
+        #[arg(long, value_name = "N", default_value_t = 1000)]
+        limit: usize,
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Show a flow: its runtime, its translation, each function's state
+    #[command(after_help = "\
+Either direction finds it, and before or behind a translation.
+
+Examples:
+  flowkeep flow show tcp 10.0.0.1:40000 192.0.2.1:443
+  flowkeep flow show udp '[2001:db8::1]:5353' '[2001:db8::2]:53' --json")]
+    Show {
+        /// Its protocol, by name or number
+        protocol: String,
+        /// One end, address and port
+        source: SocketAddr,
+        /// The other end
+        destination: SocketAddr,
+        /// Its VLAN
+        #[arg(long, default_value_t = 0)]
+        vlan: u16,
+        #[command(flatten)]
+        asking: Asking,
+    },
+}
+
+/// Say something to a function of the running cluster.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+What a function understands is in its documentation. Each runtime's instance answers; equal answers are printed once.
+
+Examples:
+  flowkeep function load_balancer backends
+  flowkeep function load_balancer backend web1 drain")]
+struct FunctionVerb {
+    /// The function, as chains name it
+    name: String,
+    /// What to say
+    words: Vec<String>,
+    #[command(flatten)]
+    asking: Asking,
+}
+
+/// What to measure.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scenario {
+    /// firewall, NAT and load balancer on one core
+    Chain,
+    /// Routing groups of flows to runtimes
+    Switch,
+    /// What a new flow costs
+    Launch,
+    /// Calling a function through the erased interface
+    Stage,
+}
+
+/// Measure, compared with a baseline and a floor in the same run.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Figures mean something on an idle machine, in a release build, and compared within one run.
+
+Example:
+  flowkeep bench chain --flows 10000,100000 --json")]
+struct Bench {
+    /// What to measure
+    #[arg(value_enum)]
+    scenario: Scenario,
+    /// Numbers of flows
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [10_000, 100_000, 1_000_000])]
+    flows: Vec<u32>,
+    /// How often each case is measured; the median counts
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
+    /// Print one JSON object, raw samples included
+    #[arg(long)]
+    json: bool,
+}
+
+/// Begin a network function of your own.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  flowkeep new my-counter && cd my-counter && cargo test")]
+struct New {
+    /// Its name: lower case, with - or _
+    name: String,
+    /// The directory to make; by default the name
+    #[arg(long, value_name = "DIRECTORY")]
+    directory: Option<PathBuf>,
+}
+
+/// Why a command did not do what it should: an exit code, and a message if it has not been printed yet.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// [`FAILURE`] or [`USAGE`].
+    pub code: u8,
+    /// What to tell.
+    pub message: String,
+}
+
+impl Failure {
+    fn failed(message: impl Into<String>) -> Self {
+        Failure {
+            code: FAILURE,
+            message: message.into(),
+        }
+    }
+
+    fn usage(message: impl Into<String>) -> Self {
+        Failure {
+            code: USAGE,
+            message: message.into(),
+        }
+    }
+}
+
+/// Does what the words say, and tells how it went.
+pub fn main(words: impl IntoIterator<Item = OsString>, registry: &Registry, jobs: &Jobs) -> ExitCode {
+    let stdout = io::stdout();
+    let done = Cli::try_parse_from(words)
+        .map_err(Stop::Clap)
+        .and_then(|cli| run(cli, registry, jobs, &mut stdout.lock()).map_err(Stop::Failure));
+    match done {
+        Ok(code) => code,
+        Err(Stop::Clap(error)) => {
+            let _ = error.print();
+            code_of(&error)
+        }
+        Err(Stop::Failure(failure)) => {
+            let _ = writeln!(io::stderr(), "{}", failure.message);
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+/// The exit code of words that are no command. Help and version are no errors.
+fn code_of(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() {
+        ExitCode::from(USAGE)
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+enum Stop {
+    Clap(clap::Error),
+    Failure(Failure),
+}
+
+fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Result<ExitCode, Failure> {
+    match cli.verb {
+        Verb::Run(run) => {
+            let job = jobs::run_job(run, registry)?;
+            return Ok((jobs.run)(job));
+        }
+        Verb::Bench(bench) => {
+            return Ok((jobs.bench)(
+                jobs::BenchJob {
+                    scenario: bench.scenario,
+                    flows: bench.flows,
+                    runs: bench.runs,
+                    json: bench.json,
+                },
+                registry,
+            ));
+        }
+        Verb::New(new) => {
+            let directory = new.directory.unwrap_or_else(|| PathBuf::from(&new.name));
+            return Ok((jobs.new)(jobs::NewJob {
+                name: new.name,
+                directory,
+            }));
+        }
+        Verb::Chain(ChainVerb::Check { config, json }) => chains::check(&config, json, registry, out)?,
+        Verb::Chain(ChainVerb::Schema) => chains::schema(registry, out)?,
+        Verb::Status(asking) => asking::status(&asking, out)?,
+        Verb::Flow(FlowVerb::List {
+            protocol,
+            address,
+            limit,
+            asking,
+        }) => asking::flow_list(protocol.as_deref(), address, limit, &asking, out)?,
+        Verb::Flow(FlowVerb::Show {
+            protocol,
+            source,
+            destination,
+            vlan,
+            asking,
+        }) => asking::flow_show(&protocol, source, destination, vlan, &asking, out)?,
+        Verb::Function(FunctionVerb { name, words, asking }) => asking::function(name, words, &asking, out)?,
+        Verb::Stop(asking) => asking::stop(&asking, out)?,
+        Verb::Completions { shell } => pages::completions(shell, out),
+        Verb::Man { directory } => pages::manual(&directory)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints. A reader that has gone away (`| head`) wanted no more.
+fn print(out: &mut dyn Write, text: impl std::fmt::Display) -> Result<(), Failure> {
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::failed(format!("standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,274 @@
+//! What the control thread may ask of a running cluster.
+//!
+//! The workers share nothing; whoever drives them answers for all of them. The control socket, the metrics and the final
+//! report all take their figures from here, so that they cannot differ.
+//!
+//! Every packet is accounted for: `in + made = out + held + dropped`, where *made* are packets that functions
+//! emitted, and *held* those that are inside now.
+//!
+//! Not here: how the figures cross from the workers' threads ([`crate`]'s run), and how they are shown
+//! ([`crate::report`]).
+
+use runtime::PortCounters;
+use runtime::stats::{Named, RuntimeStats, SwitchStats};
+use runtime::worker::FlowView;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use wire::FlowKey;
+
+/// A running cluster, seen from its control thread.
+pub trait Cluster: Send + Sync {
+    /// All figures, as they are now.
+    fn snapshot(&self) -> Snapshot;
+
+    /// Up to `limit` flows from `cursor` on, and where to go on; `None` behind the last.
+    fn flows(&self, cursor: Cursor, limit: usize) -> (Vec<FlowView>, Option<Cursor>);
+
+    /// The flow that packets with this key belong to; either of its keys will do.
+    fn flow(&self, key: &FlowKey) -> Option<FlowView>;
+
+    /// An operator's words to a function: each runtime's answer.
+    fn command(&self, function: &str, words: &[&str]) -> Result<Vec<(u16, String)>, String>;
+
+    /// Asks for the end: what is inside is finished, records are written. Returns at once.
+    fn stop(&self);
+}
+
+/// A place in the list of all flows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
+pub struct Cursor {
+    /// The runtime.
+    pub runtime: u16,
+    /// The actor in it.
+    pub actor: u32,
+}
+
+/// A port's counters and its name.
+#[derive(Clone, Debug, Default)]
+pub struct PortStats {
+    /// As configured.
+    pub name: String,
+    /// The switch whose port it is.
+    pub switch: u16,
+    /// What passed.
+    pub counters: PortCounters,
+}
+
+/// All figures of a cluster at one time.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// How long it runs, by the machine's clock.
+    pub uptime: Duration,
+    /// Each switch's figures.
+    pub switches: Vec<SwitchStats>,
+    /// Each runtime's figures.
+    pub runtimes: Vec<RuntimeStats>,
+    /// Each port's figures.
+    pub ports: Vec<PortStats>,
+}
+
+/// Where all packets are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Packets {
+    /// Came in at ports.
+    pub received: u64,
+    /// Made by functions.
+    pub made: u64,
+    /// Left by ports.
+    pub sent: u64,
+    /// Inside now.
+    pub held: u64,
+    /// Dropped, by function (empty: Flowkeep itself) and reason.
+    pub dropped: BTreeMap<(String, &'static str), u64>,
+}
+
+impl Packets {
+    /// All drops.
+    pub fn dropped_total(&self) -> u64 {
+        self.dropped.values().sum()
+    }
+
+    /// Whether every packet is accounted for. While packets move, the workers' figures are of slightly different times;
+    /// of a cluster that has stopped they add up exactly.
+    pub fn add_up(&self) -> bool {
+        self.received + self.made == self.sent + self.held + self.dropped_total()
+    }
+}
+
+impl Snapshot {
+    /// Where all packets are.
+    pub fn packets(&self) -> Packets {
+        let mut packets = Packets {
+            received: self.switches.iter().map(|switch| switch.received).sum(),
+            made: self.runtimes.iter().map(|runtime| runtime.emitted).sum(),
+            sent: self.switches.iter().map(|switch| switch.sent).sum(),
+            held: self.runtimes.iter().map(|runtime| runtime.held).sum(),
+            dropped: BTreeMap::new(),
+        };
+        let drops = self.switches.iter().map(|switch| &switch.dropped);
+        for Named {
+            function,
+            name,
+            count,
+        } in drops
+            .chain(self.runtimes.iter().map(|runtime| &runtime.dropped))
+            .flatten()
+        {
+            *packets.dropped.entry((function.clone(), name)).or_default() += count;
+        }
+        packets
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod fake {
+    //! A cluster with made-up figures, for the tests of what shows them.
+
+    use super::*;
+    use std::sync::Mutex;
+    use wire::Endpoint;
+
+    /// Two runtimes, three flows, and a record of what was asked.
+    #[derive(Debug)]
+    pub struct Fake {
+        pub views: Vec<FlowView>,
+        pub asked: Mutex<Vec<String>>,
+    }
+
+    pub fn endpoint(text: &str) -> Endpoint {
+        let address: std::net::SocketAddr = text.parse().unwrap();
+        Endpoint::new(address.ip().into(), address.port())
+    }
+
+    pub fn view(runtime: u16, source: &str, destination: &str) -> FlowView {
+        let (source, destination) = (endpoint(source), endpoint(destination));
+        FlowView {
+            runtime,
+            key: FlowKey::new(source, destination, wire::protocol::TCP, 0).0,
+            source,
+            destination,
+            translated: None,
+            chain: "default".into(),
+            waiting: false,
+            expires_in: 7_440_000_000_000,
+            state: vec![
+                (
+                    "firewall".into(),
+                    vec![("phase", "Established".into()), ("window", "512".into())],
+                ),
+                ("nat".into(), vec![]),
+            ],
+        }
+    }
+
+    impl Default for Fake {
+        fn default() -> Self {
+            let mut translated = view(1, "10.0.0.2:40000", "192.0.2.1:443");
+            translated.translated = Some((endpoint("198.51.100.1:1024"), endpoint("192.0.2.1:443")));
+            Fake {
+                views: vec![
+                    view(0, "10.0.0.1:40000", "192.0.2.1:443"),
+                    translated,
+                    view(1, "[2001:db8::1]:40000", "[2001:db8::2]:443"),
+                ],
+                asked: Mutex::default(),
+            }
+        }
+    }
+
+    fn named(function: &str, name: &'static str, count: u64) -> Named {
+        Named {
+            function: function.into(),
+            name,
+            count,
+        }
+    }
+
+    pub fn snapshot() -> Snapshot {
+        let runtime = |received, drops: u64| RuntimeStats {
+            received,
+            passed: received - drops,
+            dropped: vec![named("firewall", "denied", drops)],
+            counters: vec![named("nat", "mappings", 2)],
+            flows: 2,
+            flows_max: 1000,
+            flows_opened: 3,
+            flows_ended: 1,
+            ..RuntimeStats::default()
+        };
+        Snapshot {
+            uptime: Duration::from_millis(61_500),
+            switches: vec![SwitchStats {
+                received: 100,
+                sent: 89,
+                dropped: vec![named("", "not_ip", 3)],
+                groups: vec![2, 2],
+                sent_to: vec![50, 47],
+                ..SwitchStats::default()
+            }],
+            runtimes: vec![runtime(50, 4), runtime(47, 3)],
+            ports: vec![PortStats {
+                name: "lan \"1\"".into(),
+                switch: 0,
+                counters: PortCounters {
+                    received_packets: 100,
+                    received_bytes: 6400,
+                    sent_packets: 89,
+                    sent_bytes: 5696,
+                    ..PortCounters::default()
+                },
+            }],
+        }
+    }
+
+    impl Cluster for Fake {
+        fn snapshot(&self) -> Snapshot {
+            snapshot()
+        }
+
+        fn flows(&self, cursor: Cursor, limit: usize) -> (Vec<FlowView>, Option<Cursor>) {
+            let start = (cursor.actor as usize).min(self.views.len());
+            let end = (start + limit).min(self.views.len());
+            let next = (end < self.views.len()).then_some(Cursor {
+                runtime: 0,
+                actor: end as u32,
+            });
+            (self.views[start..end].to_vec(), next)
+        }
+
+        fn flow(&self, key: &FlowKey) -> Option<FlowView> {
+            self.views.iter().find(|view| view.key == *key).cloned()
+        }
+
+        fn command(&self, function: &str, words: &[&str]) -> Result<Vec<(u16, String)>, String> {
+            self.asked
+                .lock()
+                .unwrap()
+                .push(format!("{function} {}", words.join(" ")));
+            match function {
+                "load_balancer" => Ok(vec![(0, "web1 up".into()), (1, "web1 up".into())]),
+                _ => Err(format!("there is no function `{function}`")),
+            }
+        }
+
+        fn stop(&self) {
+            self.asked.lock().unwrap().push("stop".into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_packet_is_accounted_for() {
+        let packets = fake::snapshot().packets();
+        assert_eq!(packets.dropped[&("firewall".into(), "denied")], 7);
+        assert_eq!(packets.dropped_total(), 10);
+        assert!(packets.add_up(), "{packets:?}");
+        let mut lost = fake::snapshot();
+        lost.switches[0].sent -= 1;
+        assert!(!lost.packets().add_up());
+    }
+}

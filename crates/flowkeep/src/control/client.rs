@@ -1,0 +1,257 @@
+//! The tool's end of the control socket.
+
+use super::{Answer, Reply, Request};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A connection to a running cluster.
+#[derive(Debug)]
+pub struct Client {
+    path: PathBuf,
+    reader: BufReader<UnixStream>,
+}
+
+impl Client {
+    /// Connects. The error says what to do.
+    pub fn connect(path: &Path) -> Result<Self, String> {
+        let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => format!(
+                "no Flowkeep answers at {}; start one with `flowkeep run`, or name its socket with --socket",
+                path.display()
+            ),
+            ErrorKind::PermissionDenied => format!(
+                "you may not open {}: it belongs to the user who runs that Flowkeep",
+                path.display()
+            ),
+            _ => format!("{}: {error}", path.display()),
+        })?;
+        let set = stream
+            .set_read_timeout(Some(PATIENCE))
+            .and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
+        set.map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Client {
+            path: path.to_owned(),
+            reader: BufReader::new(stream),
+        })
+    }
+
+    /// Asks, and waits for the answer.
+    pub fn ask(&mut self, request: &Request) -> Result<Answer, String> {
+        let mut line = serde_json::to_vec(request).map_err(|error| error.to_string())?;
+        line.push(b'\n');
+        let mut answer = String::new();
+        self.reader
+            .get_mut()
+            .write_all(&line)
+            .and_then(|()| self.reader.read_line(&mut answer))
+            .map_err(|error| match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                    format!(
+                        "{}: no answer within {} s",
+                        self.path.display(),
+                        PATIENCE.as_secs()
+                    )
+                }
+                _ => format!("{}: {error}", self.path.display()),
+            })?;
+        if answer.is_empty() {
+            return Err(format!("{}: Flowkeep has ended", self.path.display()));
+        }
+        match serde_json::from_str(&answer) {
+            Ok(Reply::Ok(answer)) => Ok(answer),
+            Ok(Reply::Error(problem)) => Err(problem),
+            Err(error) => Err(format!(
+                "{}: this answer cannot be read: {error}",
+                self.path.display()
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::fake::Fake;
+    use crate::cluster::{Cluster, Cursor};
+    use crate::control::server::{CONNECTIONS_MAX, Server, ServerError};
+    use crate::control::{FLOWS_MAX, Key, REQUEST_MAX};
+    use std::os::unix::fs::PermissionsExt;
+    use std::sync::Arc;
+
+    /// A path for a socket, in a directory that is gone afterwards.
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Self {
+            let directory = std::env::temp_dir().join(format!("flowkeep-test-{}-{name}", std::process::id()));
+            std::fs::create_dir_all(&directory).unwrap();
+            Place(directory)
+        }
+        fn socket(&self) -> PathBuf {
+            self.0.join("s.sock")
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn start(place: &Place) -> (Arc<Fake>, Server) {
+        let cluster = Arc::new(Fake::default());
+        let server = Server::start(&place.socket(), Arc::clone(&cluster) as Arc<dyn Cluster>).unwrap();
+        (cluster, server)
+    }
+
+    #[test]
+    fn every_question_has_its_answer() {
+        let place = Place::new("answers");
+        let (cluster, server) = start(&place);
+        let mut client = Client::connect(server.path()).unwrap();
+        let Ok(Answer::Status(status)) = client.ask(&Request::Status) else {
+            panic!()
+        };
+        assert_eq!(status.packets.r#in, 100);
+        let from = Cursor::default();
+        let Ok(Answer::Flows(page)) = client.ask(&Request::Flows { from, limit: 2 }) else {
+            panic!()
+        };
+        assert_eq!(page.flows.len(), 2);
+        let Ok(Answer::Flows(rest)) = client.ask(&Request::Flows {
+            from: page.next.unwrap(),
+            limit: FLOWS_MAX * 10,
+        }) else {
+            panic!()
+        };
+        assert_eq!((rest.flows.len(), rest.next), (1, None));
+        let mut key = Key {
+            protocol: 6,
+            source: "192.0.2.1:443".parse().unwrap(),
+            destination: "10.0.0.1:40000".parse().unwrap(),
+            vlan: 0,
+        };
+        let Ok(Answer::Flow(Some(flow))) = client.ask(&Request::Flow(key)) else {
+            panic!()
+        };
+        assert_eq!(flow.source, "10.0.0.1:40000", "the reply's key finds it too");
+        key.vlan = 7;
+        assert_eq!(client.ask(&Request::Flow(key)), Ok(Answer::Flow(None)));
+        let words = vec!["backend".to_owned(), "web1".to_owned()];
+        let function = |name: &str| Request::Function {
+            name: name.to_owned(),
+            words: words.clone(),
+        };
+        let Ok(Answer::Function(answers)) = client.ask(&function("load_balancer")) else {
+            panic!()
+        };
+        assert_eq!(answers.len(), 2);
+        assert_eq!(
+            client.ask(&function("nat")),
+            Err("there is no function `nat`".into())
+        );
+        assert_eq!(client.ask(&Request::Stop), Ok(Answer::Stopping));
+        assert_eq!(
+            *cluster.asked.lock().unwrap(),
+            ["load_balancer backend web1", "nat backend web1", "stop"]
+        );
+    }
+
+    #[test]
+    fn only_the_user_may_open_it_and_it_goes_away() {
+        let place = Place::new("mode");
+        let (_, server) = start(&place);
+        let mode = std::fs::metadata(place.socket()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        drop(server);
+        assert!(!place.socket().exists());
+        assert_eq!(
+            std::fs::read_dir(&place.0).unwrap().count(),
+            0,
+            "nothing is left behind"
+        );
+        let problem = Client::connect(&place.socket()).unwrap_err();
+        assert!(problem.contains("no Flowkeep answers at"), "{problem}");
+    }
+
+    #[test]
+    fn a_socket_in_use_is_refused_and_a_dead_one_taken_over() {
+        let place = Place::new("taken");
+        let (_, server) = start(&place);
+        let again = Server::start(&place.socket(), Arc::new(Fake::default()));
+        assert!(matches!(again, Err(ServerError::Taken(_))));
+        drop(server);
+        // A listener that is gone without having removed its file, as after a kill.
+        drop(std::os::unix::net::UnixListener::bind(place.socket()).unwrap());
+        assert!(place.socket().exists());
+        drop(start(&place));
+        std::fs::write(place.socket(), "precious").unwrap();
+        let on_file = Server::start(&place.socket(), Arc::new(Fake::default()));
+        assert!(matches!(on_file, Err(ServerError::Io(..))));
+        assert_eq!(std::fs::read_to_string(place.socket()).unwrap(), "precious");
+    }
+
+    #[test]
+    fn what_is_no_request_is_told_so_and_does_no_harm() {
+        let place = Place::new("hostile");
+        let (_, server) = start(&place);
+        for wrong in [
+            "",
+            "{}",
+            "[",
+            "{\"ask\":\"everything\"}",
+            "{\"ask\":\"flows\"}",
+            "\u{0}\u{1}",
+        ] {
+            let mut stream = UnixStream::connect(server.path()).unwrap();
+            stream.write_all(wrong.as_bytes()).unwrap();
+            stream.write_all(b"\n").unwrap();
+            let mut line = String::new();
+            BufReader::new(stream).read_line(&mut line).unwrap();
+            assert!(
+                line.starts_with("{\"error\":\"this is no request"),
+                "{wrong:?}: {line}"
+            );
+        }
+        let mut stream = UnixStream::connect(server.path()).unwrap();
+        stream.write_all(&vec![b'x'; REQUEST_MAX as usize + 1]).unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        assert!(line.contains("at most"), "{line}");
+        assert!(
+            Client::connect(server.path())
+                .unwrap()
+                .ask(&Request::Status)
+                .is_ok()
+        );
+    }
+
+    #[test]
+    fn there_is_a_bound_on_connections() {
+        let place = Place::new("bound");
+        let (_, server) = start(&place);
+        let mut clients: Vec<Client> = (0..CONNECTIONS_MAX)
+            .map(|_| Client::connect(server.path()).unwrap())
+            .collect();
+        for client in &mut clients {
+            assert!(client.ask(&Request::Status).is_ok());
+        }
+        let mut line = String::new();
+        BufReader::new(UnixStream::connect(server.path()).unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        assert!(line.contains("too many connections"), "{line}");
+        drop(clients);
+        // Their threads see it a moment later.
+        let served = (0..100).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            Client::connect(server.path()).is_ok_and(|mut client| client.ask(&Request::Status).is_ok())
+        });
+        assert!(served);
+    }
+}

@@ -1,0 +1,117 @@
+//! The control socket: how the tool asks a running cluster.
+//!
+//! A Unix socket that only the user who runs the cluster may open. A request is a line of JSON, and so is its answer; a connection
+//! may ask again and again.
+//!
+//! ```text
+//! → {"ask":"flow","protocol":6,"source":"10.0.0.1:40000","destination":"192.0.2.1:443","vlan":0}
+//! ← {"ok":{"flow":{…}}}
+//! → {"ask":"function","name":"nat","words":["mappings"]}
+//! ← {"error":"there is no function `nat`"}
+//! ```
+//!
+//! Bounds: a request is at most [`REQUEST_MAX`] bytes, a list of flows comes in pages of at most [`FLOWS_MAX`], and at most
+//! [`server::CONNECTIONS_MAX`] connections are served at once.
+//!
+//! Not here: who may do what; whoever may open the socket may do everything.
+
+pub mod client;
+pub mod server;
+
+use crate::cluster::Cursor;
+use crate::report::{Flow, FlowList, Status};
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use wire::{Endpoint, FlowKey};
+
+/// The most bytes of a request.
+pub const REQUEST_MAX: u64 = 64 * 1024;
+/// The most flows in one answer.
+pub const FLOWS_MAX: usize = 1000;
+
+/// What may be asked.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// All figures.
+    Status,
+    /// A page of flows.
+    Flows {
+        /// Where to begin.
+        from: Cursor,
+        /// The most flows; [`FLOWS_MAX`] is the bound.
+        limit: usize,
+    },
+    /// One flow.
+    Flow(Key),
+    /// Words to a function.
+    Function {
+        /// The function, as chains name it.
+        name: String,
+        /// The words.
+        words: Vec<String>,
+    },
+    /// The end.
+    Stop,
+}
+
+/// A flow's key as people write it.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// IP protocol number.
+    pub protocol: u8,
+    /// One end.
+    pub source: SocketAddr,
+    /// The other end.
+    pub destination: SocketAddr,
+    /// The VLAN; 0 for none.
+    #[serde(default)]
+    pub vlan: u16,
+}
+
+impl From<Key> for FlowKey {
+    fn from(key: Key) -> FlowKey {
+        let end = |address: SocketAddr| Endpoint::new(address.ip().into(), address.port());
+        FlowKey::new(end(key.source), end(key.destination), key.protocol, key.vlan).0
+    }
+}
+
+/// What comes back.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// To [`Request::Status`].
+    Status(Box<Status>),
+    /// To [`Request::Flows`].
+    Flows(FlowList),
+    /// To [`Request::Flow`]; none if there is no such flow.
+    Flow(Option<Flow>),
+    /// To [`Request::Function`]: each runtime's answer.
+    Function(Vec<(u16, String)>),
+    /// To [`Request::Stop`]: it has begun.
+    Stopping,
+}
+
+/// An answer or why there is none, as it goes over the socket.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// The answer.
+    Ok(Answer),
+    /// What is wrong.
+    Error(String),
+}
+
+/// Where the socket is, if nobody says.
+pub fn default_path() -> PathBuf {
+    if let Some(directory) = std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| !directory.is_empty()) {
+        return PathBuf::from(directory).join("flowkeep.sock");
+    }
+    // Of the directory that the kernel keeps for this process, the owner is the user.
+    let user = std::fs::metadata("/proc/self").map_or(0, |metadata| metadata.uid());
+    std::env::temp_dir()
+        .join(format!("flowkeep-{user}"))
+        .join("flowkeep.sock")
+}

@@ -1,0 +1,244 @@
+//! The cluster's end of the control socket.
+//!
+//! One thread accepts, one thread per connection answers; all are gone when the [`Server`] is dropped, and so is the socket's
+//! file.
+//!
+//! The socket is made in a fresh directory that only this user may enter, gets its mode there, and is then moved to its place:
+//! at no time can anybody else open it.
+
+use super::{Answer, FLOWS_MAX, REQUEST_MAX, Reply, Request};
+use crate::cluster::Cluster;
+use crate::report::{Flow, FlowList, Status};
+use std::fs::{self, DirBuilder, Permissions};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// The most connections at once; further ones are told so and closed.
+pub const CONNECTIONS_MAX: usize = 16;
+
+/// How long a connection may be silent, or slow to take its answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Why there is no control socket.
+#[derive(Debug)]
+pub enum ServerError {
+    /// Somebody answers there.
+    Taken(PathBuf),
+    /// Its directory belongs to somebody else.
+    Foreign(PathBuf),
+    /// The system refused.
+    Io(PathBuf, io::Error),
+}
+
+impl std::fmt::Display for ServerError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ServerError::Taken(path) => write!(
+                f,
+                "{}: another Flowkeep answers here; stop it, or give this one a socket of its own with [control] socket = \"…\"",
+                path.display()
+            ),
+            ServerError::Foreign(path) => write!(
+                f,
+                "{}: this directory is not only yours; remove it, or name another socket with [control] socket = \"…\"",
+                path.display()
+            ),
+            ServerError::Io(path, error) => write!(
+                f,
+                "{}: the control socket cannot be made: {error}; name another with [control] socket = \"…\"",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ServerError {}
+
+/// A control socket that answers as long as this lives.
+#[derive(Debug)]
+pub struct Server {
+    path: PathBuf,
+    ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Makes the socket and begins to answer.
+    pub fn start(path: &Path, cluster: Arc<dyn Cluster>) -> Result<Self, ServerError> {
+        let listener = listen(path)?;
+        let ended = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&ended);
+        let thread = thread::Builder::new()
+            .name("flowkeep-control".into())
+            .spawn(move || accept(&listener, &cluster, &seen))
+            .map_err(|error| ServerError::Io(path.to_owned(), error))?;
+        Ok(Server {
+            path: path.to_owned(),
+            ended,
+            thread: Some(thread),
+        })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Release);
+        // The thread waits for a connection: it gets one, and sees that it is over.
+        let _ = UnixStream::connect(&self.path);
+        let _ = fs::remove_file(&self.path);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Makes the socket where nobody else can have it open.
+fn listen(path: &Path) -> Result<UnixListener, ServerError> {
+    let says = |error| ServerError::Io(path.to_owned(), error);
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    if path == super::default_path() {
+        see_to_directory(directory)?;
+    }
+    if path.exists() {
+        if UnixStream::connect(path).is_ok() {
+            return Err(ServerError::Taken(path.to_owned()));
+        }
+        // Nobody is behind it: left by one that was killed. What is no socket stays.
+        let is_socket =
+            fs::symlink_metadata(path).is_ok_and(|metadata| metadata.mode() & 0o170_000 == 0o140_000);
+        if !is_socket {
+            let error = io::Error::new(io::ErrorKind::AlreadyExists, "there is a file that is no socket");
+            return Err(says(error));
+        }
+    }
+    let private = directory.join(format!(".flowkeep-{}", std::process::id()));
+    DirBuilder::new().mode(0o700).create(&private).map_err(says)?;
+    let made = (|| {
+        let inner = private.join("s");
+        let listener = UnixListener::bind(&inner)?;
+        fs::set_permissions(&inner, Permissions::from_mode(0o600))?;
+        fs::rename(&inner, path)?;
+        Ok(listener)
+    })();
+    let _ = fs::remove_dir_all(&private);
+    made.map_err(says)
+}
+
+/// Makes the default directory, or sees that it is this user's alone.
+fn see_to_directory(directory: &Path) -> Result<(), ServerError> {
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let user = fs::metadata("/proc/self").map(|metadata| metadata.uid());
+            let metadata = fs::symlink_metadata(directory);
+            match (user, metadata) {
+                (Ok(user), Ok(metadata))
+                    if metadata.is_dir() && metadata.uid() == user && metadata.mode() & 0o022 == 0 =>
+                {
+                    Ok(())
+                }
+                _ => Err(ServerError::Foreign(directory.to_owned())),
+            }
+        }
+        Err(error) => Err(ServerError::Io(directory.to_owned(), error)),
+    }
+}
+
+fn accept(listener: &UnixListener, cluster: &Arc<dyn Cluster>, ended: &AtomicBool) {
+    let serving = Arc::new(AtomicUsize::new(0));
+    for stream in listener.incoming() {
+        if ended.load(Ordering::Acquire) {
+            return;
+        }
+        let Ok(stream) = stream else {
+            // Out of file descriptors, most likely: others may close theirs.
+            thread::sleep(Duration::from_millis(100));
+            continue;
+        };
+        if serving.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS_MAX {
+            serving.fetch_sub(1, Ordering::AcqRel);
+            let _ = send(&stream, &Reply::Error("too many connections; try again".into()));
+            continue;
+        }
+        let cluster = Arc::clone(cluster);
+        let serves = Arc::clone(&serving);
+        let spawned = thread::Builder::new()
+            .name("flowkeep-control-connection".into())
+            .spawn(move || {
+                // A peer that goes away in the middle is nobody's problem.
+                let _ = serve(&stream, cluster.as_ref());
+                serves.fetch_sub(1, Ordering::AcqRel);
+            });
+        if spawned.is_err() {
+            serving.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// Answers a connection's requests until it closes.
+fn serve(stream: &UnixStream, cluster: &dyn Cluster) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut line = Vec::new();
+        (&mut reader).take(REQUEST_MAX + 1).read_until(b'\n', &mut line)?;
+        if line.is_empty() {
+            return Ok(());
+        }
+        if line.len() as u64 > REQUEST_MAX {
+            let problem = format!("a request has at most {REQUEST_MAX} bytes");
+            return send(stream, &Reply::Error(problem));
+        }
+        let reply = match serde_json::from_slice(&line) {
+            Ok(request) => answer(request, cluster),
+            Err(error) => Reply::Error(format!("this is no request: {error}")),
+        };
+        send(stream, &reply)?;
+    }
+}
+
+fn send(mut stream: &UnixStream, reply: &Reply) -> io::Result<()> {
+    let mut line = serde_json::to_vec(reply)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+fn answer(request: Request, cluster: &dyn Cluster) -> Reply {
+    Reply::Ok(match request {
+        Request::Status => Answer::Status(Box::new(Status::from(&cluster.snapshot()))),
+        Request::Flows { from, limit } => {
+            let (views, next) = cluster.flows(from, limit.min(FLOWS_MAX));
+            Answer::Flows(FlowList {
+                flows: views.iter().map(Flow::from).collect(),
+                next,
+            })
+        }
+        Request::Flow(key) => Answer::Flow(cluster.flow(&key.into()).as_ref().map(Flow::from)),
+        Request::Function { name, words } => {
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            match cluster.command(&name, &words) {
+                Ok(answers) => Answer::Function(answers),
+                Err(problem) => return Reply::Error(problem),
+            }
+        }
+        Request::Stop => {
+            cluster.stop();
+            Answer::Stopping
+        }
+    })
+}

@@ -1,0 +1,5 @@
+//! The tool with the functions that come with it.
+
+fn main() -> std::process::ExitCode {
+    flowkeep::main(flowkeep::functions())
+}

@@ -1,0 +1,515 @@
+//! Figures for Prometheus, as OpenMetrics text over HTTP.
+//!
+//! One prefix `flowkeep_`, base units, `_total` on what only grows, and four labels: `runtime`, `switch`, `function`, `reason`
+//! (a port's figures have `port`). The sum over `flowkeep_dropped_packets_total` and the rest add up:
+//!
+//! ```text
+//! flowkeep_received_packets_total + flowkeep_made_packets_total
+//!     = flowkeep_sent_packets_total + flowkeep_held_packets + flowkeep_dropped_packets_total
+//! ```
+//!
+//! The server answers `GET /metrics` and nothing else, one connection after the other: whoever asks is a scraper, every few
+//! seconds. A connection that is slow or talks too much is closed.
+//!
+//! Not here: the figures themselves ([`crate::cluster`]).
+
+use crate::cluster::{Cluster, Snapshot};
+use runtime::stats::Named;
+use std::fmt::Write as _;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The most bytes of a request's head.
+const HEAD_MAX: usize = 8192;
+/// How long a connection may take to say what it wants, and to take the answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The text being written.
+#[derive(Debug, Default)]
+struct Text(String);
+
+/// A metric whose samples are being written.
+struct Metric<'t> {
+    text: &'t mut String,
+    name: &'static str,
+    suffix: &'static str,
+}
+
+impl Text {
+    /// A figure that only grows.
+    fn counter(&mut self, name: &'static str, help: &str) -> Metric<'_> {
+        self.metric(name, "counter", "_total", help)
+    }
+
+    /// A figure of the moment.
+    fn gauge(&mut self, name: &'static str, help: &str) -> Metric<'_> {
+        self.metric(name, "gauge", "", help)
+    }
+
+    fn metric(&mut self, name: &'static str, kind: &str, suffix: &'static str, help: &str) -> Metric<'_> {
+        let _ = writeln!(
+            self.0,
+            "# HELP flowkeep_{name} {help}\n# TYPE flowkeep_{name} {kind}"
+        );
+        Metric {
+            text: &mut self.0,
+            name,
+            suffix,
+        }
+    }
+}
+
+impl Metric<'_> {
+    fn sample(&mut self, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+        let _ = write!(self.text, "flowkeep_{}{}", self.name, self.suffix);
+        for (index, (name, value)) in labels.iter().enumerate() {
+            let _ = write!(
+                self.text,
+                "{}{name}=\"{}\"",
+                if index == 0 { '{' } else { ',' },
+                escaped(value)
+            );
+        }
+        let _ = writeln!(self.text, "{} {value}", if labels.is_empty() { "" } else { "}" });
+    }
+}
+
+fn escaped(value: &str) -> String {
+    value
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}
+
+/// All figures as OpenMetrics text.
+pub fn text(snapshot: &Snapshot) -> String {
+    let mut text = Text::default();
+    text.gauge("uptime_seconds", "Time since the start.")
+        .sample(&[], snapshot.uptime.as_secs_f64());
+    packets(&mut text, snapshot);
+    switches(&mut text, snapshot);
+    runtimes(&mut text, snapshot);
+    ports(&mut text, snapshot);
+    text.0.push_str("# EOF\n");
+    text.0
+}
+
+/// The figures that add up.
+fn packets(text: &mut Text, snapshot: &Snapshot) {
+    let mut metric = text.counter("received_packets", "Packets that came in at ports.");
+    for (number, switch) in numbered(&snapshot.switches) {
+        metric.sample(&[("switch", &number)], switch.received);
+    }
+    let mut metric = text.counter("made_packets", "Packets that functions made.");
+    for (number, runtime) in numbered(&snapshot.runtimes) {
+        metric.sample(&[("runtime", &number)], runtime.emitted);
+    }
+    let mut metric = text.counter("sent_packets", "Packets that left by ports.");
+    for (number, switch) in numbered(&snapshot.switches) {
+        metric.sample(&[("switch", &number)], switch.sent);
+    }
+    text.gauge(
+        "held_packets",
+        "Packets inside: on their way, queued behind waiting calls, kept by functions.",
+    )
+    .sample(&[], snapshot.packets().held);
+    let mut metric = text.counter(
+        "dropped_packets",
+        "Packets dropped; function is empty where Flowkeep itself dropped.",
+    );
+    for (number, switch) in numbered(&snapshot.switches) {
+        for Named {
+            function,
+            name,
+            count,
+        } in &switch.dropped
+        {
+            metric.sample(
+                &[("switch", &number), ("function", function), ("reason", name)],
+                count,
+            );
+        }
+    }
+    for (number, runtime) in numbered(&snapshot.runtimes) {
+        for Named {
+            function,
+            name,
+            count,
+        } in &runtime.dropped
+        {
+            metric.sample(
+                &[("runtime", &number), ("function", function), ("reason", name)],
+                count,
+            );
+        }
+    }
+}
+
+fn switches(text: &mut Text, snapshot: &Snapshot) {
+    let each: [(&'static str, &str, fn(&runtime::stats::SwitchStats) -> u64); 3] = [
+        ("routes", "Groups of flows with a route.", |switch| switch.routes),
+        ("second_keys", "Second keys of translated flows.", |switch| {
+            switch.second_keys
+        }),
+        (
+            "port_blocks",
+            "Blocks of external ports with a route.",
+            |switch| switch.blocks,
+        ),
+    ];
+    for (name, help, of) in each {
+        let mut metric = text.gauge(name, help);
+        for (number, switch) in numbered(&snapshot.switches) {
+            metric.sample(&[("switch", &number)], of(switch));
+        }
+    }
+    let each: [(&'static str, &str, fn(&runtime::stats::SwitchStats) -> u64); 3] = [
+        (
+            "turned_packets",
+            "Packets sent in again from outside (hairpinning).",
+            |switch| switch.turned,
+        ),
+        (
+            "handed_over_packets",
+            "Packets passed to their group's home switch.",
+            |switch| switch.handed_over,
+        ),
+        (
+            "switch_stalls",
+            "Steps that received nothing because a runtime's queue was full.",
+            |switch| switch.stalls,
+        ),
+    ];
+    for (name, help, of) in each {
+        let mut metric = text.counter(name, help);
+        for (number, switch) in numbered(&snapshot.switches) {
+            metric.sample(&[("switch", &number)], of(switch));
+        }
+    }
+    let mut metric = text.counter("routed_packets", "Packets sent to each runtime.");
+    for (number, switch) in numbered(&snapshot.switches) {
+        for (runtime, count) in numbered(&switch.sent_to) {
+            metric.sample(&[("switch", &number), ("runtime", &runtime)], count);
+        }
+    }
+}
+
+fn runtimes(text: &mut Text, snapshot: &Snapshot) {
+    type Of = fn(&runtime::stats::RuntimeStats) -> u64;
+    let gauges: [(&'static str, &str, Of); 4] = [
+        ("flows", "Flows now.", |runtime| runtime.flows),
+        ("flows_max", "The most flows there may be.", |runtime| {
+            runtime.flows_max
+        }),
+        ("groups", "Groups of flows now.", |runtime| runtime.groups),
+        ("waiting_calls", "Calls of functions that wait now.", |runtime| {
+            runtime.waiting
+        }),
+    ];
+    for (name, help, of) in gauges {
+        let mut metric = text.gauge(name, help);
+        for (number, runtime) in numbered(&snapshot.runtimes) {
+            metric.sample(&[("runtime", &number)], of(runtime));
+        }
+    }
+    let counters: [(&'static str, &str, Of); 6] = [
+        (
+            "processed_packets",
+            "Packets received from switches.",
+            |runtime| runtime.received,
+        ),
+        ("passed_packets", "Packets passed on as processed.", |runtime| {
+            runtime.passed
+        }),
+        ("opened_flows", "Flows begun.", |runtime| runtime.flows_opened),
+        ("ended_flows", "Flows over.", |runtime| runtime.flows_ended),
+        (
+            "lost_events",
+            "Lines that the event log had no room for.",
+            |runtime| runtime.events_lost,
+        ),
+        (
+            "runtime_stalls",
+            "Steps that received nothing for want of buffers.",
+            |runtime| runtime.stalls,
+        ),
+    ];
+    for (name, help, of) in counters {
+        let mut metric = text.counter(name, help);
+        for (number, runtime) in numbered(&snapshot.runtimes) {
+            metric.sample(&[("runtime", &number)], of(runtime));
+        }
+    }
+    let mut metric = text.counter(
+        "function_events",
+        "The functions' own counters; reason is the counter's name.",
+    );
+    for (number, runtime) in numbered(&snapshot.runtimes) {
+        for Named {
+            function,
+            name,
+            count,
+        } in &runtime.counters
+        {
+            metric.sample(
+                &[("runtime", &number), ("function", function), ("reason", name)],
+                count,
+            );
+        }
+    }
+}
+
+fn ports(text: &mut Text, snapshot: &Snapshot) {
+    let each: [(&'static str, &str, fn(&runtime::PortCounters) -> u64); 6] = [
+        ("port_received_packets", "Packets received by a port.", |port| {
+            port.received_packets
+        }),
+        (
+            "port_received_bytes",
+            "Bytes received by a port, link headers included.",
+            |port| port.received_bytes,
+        ),
+        ("port_sent_packets", "Packets sent by a port.", |port| {
+            port.sent_packets
+        }),
+        (
+            "port_sent_bytes",
+            "Bytes sent by a port, link headers included.",
+            |port| port.sent_bytes,
+        ),
+        (
+            "port_refused_frames",
+            "Frames that were no packets; never counted as received.",
+            |port| port.refused_packets,
+        ),
+        (
+            "port_unsent_packets",
+            "Packets that a port could not send.",
+            |port| port.unsent_packets,
+        ),
+    ];
+    for (name, help, of) in each {
+        let mut metric = text.counter(name, help);
+        for port in &snapshot.ports {
+            let switch = port.switch.to_string();
+            metric.sample(&[("switch", &switch), ("port", &port.name)], of(&port.counters));
+        }
+    }
+}
+
+fn numbered<T>(list: &[T]) -> impl Iterator<Item = (String, &T)> {
+    list.iter()
+        .enumerate()
+        .map(|(number, one)| (number.to_string(), one))
+}
+
+/// An endpoint that answers as long as this lives.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Begins to answer. The error says what to do.
+    pub fn start(address: SocketAddr, cluster: Arc<dyn Cluster>) -> Result<Self, String> {
+        let says = |error: io::Error| {
+            format!(
+                "{address}: metrics cannot be offered here: {error}; choose another with [metrics] listen = \"…\""
+            )
+        };
+        let listener = TcpListener::bind(address).map_err(says)?;
+        let address = listener.local_addr().map_err(says)?;
+        let ended = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&ended);
+        let thread = thread::Builder::new()
+            .name("flowkeep-metrics".into())
+            .spawn(move || {
+                for stream in listener.incoming() {
+                    if seen.load(Ordering::Acquire) {
+                        return;
+                    }
+                    match stream {
+                        // A scraper that goes away asks again.
+                        Ok(stream) => drop(answer(stream, cluster.as_ref())),
+                        Err(_) => thread::sleep(Duration::from_millis(100)),
+                    }
+                }
+            })
+            .map_err(says)?;
+        Ok(Server {
+            address,
+            ended,
+            thread: Some(thread),
+        })
+    }
+
+    /// Where it answers.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Release);
+        let mut address = self.address;
+        if address.ip().is_unspecified() {
+            address.set_ip(match address {
+                SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+                SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        // The thread waits for a connection: it gets one, and sees that it is over.
+        if TcpStream::connect_timeout(&address, PATIENCE).is_ok()
+            && let Some(thread) = self.thread.take()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn answer(mut stream: TcpStream, cluster: &dyn Cluster) -> io::Result<()> {
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let head = head(&mut stream)?;
+    let mut words = head.split(|byte| *byte == b' ');
+    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
+    let (status, kind, body) = match (method, path) {
+        (b"GET", b"/metrics") => ("200 OK", CONTENT_TYPE, text(&cluster.snapshot())),
+        (b"GET", _) => (
+            "404 Not Found",
+            "text/plain",
+            "Figures are at /metrics\n".to_owned(),
+        ),
+        _ => (
+            "405 Method Not Allowed",
+            "text/plain",
+            "Write GET /metrics\n".to_owned(),
+        ),
+    };
+    let length = body.len();
+    write!(
+        stream,
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    )
+}
+
+/// Reads a request's head, within a bound of bytes and of time.
+fn head(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let begin = Instant::now();
+    let mut head = Vec::new();
+    let mut chunk = [0; 1024];
+    while !head.windows(4).any(|window| window == b"\r\n\r\n") {
+        let left = PATIENCE
+            .checked_sub(begin.elapsed())
+            .ok_or(io::ErrorKind::TimedOut)?;
+        stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+        let count = stream.read(&mut chunk)?;
+        if count == 0 || head.len() + count > HEAD_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        head.extend_from_slice(&chunk[..count]);
+    }
+    Ok(head)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::fake::{self, Fake};
+
+    /// The samples of a metric, by their labels.
+    fn samples<'t>(text: &'t str, name: &str) -> Vec<(&'t str, u64)> {
+        text.lines()
+            .filter_map(|line| line.strip_prefix(name))
+            .filter(|rest| rest.starts_with(['{', ' ']))
+            .map(|rest| {
+                let (labels, value) = rest.rsplit_once(' ').unwrap();
+                (labels, value.parse().unwrap())
+            })
+            .collect()
+    }
+
+    fn sum(text: &str, name: &str) -> u64 {
+        samples(text, name).iter().map(|(_, value)| value).sum()
+    }
+
+    #[test]
+    fn every_packet_is_in_the_figures() {
+        let text = text(&fake::snapshot());
+        assert_eq!(
+            sum(&text, "flowkeep_received_packets_total") + sum(&text, "flowkeep_made_packets_total"),
+            sum(&text, "flowkeep_sent_packets_total")
+                + sum(&text, "flowkeep_held_packets")
+                + sum(&text, "flowkeep_dropped_packets_total")
+        );
+        assert_eq!(
+            samples(&text, "flowkeep_dropped_packets_total"),
+            [
+                ("{switch=\"0\",function=\"\",reason=\"not_ip\"}", 3),
+                ("{runtime=\"0\",function=\"firewall\",reason=\"denied\"}", 4),
+                ("{runtime=\"1\",function=\"firewall\",reason=\"denied\"}", 3),
+            ]
+        );
+    }
+
+    #[test]
+    fn the_text_is_openmetrics() {
+        let text = text(&fake::snapshot());
+        assert!(text.ends_with("# EOF\n"));
+        assert!(text.contains("port=\"lan \\\"1\\\"\""), "quotes are escaped");
+        let mut seen = Vec::new();
+        let mut current = ("", "");
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').unwrap();
+                assert!(!seen.contains(&name), "{name} comes twice");
+                seen.push(name);
+                current = (name, kind);
+            } else if !line.starts_with('#') {
+                let name = line.split(['{', ' ']).next().unwrap();
+                let expected = match current.1 {
+                    "counter" => format!("{}_total", current.0),
+                    _ => current.0.to_owned(),
+                };
+                assert_eq!(name, expected);
+                assert!(name.starts_with("flowkeep_"));
+            }
+        }
+    }
+
+    fn ask(address: SocketAddr, request: &[u8]) -> String {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(request).unwrap();
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        answer
+    }
+
+    #[test]
+    fn it_answers_over_http() {
+        let server = Server::start("127.0.0.1:0".parse().unwrap(), Arc::new(Fake::default())).unwrap();
+        let address = server.address();
+        let answer = ask(address, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert!(
+            answer.starts_with("HTTP/1.1 200 OK\r\nContent-Type: application/openmetrics-text"),
+            "{answer}"
+        );
+        assert!(answer.ends_with("# EOF\n"));
+        assert!(ask(address, b"GET /other HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
+        assert!(ask(address, b"POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
+        assert_eq!(ask(address, b"GET /metrics"), "", "half a request");
+        assert_eq!(ask(address, &[b'x'; HEAD_MAX + 1]), "", "too much of one");
+        assert!(ask(address, b"GET /metrics?a=b HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200"));
+        let again = Server::start(address, Arc::new(Fake::default()));
+        assert!(again.is_err_and(|problem| problem.contains("[metrics] listen")));
+    }
+}

@@ -1,0 +1,588 @@
+//! Figures and flows in the form in which they are handed out: JSON in base units, tables for people.
+//!
+//! Each type here is what `--json` prints and what goes over the control socket; its `Display` is the table. The names of the
+//! fields are stable: other people's scripts read them.
+
+use crate::cluster::{Cursor, Snapshot};
+use runtime::stats::Named;
+use runtime::worker::FlowView;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+/// Where all packets are: `in + made = out + held + dropped`.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Packets {
+    /// Came in at ports.
+    pub r#in: u64,
+    /// Made by functions.
+    pub made: u64,
+    /// Left by ports.
+    pub out: u64,
+    /// Inside now.
+    pub held: u64,
+    /// Dropped, by `function/reason`, or only the reason where Flowkeep itself dropped.
+    pub dropped: BTreeMap<String, u64>,
+}
+
+/// Flows of the cluster.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Flows {
+    /// Now.
+    pub active: u64,
+    /// The most there may be.
+    pub max: u64,
+    /// Begun since the start.
+    pub opened: u64,
+    /// Over since the start.
+    pub ended: u64,
+}
+
+/// One runtime.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeStatus {
+    /// Its number.
+    pub runtime: u16,
+    /// Packets it received.
+    pub received: u64,
+    /// Packets it passed on.
+    pub passed: u64,
+    /// Packets it dropped.
+    pub dropped: u64,
+    /// Flows now.
+    pub flows: u64,
+    /// Groups of flows now.
+    pub groups: u64,
+    /// Calls that wait now.
+    pub waiting: u64,
+}
+
+/// One port.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct PortStatus {
+    /// Its name.
+    pub name: String,
+    /// Packets received.
+    pub received_packets: u64,
+    /// Bytes received.
+    pub received_bytes: u64,
+    /// Packets sent.
+    pub sent_packets: u64,
+    /// Bytes sent.
+    pub sent_bytes: u64,
+    /// Frames that were no packets, and packets that could not be sent.
+    pub failed_packets: u64,
+}
+
+/// What a cluster does, and how it is.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+pub struct Status {
+    /// How long it runs.
+    pub uptime_seconds: f64,
+    /// Where all packets are.
+    pub packets: Packets,
+    /// Its flows.
+    pub flows: Flows,
+    /// Each runtime.
+    pub runtimes: Vec<RuntimeStatus>,
+    /// Each port.
+    pub ports: Vec<PortStatus>,
+    /// The functions' own counters, by `function/counter`.
+    pub counters: BTreeMap<String, u64>,
+}
+
+impl From<&Snapshot> for Status {
+    fn from(snapshot: &Snapshot) -> Self {
+        let packets = snapshot.packets();
+        let sum = |of: fn(&runtime::stats::RuntimeStats) -> u64| snapshot.runtimes.iter().map(of).sum();
+        let mut counters = BTreeMap::new();
+        for Named {
+            function,
+            name,
+            count,
+        } in snapshot.runtimes.iter().flat_map(|runtime| &runtime.counters)
+        {
+            *counters.entry(joined(function, name)).or_default() += count;
+        }
+        Status {
+            uptime_seconds: snapshot.uptime.as_secs_f64(),
+            packets: Packets {
+                r#in: packets.received,
+                made: packets.made,
+                out: packets.sent,
+                held: packets.held,
+                dropped: packets
+                    .dropped
+                    .into_iter()
+                    .map(|((function, reason), count)| (joined(&function, reason), count))
+                    .collect(),
+            },
+            flows: Flows {
+                active: sum(|runtime| runtime.flows),
+                max: sum(|runtime| runtime.flows_max),
+                opened: sum(|runtime| runtime.flows_opened),
+                ended: sum(|runtime| runtime.flows_ended),
+            },
+            runtimes: snapshot
+                .runtimes
+                .iter()
+                .enumerate()
+                .map(|(number, runtime)| RuntimeStatus {
+                    runtime: u16::try_from(number).unwrap_or(u16::MAX),
+                    received: runtime.received,
+                    passed: runtime.passed,
+                    dropped: runtime.dropped.iter().map(|named| named.count).sum(),
+                    flows: runtime.flows,
+                    groups: runtime.groups,
+                    waiting: runtime.waiting,
+                })
+                .collect(),
+            ports: snapshot
+                .ports
+                .iter()
+                .map(|port| PortStatus {
+                    name: port.name.clone(),
+                    received_packets: port.counters.received_packets,
+                    received_bytes: port.counters.received_bytes,
+                    sent_packets: port.counters.sent_packets,
+                    sent_bytes: port.counters.sent_bytes,
+                    failed_packets: port.counters.refused_packets + port.counters.unsent_packets,
+                })
+                .collect(),
+            counters,
+        }
+    }
+}
+
+/// `function/name`, or only the name.
+fn joined(function: &str, name: &str) -> String {
+    if function.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{function}/{name}")
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dropped: u64 = self.packets.dropped.values().sum();
+        let total = self.packets.r#in + self.packets.made;
+        writeln!(
+            f,
+            "up {}",
+            human_time(Duration::from_secs_f64(self.uptime_seconds.max(0.0)))
+        )?;
+        writeln!(f)?;
+        let mut table = Table::new(&["Packets", ">Count", ">Share"]);
+        let mut row =
+            |name: &str, count: u64| table.row([name.to_owned(), grouped(count), share(count, total)]);
+        row("in", self.packets.r#in);
+        if self.packets.made > 0 {
+            row("made by functions", self.packets.made);
+        }
+        row("out", self.packets.out);
+        row("held", self.packets.held);
+        row("dropped", dropped);
+        for (reason, count) in &self.packets.dropped {
+            row(&format!("  {reason}"), *count);
+        }
+        writeln!(f, "{table}")?;
+        let mut table = Table::new(&["Flows", ">Count"]);
+        table.row(["active".into(), grouped(self.flows.active)]);
+        table.row(["at most".into(), grouped(self.flows.max)]);
+        table.row(["opened".into(), grouped(self.flows.opened)]);
+        table.row(["ended".into(), grouped(self.flows.ended)]);
+        writeln!(f, "{table}")?;
+        let mut table = Table::new(&[
+            ">Runtime",
+            ">Received",
+            ">Passed",
+            ">Dropped",
+            ">Flows",
+            ">Groups",
+            ">Waiting",
+        ]);
+        for runtime in &self.runtimes {
+            table.row([
+                runtime.runtime.to_string(),
+                grouped(runtime.received),
+                grouped(runtime.passed),
+                grouped(runtime.dropped),
+                grouped(runtime.flows),
+                grouped(runtime.groups),
+                grouped(runtime.waiting),
+            ]);
+        }
+        write!(f, "{table}")?;
+        if !self.ports.is_empty() {
+            let mut table = Table::new(&["Port", ">Received", ">", ">Sent", ">", ">Failed"]);
+            for port in &self.ports {
+                table.row([
+                    port.name.clone(),
+                    grouped(port.received_packets),
+                    human_size(port.received_bytes),
+                    grouped(port.sent_packets),
+                    human_size(port.sent_bytes),
+                    grouped(port.failed_packets),
+                ]);
+            }
+            write!(f, "\n{table}")?;
+        }
+        let counted: Vec<(&String, &u64)> = self.counters.iter().filter(|(_, count)| **count > 0).collect();
+        if !counted.is_empty() {
+            let mut table = Table::new(&["Counter", ">Count"]);
+            for (name, count) in counted {
+                table.row([name.clone(), grouped(*count)]);
+            }
+            write!(f, "\n{table}")?;
+        }
+        Ok(())
+    }
+}
+
+/// One flow.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct Flow {
+    /// The runtime that has it.
+    pub runtime: u16,
+    /// Its IP protocol.
+    pub protocol: String,
+    /// Its VLAN; 0 for none.
+    pub vlan: u16,
+    /// Who sent the first packet.
+    pub source: String,
+    /// To whom.
+    pub destination: String,
+    /// How the first packet left, if the chain translated it: source and destination.
+    pub translated: Option<(String, String)>,
+    /// The chain it runs.
+    pub chain: String,
+    /// Whether a function of it waits for something.
+    pub waiting: bool,
+    /// Until it expires, if nothing comes.
+    pub expires_in_seconds: f64,
+    /// Each function's state, by the names of its fields.
+    pub state: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+impl From<&FlowView> for Flow {
+    fn from(view: &FlowView) -> Self {
+        let fields = |fields: &[(&'static str, String)]| {
+            fields
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), value.clone()))
+                .collect()
+        };
+        Flow {
+            runtime: view.runtime,
+            protocol: wire::key::protocol_name(view.key.protocol()).to_string(),
+            vlan: view.key.vlan(),
+            source: view.source.to_string(),
+            destination: view.destination.to_string(),
+            translated: view
+                .translated
+                .map(|(source, destination)| (source.to_string(), destination.to_string())),
+            chain: view.chain.clone(),
+            waiting: view.waiting,
+            expires_in_seconds: Duration::from_nanos(view.expires_in).as_secs_f64(),
+            state: view
+                .state
+                .iter()
+                .map(|(function, state)| (function.clone(), fields(state)))
+                .collect(),
+        }
+    }
+}
+
+impl Flow {
+    /// The state by its name: what the first function that has a `phase` or `state` says of it.
+    fn state_name(&self) -> &str {
+        let named = |name: &str| self.state.values().find_map(|fields| fields.get(name));
+        match named("phase").or_else(|| named("state")) {
+            _ if self.waiting => "waiting",
+            Some(state) => state,
+            None => "-",
+        }
+    }
+
+    fn expires(&self) -> String {
+        human_time(Duration::from_secs_f64(self.expires_in_seconds.max(0.0)))
+    }
+}
+
+impl fmt::Display for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} {} -> {}", self.protocol, self.source, self.destination)?;
+        if let Some((source, destination)) = &self.translated {
+            writeln!(f, "  leaves as   {source} -> {destination}")?;
+        }
+        if self.vlan != 0 {
+            writeln!(f, "  vlan        {}", self.vlan)?;
+        }
+        writeln!(f, "  runtime     {}", self.runtime)?;
+        writeln!(f, "  chain       {}", self.chain)?;
+        writeln!(f, "  expires in  {}", self.expires())?;
+        if self.waiting {
+            writeln!(f, "  waiting     yes")?;
+        }
+        for (function, fields) in &self.state {
+            writeln!(f, "  {function}")?;
+            for (name, value) in fields {
+                writeln!(f, "    {name} = {value}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Some flows.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+pub struct FlowList {
+    /// The flows.
+    pub flows: Vec<Flow>,
+    /// Where to go on, if these are not all.
+    pub next: Option<Cursor>,
+}
+
+impl fmt::Display for FlowList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = Table::new(&[
+            "Proto",
+            "State",
+            "Source",
+            "Destination",
+            "Leaves as",
+            ">Expires",
+            ">Runtime",
+            "Chain",
+        ]);
+        for flow in &self.flows {
+            let leaves = match &flow.translated {
+                Some((source, destination)) if *destination == flow.destination => source.clone(),
+                Some((source, destination)) if *source == flow.source => format!("-> {destination}"),
+                Some((source, destination)) => format!("{source} -> {destination}"),
+                None => "-".to_owned(),
+            };
+            table.row([
+                flow.protocol.clone(),
+                flow.state_name().to_owned(),
+                flow.source.clone(),
+                flow.destination.clone(),
+                leaves,
+                flow.expires(),
+                flow.runtime.to_string(),
+                flow.chain.clone(),
+            ]);
+        }
+        write!(f, "{table}")
+    }
+}
+
+/// Columns as wide as their widest entry. A heading that begins with `>` has its column set to the right.
+#[derive(Debug)]
+struct Table {
+    right: Vec<bool>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    fn new(headings: &[&str]) -> Self {
+        Table {
+            right: headings.iter().map(|heading| heading.starts_with('>')).collect(),
+            rows: vec![
+                headings
+                    .iter()
+                    .map(|heading| heading.trim_start_matches('>').to_owned())
+                    .collect(),
+            ],
+        }
+    }
+
+    fn row<const N: usize>(&mut self, row: [String; N]) {
+        self.rows.push(row.into());
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let widths: Vec<usize> = (0..self.right.len())
+            .map(|column| {
+                self.rows
+                    .iter()
+                    .map(|row| row[column].chars().count())
+                    .max()
+                    .unwrap_or(0)
+            })
+            .collect();
+        for row in &self.rows {
+            let mut line = String::new();
+            for ((entry, width), right) in row.iter().zip(&widths).zip(&self.right) {
+                let padding = " ".repeat(width - entry.chars().count());
+                let (before, after) = if *right {
+                    (padding.as_str(), "")
+                } else {
+                    ("", padding.as_str())
+                };
+                line.push_str(&format!("{before}{entry}{after}  "));
+            }
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// `1234567` as `1,234,567`.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn share(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        "-".to_owned()
+    } else {
+        format!("{:.1}%", 100.0 * part as f64 / whole as f64)
+    }
+}
+
+/// A time in its two largest units: `2h4m`, `61.5s`, `3ms`.
+pub fn human_time(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        86_400.. => format!("{}d{}h", seconds / 86_400, seconds % 86_400 / 3600),
+        3600.. => format!("{}h{}m", seconds / 3600, seconds % 3600 / 60),
+        60.. => format!("{}m{}s", seconds / 60, seconds % 60),
+        1.. => format!("{:.1}s", time.as_secs_f64()),
+        0 => format!("{}ms", time.as_millis()),
+    }
+}
+
+/// A size in the unit that leaves up to four digits: `1.5 MB`.
+pub fn human_size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];
+    if bytes < 1000 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1000.0;
+    let mut unit = 0;
+    while value >= 999.95 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::fake;
+
+    #[test]
+    fn a_status_as_a_table() {
+        let status = Status::from(&fake::snapshot());
+        assert_eq!(
+            status.to_string(),
+            "\
+up 1m1s
+
+Packets            Count   Share
+in                   100  100.0%
+out                   89   89.0%
+held                   1    1.0%
+dropped               10   10.0%
+  firewall/denied      7    7.0%
+  not_ip               3    3.0%
+
+Flows    Count
+active       4
+at most  2,000
+opened       6
+ended        2
+
+Runtime  Received  Passed  Dropped  Flows  Groups  Waiting
+      0        50      46        4      2       0        0
+      1        47      44        3      2       0        0
+
+Port     Received          Sent          Failed
+lan \"1\"       100  6.4 kB    89  5.7 kB       0
+
+Counter       Count
+nat/mappings      4
+"
+        );
+    }
+
+    #[test]
+    fn a_status_as_json_has_base_units_and_reads_back() {
+        let status = Status::from(&fake::snapshot());
+        let json = serde_json::to_value(&status).unwrap();
+        assert_eq!(json["packets"]["in"], 100);
+        assert_eq!(json["packets"]["dropped"]["firewall/denied"], 7);
+        assert_eq!(json["uptime_seconds"], 61.5);
+        assert_eq!(serde_json::from_value::<Status>(json).unwrap(), status);
+    }
+
+    #[test]
+    fn flows_as_a_table() {
+        let list = FlowList {
+            flows: fake::Fake::default().views.iter().map(Flow::from).collect(),
+            next: None,
+        };
+        assert_eq!(
+            list.to_string(),
+            "\
+Proto  State        Source               Destination        Leaves as          Expires  Runtime  Chain
+tcp    Established  10.0.0.1:40000       192.0.2.1:443      -                     2h4m        0  default
+tcp    Established  10.0.0.2:40000       192.0.2.1:443      198.51.100.1:1024     2h4m        1  default
+tcp    Established  [2001:db8::1]:40000  [2001:db8::2]:443  -                     2h4m        1  default
+"
+        );
+        assert_eq!(
+            list.flows[1].to_string(),
+            "\
+tcp 10.0.0.2:40000 -> 192.0.2.1:443
+  leaves as   198.51.100.1:1024 -> 192.0.2.1:443
+  runtime     1
+  chain       default
+  expires in  2h4m
+  firewall
+    phase = Established
+    window = 512
+  nat
+"
+        );
+    }
+
+    #[test]
+    fn times_and_sizes() {
+        let time = |ms| human_time(Duration::from_millis(ms));
+        assert_eq!(
+            [
+                time(3),
+                time(1500),
+                time(61_000),
+                time(7_440_000),
+                time(90_000_000)
+            ],
+            ["3ms", "1.5s", "1m1s", "2h4m", "1d1h"]
+        );
+        assert_eq!(
+            [
+                human_size(999),
+                human_size(1000),
+                human_size(999_960),
+                human_size(u64::MAX)
+            ],
+            ["999 B", "1.0 kB", "1.0 MB", "18.4 EB"]
+        );
+        assert_eq!(grouped(1_234_567), "1,234,567");
+    }
+}

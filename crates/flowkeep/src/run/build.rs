@@ -1,0 +1,314 @@
+//! From a configuration to workers: ports opened, rings laid, pools and tables in memory.
+
+use super::driver::{Driver, Handle, Seat, Worker};
+use crate::config::{Clock, Config, Threads};
+use adapters::clock::allowed_cpus;
+use adapters::open::{BoxPort, OpenError, Ports};
+use adapters::pages::{Want, map};
+use adapters::report::Reports;
+use adapters::ring::RingPort;
+use nf::{ConfigError, WorkerInfo};
+use runtime::Runtime;
+use runtime::chain::{Plan, PlanError};
+use runtime::switch::{SideRule, Switch};
+use std::sync::mpsc::SyncSender;
+use wire::memory::Region;
+use wire::{HashSeed, Pool};
+
+/// Why a cluster cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A port cannot be opened.
+    #[error("port `{port}`: {source}")]
+    Port {
+        /// Its name.
+        port: String,
+        /// Why.
+        source: OpenError,
+    },
+    /// A port with neither input nor output.
+    #[error("port `{port}` has neither an input nor an output; give it one, like `input = \"pcap:in.pcap\"`")]
+    EmptyPort {
+        /// Its name.
+        port: String,
+    },
+    /// No port to read from.
+    #[error("no port has an input; say where packets come from, like `input = \"pcap:in.pcap\"`")]
+    NoInput,
+    /// The chains cannot be.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A function refuses its settings.
+    #[error("function `{function}`: {source}")]
+    Function {
+        /// Its name.
+        function: String,
+        /// Why.
+        source: ConfigError,
+    },
+    /// A thread cannot be started.
+    #[error("a thread cannot be started: {0}")]
+    Thread(std::io::Error),
+}
+
+/// Everything a cluster is made of.
+pub(super) struct Built {
+    pub threads: Vec<Driver>,
+    pub switches: Vec<Handle>,
+    pub runtimes: Vec<Handle>,
+    pub ports: Vec<Vec<String>>,
+    pub reports: Reports,
+}
+
+/// Buffers of each switch: what its ports and the runtimes' queues may hold together.
+const BUFFERS: usize = 8192;
+/// Packets that may wait in a runtime's queue.
+const QUEUE: usize = 1024;
+/// Buffers of each runtime, for messages and for packets that functions emit.
+const OWN_BUFFERS: usize = 1024;
+/// The longest frame of a capture: super-frames of segmentation offload included.
+const CAPTURE_FRAME: usize = 65_535;
+const OWN_FRAME: usize = 2048;
+
+struct OpenPort {
+    name: String,
+    port: BoxPort,
+    rule: SideRule,
+    has_output: bool,
+}
+
+/// Opens ports and makes all workers.
+pub(super) fn build(mut config: Config, events: &SyncSender<String>) -> Result<Built, RunError> {
+    let mut ports = Ports::new().with_generator(crate::generate::open);
+    let opened = open_ports(&config, &mut ports)?;
+    let packet_clock = match config.clock {
+        Clock::Capture => true,
+        Clock::Machine => false,
+        Clock::Auto => opened.iter().all(|open| open.port.waits()),
+    };
+    let timed = opened.iter().any(|open| !open.port.waits());
+    let rules = config.rules();
+    let plan = Plan::new(rules, config.take_factories())?;
+    let (switches, runtimes) = (usize::from(config.switches), usize::from(config.runtimes));
+    let seed = match config.threads {
+        // Equal input shall give equal output.
+        Threads::One => HashSeed::FIXED,
+        Threads::Auto => HashSeed(std::array::from_fn(|_| random())),
+    };
+    let shape = Shape { switches, runtimes, seed, packet_clock, now: if packet_clock { 0 } else { adapters::clock::monotonic_ns() } };
+    let mut per_switch: Vec<Vec<OpenPort>> = (0..switches).map(|_| Vec::new()).collect();
+    for (index, port) in opened.into_iter().enumerate() {
+        per_switch[index % switches].push(port);
+    }
+    let egress = shape.egress(&per_switch);
+    let names = per_switch.iter().map(|ports| ports.iter().map(|port| port.name.clone()).collect()).collect();
+    let mut links = Links::new(&shape);
+    let mut seats = Vec::new();
+    let (mut switch_handles, mut runtime_handles) = (Vec::new(), Vec::new());
+    for (index, ports) in per_switch.into_iter().enumerate() {
+        let switch = shape.switch(index, ports, &config, &plan, &mut links, egress);
+        let (handle, commands) = Handle::new();
+        switch_handles.push(handle);
+        seats.push(seat(Worker::Switch(Box::new(switch)), commands));
+    }
+    for index in 0..runtimes {
+        let runtime = shape.runtime(index, &config, &plan, &mut links, egress)?;
+        let (handle, commands) = Handle::new();
+        runtime_handles.push(handle);
+        seats.push(seat(Worker::Runtime(Box::new(runtime)), commands));
+    }
+    let threads = spread(seats, config.threads, packet_clock, timed, events);
+    Ok(Built {
+        threads,
+        switches: switch_handles,
+        runtimes: runtime_handles,
+        ports: names,
+        reports: ports.reports().clone(),
+    })
+}
+
+fn seat(worker: Worker, commands: std::sync::mpsc::Receiver<super::driver::Command>) -> Seat {
+    Seat { worker, commands, finishing: false, done: false, lines: String::new() }
+}
+
+/// A thread per worker as far as there are processors, each on its own.
+fn spread(seats: Vec<Seat>, threads: Threads, packet_clock: bool, timed: bool, events: &SyncSender<String>) -> Vec<Driver> {
+    let cpus = allowed_cpus();
+    let count = match threads {
+        Threads::One => 1,
+        Threads::Auto => cpus.len().clamp(1, seats.len()),
+    };
+    let mut drivers: Vec<Driver> = (0..count)
+        .map(|index| Driver {
+            seats: Vec::new(),
+            // One thread goes where the system likes.
+            cpu: (count > 1).then(|| cpus[index]),
+            packet_clock,
+            events: events.clone(),
+            timed,
+        })
+        .collect();
+    for (index, seat) in seats.into_iter().enumerate() {
+        drivers[index % count].seats.push(seat);
+    }
+    drivers
+}
+
+fn open_ports(config: &Config, ports: &mut Ports) -> Result<Vec<OpenPort>, RunError> {
+    let mut opened = Vec::new();
+    let mut inputs = 0;
+    for port in &config.port {
+        let failed = |source| RunError::Port { port: port.name.clone(), source };
+        let text = |uri: &Option<crate::config::Uri>| uri.as_ref().map(ToString::to_string);
+        let open = match (text(&port.input), text(&port.output)) {
+            (Some(input), Some(output)) => ports.open(&input, &output),
+            (Some(input), None) => ports.open_input(&input),
+            (None, Some(output)) => ports.open_output(&output),
+            (None, None) => return Err(RunError::EmptyPort { port: port.name.clone() }),
+        };
+        inputs += usize::from(port.input.is_some());
+        opened.push(OpenPort {
+            name: port.name.clone(),
+            port: open.map_err(failed)?,
+            rule: config.side_rule(port),
+            has_output: port.output.is_some(),
+        });
+    }
+    if inputs == 0 {
+        return Err(RunError::NoInput);
+    }
+    Ok(opened)
+}
+
+/// Numbers that all workers share.
+struct Shape {
+    switches: usize,
+    runtimes: usize,
+    seed: HashSeed,
+    packet_clock: bool,
+    now: u64,
+}
+
+/// By which switch and which of its ports packets for each side leave.
+type Egress = [Option<(usize, usize)>; 2];
+
+/// The ends of all rings, taken out one by one.
+struct Links {
+    /// By switch and runtime: the switch's end and the runtime's.
+    runtime: Vec<Vec<(Option<RingPort>, Option<RingPort>)>>,
+    /// By switch and peer.
+    peer: Vec<Vec<Option<RingPort>>>,
+}
+
+impl Links {
+    fn new(shape: &Shape) -> Self {
+        // A ring must be able to hold every buffer there is.
+        let all = shape.switches * BUFFERS + shape.runtimes * OWN_BUFFERS;
+        let pair = || {
+            let (near, far) = RingPort::pair_with_limit(all, QUEUE);
+            (Some(near), Some(far))
+        };
+        let runtime = (0..shape.switches).map(|_| (0..shape.runtimes).map(|_| pair()).collect()).collect();
+        let mut peer: Vec<Vec<Option<RingPort>>> =
+            (0..shape.switches).map(|_| (0..shape.switches).map(|_| None).collect()).collect();
+        for a in 0..shape.switches {
+            for b in a + 1..shape.switches {
+                let (near, far) = RingPort::pair(all);
+                peer[a][b] = Some(near);
+                peer[b][a] = Some(far);
+            }
+        }
+        Links { runtime, peer }
+    }
+}
+
+impl Shape {
+    /// The first port of each side that has an output, or failing that the first of the side.
+    fn egress(&self, ports: &[Vec<OpenPort>]) -> Egress {
+        let serves = |open: &OpenPort, side| match open.rule {
+            SideRule::Fixed(fixed) => fixed == side,
+            SideRule::BySource(_) => true,
+        };
+        let find = |side, with_output: bool| {
+            ports.iter().enumerate().find_map(|(switch, ports)| {
+                let port = ports.iter().position(|open| serves(open, side) && (open.has_output || !with_output))?;
+                Some((switch, port))
+            })
+        };
+        [nf::Side::Inside, nf::Side::Outside].map(|side| find(side, true).or_else(|| find(side, false)))
+    }
+
+    fn switch(
+        &self,
+        index: usize,
+        ports: Vec<OpenPort>,
+        config: &Config,
+        plan: &Plan,
+        links: &mut Links,
+        egress: Egress,
+    ) -> Switch<BoxPort, RingPort> {
+        let settings = runtime::switch::Settings {
+            switch: index as u8,
+            switches: self.switches as u8,
+            seed: self.seed,
+            routes_max: (config.flows_max.saturating_mul(2)).saturating_mul(self.runtimes as u32).min(1 << 26),
+            policy: config.policy.into(),
+            fragments_max: 4096,
+            egress: egress.map(|place| place.filter(|(switch, _)| *switch == index).map(|(_, port)| port as u8)),
+            packet_clock: self.packet_clock,
+            now: self.now,
+        };
+        let pool = pool(BUFFERS, CAPTURE_FRAME, index);
+        let runtimes = links.runtime[index].iter_mut().map(|(near, _)| near.take().expect("taken once")).collect();
+        let peers = std::mem::take(&mut links.peer[index]);
+        let ports = ports.into_iter().map(|open| (open.port, open.rule)).collect();
+        Switch::new(settings, plan.clone(), ports, runtimes, peers, pool, region)
+    }
+
+    fn runtime(
+        &self,
+        index: usize,
+        config: &Config,
+        plan: &Plan,
+        links: &mut Links,
+        egress: Egress,
+    ) -> Result<Runtime<RingPort>, RunError> {
+        let settings = runtime::Settings {
+            info: WorkerInfo {
+                runtime: index as u16,
+                runtimes: self.runtimes as u16,
+                flows_max: config.flows_max,
+                seed: self.seed.0[0],
+            },
+            seed: self.seed,
+            waiting_max: config.waiting_max,
+            switches: self.switches as u8,
+            egress: egress.map(|place| place.map_or(0, |(switch, _)| switch as u8)),
+            packet_clock: self.packet_clock,
+            now: self.now,
+            ..runtime::Settings::alone(config.flows_max)
+        };
+        let pool = pool(OWN_BUFFERS, OWN_FRAME, self.switches + index);
+        let ends = links.runtime.iter_mut().map(|links| links[index].1.take().expect("taken once")).collect();
+        Runtime::new(settings, plan.clone(), ends, pool, region)
+            .map_err(|(function, source)| RunError::Function { function, source })
+    }
+}
+
+/// A number nobody outside can guess: the standard library seeds its hash maps by the system.
+fn random() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    RandomState::new().build_hasher().finish()
+}
+
+fn pool(count: usize, frame: usize, origin: usize) -> Pool {
+    Pool::new(region(Pool::region_length(count, frame)), count, frame, origin as u8)
+}
+
+/// Large pages for what is large; where they are not to be had, the heap.
+fn region(length: usize) -> Region {
+    if length < 1 << 20 {
+        return Region::heap(length);
+    }
+    map(length, Want::Huge).map_or_else(|_| Region::heap(length), |pages| pages.region)
+}

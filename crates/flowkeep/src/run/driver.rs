@@ -1,0 +1,240 @@
+//! The thread that steps workers.
+//!
+//! A thread has one or more workers and steps them in turn. Between steps it answers questions. When nothing has happened
+//! for a while it spins, then yields, then naps: two processors are not burnt for nothing.
+//!
+//! A question blocks nobody: it is put into a queue that the worker looks at every few steps, and the answer comes back
+//! through a queue of its own.
+
+use adapters::clock::{monotonic_ns, pin_to};
+use adapters::open::BoxPort;
+use adapters::ring::RingPort;
+use runtime::stats::{RuntimeStats, SwitchStats};
+use runtime::switch::Switch;
+use runtime::worker::FlowView;
+use runtime::{PortCounters, Runtime};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel};
+use std::time::Duration;
+use wire::FlowKey;
+
+/// Chunks of event lines on their way to the writer.
+pub(super) const EVENT_CHUNKS: usize = 64;
+/// Questions are looked for every so many rounds.
+const ROUNDS: u32 = 32;
+/// Rounds without work before yielding, and before napping.
+const SPINS: u32 = 200;
+const YIELDS: u32 = 400;
+const NAP: Duration = Duration::from_micros(100);
+/// How long whoever asks waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Flows ended per round when finishing.
+const ENDED: usize = 256;
+
+/// Something to do for a worker.
+pub(super) enum Command {
+    /// Answer a question.
+    Ask(Question, Sender<Answer>),
+    /// Read no more from ports.
+    StopReading,
+    /// End all flows.
+    Finish,
+    /// The thread may go.
+    Quit,
+}
+
+/// What may be asked.
+pub(super) enum Question {
+    Stats,
+    Finished,
+    Drained,
+    Flows { cursor: u32, limit: usize },
+    Flow(FlowKey),
+    Command { function: String, words: Vec<String> },
+}
+
+/// What is answered.
+pub(super) enum Answer {
+    Switch { stats: SwitchStats, ports: Vec<PortCounters> },
+    Runtime(RuntimeStats),
+    Finished(bool),
+    /// Whether all is done, how many of its buffers are out, how many packets it holds, and a number that changes when
+    /// anything moves.
+    Drained { home: bool, out: u64, held: u64, moved: u64 },
+    Flows(Vec<FlowView>, Option<u32>),
+    Flow(Option<Box<FlowView>>),
+    Command(Result<String, String>),
+    /// Not a question for this kind of worker.
+    NotMine,
+}
+
+/// The way to a worker.
+pub(super) struct Handle(Sender<Command>);
+
+impl Handle {
+    /// A handle and the queue that its worker reads.
+    pub fn new() -> (Self, Receiver<Command>) {
+        let (sender, receiver) = channel();
+        (Handle(sender), receiver)
+    }
+
+    /// Says something; a worker that has gone does not hear it.
+    pub fn tell(&self, command: Command) {
+        let _ = self.0.send(command);
+    }
+
+    /// Asks and waits for the answer; `None` from a worker that has gone or is stuck.
+    pub fn ask(&self, question: Question) -> Option<Answer> {
+        let (sender, receiver) = channel();
+        self.0.send(Command::Ask(question, sender)).ok()?;
+        receiver.recv_timeout(PATIENCE).ok()
+    }
+}
+
+/// A switch or a runtime.
+pub(super) enum Worker {
+    Switch(Box<Switch<BoxPort, RingPort>>),
+    Runtime(Box<Runtime<RingPort>>),
+}
+
+/// A worker with its queue and what it is at.
+pub(super) struct Seat {
+    pub worker: Worker,
+    pub commands: Receiver<Command>,
+    pub finishing: bool,
+    pub done: bool,
+    pub lines: String,
+}
+
+/// A thread's work.
+pub(super) struct Driver {
+    pub seats: Vec<Seat>,
+    /// Processor to stay on.
+    pub cpu: Option<usize>,
+    /// Whether packets carry the time.
+    pub packet_clock: bool,
+    pub events: SyncSender<String>,
+    /// No port knows when its next packet comes: it is by the machine's clock.
+    pub timed: bool,
+}
+
+impl Driver {
+    /// Steps the workers until all have been told to quit.
+    pub fn run(mut self) {
+        if let Some(cpu) = self.cpu {
+            let _ = pin_to(cpu);
+        }
+        let mut idle = 0_u32;
+        let mut round = 0_u32;
+        while !self.seats.iter().all(|seat| seat.done) {
+            round = round.wrapping_add(1);
+            // A replay's time is its packets'; ports that keep to the capture's timing still need the machine's.
+            let now = if self.packet_clock && !self.timed { 0 } else { monotonic_ns() };
+            let mut busy = false;
+            for seat in &mut self.seats {
+                busy |= seat.step(now, self.packet_clock, &self.events);
+                if round.is_multiple_of(ROUNDS) || idle > 0 {
+                    seat.listen();
+                }
+            }
+            idle = if busy { 0 } else { idle.saturating_add(1) };
+            match idle {
+                0..SPINS => std::hint::spin_loop(),
+                SPINS..YIELDS => std::thread::yield_now(),
+                _ => std::thread::sleep(NAP),
+            }
+        }
+    }
+}
+
+impl Seat {
+    fn step(&mut self, now: u64, packet_clock: bool, events: &SyncSender<String>) -> bool {
+        match &mut self.worker {
+            Worker::Switch(switch) => switch.step(now) > 0,
+            Worker::Runtime(runtime) => {
+                let work = runtime.step(now);
+                let mut busy = !work.is_idle();
+                if !busy && packet_clock && self.finishing {
+                    // Time goes on by itself once the last packet is in, so that waiting calls come to an end.
+                    if let Some(next) = runtime.next_at() {
+                        busy |= !runtime.step(next).is_idle();
+                    }
+                }
+                if self.finishing && !runtime.has_waiting() && !runtime.finish(ENDED) {
+                    busy = true;
+                }
+                runtime.take_events(&mut self.lines);
+                busy | self.pass_on(events)
+            }
+        }
+    }
+
+    /// Hands event lines to the writer; if it is behind, they wait here and the runtime's log fills up.
+    fn pass_on(&mut self, events: &SyncSender<String>) -> bool {
+        if self.lines.is_empty() {
+            return false;
+        }
+        match events.try_send(std::mem::take(&mut self.lines)) {
+            Ok(()) => true,
+            Err(TrySendError::Full(lines)) => {
+                self.lines = lines;
+                false
+            }
+            Err(TrySendError::Disconnected(_)) => false,
+        }
+    }
+
+    fn listen(&mut self) {
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                Command::Ask(question, answer) => {
+                    let _ = answer.send(self.answer(question));
+                }
+                Command::StopReading => {
+                    if let Worker::Switch(switch) = &mut self.worker {
+                        switch.stop_reading();
+                    }
+                }
+                Command::Finish => self.finishing = true,
+                Command::Quit => {
+                    if let Worker::Switch(switch) = &mut self.worker {
+                        switch.flush();
+                    }
+                    self.done = true;
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, question: Question) -> Answer {
+        match (&mut self.worker, question) {
+            (Worker::Switch(switch), Question::Stats) => {
+                switch.flush();
+                Answer::Switch { stats: switch.stats(), ports: switch.port_counters() }
+            }
+            (Worker::Switch(switch), Question::Finished) => Answer::Finished(switch.finished()),
+            (Worker::Switch(switch), Question::Drained) => {
+                let (stats, pool) = (switch.stats(), switch.pool());
+                let moved = stats.received + stats.sent + pool.free() as u64;
+                let out = (pool.total() - pool.free()) as u64;
+                Answer::Drained { home: switch.finished(), out, held: 0, moved }
+            }
+            (Worker::Runtime(runtime), Question::Stats) => Answer::Runtime(runtime.stats()),
+            (Worker::Runtime(runtime), Question::Drained) => {
+                let stats = runtime.stats();
+                let moved = stats.received + stats.passed + stats.flows_ended + stats.held + stats.waiting;
+                let home = !self.finishing || (stats.flows == 0 && self.lines.is_empty());
+                Answer::Drained { home, out: 0, held: stats.held, moved }
+            }
+            (Worker::Runtime(runtime), Question::Flows { cursor, limit }) => {
+                let (views, next) = runtime.flows(cursor, limit);
+                Answer::Flows(views, next)
+            }
+            (Worker::Runtime(runtime), Question::Flow(key)) => Answer::Flow(runtime.flow(&key).map(Box::new)),
+            (Worker::Runtime(runtime), Question::Command { function, words }) => {
+                let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                Answer::Command(runtime.command(&function, &words))
+            }
+            _ => Answer::NotMine,
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The command `run`: a cluster from its configuration to its report.
+
+use super::{Events, Outcome, Running, start};
+use crate::cli::jobs::RunJob;
+use crate::cli::{FAILURE, USAGE};
+use crate::cluster::Cluster;
+use crate::config::Config;
+use crate::control::{self, server};
+use crate::metrics;
+use crate::report::Status;
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// Runs a cluster to its end and prints what it did: a table, or with `json` one object on the last line.
+pub fn run(job: RunJob) -> ExitCode {
+    match try_run(job) {
+        Ok(code) => code,
+        Err((code, message)) => {
+            let _ = writeln!(io::stderr(), "{message}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+type Failed = (u8, String);
+
+fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
+    let RunJob { config, json, stop } = job;
+    let to_stdout = config.log.events.as_deref() == Some("-");
+    let events = open_events(&config)?;
+    let socket = config.control.socket.clone();
+    let listen = config.metrics.listen;
+    let running = start(config, events).map_err(|error| (USAGE, error.to_string()))?;
+    let servers = serve(&running, socket, listen)?;
+    let outcome = running.wait(|cluster: &dyn Cluster| {
+        if stop.is_raised() {
+            cluster.stop();
+            // Once: a second call means at once.
+            stop.lower();
+        }
+    });
+    drop(servers);
+    report(&outcome, json, to_stdout);
+    let failed = !outcome.reports.is_empty() || outcome.events.is_err() || outcome.broken_off;
+    Ok(ExitCode::from(if failed { FAILURE } else { 0 }))
+}
+
+fn open_events(config: &Config) -> Result<Option<Events>, Failed> {
+    Ok(match config.log.events.as_deref() {
+        None => None,
+        Some("-") => Some(Box::new(BufWriter::new(io::stdout()))),
+        Some(path) => {
+            let file = File::create(path)
+                .map_err(|error| (FAILURE, format!("the event log {path} cannot be made: {error}")))?;
+            Some(Box::new(BufWriter::with_capacity(1 << 16, file)))
+        }
+    })
+}
+
+/// The control socket and, if asked for, the figures for Prometheus, for as long as this lives.
+type Servers = (Option<server::Server>, Option<metrics::Server>);
+
+fn serve(
+    running: &Running,
+    socket: Option<std::path::PathBuf>,
+    listen: Option<std::net::SocketAddr>,
+) -> Result<Servers, Failed> {
+    let cluster: Arc<dyn Cluster> = running.cluster();
+    let named = socket.is_some();
+    let path = socket.unwrap_or_else(control::default_path);
+    let control = match server::Server::start(&path, cluster.clone()) {
+        Ok(server) => Some(server),
+        // A socket that nobody asked for is no reason not to run: a second replay beside the first is fine.
+        Err(error) if !named => {
+            let _ = writeln!(io::stderr(), "no control socket: {error}");
+            None
+        }
+        Err(error) => return Err((FAILURE, error.to_string())),
+    };
+    let metrics = match listen {
+        Some(address) => Some(metrics::Server::start(address, cluster).map_err(|error| (FAILURE, error))?),
+        None => None,
+    };
+    Ok((control, metrics))
+}
+
+fn report(outcome: &Outcome, json: bool, events_on_stdout: bool) {
+    let status = Status::from(&outcome.snapshot);
+    let (mut out, mut err) = (io::stdout(), io::stderr());
+    let _ = if json {
+        writeln!(out, "{}", serde_json::json!(status))
+    } else if events_on_stdout && !out.is_terminal() {
+        // The records go to a file or another program; the table is for whoever started this.
+        writeln!(err, "{status}")
+    } else {
+        writeln!(out, "{status}")
+    };
+    for report in &outcome.reports {
+        let _ = writeln!(err, "{}: {}; {}", report.port, report.problem, report.remedy);
+    }
+    if let Err(problem) = &outcome.events {
+        let _ = writeln!(err, "{problem}");
+    }
+    if outcome.broken_off {
+        let _ = writeln!(err, "broken off with packets inside: they are in the figures as held");
+    }
+}

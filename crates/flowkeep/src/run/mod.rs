@@ -1,0 +1,295 @@
+//! A whole cluster in this process: switches and runtimes on threads, a thread that watches them.
+//!
+//! # Theory of operation
+//!
+//! ```text
+//!  build.rs   configuration ──► ports, rings, pools, switches, runtimes
+//!  driver.rs  a thread: step its workers in turn, answer commands, nap when idle
+//!  mod.rs     watches: running ──(inputs finished, or stop)──► draining ──(all buffers home)──► finishing ──► done
+//! ```
+//!
+//! *Draining*: ports are read no more; what is inside is finished. In a replay, time goes on by itself until no call waits.
+//! *Finishing*: every flow ends as if expired, so that functions give back what was taken and write their last records.
+//! Both ends are seen from the workers' own figures: buffers out of the switches' pools, packets held, flows left.
+//!
+//! Invariant: after a graceful stop nothing is held, and packets received and made equal packets sent and dropped.
+//!
+//! Not here: the control socket and metrics, which ask through [`Cluster`].
+
+mod build;
+mod driver;
+pub mod job;
+
+use crate::cluster::{Cluster, Cursor, PortStats, Snapshot};
+use crate::config::Config;
+use adapters::report::{Report, Reports};
+use driver::{Answer, Command, Handle, Question};
+use runtime::PortCounters;
+use runtime::worker::FlowView;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use wire::FlowKey;
+
+pub use build::RunError;
+
+/// Where event lines go.
+pub type Events = Box<dyn std::io::Write + Send>;
+
+/// A running cluster. Dropping it does not stop it; [`Running::wait`] waits for its end.
+pub struct Running {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    writer: Option<JoinHandle<Result<(), String>>>,
+    reports: Reports,
+}
+
+/// What a cluster was when it ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The last figures.
+    pub snapshot: Snapshot,
+    /// What went wrong at ports.
+    pub reports: Vec<Report>,
+    /// Whether the event log was written whole.
+    pub events: Result<(), String>,
+    /// Whether it had to be broken off with packets inside.
+    pub broken_off: bool,
+}
+
+struct Shared {
+    began: Instant,
+    switches: Vec<Handle>,
+    runtimes: Vec<Handle>,
+    /// Port names by switch.
+    ports: Vec<Vec<String>>,
+    stop: AtomicBool,
+    break_off: AtomicBool,
+    last: Mutex<Option<Snapshot>>,
+}
+
+/// Starts a cluster. Event lines go to `events`, if anywhere.
+pub fn start(config: Config, events: Option<Events>) -> Result<Running, RunError> {
+    let (lines, incoming) = mpsc::sync_channel::<String>(driver::EVENT_CHUNKS);
+    let build::Built { threads, switches, runtimes, ports, reports } = build::build(config, &lines)?;
+    drop(lines);
+    let shared = Arc::new(Shared {
+        began: Instant::now(),
+        switches,
+        runtimes,
+        ports,
+        stop: AtomicBool::new(false),
+        break_off: AtomicBool::new(false),
+        last: Mutex::new(None),
+    });
+    let writer = std::thread::Builder::new().name("events".into());
+    let writer = writer.spawn(move || write_events(incoming, events)).map_err(RunError::Thread)?;
+    let mut started = Vec::new();
+    for (index, driver) in threads.into_iter().enumerate() {
+        let thread = std::thread::Builder::new().name(format!("worker-{index}"));
+        started.push(thread.spawn(move || driver.run()).map_err(RunError::Thread)?);
+    }
+    Ok(Running { shared, threads: started, writer: Some(writer), reports })
+}
+
+fn write_events(incoming: mpsc::Receiver<String>, events: Option<Events>) -> Result<(), String> {
+    let mut events = events;
+    let mut failed = Ok(());
+    for lines in incoming {
+        if let Some(out) = &mut events
+            && let Err(error) = out.write_all(lines.as_bytes())
+        {
+            failed = Err(format!("the event log cannot be written: {error}; what followed is lost"));
+            events = None;
+        }
+    }
+    if let Some(out) = &mut events
+        && let Err(error) = out.flush()
+    {
+        failed = Err(format!("the event log cannot be written: {error}"));
+    }
+    failed
+}
+
+/// How often the watching thread looks.
+const LOOK: Duration = Duration::from_millis(2);
+/// A cluster that makes no progress for so long while draining is broken off.
+const STUCK: Duration = Duration::from_secs(10);
+
+impl Running {
+    /// The cluster, for whoever asks it things.
+    pub fn cluster(&self) -> Arc<dyn Cluster> {
+        self.shared.clone()
+    }
+
+    /// Waits until all inputs are finished or [`Cluster::stop`] was called, drains, and answers what came of it. `each` is
+    /// called every few milliseconds with nothing, for progress bars and signals.
+    pub fn wait(mut self, mut each: impl FnMut(&dyn Cluster)) -> Outcome {
+        let mut look = LOOK / 8;
+        while !self.shared.stop.load(Ordering::Relaxed) && !self.shared.inputs_finished() {
+            std::thread::sleep(look);
+            look = (look * 2).min(LOOK);
+            each(&*self.shared);
+        }
+        for switch in &self.shared.switches {
+            switch.tell(Command::StopReading);
+        }
+        let mut drained = self.drain(&mut each);
+        if drained {
+            for runtime in &self.shared.runtimes {
+                runtime.tell(Command::Finish);
+            }
+            drained = self.drain(&mut each);
+        }
+        let snapshot = self.shared.ask_all();
+        *self.shared.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(snapshot.clone());
+        for handle in self.shared.switches.iter().chain(&self.shared.runtimes) {
+            handle.tell(Command::Quit);
+        }
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+        let events = match self.writer.take().map(JoinHandle::join) {
+            Some(Ok(written)) => written,
+            _ => Err("the thread that writes the event log has failed".into()),
+        };
+        Outcome { snapshot, reports: self.reports.take(), events, broken_off: !drained }
+    }
+
+    /// Waits until no packet is inside; `false` if that does not come to pass.
+    fn drain(&self, each: &mut impl FnMut(&dyn Cluster)) -> bool {
+        let mut before = None;
+        let mut progress = Instant::now();
+        let mut look = LOOK / 8;
+        loop {
+            let state = self.shared.drained();
+            if state.done && before == Some(state) {
+                return true;
+            }
+            if before != Some(state) {
+                progress = Instant::now();
+            }
+            if progress.elapsed() > STUCK || self.shared.break_off.load(Ordering::Relaxed) {
+                return false;
+            }
+            before = Some(state);
+            std::thread::sleep(look);
+            look = (look * 2).min(LOOK);
+            each(&*self.shared);
+        }
+    }
+}
+
+/// How far a drain has come; equal twice in a row, it has come no further.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Drained {
+    done: bool,
+    moved: u64,
+}
+
+impl Shared {
+    fn inputs_finished(&self) -> bool {
+        self.switches.iter().all(|switch| matches!(switch.ask(Question::Finished), Some(Answer::Finished(true))))
+    }
+
+    fn drained(&self) -> Drained {
+        let mut state = Drained { done: true, moved: 0 };
+        let (mut buffers_out, mut packets_held) = (0, 0);
+        for handle in self.switches.iter().chain(&self.runtimes) {
+            if let Some(Answer::Drained { home, out, held, moved }) = handle.ask(Question::Drained) {
+                state.done &= home;
+                state.moved = state.moved.wrapping_add(moved);
+                buffers_out += out;
+                packets_held += held;
+            }
+        }
+        // What is out of the switches' pools and not held by a function is on its way.
+        state.done &= buffers_out <= packets_held;
+        state
+    }
+
+    fn ask_all(&self) -> Snapshot {
+        let mut snapshot = Snapshot { uptime: self.began.elapsed(), ..Snapshot::default() };
+        for (index, switch) in self.switches.iter().enumerate() {
+            if let Some(Answer::Switch { stats, ports }) = switch.ask(Question::Stats) {
+                snapshot.switches.push(stats);
+                let named = self.ports[index].iter().zip(ports);
+                snapshot.ports.extend(named.map(|(name, counters): (&String, PortCounters)| PortStats {
+                    name: name.clone(),
+                    switch: index as u16,
+                    counters,
+                }));
+            }
+        }
+        for runtime in &self.runtimes {
+            if let Some(Answer::Runtime(stats)) = runtime.ask(Question::Stats) {
+                snapshot.runtimes.push(stats);
+            }
+        }
+        snapshot
+    }
+}
+
+impl Cluster for Shared {
+    fn snapshot(&self) -> Snapshot {
+        let last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match &*last {
+            Some(last) => last.clone(),
+            None => {
+                drop(last);
+                self.ask_all()
+            }
+        }
+    }
+
+    fn flows(&self, cursor: Cursor, limit: usize) -> (Vec<FlowView>, Option<Cursor>) {
+        let mut views = Vec::new();
+        let mut at = Some(cursor);
+        while let Some(Cursor { runtime, actor }) = at {
+            let Some(handle) = self.runtimes.get(usize::from(runtime)) else { return (views, None) };
+            let room = limit - views.len();
+            if room == 0 {
+                return (views, at);
+            }
+            let answer = handle.ask(Question::Flows { cursor: actor, limit: room.min(FLOWS_AT_ONCE) });
+            let Some(Answer::Flows(mut more, next)) = answer else { return (views, None) };
+            views.append(&mut more);
+            at = Some(match next {
+                Some(actor) => Cursor { runtime, actor },
+                None => Cursor { runtime: runtime + 1, actor: 0 },
+            });
+        }
+        (views, None)
+    }
+
+    fn flow(&self, key: &FlowKey) -> Option<FlowView> {
+        self.runtimes.iter().find_map(|runtime| match runtime.ask(Question::Flow(*key)) {
+            Some(Answer::Flow(view)) => view.map(|view| *view),
+            _ => None,
+        })
+    }
+
+    fn command(&self, function: &str, words: &[&str]) -> Result<Vec<(u16, String)>, String> {
+        let mut answers = Vec::new();
+        for (index, runtime) in self.runtimes.iter().enumerate() {
+            let words = words.iter().map(ToString::to_string).collect();
+            match runtime.ask(Question::Command { function: function.to_string(), words }) {
+                Some(Answer::Command(answer)) => answers.push((index as u16, answer?)),
+                _ => return Err(format!("runtime {index} did not answer")),
+            }
+        }
+        Ok(answers)
+    }
+
+    fn stop(&self) {
+        if self.stop.swap(true, Ordering::Relaxed) {
+            // Asked twice: at once, then.
+            self.break_off.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Flows asked of a runtime in one question, so that none keeps its packets waiting.
+const FLOWS_AT_ONCE: usize = 64;

@@ -1,0 +1,81 @@
+//! When to stop: Ctrl-C, `kill`, a time that is over, or a word over the control socket.
+//!
+//! The first SIGINT or SIGTERM asks for a graceful end: what is inside is finished, records are written. A second one ends
+//! the process at once, with exit code 130.
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Exit code after a second signal.
+pub const BROKEN_OFF: i32 = 130;
+
+/// Whether to stop. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct StopSignal {
+    asked: Arc<AtomicBool>,
+    at: Option<Instant>,
+    lowered: Arc<AtomicBool>,
+}
+
+impl StopSignal {
+    /// One that the process's signals raise, and the end of `after`.
+    pub fn of_process(after: Option<Duration>) -> io::Result<Self> {
+        let asked = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            // In this order: when the first signal comes, the flag is not yet up for this one.
+            flag::register_conditional_shutdown(signal, BROKEN_OFF, Arc::clone(&asked))?;
+            flag::register(signal, Arc::clone(&asked))?;
+        }
+        Ok(StopSignal {
+            asked,
+            at: after.and_then(|after| Instant::now().checked_add(after)),
+            lowered: Arc::default(),
+        })
+    }
+
+    /// Asks for the end.
+    pub fn raise(&self) {
+        self.asked.store(true, Ordering::Release);
+    }
+
+    /// What was asked for is under way. (A second signal ends the process by itself.)
+    pub fn lower(&self) {
+        self.lowered.store(true, Ordering::Release);
+    }
+
+    /// Whether somebody asked for the end, or the time is over.
+    pub fn is_raised(&self) -> bool {
+        let over = self.at.is_some_and(|at| Instant::now() >= at);
+        (self.asked.load(Ordering::Acquire) || over) && !self.lowered.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn raised_by_a_clone_or_by_time() {
+        let signal = StopSignal::default();
+        assert!(!signal.is_raised());
+        signal.clone().raise();
+        assert!(signal.is_raised());
+        let over = StopSignal {
+            at: Some(Instant::now()),
+            ..StopSignal::default()
+        };
+        assert!(over.is_raised());
+    }
+
+    #[test]
+    fn the_first_signal_raises_it() {
+        let signal = StopSignal::of_process(None).unwrap();
+        assert!(!signal.is_raised());
+        signal_hook::low_level::raise(SIGTERM).unwrap();
+        assert!(signal.is_raised());
+    }
+}

@@ -1,0 +1,126 @@
+//! The flow monitor in a runtime, from capture to event log, against the independent flow tables of nDPI and Arkime.
+
+#[path = "../../functions/tests/flow_monitor/tables/arkime.rs"]
+mod arkime;
+#[path = "../../functions/tests/flow_monitor/tables/ndpi.rs"]
+mod ndpi;
+#[path = "../../functions/tests/flow_monitor/tables/records.rs"]
+mod records;
+
+use adapters::pcap::{InputSettings, PcapInput};
+use functions::flow_monitor::{Config, FlowMonitor};
+use runtime::chain::{ChainRule, Match, Plan};
+use runtime::stage::{Configured, Factory};
+use runtime::worker::{Runtime, Settings};
+use std::path::{Path, PathBuf};
+use wire::Pool;
+use wire::memory::Region;
+
+/// Where the shared captures are, or `None` (and a word about it) where they are not.
+fn data() -> Option<PathBuf> {
+    let root = std::env::var_os("FLOWKEEP_DATA").map_or_else(
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
+        PathBuf::from,
+    );
+    if root.join("flow").is_dir() {
+        Some(root)
+    } else {
+        println!("not run: needs the shared captures (FLOWKEEP_DATA)");
+        None
+    }
+}
+
+/// The event log of a run over a capture.
+fn run(capture: &Path) -> String {
+    let monitor = Configured::<FlowMonitor>::new("flow_monitor", Config::default());
+    let rule = ChainRule {
+        name: "watched".to_string(),
+        matching: Match::default(),
+        functions: vec!["flow_monitor".to_string()],
+    };
+    let factories: Vec<Box<dyn Factory>> = vec![Box::new(monitor)];
+    let plan = Plan::new(vec![rule], factories).expect("a plan");
+    let port = PcapInput::open(capture, InputSettings::default(), Default::default()).expect("a capture");
+    let (buffers, frame_max) = (128, 65_535);
+    let region = Region::heap(Pool::region_length(buffers, frame_max));
+    let settings = Settings {
+        // So small that the end of the run has to wait for its reader.
+        events_max: 1 << 14,
+        ..Settings::alone(4096)
+    };
+    let pool = Pool::new(region, buffers, frame_max, 0);
+    let Ok(mut runtime) = Runtime::new(settings, plan, vec![port], pool, Region::heap) else {
+        panic!("the settings are the defaults");
+    };
+    let mut lines = String::new();
+    while !runtime.finished() {
+        runtime.step(0);
+    }
+    while !runtime.finish(64) {
+        runtime.take_events(&mut lines);
+    }
+    runtime.take_events(&mut lines);
+    lines
+}
+
+/// The records of a run over a capture, each of which makes sense by itself.
+fn recorded(capture: &Path) -> Vec<records::Record> {
+    let found = records::read(&run(capture));
+    for record in &found {
+        assert!(record.start <= record.end, "{record:?}");
+        assert!(
+            (0..2).all(|side| record.ip_bytes[side] <= record.bytes[side]),
+            "{record:?}"
+        );
+        assert!(
+            record.history.len() <= 20 && !record.state.is_empty(),
+            "{record:?}"
+        );
+        assert_eq!(record.icmp_errors, 0, "a packet of its own here: {record:?}");
+    }
+    found
+}
+
+fn files(folder: PathBuf, extension: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).expect("part of the data");
+    let paths = entries.map(|entry| entry.expect("readable").path());
+    paths
+        .filter(|path| path.extension().is_some_and(|e| e == extension))
+        .collect()
+}
+
+#[test]
+fn records_equal_ndpis_flows() {
+    let Some(data) = data() else { return };
+    let folder = data.join("flow/ndpi");
+    let expected = files(folder.join("expected"), "tsv");
+    assert_eq!(expected.len(), 169);
+    for expected in expected {
+        let name = expected
+            .file_stem()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned();
+        let text = std::fs::read_to_string(&expected).expect("readable");
+        let differences = ndpi::compare(&recorded(&folder.join("pcap").join(&name)), &text);
+        assert!(differences.is_empty(), "{name}: {differences:#?}");
+    }
+}
+
+#[test]
+fn records_equal_arkimes_sessions() {
+    let Some(data) = data() else { return };
+    let expected = files(data.join("flow/arkime"), "test");
+    assert_eq!(expected.len(), 60);
+    for expected in expected {
+        let name = expected
+            .file_stem()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned();
+        let text = std::fs::read_to_string(&expected).expect("readable");
+        let verdict = arkime::judge(&name, recorded(&expected.with_extension("pcap")), &text);
+        assert!(verdict.is_ok(), "{name}: {verdict:?}");
+    }
+    println!("{} of them are excepted", arkime::EXCEPT.len());
+}

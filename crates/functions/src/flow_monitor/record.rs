@@ -1,0 +1,80 @@
+//! The record of a flow as the inside of a JSON object; the module's page says what each field is.
+//!
+//! Not here: the braces and the event's own fields (`nf::cx::EventLog`).
+
+use super::state::Flow;
+use core::fmt::{self, Display, Formatter};
+use nf::FlowKey;
+use wire::Endpoint;
+use wire::key::protocol_name;
+
+/// Prints a flow's record.
+pub struct Record<'a> {
+    /// The flow's key.
+    pub key: &'a FlowKey,
+    /// Opener and other end.
+    pub ends: (Endpoint, Endpoint),
+    /// What was counted.
+    pub flow: &'a Flow,
+}
+
+impl Display for Record<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Record { key, ends, flow } = self;
+        let protocol = key.protocol();
+        let connection = &flow.connection;
+        write!(
+            f,
+            "\"protocol\":\"{}\",\"protocol_number\":{protocol},\"orig\":\"{}\",\"orig_port\":{},\"resp\":\"{}\",\
+             \"resp_port\":{},\"vlan\":{},\"start\":{},\"end\":{}",
+            protocol_name(protocol),
+            ends.0.addr,
+            ends.0.port,
+            ends.1.addr,
+            ends.1.port,
+            key.vlan(),
+            Seconds(flow.start),
+            Seconds(flow.end),
+        )?;
+        for (me, name) in ["orig", "resp"].into_iter().enumerate() {
+            write!(
+                f,
+                ",\"{name}_packets\":{},\"{name}_bytes\":{},\"{name}_ip_bytes\":{},\"{name}_flags\":\"{}\"",
+                flow.packets[me],
+                flow.bytes[me],
+                flow.ip_bytes[me],
+                Flags(connection.flags[me]),
+            )?;
+        }
+        write!(
+            f,
+            ",\"history\":\"{}\",\"state\":\"{}\",\"icmp_errors\":{}",
+            connection.history,
+            flow.state(protocol).name(),
+            connection.icmp_errors,
+        )
+    }
+}
+
+/// Nanoseconds as seconds with nine places.
+struct Seconds(u64);
+
+impl Display for Seconds {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:09}", self.0 / 1_000_000_000, self.0 % 1_000_000_000)
+    }
+}
+
+/// TCP flags by their first letters, from FIN to CWR.
+struct Flags(u8);
+
+impl Display for Flags {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for (bit, letter) in "FSRPAUEC".char_indices() {
+            if self.0 & (1 << bit) != 0 {
+                fmt::Write::write_char(f, letter)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,535 @@
+//! NAT's settings, and what they are compiled to.
+//!
+//! ```toml
+//! [functions.nat]
+//! pool = ["203.0.113.0/28"]                  # external addresses
+//! inside = ["10.0.0.0/8"]                    # who is translated; default: everything from inside
+//! filtering = "address-dependent"
+//! timeouts = { udp = "5m" }
+//! static = [{ inside = "10.0.0.5:80", outside = "203.0.113.1:80", protocol = "tcp" }]
+//! ```
+//!
+//! Every default is a requirement's or the field's practice, named at the field. What cannot work is refused with its place
+//! and what to write instead; unknown names are refused.
+//!
+//! Sources: RFC 4787 (UDP), 5382 (TCP), 5508 (ICMP), 6888 (logging, limits), 7857 (updates).
+
+use super::alloc::format;
+use super::alloc::string::String;
+use super::alloc::vec;
+use super::alloc::vec::Vec;
+use super::state::{BLOCKS_MAX, PHASES, Phase, V4Endpoint};
+use core::fmt::Display;
+use core::str::FromStr;
+use core::time::Duration;
+use nf::{Addr, ConfigError, Endpoint, Prefix};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer};
+use wire::protocol;
+
+/// The most external addresses of one pool: the tables of free blocks are made at the start.
+pub const POOL_MAX: u32 = 4096;
+
+/// When two packets of one inside endpoint get the same external endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum MappingBehavior {
+    /// Always, whoever they are for (RFC 4787 REQ-1, RFC 5382 REQ-1).
+    #[default]
+    EndpointIndependent,
+    /// Only if they are for the same remote address and port. Breaks applications that meet through a third party.
+    AddressAndPortDependent,
+}
+
+/// Whom a mapping lets in from outside.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Filtering {
+    /// Everybody: most transparent to applications (RFC 4787 REQ-8).
+    EndpointIndependent,
+    /// Remote addresses that a flow of the mapping talks with: what RFC 4787 REQ-8 recommends where stringency counts
+    /// more, and so what fails closed here.
+    #[default]
+    AddressDependent,
+    /// The very remote endpoints that a flow of the mapping talks with.
+    AddressAndPortDependent,
+}
+
+/// What happens to protocols that have no ports to translate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum OtherProtocols {
+    /// Dropped: private addresses do not leak.
+    #[default]
+    Drop,
+    /// Passed untouched, from inside and back.
+    Pass,
+}
+
+/// What the event log gets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Log {
+    /// Each mapping, when it is made and when it goes (RFC 6888 REQ-12 names the fields).
+    #[default]
+    Mappings,
+    /// Each port block, when a host gets it and gives it back: enough to find who used a port, and far fewer lines (RFC
+    /// 6888 REQ-14).
+    Blocks,
+    /// Nothing.
+    None,
+}
+
+/// The protocol of a static mapping.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum StaticProtocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+impl StaticProtocol {
+    pub(super) fn number(self) -> u8 {
+        match self {
+            StaticProtocol::Tcp => protocol::TCP,
+            StaticProtocol::Udp => protocol::UDP,
+        }
+    }
+}
+
+/// An external endpoint that always stands for an inside endpoint. Everybody outside may open flows to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StaticMapping {
+    /// The inside endpoint, `10.0.0.5:80`.
+    #[serde(deserialize_with = "from_text")]
+    #[schemars(with = "String")]
+    pub inside: Endpoint,
+    /// The external endpoint, `203.0.113.1:80`. Its port block is never given to a host.
+    #[serde(deserialize_with = "from_text")]
+    #[schemars(with = "String")]
+    pub outside: Endpoint,
+    /// `tcp` or `udp`.
+    pub protocol: StaticProtocol,
+}
+
+/// Static mappings, in the order they are written and findable by their external endpoint.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
+#[serde(from = "Vec<StaticMapping>")]
+#[schemars(with = "Vec<StaticMapping>")]
+pub struct StaticMappings {
+    listed: Vec<StaticMapping>,
+    /// Sorted: the switch looks here for each packet to an address of ours that no block's owner has.
+    by_outside: Vec<(u8, Endpoint, Endpoint)>,
+}
+
+impl From<Vec<StaticMapping>> for StaticMappings {
+    fn from(listed: Vec<StaticMapping>) -> Self {
+        let entry = |m: &StaticMapping| (m.protocol.number(), m.outside, m.inside);
+        let mut by_outside: Vec<_> = listed.iter().map(entry).collect();
+        by_outside.sort_unstable();
+        StaticMappings { listed, by_outside }
+    }
+}
+
+impl StaticMappings {
+    /// The inside endpoint that an external one stands for.
+    pub(super) fn inside_of(&self, outside: Endpoint, protocol: u8) -> Option<Endpoint> {
+        let key = (protocol, outside);
+        let at = self
+            .by_outside
+            .binary_search_by(|(p, o, _)| (*p, *o).cmp(&key))
+            .ok()?;
+        Some(self.by_outside[at].2)
+    }
+}
+
+/// How long a flow lives without a packet. Written with units: `90s`, `5m`, `2h4m`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Timeouts {
+    /// TCP, both ends having sent their SYN. Default and least: 2 h 4 min (RFC 5382 REQ-5).
+    #[serde(deserialize_with = "duration")]
+    #[schemars(with = "String")]
+    pub tcp_established: Duration,
+    /// TCP opening, closing or reset. Default and least: 4 min (RFC 5382 REQ-5).
+    #[serde(deserialize_with = "duration")]
+    #[schemars(with = "String")]
+    pub tcp_transitory: Duration,
+    /// UDP. Default: 5 min, the recommendation of RFC 4787 REQ-5 c; least: 2 min.
+    #[serde(deserialize_with = "duration")]
+    #[schemars(with = "String")]
+    pub udp: Duration,
+    /// UDP to a remote port below 1024, which may be shorter (RFC 4787 REQ-5 b). Default: 5 min.
+    #[serde(deserialize_with = "duration")]
+    #[schemars(with = "String")]
+    pub udp_well_known: Duration,
+    /// ICMP queries. Default and least: 60 s (RFC 5508 REQ-2).
+    #[serde(deserialize_with = "duration")]
+    #[schemars(with = "String")]
+    pub icmp_query: Duration,
+    /// Allows less than the least values above, for laboratories. Default: false.
+    pub below_rfc: bool,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Timeouts {
+            tcp_established: Duration::from_secs(2 * 3600 + 4 * 60),
+            tcp_transitory: Duration::from_secs(4 * 60),
+            udp: Duration::from_secs(5 * 60),
+            udp_well_known: Duration::from_secs(5 * 60),
+            icmp_query: Duration::from_secs(60),
+            below_rfc: false,
+        }
+    }
+}
+
+/// The settings of `nat`.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Source prefixes that are translated when they come from inside; and whom nobody outside may address directly.
+    /// Default: all of IPv4. Other sources pass untouched.
+    #[serde(deserialize_with = "list")]
+    #[schemars(with = "Vec<String>")]
+    pub inside: Vec<Prefix>,
+    /// External addresses and prefixes, IPv4. Required; together at most 4096 addresses.
+    #[serde(deserialize_with = "list")]
+    #[schemars(with = "Vec<String>")]
+    pub pool: Vec<Prefix>,
+    /// First and last external port, `"1024-65535"`. Default: just that (RFC 4787 REQ-3 a: ports above 1023 stay above).
+    /// Only whole blocks of it are used.
+    #[serde(deserialize_with = "range")]
+    #[schemars(with = "String")]
+    pub ports: (u16, u16),
+    /// Ports per block, a power of two from 64 to 32768. Default: 256: above the ports that nearly every subscriber uses at
+    /// a time, and 252 hosts to an external address.
+    pub block_size: u16,
+    /// The most blocks of one host, 1 to 24. Default: 16 (4096 ports per protocol; RFC 6888 REQ-4 asks for a limit).
+    pub blocks_per_host: u8,
+    /// Default: `endpoint-independent`.
+    pub mapping: MappingBehavior,
+    /// Default: `address-dependent`.
+    pub filtering: Filtering,
+    /// Uses the inside port outside, too, where it lies in a block the host has or can get. Default: true: hosts choose
+    /// their ports at random (RFC 6056), and that is kept.
+    pub preserve_ports: bool,
+    /// Gives even UDP ports even external ports and odd ones odd (RFC 4787 REQ-4) as long as there are such. Default: true.
+    pub preserve_parity: bool,
+    /// Lets inside hosts reach each other by external endpoints (RFC 4787 REQ-9, with external source address and port).
+    /// Default: true.
+    pub hairpinning: bool,
+    /// Static mappings. Default: none.
+    #[serde(rename = "static")]
+    pub static_mappings: StaticMappings,
+    /// Default: `drop`.
+    pub other_protocols: OtherProtocols,
+    /// Default: `mappings`.
+    pub log: Log,
+    /// How long flows live without a packet.
+    pub timeouts: Timeouts,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            inside: vec![Prefix::new(Addr::v4([0; 4]), 0).expect("a length of 0 is allowed")],
+            pool: Vec::new(),
+            ports: (1024, 65535),
+            block_size: 256,
+            blocks_per_host: 16,
+            mapping: MappingBehavior::default(),
+            filtering: Filtering::default(),
+            preserve_ports: true,
+            preserve_parity: true,
+            hairpinning: true,
+            static_mappings: StaticMappings::default(),
+            other_protocols: OtherProtocols::default(),
+            log: Log::default(),
+            timeouts: Timeouts::default(),
+        }
+    }
+}
+
+fn from_text<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(from: D) -> Result<T, D::Error> {
+    let text = String::deserialize(from)?;
+    text.parse()
+        .map_err(|e| serde::de::Error::custom(format!("`{text}`: {e}")))
+}
+
+fn list<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(from: D) -> Result<Vec<T>, D::Error> {
+    let texts = Vec::<String>::deserialize(from)?;
+    let one = |text: &String| {
+        text.parse()
+            .map_err(|e| serde::de::Error::custom(format!("`{text}`: {e}")))
+    };
+    texts.iter().map(one).collect()
+}
+
+fn range<'de, D: Deserializer<'de>>(from: D) -> Result<(u16, u16), D::Error> {
+    let text = String::deserialize(from)?;
+    let ends = text
+        .split_once('-')
+        .and_then(|(first, last)| Some((first.trim().parse().ok()?, last.trim().parse().ok()?)));
+    ends.ok_or_else(|| {
+        serde::de::Error::custom(format!(
+            "`{text}` is no range of ports; write the first and the last, like `1024-65535`"
+        ))
+    })
+}
+
+fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    let text = String::deserialize(from)?;
+    parse_duration(&text).ok_or_else(|| {
+        serde::de::Error::custom(format!(
+            "`{text}` is no duration; write numbers with units, like `90s`, `5m` or `2h4m`"
+        ))
+    })
+}
+
+/// `2h4m`, `90s`, `1d`, `250ms`.
+pub(super) fn parse_duration(text: &str) -> Option<Duration> {
+    let mut rest = text.trim();
+    let mut total = Duration::ZERO;
+    if rest.is_empty() {
+        return None;
+    }
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit())?;
+        let number: u64 = rest[..digits].parse().ok()?;
+        let unit = &rest[digits..];
+        let letters = unit
+            .find(|c: char| !c.is_ascii_alphabetic())
+            .unwrap_or(unit.len());
+        let milliseconds = match &unit[..letters] {
+            "ms" => 1,
+            "s" => 1000,
+            "m" | "min" => 60 * 1000,
+            "h" => 3600 * 1000,
+            "d" => 24 * 3600 * 1000,
+            _ => return None,
+        };
+        total = total.checked_add(Duration::from_millis(number.checked_mul(milliseconds)?))?;
+        rest = unit[letters..].trim_start();
+    }
+    Some(total)
+}
+
+/// The settings as the instance uses them: checked, sorted, counted.
+pub(super) struct Plan {
+    /// First and last address of each stretch, sorted.
+    pub pool: Vec<(u32, u32)>,
+    pub first_port: u16,
+    pub block_size: u16,
+    pub blocks_per_address: u16,
+    pub blocks_per_host: usize,
+    /// Sorted by protocol and inside endpoint.
+    pub by_inside: Vec<(u8, V4Endpoint, V4Endpoint)>,
+    /// Sorted by protocol and external endpoint: (protocol, outside, inside).
+    pub by_outside: Vec<(u8, V4Endpoint, V4Endpoint)>,
+    /// External addresses of static mappings, sorted.
+    static_addresses: Vec<[u8; 4]>,
+    /// By [`Phase`].
+    pub timeouts: [Option<Duration>; PHASES],
+}
+
+impl Plan {
+    /// Checks and compiles.
+    pub fn new(config: &Config) -> Result<Plan, ConfigError> {
+        let pool = pool(config)?;
+        let (first_port, blocks_per_address) = blocks(config)?;
+        let (by_inside, by_outside) = statics(config)?;
+        let mut static_addresses: Vec<_> = by_outside.iter().map(|(_, outside, _)| outside.addr).collect();
+        static_addresses.sort_unstable();
+        static_addresses.dedup();
+        for (at, prefix) in config.inside.iter().enumerate() {
+            if !prefix.is_v4() {
+                let place = format!("inside[{at}]");
+                return Err(ConfigError::new(
+                    place,
+                    format!("{prefix} is not IPv4"),
+                    "remove it: IPv6 always passes untouched",
+                ));
+            }
+        }
+        Ok(Plan {
+            pool,
+            first_port,
+            block_size: config.block_size,
+            blocks_per_address,
+            blocks_per_host: usize::from(config.blocks_per_host),
+            by_inside,
+            by_outside,
+            static_addresses,
+            timeouts: timeouts(&config.timeouts)?,
+        })
+    }
+
+    /// The external endpoint of a static mapping.
+    pub fn static_outside(&self, inside: V4Endpoint, protocol: u8) -> Option<V4Endpoint> {
+        find(&self.by_inside, protocol, inside)
+    }
+
+    /// The inside endpoint of a static mapping.
+    pub fn static_inside(&self, outside: V4Endpoint, protocol: u8) -> Option<V4Endpoint> {
+        find(&self.by_outside, protocol, outside)
+    }
+
+    /// Whether a static mapping uses this external address.
+    pub fn is_static_address(&self, addr: [u8; 4]) -> bool {
+        self.static_addresses.binary_search(&addr).is_ok()
+    }
+}
+
+fn find(table: &[(u8, V4Endpoint, V4Endpoint)], protocol: u8, key: V4Endpoint) -> Option<V4Endpoint> {
+    let at = table
+        .binary_search_by(|(p, k, _)| (*p, *k).cmp(&(protocol, key)))
+        .ok()?;
+    Some(table[at].2)
+}
+
+fn pool(config: &Config) -> Result<Vec<(u32, u32)>, ConfigError> {
+    let example = "write the external addresses, like pool = [\"203.0.113.0/28\"]";
+    if config.pool.is_empty() {
+        return Err(ConfigError::new("pool", "there is no external address", example));
+    }
+    let mut stretches = Vec::new();
+    let mut total = 0u64;
+    for (at, prefix) in config.pool.iter().enumerate() {
+        if !prefix.is_v4() {
+            let problem = format!("{prefix} is not IPv4");
+            return Err(ConfigError::new(format!("pool[{at}]"), problem, example));
+        }
+        let first = prefix.addr().low_u32();
+        let size = 1u64 << (32 - prefix.length());
+        total += size;
+        stretches.push((first, first + (size - 1) as u32, at));
+    }
+    if total > u64::from(POOL_MAX) {
+        return Err(ConfigError::new(
+            "pool",
+            format!("{total} addresses are more than one instance keeps account of"),
+            format!("use at most {POOL_MAX}"),
+        ));
+    }
+    stretches.sort_unstable();
+    if let Some(pair) = stretches.windows(2).find(|pair| pair[0].1 >= pair[1].0) {
+        let (one, other) = (pair[0].2.min(pair[1].2), pair[0].2.max(pair[1].2));
+        return Err(ConfigError::new(
+            format!("pool[{other}]"),
+            format!("it overlaps pool[{one}]"),
+            "name each external address once",
+        ));
+    }
+    Ok(stretches.iter().map(|s| (s.0, s.1)).collect())
+}
+
+fn blocks(config: &Config) -> Result<(u16, u16), ConfigError> {
+    let (first, last) = config.ports;
+    let size = config.block_size;
+    if !size.is_power_of_two() || size < 64 {
+        let near = size.clamp(64, 32768).next_power_of_two();
+        return Err(ConfigError::new(
+            "block_size",
+            format!("{size} is not a power of two from 64 to 32768"),
+            format!("write {near}"),
+        ));
+    }
+    if first == 0 || first > last {
+        return Err(ConfigError::new(
+            "ports",
+            format!("{first} to {last} is no range of ports"),
+            "write the first and the last, like ports = \"1024-65535\"",
+        ));
+    }
+    let start = u32::from(first).next_multiple_of(u32::from(size));
+    let count = (u32::from(last) + 1).saturating_sub(start) / u32::from(size);
+    if count == 0 {
+        return Err(ConfigError::new(
+            "ports",
+            format!("{first} to {last} holds no whole block of {size} ports"),
+            "widen it, or make block_size smaller",
+        ));
+    }
+    if !(1..=BLOCKS_MAX).contains(&usize::from(config.blocks_per_host)) {
+        return Err(ConfigError::new(
+            "blocks_per_host",
+            format!("{} is not from 1 to {BLOCKS_MAX}", config.blocks_per_host),
+            "for more ports per host make block_size larger",
+        ));
+    }
+    Ok((start as u16, count as u16))
+}
+
+type Pairs = Vec<(u8, V4Endpoint, V4Endpoint)>;
+
+fn statics(config: &Config) -> Result<(Pairs, Pairs), ConfigError> {
+    let (mut by_inside, mut by_outside) = (Pairs::new(), Pairs::new());
+    for (at, mapping) in config.static_mappings.listed.iter().enumerate() {
+        let v4 = |name: &str, endpoint: Endpoint| {
+            V4Endpoint::of(endpoint).filter(|e| e.port != 0).ok_or_else(|| {
+                ConfigError::new(
+                    format!("static[{at}].{name}"),
+                    format!("{endpoint} is not an IPv4 address with a port"),
+                    "write it like 192.0.2.1:80",
+                )
+            })
+        };
+        let (inside, outside) = (v4("inside", mapping.inside)?, v4("outside", mapping.outside)?);
+        let protocol = mapping.protocol.number();
+        let twice =
+            |table: &Pairs, key: V4Endpoint| table.iter().any(|(p, k, _)| (*p, *k) == (protocol, key));
+        for (name, table, key) in [("inside", &by_inside, inside), ("outside", &by_outside, outside)] {
+            if twice(table, key) {
+                return Err(ConfigError::new(
+                    format!("static[{at}].{name}"),
+                    format!("{key} already has a static mapping"),
+                    "an inside endpoint has one external endpoint and the other way round: remove one",
+                ));
+            }
+        }
+        by_inside.push((protocol, inside, outside));
+        by_outside.push((protocol, outside, inside));
+    }
+    by_inside.sort_unstable();
+    by_outside.sort_unstable();
+    Ok((by_inside, by_outside))
+}
+
+fn timeouts(t: &Timeouts) -> Result<[Option<Duration>; PHASES], ConfigError> {
+    let least = [
+        ("tcp_established", t.tcp_established, 7440, "RFC 5382 REQ-5"),
+        ("tcp_transitory", t.tcp_transitory, 240, "RFC 5382 REQ-5"),
+        ("udp", t.udp, 120, "RFC 4787 REQ-5"),
+        (
+            "udp_well_known",
+            t.udp_well_known,
+            1,
+            "a flow needs time for an answer",
+        ),
+        ("icmp_query", t.icmp_query, 60, "RFC 5508 REQ-2"),
+    ];
+    for (name, value, seconds, source) in least {
+        if value.is_zero() || (!t.below_rfc && value < Duration::from_secs(seconds)) {
+            return Err(ConfigError::new(
+                format!("timeouts.{name}"),
+                format!("{value:?} is too short ({source})"),
+                format!("write at least {seconds}s; in a laboratory, below_rfc = true allows less"),
+            ));
+        }
+    }
+    let mut by_phase = [None; PHASES];
+    for phase in [Phase::Opening, Phase::PickedUp, Phase::Closing, Phase::Reset] {
+        by_phase[phase as usize] = Some(t.tcp_transitory);
+    }
+    for phase in [Phase::Established, Phase::OpenerFin, Phase::ReplierFin] {
+        by_phase[phase as usize] = Some(t.tcp_established);
+    }
+    by_phase[Phase::Udp as usize] = Some(t.udp);
+    by_phase[Phase::UdpWellKnown as usize] = Some(t.udp_well_known);
+    by_phase[Phase::Query as usize] = Some(t.icmp_query);
+    Ok(by_phase)
+}

@@ -1,0 +1,409 @@
+//! The mappings of one instance: which external endpoint stands for which inside endpoint, and for how many flows.
+//!
+//! Theory of operation. A mapping is made by the first flow that needs it and goes with the last. It is found two
+//! ways: by its inside endpoint, protocol and VLAN (and the remote end, for address-and-port-dependent mapping) when
+//! a flow opens from inside, and by its external endpoint and protocol when one opens from outside. Both are chains
+//! through the entries from an array of heads, so that removing leaves no tombstones and nothing is ever rehashed.
+//!
+//! For address-dependent filtering a mapping also knows the remote addresses of its flows. The first is kept in the entry
+//! (most mappings have one flow), the others in a second table with use counts:
+//!
+//! ```text
+//!   10.0.0.1:5000 udp ──► mapping 9: 203.0.113.1:1733, 3 flows, peer 198.51.100.7 × 2
+//!                                    peers: (9, 192.0.2.8) × 1
+//! ```
+//!
+//! The other two filterings need no table: endpoint-independent filtering lets everybody in who meets a mapping, and
+//! with address-and-port-dependent filtering whoever is allowed in *is* the remote end of an existing flow, so a packet
+//! that opens a flow from outside is never allowed.
+//!
+//! Invariants (checked in `tests` against an oracle): the number of uses is the number of translated flows with that
+//! external endpoint; the peers' counts add up to it; entries are in exactly the chains of their keys. Everything here
+//! can be made anew from the flow states.
+//!
+//! Memory is bounded and taken at the start. Source: RFC 4787 4 and 5, RFC 5382 4.
+//!
+//! Not here: which ports are free (`ports`); static mappings (`config`).
+
+use super::alloc::vec;
+use super::alloc::vec::Vec;
+use super::state::V4Endpoint;
+use wire::{FlowKey, HashSeed};
+
+/// One mapping. Handles count from 1; 0 is none.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Mapping {
+    pub inside: V4Endpoint,
+    pub outside: V4Endpoint,
+    /// Part of the inside key with address-and-port-dependent mapping, else zero.
+    pub remote: V4Endpoint,
+    pub vlan: u16,
+    pub protocol: u8,
+    /// Whether it is in the inside chains. One made anew from a flow that opened from outside may not know its key.
+    pub indexed: bool,
+    pub uses: u32,
+    next_inside: u32,
+    next_outside: u32,
+    peer: [u8; 4],
+    peer_uses: u32,
+}
+
+impl Mapping {
+    /// A mapping without uses.
+    pub fn new(inside: V4Endpoint, outside: V4Endpoint, protocol: u8, vlan: u16) -> Self {
+        Mapping {
+            inside,
+            outside,
+            vlan,
+            protocol,
+            ..Mapping::default()
+        }
+    }
+}
+
+/// A remote address beside [`Mapping::peer`].
+#[derive(Clone, Copy, Default)]
+struct Peer {
+    mapping: u32,
+    addr: [u8; 4],
+    uses: u32,
+    next: u32,
+}
+
+/// Heads of chains, by hash.
+struct Heads {
+    heads: Vec<u32>,
+    mask: u64,
+}
+
+impl Heads {
+    fn new(capacity: usize) -> Self {
+        let count = capacity.next_power_of_two();
+        Heads {
+            heads: vec![0; count],
+            mask: count as u64 - 1,
+        }
+    }
+
+    fn at(&mut self, hash: u64) -> &mut u32 {
+        &mut self.heads[(hash & self.mask) as usize]
+    }
+
+    fn first(&self, hash: u64) -> u32 {
+        self.heads[(hash & self.mask) as usize]
+    }
+}
+
+/// The tables. See the module's page.
+pub(super) struct Mappings {
+    entries: Vec<Mapping>,
+    free: u32,
+    count: usize,
+    capacity: usize,
+    inside: Heads,
+    outside: Heads,
+    peers: Option<Peers>,
+    seed: HashSeed,
+}
+
+impl Mappings {
+    /// Room for `capacity` mappings and, with `peers`, for that many remote addresses.
+    pub fn new(capacity: usize, peers: Option<usize>, seed: HashSeed) -> Self {
+        let mut entries = Vec::with_capacity(capacity + 1);
+        // Number 0 is never used: a zero handle is no mapping.
+        entries.push(Mapping::default());
+        Mappings {
+            entries,
+            free: 0,
+            count: 0,
+            capacity,
+            inside: Heads::new(capacity),
+            outside: Heads::new(capacity),
+            peers: peers.map(Peers::new),
+            seed,
+        }
+    }
+
+    /// How many there are.
+    #[cfg(test)]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is room for one more flow: for its mapping, if that is new, and for its remote address.
+    pub fn has_room(&self, new: bool) -> bool {
+        (!new || self.count < self.capacity) && self.peers.as_ref().is_none_or(|p| p.count < p.capacity)
+    }
+
+    /// The mapping with this handle.
+    pub fn at(&self, handle: u32) -> &Mapping {
+        &self.entries[handle as usize]
+    }
+
+    fn inside_hash(&self, inside: V4Endpoint, remote: V4Endpoint, protocol: u8, vlan: u16) -> u64 {
+        let word0 = u64::from(inside.port) << 48
+            | u64::from(remote.port) << 32
+            | u64::from(vlan) << 16
+            | u64::from(protocol) << 8
+            | 4;
+        let word1 = u64::from(inside.number()) << 32 | u64::from(remote.number());
+        FlowKey::from_words([word0, word1, 0, 0, 0]).hash(&self.seed)
+    }
+
+    fn outside_hash(&self, outside: V4Endpoint, protocol: u8) -> u64 {
+        self.inside_hash(outside, V4Endpoint::default(), protocol, 0)
+    }
+
+    /// The mapping of an inside endpoint; `remote` is zero but for address-and-port-dependent mapping.
+    pub fn by_inside(&self, inside: V4Endpoint, remote: V4Endpoint, protocol: u8, vlan: u16) -> Option<u32> {
+        let mut handle = self
+            .inside
+            .first(self.inside_hash(inside, remote, protocol, vlan));
+        while handle != 0 {
+            let m = self.at(handle);
+            if m.inside == inside && m.remote == remote && m.protocol == protocol && m.vlan == vlan {
+                return Some(handle);
+            }
+            handle = m.next_inside;
+        }
+        None
+    }
+
+    /// The mapping of an external endpoint.
+    pub fn by_outside(&self, outside: V4Endpoint, protocol: u8) -> Option<u32> {
+        let mut handle = self.outside.first(self.outside_hash(outside, protocol));
+        while handle != 0 {
+            let m = self.at(handle);
+            if m.outside == outside && m.protocol == protocol {
+                return Some(handle);
+            }
+            handle = m.next_outside;
+        }
+        None
+    }
+
+    /// Takes a mapping in, without uses; `None` if the table is full. [`Mappings::index`] makes it findable by its inside.
+    pub fn insert(&mut self, mapping: Mapping) -> Option<u32> {
+        if self.count >= self.capacity {
+            return None;
+        }
+        debug_assert!(self.by_outside(mapping.outside, mapping.protocol).is_none());
+        let hash = self.outside_hash(mapping.outside, mapping.protocol);
+        let entry = Mapping {
+            indexed: false,
+            uses: 0,
+            peer_uses: 0,
+            next_outside: self.outside.first(hash),
+            ..mapping
+        };
+        let handle = self.free;
+        let handle = if handle != 0 {
+            self.free = self.at(handle).next_outside;
+            self.entries[handle as usize] = entry;
+            handle
+        } else {
+            self.entries.push(entry);
+            (self.entries.len() - 1) as u32
+        };
+        *self.outside.at(hash) = handle;
+        self.count += 1;
+        Some(handle)
+    }
+
+    /// Makes a mapping findable by its inside endpoint (and `remote`).
+    pub fn index(&mut self, handle: u32, remote: V4Endpoint) {
+        let m = *self.at(handle);
+        if m.indexed {
+            return;
+        }
+        let hash = self.inside_hash(m.inside, remote, m.protocol, m.vlan);
+        let next = self.inside.first(hash);
+        let m = &mut self.entries[handle as usize];
+        (m.remote, m.next_inside, m.indexed) = (remote, next, true);
+        *self.inside.at(hash) = handle;
+    }
+
+    /// One more flow with this remote end. The caller has seen that there is room.
+    pub fn acquire(&mut self, handle: u32, remote: V4Endpoint) {
+        let m = &mut self.entries[handle as usize];
+        m.uses += 1;
+        let Some(peers) = &mut self.peers else { return };
+        if m.peer_uses == 0 || m.peer == remote.addr {
+            m.peer = remote.addr;
+            m.peer_uses += 1;
+        } else {
+            peers.acquire(handle, remote.addr, &self.seed);
+        }
+    }
+
+    /// One flow less; the mapping itself if that was the last, which is gone then.
+    pub fn release(&mut self, handle: u32, remote: V4Endpoint) -> Option<Mapping> {
+        let m = &mut self.entries[handle as usize];
+        debug_assert!(m.uses > 0, "a mapping is released once per flow");
+        m.uses -= 1;
+        let uses = m.uses;
+        if let Some(peers) = &mut self.peers {
+            // An address may be in both places, if the first one went before; the sum of both is what counts.
+            if m.peer_uses > 0 && m.peer == remote.addr {
+                m.peer_uses -= 1;
+            } else {
+                peers.release(handle, remote.addr, &self.seed);
+            }
+        }
+        (uses == 0).then(|| self.remove(handle))
+    }
+
+    /// Whether a flow of the mapping has this remote address.
+    pub fn knows(&self, handle: u32, remote: [u8; 4]) -> bool {
+        let m = self.at(handle);
+        match &self.peers {
+            Some(peers) => {
+                m.peer_uses > 0 && m.peer == remote || peers.find(handle, remote, &self.seed).is_some()
+            }
+            None => false,
+        }
+    }
+
+    fn remove(&mut self, handle: u32) -> Mapping {
+        let m = *self.at(handle);
+        let hash = self.outside_hash(m.outside, m.protocol);
+        let mut link = self.outside.first(hash);
+        if link == handle {
+            *self.outside.at(hash) = m.next_outside;
+        } else {
+            while self.at(link).next_outside != handle {
+                link = self.at(link).next_outside;
+            }
+            self.entries[link as usize].next_outside = m.next_outside;
+        }
+        if m.indexed {
+            self.unindex(handle, &m);
+        }
+        self.entries[handle as usize].next_outside = self.free;
+        self.free = handle;
+        self.count -= 1;
+        m
+    }
+
+    fn unindex(&mut self, handle: u32, m: &Mapping) {
+        let hash = self.inside_hash(m.inside, m.remote, m.protocol, m.vlan);
+        let mut link = self.inside.first(hash);
+        if link == handle {
+            *self.inside.at(hash) = m.next_inside;
+        } else {
+            while self.at(link).next_inside != handle {
+                link = self.at(link).next_inside;
+            }
+            self.entries[link as usize].next_inside = m.next_inside;
+        }
+    }
+
+    /// Capacities of what could grow.
+    #[cfg(test)]
+    pub fn capacities(&self) -> Vec<usize> {
+        vec![
+            self.entries.capacity(),
+            self.peers.as_ref().map_or(0, |p| p.entries.capacity()),
+        ]
+    }
+
+    /// How many remote addresses are in the second table.
+    #[cfg(test)]
+    pub fn peers(&self) -> usize {
+        self.peers.as_ref().map_or(0, |p| p.count)
+    }
+}
+
+/// Remote addresses of mappings, beyond each one's first.
+struct Peers {
+    entries: Vec<Peer>,
+    heads: Heads,
+    free: u32,
+    count: usize,
+    capacity: usize,
+}
+
+impl Peers {
+    fn new(capacity: usize) -> Self {
+        let mut entries = Vec::with_capacity(capacity + 1);
+        entries.push(Peer::default());
+        Peers {
+            entries,
+            heads: Heads::new(capacity),
+            free: 0,
+            count: 0,
+            capacity,
+        }
+    }
+
+    fn hash(mapping: u32, addr: [u8; 4], seed: &HashSeed) -> u64 {
+        let word1 = u64::from(mapping) << 32 | u64::from(u32::from_be_bytes(addr));
+        FlowKey::from_words([4, word1, 0, 0, 0]).hash(seed)
+    }
+
+    fn find(&self, mapping: u32, addr: [u8; 4], seed: &HashSeed) -> Option<u32> {
+        let mut at = self.heads.first(Self::hash(mapping, addr, seed));
+        while at != 0 {
+            let peer = &self.entries[at as usize];
+            if peer.mapping == mapping && peer.addr == addr {
+                return Some(at);
+            }
+            at = peer.next;
+        }
+        None
+    }
+
+    fn acquire(&mut self, mapping: u32, addr: [u8; 4], seed: &HashSeed) {
+        if let Some(at) = self.find(mapping, addr, seed) {
+            self.entries[at as usize].uses += 1;
+            return;
+        }
+        debug_assert!(self.count < self.capacity);
+        if self.count >= self.capacity {
+            return;
+        }
+        let hash = Self::hash(mapping, addr, seed);
+        let peer = Peer {
+            mapping,
+            addr,
+            uses: 1,
+            next: self.heads.first(hash),
+        };
+        let at = self.free;
+        let at = if at != 0 {
+            self.free = self.entries[at as usize].next;
+            self.entries[at as usize] = peer;
+            at
+        } else {
+            self.entries.push(peer);
+            (self.entries.len() - 1) as u32
+        };
+        *self.heads.at(hash) = at;
+        self.count += 1;
+    }
+
+    /// Takes one use away; `false` if the address is not here.
+    fn release(&mut self, mapping: u32, addr: [u8; 4], seed: &HashSeed) -> bool {
+        let Some(at) = self.find(mapping, addr, seed) else {
+            return false;
+        };
+        self.entries[at as usize].uses -= 1;
+        if self.entries[at as usize].uses > 0 {
+            return true;
+        }
+        let (hash, next) = (Self::hash(mapping, addr, seed), self.entries[at as usize].next);
+        let mut link = self.heads.first(hash);
+        if link == at {
+            *self.heads.at(hash) = next;
+        } else {
+            while self.entries[link as usize].next != at {
+                link = self.entries[link as usize].next;
+            }
+            self.entries[link as usize].next = next;
+        }
+        self.entries[at as usize].next = self.free;
+        self.free = at;
+        self.count -= 1;
+        true
+    }
+}

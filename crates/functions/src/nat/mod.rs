@@ -1,0 +1,283 @@
+//! NAT44: many inside hosts share few external IPv4 addresses, by address and port (NAPT).
+//!
+//! Theory of operation. The first packet that an inside endpoint sends makes a *mapping* to an external endpoint;
+//! later flows of the endpoint use the same one, whoever they are for (RFC 4787 REQ-1), and the last one's end
+//! releases it. Each flow keeps its translation in its own 24 bytes, so a packet of an established flow is one
+//! compare, one rewrite and no table:
+//!
+//! ```text
+//!   10.0.0.1:5000 → 198.51.100.7:53   becomes   203.0.113.1:1733 → 198.51.100.7:53     out, source rewritten
+//!   10.0.0.1:5000 ← 198.51.100.7:53     from    203.0.113.1:1733 ← 198.51.100.7:53     back, destination rewritten
+//!   10.0.0.1:5000 → 192.0.2.9:123     becomes   203.0.113.1:1733 → 192.0.2.9:123       the same mapping
+//! ```
+//!
+//! Who may open a flow from outside to a mapping is the *filtering*. An inside host that sends to an external
+//! endpoint of ours is *hairpinned*: its source is translated as ever, the packet turns around and comes in again as if
+//! from outside, where it is a flow of the host it is for.
+//!
+//! All flows of an inside address are on one runtime ([`Affinity::InsideAddress`]). The host's group state has its
+//! external address and its port blocks; a block is told to the switches before a packet from it leaves, so that what
+//! comes from outside finds the host's runtime.
+//!
+//! ```text
+//!   flow:   Fresh ──opening packet allowed──► translated ──expired──► mapping used once less
+//!             │ (refused: dropped, the flow goes at once)
+//!             └─IPv6, or not an inside source──► Untouched
+//! ```
+//!
+//! Invariants, each with its test: no two inside endpoints have one external endpoint and protocol at a time; a mapping exists
+//! exactly while a flow uses it; every block and port taken is given back once; a packet of a translated flow that is not
+//! from where the flow's packets come from is dropped.
+//!
+//! Where the RFCs leave a choice: inbound packets refresh a flow's timer, too (RFC 4787 REQ-6 allows it); refused packets are
+//! dropped without an answer (RFC 5382 REQ-4); the outside VLAN is the inside one's, and VLANs have mappings of their own.
+//!
+//! Not here: ALGs (RFC 4787 REQ-10 wants none by default); fragments' ports (the runtime fills them in, REQ-14); Fragmentation
+//! Needed (REQ-13, the forwarder's); NAT64; blocks that end away from the runtime they belong to, which go back with migration.
+//!
+//! Sources: RFC 4787, 5382, 5508, 6888, 7857; RFC 3022 for the translation itself; RFC 6146 3.5.2.2 for the TCP phases.
+
+extern crate alloc;
+
+mod config;
+mod icmp;
+mod log;
+mod mappings;
+mod open;
+mod ports;
+mod slots;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use config::{
+    Config, Filtering, Log, MappingBehavior, OtherProtocols, POOL_MAX, StaticMapping, StaticMappings,
+    StaticProtocol, Timeouts,
+};
+pub use state::{BLOCKS_MAX, Host, Phase, Translation, V4Endpoint};
+
+use self::alloc::format;
+use self::alloc::sync::Arc;
+use config::Plan;
+use core::cell::RefCell;
+use core::time::Duration;
+use mappings::Mappings;
+use nf::{
+    Affinity, Arrival, ConfigError, Cx, Departure, Endpoint, NetworkFunction, Packet, Side, Verdict,
+    WorkerInfo, network_function,
+};
+use ports::{Ports, space_of};
+use state::{PHASES, STATIC};
+use wire::HashSeed;
+use wire::packet::flag;
+use wire::rewrite::End;
+
+/// The NAT of one runtime.
+pub struct Nat {
+    timeouts: [Option<Duration>; PHASES],
+    config: Arc<Config>,
+    plan: Plan,
+    /// Touched when flows open and end, never for a packet of an established flow.
+    tables: RefCell<Tables>,
+}
+
+struct Tables {
+    mappings: Mappings,
+    ports: Ports,
+}
+
+#[cfg(test)]
+impl Tables {
+    /// Capacities of everything that could grow.
+    fn capacities(&self) -> alloc::vec::Vec<usize> {
+        [self.mappings.capacities(), self.ports.capacities()].concat()
+    }
+}
+
+#[network_function]
+impl NetworkFunction for Nat {
+    const NAME: &'static str = "nat";
+    const AFFINITY: Affinity = Affinity::InsideAddress;
+    const COUNTERS: &'static [&'static str] = &[
+        "flows_from_inside",
+        "flows_from_outside",
+        "flows_hairpinned",
+        "flows_untouched",
+        "flows_untouched_ipv6",
+        "mappings_created",
+        "mappings_released",
+        "blocks_claimed",
+        "blocks_released",
+        "icmp_errors_translated",
+        "arrivals_refused",
+    ];
+    const REASONS: &'static [&'static str] = &[
+        "no_mapping",
+        "filtered",
+        "ports_exhausted",
+        "host_ports_exhausted",
+        "table_full",
+        "hairpin_off",
+        "hairpin_to_itself",
+        "spoofed",
+        "wrong_endpoint",
+        "protocol_not_translated",
+        "fragment_without_flow",
+        "tcp_not_opening",
+        "icmp_unrelated",
+        "icmp_malformed",
+        "icmp_mismatch",
+    ];
+    type Config = Config;
+    type Flow = Translation;
+    type Group = Host;
+
+    fn new(config: &Arc<Config>, worker: &WorkerInfo) -> Result<Self, ConfigError> {
+        let plan = Plan::new(config)?;
+        let ports = Ports::new(
+            &plan,
+            worker.runtime,
+            worker.runtimes,
+            worker.flows_max,
+            worker.seed,
+        );
+        if ports.free_blocks() == 0 {
+            return Err(ConfigError::new(
+                "pool",
+                format!(
+                    "runtime {} of {} has no port block",
+                    worker.runtime, worker.runtimes
+                ),
+                "add external addresses, or make block_size smaller",
+            ));
+        }
+        let flows_max = worker.flows_max as usize;
+        let peers = (config.filtering == Filtering::AddressDependent).then_some(flows_max);
+        Ok(Nat {
+            timeouts: plan.timeouts,
+            config: Arc::clone(config),
+            tables: RefCell::new(Tables {
+                mappings: Mappings::new(flows_max, peers, seed(worker.seed)),
+                ports,
+            }),
+            plan,
+        })
+    }
+
+    fn process(&self, packet: &mut Packet, flow: &mut Translation, cx: &mut Cx<Self>) -> Verdict {
+        if flow.is_translated() {
+            let outward = cx.side() == Side::Inside;
+            let swapped = if outward {
+                packet.swap_v4(End::Source, flow.inside.pair(), flow.outside.pair())
+            } else {
+                packet.swap_v4(End::Destination, flow.outside.pair(), flow.inside.pair())
+            };
+            if let Some(tcp_flags) = swapped {
+                flow.note(tcp_flags, cx.direction());
+                if outward && flow.is_hairpin() {
+                    packet.set_flags(flag::TURN_AROUND);
+                }
+                return Verdict::Forward;
+            }
+        }
+        self.handle_rare(packet, flow, cx)
+    }
+
+    fn arrived(&self, flow: &mut Translation, why: Arrival, cx: &mut Cx<Self>) {
+        if why != Arrival::New && flow.is_translated() {
+            self.adopt(flow, cx);
+        }
+    }
+
+    fn departed(&self, flow: &Translation, why: Departure, cx: &mut Cx<Self>) {
+        if !flow.is_translated() || flow.mapping == STATIC {
+            return;
+        }
+        let tables = &mut *self.tables.borrow_mut();
+        match why {
+            Departure::Expired => self.unmap(tables, flow.mapping, flow.remote, cx),
+            Departure::Migrated => {
+                if let Some(mapping) = tables.mappings.release(flow.mapping, flow.remote)
+                    && let Some(space) = space_of(mapping.protocol)
+                {
+                    tables.ports.forget(cx.group(), mapping.outside, space);
+                }
+            }
+        }
+    }
+
+    fn group_ended(&self, group: &mut Host, cx: &mut Cx<Self>) {
+        // A host without mappings has one block at most (see `Ports::give`), so this is one turn.
+        let ports = &mut self.tables.borrow_mut().ports;
+        while let Some(block) = ports.end(group) {
+            self.release_block(block, group.inside, cx);
+        }
+    }
+
+    #[inline]
+    fn timeout(&self, flow: &Translation) -> Option<Duration> {
+        self.timeouts[flow.phase as usize]
+    }
+
+    fn owner_of(config: &Config, outside: Endpoint, protocol: u8) -> Option<Endpoint> {
+        config.static_mappings.inside_of(outside, protocol)
+    }
+}
+
+impl Nat {
+    /// Everything but a plain packet of a translated flow.
+    #[inline(never)]
+    fn handle_rare(&self, packet: &mut Packet, flow: &mut Translation, cx: &mut Cx<Self>) -> Verdict {
+        if flow.is_translated() {
+            return if packet.has(flag::ICMP_ERROR) {
+                icmp::translate(packet, flow, cx)
+            } else {
+                self.translate(packet, flow, cx)
+            };
+        }
+        if flow.phase == Phase::Untouched {
+            return Verdict::Forward;
+        }
+        if packet.version() == 6 {
+            flow.phase = Phase::Untouched;
+            cx.count("flows_untouched_ipv6");
+            return Verdict::Forward;
+        }
+        if packet.has(flag::ICMP_ERROR) {
+            return cx.drop("icmp_unrelated");
+        }
+        match cx.side() {
+            Side::Inside => self.open_from_inside(packet, flow, cx),
+            Side::Outside => self.open_from_outside(packet, flow, cx),
+        }
+    }
+
+    /// A packet of a translated flow, whatever it looks like: with IP options, a fragment, an ICMP query.
+    fn translate(&self, packet: &mut Packet, flow: &mut Translation, cx: &mut Cx<Self>) -> Verdict {
+        let outward = cx.side() == Side::Inside;
+        let (end, found, expected, replacement) = if outward {
+            (End::Source, packet.source(), flow.inside, flow.outside)
+        } else {
+            (End::Destination, packet.destination(), flow.outside, flow.inside)
+        };
+        // From inside, with the source it always had; from outside, for the external endpoint: else it is forged.
+        if V4Endpoint::of(found) != Some(expected) || !packet.rewrite(end, replacement.wide()) {
+            return cx.drop("wrong_endpoint");
+        }
+        flow.note(packet.tcp().map_or(0, |tcp| tcp.flags()), cx.direction());
+        if outward && flow.is_hairpin() {
+            packet.set_flags(flag::TURN_AROUND);
+        }
+        Verdict::Forward
+    }
+}
+
+fn seed(worker: u64) -> HashSeed {
+    let HashSeed(fixed) = HashSeed::FIXED;
+    HashSeed(fixed.map(|word| {
+        (word ^ worker)
+            .wrapping_mul(0xd6e8_feb8_6659_fd93)
+            .rotate_left(29)
+            | 1
+    }))
+}

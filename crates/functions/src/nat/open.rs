@@ -1,0 +1,373 @@
+//! How flows open and mappings come and go: everything but a packet of an established flow.
+//!
+//! Theory of operation. From inside, a packet is allowed if its source is an inside one and its protocol has ports; it
+//! gets the mapping of its source, a static one, an existing one or a new one:
+//!
+//! ```text
+//!   source 10.0.0.1:5000 udp ─► static? ─► in `Mappings`? ─► a port from `Ports` (its block claimed if new) ─► used once more
+//! ```
+//!
+//! From outside it is allowed if its destination has a mapping and the filtering knows its source. What is refused leaves
+//! nothing behind: room is looked for before anything is taken.
+//!
+//! Invariants: a `Translation` with a mapping stands for exactly one use of it; every `Err` here leaves tables and host as
+//! they were.
+//!
+//! Not here: the tables themselves (`mappings`, `ports`); ICMP errors, which open nothing (`icmp`).
+
+use super::config::{Filtering, MappingBehavior, OtherProtocols};
+use super::mappings::Mapping;
+use super::ports::{Refused, Wish, space_of};
+use super::state::{Host, Phase, STATIC, Translation, V4Endpoint, how};
+use super::{Nat, Tables};
+use nf::{Addr, Block, Cx, Packet, Verdict};
+use wire::packet::flag;
+use wire::protocol;
+use wire::tcp::flags;
+
+/// A packet that may open a flow: what the decision needs to know of it.
+struct Opening {
+    source: V4Endpoint,
+    destination: V4Endpoint,
+    protocol: u8,
+    space: usize,
+    vlan: u16,
+    tcp_flags: u8,
+}
+
+impl Nat {
+    pub(super) fn open_from_inside(
+        &self,
+        packet: &mut Packet,
+        flow: &mut Translation,
+        cx: &mut Cx<Self>,
+    ) -> Verdict {
+        if !self.is_inside(packet.source_addr()) {
+            // Nobody inside may speak as one of our external addresses.
+            if self.is_ours(packet.source_addr()) {
+                return cx.drop("spoofed");
+            }
+            return untouched(flow, cx);
+        }
+        let opening = match self.opening(packet) {
+            Ok(opening) => opening,
+            Err("protocol_not_translated") if self.config.other_protocols == OtherProtocols::Pass => {
+                return untouched(flow, cx);
+            }
+            Err(reason) => return cx.drop(reason),
+        };
+        let hairpin = self.is_ours(packet.destination_addr());
+        if hairpin && !self.config.hairpinning {
+            return cx.drop("hairpin_off");
+        }
+        match self.map(&opening, hairpin, cx) {
+            Ok((mapping, outside)) => {
+                *flow = opening.flow(mapping, opening.source, outside, opening.destination);
+                if hairpin {
+                    flow.how |= how::HAIRPIN;
+                    cx.count("flows_hairpinned");
+                }
+                cx.count("flows_from_inside");
+                self.translate(packet, flow, cx)
+            }
+            Err(reason) => cx.drop(reason),
+        }
+    }
+
+    pub(super) fn open_from_outside(
+        &self,
+        packet: &mut Packet,
+        flow: &mut Translation,
+        cx: &mut Cx<Self>,
+    ) -> Verdict {
+        let hairpin = self.is_ours(packet.source_addr());
+        if hairpin && packet.turns() == 0 {
+            return cx.drop("spoofed");
+        }
+        if !self.is_ours(packet.destination_addr()) {
+            return if self.is_inside(packet.destination_addr()) {
+                cx.drop("no_mapping")
+            } else {
+                untouched(flow, cx)
+            };
+        }
+        let opening = match self.opening(packet) {
+            Ok(opening) => opening,
+            Err(reason) => return cx.drop(reason),
+        };
+        match self.admit(&opening) {
+            Ok((mapping, inside)) => {
+                *flow = opening.flow(mapping, inside, opening.destination, opening.source);
+                flow.how |= how::FROM_OUTSIDE;
+                if hairpin {
+                    flow.how |= how::HAIRPIN;
+                }
+                cx.count("flows_from_outside");
+                self.translate(packet, flow, cx)
+            }
+            Err(reason) => cx.drop(reason),
+        }
+    }
+
+    /// What a packet that may open a flow is, or why it may not.
+    fn opening(&self, packet: &Packet) -> Result<Opening, &'static str> {
+        let protocol = packet.protocol();
+        let space = space_of(protocol).ok_or("protocol_not_translated")?;
+        if packet.has(flag::LATER_FRAGMENT) {
+            return Err("fragment_without_flow");
+        }
+        // Echo, timestamp, information and address mask requests; an answer opens nothing.
+        let asks = matches!(packet.transport().first(), Some(8 | 13 | 15 | 17));
+        if protocol == protocol::ICMP && !(packet.has(flag::ICMP_QUERY) && asks) {
+            return Err("icmp_unrelated");
+        }
+        let (Some(source), Some(destination)) = (
+            V4Endpoint::of(packet.source()),
+            V4Endpoint::of(packet.destination()),
+        ) else {
+            return Err("protocol_not_translated");
+        };
+        Ok(Opening {
+            source,
+            destination,
+            protocol,
+            space,
+            vlan: packet.vlan(),
+            tcp_flags: packet.tcp().map_or(0, |tcp| tcp.flags()),
+        })
+    }
+
+    /// The mapping for a flow that opens from inside, used once more; made if there is none.
+    fn map(
+        &self,
+        opening: &Opening,
+        hairpin: bool,
+        cx: &mut Cx<Self>,
+    ) -> Result<(u32, V4Endpoint), &'static str> {
+        let Opening {
+            source,
+            destination,
+            protocol,
+            vlan,
+            ..
+        } = *opening;
+        if let Some(outside) = self.plan.static_outside(source, protocol) {
+            return not_itself(outside, opening, hairpin).map(|()| (STATIC, outside));
+        }
+        let tables = &mut *self.tables.borrow_mut();
+        let remote = self.key_part(destination);
+        let found = tables.mappings.by_inside(source, remote, protocol, vlan);
+        if !tables.mappings.has_room(found.is_none()) {
+            return Err("table_full");
+        }
+        let handle = match found {
+            Some(handle) => handle,
+            None => self.make_mapping(tables, opening, remote, cx)?,
+        };
+        let outside = tables.mappings.at(handle).outside;
+        tables.mappings.acquire(handle, destination);
+        match not_itself(outside, opening, hairpin) {
+            Ok(()) => Ok((handle, outside)),
+            Err(reason) => {
+                self.unmap(tables, handle, destination, cx);
+                Err(reason)
+            }
+        }
+    }
+
+    /// One use of a mapping less; with the last one, the mapping and its port are free.
+    pub(super) fn unmap(&self, tables: &mut Tables, handle: u32, remote: V4Endpoint, cx: &mut Cx<Self>) {
+        let Some(mapping) = tables.mappings.release(handle, remote) else {
+            return;
+        };
+        let Some(space) = space_of(mapping.protocol) else {
+            return;
+        };
+        let host = cx.group();
+        host.mappings = host.mappings.saturating_sub(1);
+        let released = tables.ports.give(host, mapping.outside, space);
+        self.log_mapping(&mapping, "mapping_released", cx);
+        cx.count("mappings_released");
+        if let Some(block) = released {
+            self.release_block(block, mapping.inside.addr, cx);
+        }
+    }
+
+    /// The remote end as far as it is part of a mapping's key.
+    fn key_part(&self, remote: V4Endpoint) -> V4Endpoint {
+        match self.config.mapping {
+            MappingBehavior::EndpointIndependent => V4Endpoint::default(),
+            MappingBehavior::AddressAndPortDependent => remote,
+        }
+    }
+
+    fn make_mapping(
+        &self,
+        tables: &mut Tables,
+        opening: &Opening,
+        remote: V4Endpoint,
+        cx: &mut Cx<Self>,
+    ) -> Result<u32, &'static str> {
+        let inside = opening.source;
+        let parity = self.config.preserve_parity && opening.protocol == protocol::UDP;
+        let wish = Wish {
+            port: self.config.preserve_ports.then_some(inside.port),
+            odd: parity.then_some(inside.port % 2 == 1),
+        };
+        let host = cx.group();
+        let (outside, claimed) = tables
+            .ports
+            .take(host, inside, opening.space, wish)
+            .map_err(|refused| match refused {
+                Refused::Pool => "ports_exhausted",
+                Refused::Host => "host_ports_exhausted",
+            })?;
+        host.mappings += 1;
+        host.inside = inside.addr;
+        let mapping = Mapping::new(inside, outside, opening.protocol, opening.vlan);
+        // Cannot fail: the caller has seen that there is room.
+        let handle = tables.mappings.insert(mapping).ok_or("table_full")?;
+        tables.mappings.index(handle, remote);
+        if let Some(block) = claimed {
+            cx.claim_block(block);
+            cx.count("blocks_claimed");
+            self.log_block(block, inside.addr, "block_claimed", cx);
+        }
+        cx.count("mappings_created");
+        self.log_mapping(&mapping, "mapping_created", cx);
+        Ok(handle)
+    }
+
+    /// The mapping that a flow opening from outside is for, used once more, if filtering lets it in.
+    fn admit(&self, opening: &Opening) -> Result<(u32, V4Endpoint), &'static str> {
+        let Opening {
+            source,
+            destination,
+            protocol,
+            ..
+        } = *opening;
+        if let Some(inside) = self.plan.static_inside(destination, protocol) {
+            return opens(opening).map(|()| (STATIC, inside));
+        }
+        let mappings = &mut self.tables.borrow_mut().mappings;
+        let found = mappings.by_outside(destination, protocol);
+        let handle = found
+            .filter(|h| mappings.at(*h).vlan == opening.vlan)
+            .ok_or("no_mapping")?;
+        let allowed = match self.config.filtering {
+            Filtering::EndpointIndependent => true,
+            Filtering::AddressDependent => mappings.knows(handle, source.addr),
+            // Whoever is allowed in is the remote end of a flow, and then the packet is that flow's.
+            Filtering::AddressAndPortDependent => false,
+        };
+        if !allowed {
+            return Err("filtered");
+        }
+        opens(opening)?;
+        if !mappings.has_room(false) {
+            return Err("table_full");
+        }
+        mappings.acquire(handle, source);
+        Ok((handle, mappings.at(handle).inside))
+    }
+
+    /// Takes in a flow that was somewhere else: its use of its mapping, made if it is the first of the mapping's flows.
+    pub(super) fn adopt(&self, flow: &mut Translation, cx: &mut Cx<Self>) {
+        if flow.mapping == STATIC {
+            return;
+        }
+        let (protocol, vlan) = (cx.key().protocol(), cx.key().vlan());
+        let tables = &mut *self.tables.borrow_mut();
+        let handle = match tables.mappings.by_outside(flow.outside, protocol) {
+            Some(handle) if tables.mappings.at(handle).inside == flow.inside => Some(handle),
+            Some(_) => None,
+            None => adopt_mapping(tables, cx.group(), flow, protocol, vlan),
+        };
+        let Some(handle) = handle else {
+            *flow = Translation::default();
+            cx.count("arrivals_refused");
+            return;
+        };
+        // A flow from outside does not know whom an address-and-port-dependent mapping is for.
+        let from_inside = flow.how & how::FROM_OUTSIDE == 0;
+        if from_inside || self.config.mapping == MappingBehavior::EndpointIndependent {
+            tables.mappings.index(handle, self.key_part(flow.remote));
+        }
+        tables.mappings.acquire(handle, flow.remote);
+        flow.mapping = handle;
+    }
+
+    fn is_inside(&self, addr: Addr) -> bool {
+        self.config.inside.iter().any(|prefix| prefix.contains(addr))
+    }
+
+    /// Whether an address is one of our external ones.
+    fn is_ours(&self, addr: Addr) -> bool {
+        let Some(bytes) = addr.as_v4() else { return false };
+        self.tables.borrow().ports.has(u32::from_be_bytes(bytes)) || self.plan.is_static_address(bytes)
+    }
+
+    pub(super) fn release_block(&self, block: Block, inside: [u8; 4], cx: &mut Cx<Self>) {
+        cx.release_block(block);
+        cx.count("blocks_released");
+        self.log_block(block, inside, "block_released", cx);
+    }
+}
+
+impl Opening {
+    fn flow(&self, mapping: u32, inside: V4Endpoint, outside: V4Endpoint, remote: V4Endpoint) -> Translation {
+        let phase = match self.protocol {
+            protocol::TCP => Phase::of_first(self.tcp_flags),
+            protocol::UDP if remote.port < 1024 => Phase::UdpWellKnown,
+            protocol::UDP => Phase::Udp,
+            _ => Phase::Query,
+        };
+        Translation {
+            mapping,
+            inside,
+            outside,
+            remote,
+            phase,
+            how: 0,
+        }
+    }
+}
+
+/// From outside only a SYN opens a TCP flow.
+fn opens(opening: &Opening) -> Result<(), &'static str> {
+    const SEEN: u8 = flags::SYN | flags::ACK | flags::RST | flags::FIN;
+    if opening.protocol == protocol::TCP && opening.tcp_flags & SEEN != flags::SYN {
+        return Err("tcp_not_opening");
+    }
+    Ok(())
+}
+
+/// A socket that sends to its own external endpoint would be both ends of one key.
+fn not_itself(outside: V4Endpoint, opening: &Opening, hairpin: bool) -> Result<(), &'static str> {
+    if hairpin && outside == opening.destination {
+        return Err("hairpin_to_itself");
+    }
+    Ok(())
+}
+
+fn untouched(flow: &mut Translation, cx: &mut Cx<Nat>) -> Verdict {
+    flow.phase = Phase::Untouched;
+    cx.count("flows_untouched");
+    Verdict::Forward
+}
+
+fn adopt_mapping(
+    tables: &mut Tables,
+    host: &Host,
+    flow: &Translation,
+    protocol: u8,
+    vlan: u16,
+) -> Option<u32> {
+    let space = space_of(protocol)?;
+    if !tables.mappings.has_room(true) || !tables.ports.adopt(host, flow.outside, space) {
+        return None;
+    }
+    tables
+        .mappings
+        .insert(Mapping::new(flow.inside, flow.outside, protocol, vlan))
+}

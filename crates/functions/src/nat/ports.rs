@@ -1,0 +1,457 @@
+//! External ports: blocks of the pool, who may take them, and which ports of them are in use.
+//!
+//! Theory of operation. Each external address's port range is cut into blocks of `block_size` ports. Blocks are
+//! numbered through the pool; block *b* belongs to runtime *b* mod `runtimes`, so runtimes never ask each other. A host
+//! gets an external address once (paired pooling) and blocks on it as it needs them; it gives a block back when it is
+//! empty and another one is empty, too, and the last with its last flow. With a pool of 203.0.113.0/31, ports
+//! 1024–65535 and 256 ports a block, there are 2 × 252 blocks:
+//!
+//! ```text
+//!   block 0: 203.0.113.0 ports 1024–1279   runtime 0        block 252: 203.0.113.1 ports 1024–1279   runtime 0
+//!   block 1: 203.0.113.0 ports 1280–1535   runtime 1        block 253: …                             runtime 1
+//! ```
+//!
+//! Which ports of a block are in use, and which comes next, is its slot's business (`slots`).
+//!
+//! Invariants (checked in `tests` against an oracle): a block has one owner or is free; what was taken is given back once.
+//!
+//! Not here: who uses a port (`mappings`); telling the switches (`Cx::claim_block`, in `mod`).
+
+use super::alloc::vec;
+use super::alloc::vec::Vec;
+use super::config::Plan;
+use super::slots::Slots;
+use super::state::{Host, V4Endpoint};
+use nf::{Addr, Block};
+use wire::protocol;
+
+/// Which of the bitmaps a protocol has.
+pub(super) fn space_of(protocol: u8) -> Option<usize> {
+    match protocol {
+        protocol::TCP => Some(0),
+        protocol::UDP => Some(1),
+        protocol::ICMP => Some(2),
+        _ => None,
+    }
+}
+
+/// Why there is no port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Refused {
+    /// This runtime's share of the host's external address, or of the pool, is used up.
+    Pool,
+    /// The host has all the blocks it may have.
+    Host,
+}
+
+/// What a new mapping would like its port to be.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Wish {
+    /// This very port.
+    pub port: Option<u16>,
+    /// An odd one or an even one.
+    pub odd: Option<bool>,
+}
+
+/// Consecutive external addresses.
+struct Stretch {
+    first: u32,
+    last: u32,
+    /// Number of the first in the pool.
+    base: u32,
+}
+
+/// The pool of one instance. See the module's page.
+pub(super) struct Ports {
+    stretches: Vec<Stretch>,
+    addresses: u32,
+    blocks_per_address: u32,
+    first_port: u16,
+    size: u16,
+    host_blocks_max: usize,
+    home: (u32, u32),
+    /// Blocks of ours that are free: `free_words` words per address.
+    free: Vec<u64>,
+    free_words: usize,
+    free_count: Vec<u16>,
+    /// Addresses with a free block of ours, a bit each.
+    open: Vec<u64>,
+    /// Slot of each block of the pool, 0 for none.
+    slot_of: Vec<u32>,
+    slots: Slots,
+    random: u64,
+}
+
+impl Ports {
+    /// The share of runtime `runtime` of `runtimes`.
+    pub fn new(plan: &Plan, runtime: u16, runtimes: u16, flows_max: u32, seed: u64) -> Self {
+        let mut stretches = Vec::new();
+        let mut addresses = 0;
+        for (first, last) in &plan.pool {
+            stretches.push(Stretch {
+                first: *first,
+                last: *last,
+                base: addresses,
+            });
+            addresses += last - first + 1;
+        }
+        let blocks_per_address = u32::from(plan.blocks_per_address);
+        let free_words = usize::from(plan.blocks_per_address).div_ceil(64);
+        let blocks = (addresses * blocks_per_address) as usize;
+        let mut ports = Ports {
+            stretches,
+            addresses,
+            blocks_per_address,
+            first_port: plan.first_port,
+            size: plan.block_size,
+            host_blocks_max: plan.blocks_per_host,
+            home: (u32::from(runtime), u32::from(runtimes.max(1))),
+            free: vec![0; addresses as usize * free_words],
+            free_words,
+            free_count: vec![0; addresses as usize],
+            open: vec![0; (addresses as usize).div_ceil(64)],
+            slot_of: vec![0; blocks],
+            slots: Slots::new(blocks.min(flows_max as usize), plan.block_size),
+            random: seed | 1,
+        };
+        for block in 0..blocks as u32 {
+            if ports.is_home(block) {
+                ports.set_free(block);
+            }
+        }
+        // The block with a static mapping's port is never given out: what is sent to a block goes to one host.
+        for (_, outside, _) in &plan.by_outside {
+            let number = ports.number_of(outside.number());
+            if let Some(block) = number.and_then(|n| ports.block_of(n, outside.port)) {
+                ports.set_taken(block);
+            }
+        }
+        ports
+    }
+
+    /// Free blocks of this runtime's share.
+    pub fn free_blocks(&self) -> u32 {
+        self.free_count.iter().map(|c| u32::from(*c)).sum()
+    }
+
+    /// Whether the pool has this address.
+    pub fn has(&self, addr: u32) -> bool {
+        self.number_of(addr).is_some()
+    }
+
+    fn number_of(&self, addr: u32) -> Option<u32> {
+        let at = self.stretches.partition_point(|s| s.last < addr);
+        let stretch = self.stretches.get(at)?;
+        (stretch.first <= addr).then(|| stretch.base + (addr - stretch.first))
+    }
+
+    /// Address and first port of a block.
+    fn place(&self, block: u32) -> (u32, u16) {
+        let (number, within) = (block / self.blocks_per_address, block % self.blocks_per_address);
+        let at = self.stretches.partition_point(|s| s.base <= number) - 1;
+        let stretch = &self.stretches[at];
+        let first = u32::from(self.first_port) + within * u32::from(self.size);
+        (stretch.first + (number - stretch.base), first as u16)
+    }
+
+    /// The block that holds a port of an address of the pool.
+    fn block_of(&self, number: u32, port: u16) -> Option<u32> {
+        let within = u32::from(port.checked_sub(self.first_port)? / self.size);
+        (within < self.blocks_per_address).then(|| number * self.blocks_per_address + within)
+    }
+
+    fn first_of(&self, port: u16) -> u16 {
+        port & !(self.size - 1)
+    }
+
+    fn as_block(&self, addr: [u8; 4], first: u16) -> Block {
+        Block {
+            addr: Addr::v4(addr),
+            first,
+            ports: self.size,
+        }
+    }
+
+    fn is_home(&self, block: u32) -> bool {
+        block % self.home.1 == self.home.0
+    }
+
+    fn draw(&mut self) -> u64 {
+        // SplitMix64: every seed is a good one.
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn free_bit(&self, block: u32) -> (usize, u64) {
+        let (number, within) = (block / self.blocks_per_address, block % self.blocks_per_address);
+        let word = number as usize * self.free_words + (within / 64) as usize;
+        (word, 1 << (within % 64))
+    }
+
+    fn set_free(&mut self, block: u32) {
+        let (word, bit) = self.free_bit(block);
+        let number = (block / self.blocks_per_address) as usize;
+        if self.free[word] & bit == 0 {
+            self.free[word] |= bit;
+            self.free_count[number] += 1;
+            self.open[number / 64] |= 1 << (number % 64);
+        }
+    }
+
+    fn set_taken(&mut self, block: u32) {
+        let (word, bit) = self.free_bit(block);
+        let number = (block / self.blocks_per_address) as usize;
+        if self.free[word] & bit != 0 {
+            self.free[word] &= !bit;
+            self.free_count[number] -= 1;
+            if self.free_count[number] == 0 {
+                self.open[number / 64] &= !(1 << (number % 64));
+            }
+        }
+    }
+
+    /// A port for a mapping of this host; with it the block, if one was taken for it.
+    pub fn take(
+        &mut self,
+        host: &mut Host,
+        inside: V4Endpoint,
+        space: usize,
+        wish: Wish,
+    ) -> Result<(V4Endpoint, Option<Block>), Refused> {
+        let mut claimed = None;
+        if host.blocks().is_empty() {
+            let start = self.draw_address(inside);
+            let number = next_set(&self.open, start, self.addresses as usize).ok_or(Refused::Pool)? as u32;
+            let (first, block) = self.claim(number, wish.port).ok_or(Refused::Pool)?;
+            host.outside = self.place(block).0.to_be_bytes();
+            host.push(first);
+            claimed = Some(self.as_block(host.outside, first));
+        }
+        let number = self
+            .number_of(u32::from_be_bytes(host.outside))
+            .ok_or(Refused::Pool)?;
+        if let Some(port) = self.take_owned(host, number, space, wish) {
+            return Ok((V4Endpoint::new(host.outside, port), claimed));
+        }
+        let allowed = host.blocks().len() < self.host_blocks_max;
+        if allowed && let Some((first, _)) = self.claim(number, wish.port) {
+            host.push(first);
+            claimed = Some(self.as_block(host.outside, first));
+        }
+        // With the new block if there is one; else a port of the other parity is better than none.
+        let wish = if claimed.is_some() { wish } else { Wish::default() };
+        match self.take_owned(host, number, space, wish) {
+            Some(port) => Ok((V4Endpoint::new(host.outside, port), claimed)),
+            None if allowed => Err(Refused::Pool),
+            None => Err(Refused::Host),
+        }
+    }
+
+    /// Where the search for a host's external address starts: spread by address, the same for the same host.
+    fn draw_address(&self, inside: V4Endpoint) -> usize {
+        let mixed = u64::from(inside.number()).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        ((mixed * u64::from(self.addresses)) >> 32) as usize
+    }
+
+    /// Takes a free block of ours on an address: the one with the wanted port, or any.
+    fn claim(&mut self, number: u32, port: Option<u16>) -> Option<(u16, u32)> {
+        if self.free_count[number as usize] == 0 {
+            return None;
+        }
+        let wanted = port.and_then(|p| self.block_of(number, p)).filter(|block| {
+            let (word, bit) = self.free_bit(*block);
+            self.free[word] & bit != 0
+        });
+        let block = match wanted {
+            Some(block) => block,
+            None => {
+                let from = number as usize * self.free_words;
+                let start = (self.draw() % u64::from(self.blocks_per_address)) as usize;
+                let words = &self.free[from..from + self.free_words];
+                let within = next_set(words, start, self.blocks_per_address as usize)?;
+                number * self.blocks_per_address + within as u32
+            }
+        };
+        self.make_slot(block)?;
+        self.set_taken(block);
+        Some((self.place(block).1, block))
+    }
+
+    /// A port of a block the host already has.
+    fn take_owned(&mut self, host: &mut Host, number: u32, space: usize, wish: Wish) -> Option<u16> {
+        if let Some(port) = wish.port
+            && host.blocks().contains(&self.first_of(port))
+            && let Some(slot) = self.slot(number, self.first_of(port))
+            && self.slots.take(slot, port, space)
+        {
+            return Some(port);
+        }
+        let count = host.blocks().len();
+        for turn in 0..count {
+            let at = (usize::from(host.current) + turn) % count;
+            let Some(slot) = self.slot(number, host.firsts[at]) else {
+                continue;
+            };
+            if let Some(place) = self.slots.take_next(slot, space, wish.odd) {
+                host.current = at as u8;
+                return Some(host.firsts[at] | place);
+            }
+        }
+        None
+    }
+
+    /// The slot of a block that is in use, made if it has none here yet (its host has just arrived).
+    fn slot(&mut self, number: u32, first: u16) -> Option<usize> {
+        let block = self.block_of(number, first)?;
+        match self.slot_of[block as usize] {
+            0 => {
+                self.set_taken(block);
+                self.make_slot(block)
+            }
+            slot => Some(slot as usize),
+        }
+    }
+
+    fn make_slot(&mut self, block: u32) -> Option<usize> {
+        let random = self.draw();
+        let slot = self.slots.open(block, random)?;
+        self.slot_of[block as usize] = slot as u32;
+        Some(slot)
+    }
+
+    fn drop_slot(&mut self, slot: usize) {
+        let block = self.slots.close(slot);
+        self.slot_of[block as usize] = 0;
+    }
+
+    /// Whether no port of a block is in use here.
+    fn is_empty(&self, block: u32) -> bool {
+        let slot = self.slot_of[block as usize] as usize;
+        slot == 0 || self.slots.is_empty(slot)
+    }
+
+    /// Gives a port back. Answers the block that is free with it, if so.
+    pub fn give(&mut self, host: &mut Host, outside: V4Endpoint, space: usize) -> Option<Block> {
+        let number = self.number_of(outside.number())?;
+        let block = self.block_of(number, outside.port)?;
+        let slot = self.slot_of[block as usize] as usize;
+        if slot == 0 || !self.slots.give(slot, outside.port, space) || !self.slots.is_empty(slot) {
+            return None;
+        }
+        let first = self.first_of(outside.port);
+        // A host that opens one flow at a time would claim and release a block each time: one empty block stays.
+        let is_empty = |other: &u16| self.block_of(number, *other).is_some_and(|b| self.is_empty(b));
+        let spare = host
+            .blocks()
+            .iter()
+            .any(|other| *other != first && is_empty(other));
+        spare.then(|| self.release(host, block, first))
+    }
+
+    /// Gives back one of the blocks of a host that has no mappings any more.
+    pub fn end(&mut self, host: &mut Host) -> Option<Block> {
+        while let Some(first) = host.blocks().first().copied() {
+            let number = self.number_of(u32::from_be_bytes(host.outside));
+            match number.and_then(|n| self.block_of(n, first)) {
+                Some(block) => return Some(self.release(host, block, first)),
+                None => host.remove(first),
+            }
+        }
+        None
+    }
+
+    fn release(&mut self, host: &mut Host, block: u32, first: u16) -> Block {
+        host.remove(first);
+        let slot = self.slot_of[block as usize] as usize;
+        if slot != 0 {
+            self.drop_slot(slot);
+        }
+        if self.is_home(block) {
+            self.set_free(block);
+        }
+        self.as_block(host.outside, first)
+    }
+
+    /// Marks the port of a mapping that has arrived with its host, and the host's blocks as taken.
+    pub fn adopt(&mut self, host: &Host, outside: V4Endpoint, space: usize) -> bool {
+        let Some(number) = self.number_of(outside.number()) else {
+            return false;
+        };
+        if host.outside != outside.addr || !host.blocks().contains(&self.first_of(outside.port)) {
+            return false;
+        }
+        for first in host.blocks() {
+            if let Some(block) = self.block_of(number, *first) {
+                self.set_taken(block);
+            }
+        }
+        match self.slot(number, self.first_of(outside.port)) {
+            Some(slot) => self.slots.take(slot, outside.port, space),
+            None => false,
+        }
+    }
+
+    /// Forgets the port of a mapping that has left with its host: the host keeps it. Its blocks stay taken.
+    pub fn forget(&mut self, host: &Host, outside: V4Endpoint, space: usize) {
+        let Some(number) = self.number_of(outside.number()) else {
+            return;
+        };
+        let block = self.block_of(number, outside.port);
+        if let Some(slot) = block.map(|b| self.slot_of[b as usize] as usize)
+            && slot != 0
+        {
+            self.slots.give(slot, outside.port, space);
+        }
+        for first in host.blocks() {
+            let Some(block) = self.block_of(number, *first) else {
+                continue;
+            };
+            let slot = self.slot_of[block as usize] as usize;
+            if slot != 0 && self.slots.is_empty(slot) {
+                self.drop_slot(slot);
+            }
+        }
+    }
+
+    /// Capacities of what could grow.
+    #[cfg(test)]
+    pub fn capacities(&self) -> Vec<usize> {
+        self.slots.capacities().to_vec()
+    }
+
+    /// Slots in use.
+    #[cfg(test)]
+    pub fn slots_used(&self) -> usize {
+        self.slot_of.iter().filter(|s| **s != 0).count()
+    }
+}
+
+/// The first set bit at or behind `start`, going round, among the first `count`.
+fn next_set(words: &[u64], start: usize, count: usize) -> Option<usize> {
+    let all = count.div_ceil(64);
+    for turn in 0..=all {
+        let at = (start / 64 + turn) % all;
+        let mut word = words[at];
+        if turn == 0 {
+            word &= u64::MAX << (start % 64);
+        }
+        if word != 0 {
+            return Some(at * 64 + word.trailing_zeros() as usize);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod unit {
+    #[test]
+    fn the_next_set_bit_goes_round() {
+        let words = [0b1000, 1];
+        assert_eq!(super::next_set(&words, 0, 70), Some(3));
+        assert_eq!(super::next_set(&words, 4, 70), Some(64));
+        assert_eq!(super::next_set(&words, 65, 70), Some(3));
+        assert_eq!(super::next_set(&[0, 0], 65, 70), None);
+    }
+}

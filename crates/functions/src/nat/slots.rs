@@ -1,0 +1,229 @@
+//! The blocks in use: which of their ports are taken, and which comes next.
+//!
+//! A block in use has a *slot*: a bitmap for each of TCP, UDP and ICMP, a cursor into each, and an order drawn at random
+//! when the block is taken, so that outsiders cannot guess the next port (RFC 6056). The cursor goes round, so a freed
+//! port is the last to be used again. The order is a permutation of the block's ports:
+//!
+//! ```text
+//!   port = first + (index × step + offset) mod size        step odd, offset below size
+//!   size 64, step 5, offset 2:   index 0 1 2 3 … ──► first + 2, 7, 12, 17 …     parity of port = parity of index + offset
+//! ```
+//!
+//! Neighbours differ in parity, so the ports of a wanted parity (RFC 4787 REQ-4) are every second bit of the bitmap.
+//!
+//! Invariants: a port is taken once until it is given back (checked in `tests` against an oracle); a slot's `used` is
+//! the number of bits set.
+//!
+//! Not here: whose a block is (`ports`).
+
+use super::alloc::vec::Vec;
+use core::ops::Range;
+
+/// Protocols whose ports are counted apart.
+pub(super) const SPACES: usize = 3;
+
+/// A block in use.
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    block: u32,
+    next_free: u32,
+    used: [u16; SPACES],
+    cursor: [u16; SPACES],
+    step: u16,
+    /// The inverse of `step` modulo 2¹⁶.
+    inverse: u16,
+    offset: u16,
+}
+
+/// The slots of one instance. Numbers count from 1; 0 is none.
+pub(super) struct Slots {
+    slots: Vec<Slot>,
+    words: Vec<u64>,
+    free: u32,
+    max: usize,
+    /// Ports per block.
+    size: u16,
+}
+
+impl Slots {
+    /// Room for `max` blocks of `size` ports.
+    pub fn new(max: usize, size: u16) -> Self {
+        let words_per_slot = usize::from(size) / 64 * SPACES;
+        let mut slots = Vec::with_capacity(max + 1);
+        slots.push(Slot::default());
+        let mut words = Vec::with_capacity((max + 1) * words_per_slot);
+        words.resize(words_per_slot, 0);
+        Slots {
+            slots,
+            words,
+            free: 0,
+            max,
+            size,
+        }
+    }
+
+    /// A slot for a block, all its ports free, in an order by `random`; `None` if there is no room.
+    pub fn open(&mut self, block: u32, random: u64) -> Option<usize> {
+        let at = if self.free != 0 {
+            let at = self.free as usize;
+            self.free = self.slots[at].next_free;
+            let words = self.words_of(at);
+            self.words[words].fill(0);
+            at
+        } else if self.slots.len() <= self.max {
+            let at = self.slots.len();
+            self.slots.push(Slot::default());
+            let end = self.words_of(at).end;
+            self.words.resize(end, 0);
+            at
+        } else {
+            return None;
+        };
+        let step = random as u16 | 1;
+        let start = (random >> 32) as u16 & (self.size - 1);
+        self.slots[at] = Slot {
+            block,
+            step,
+            inverse: inverse(step),
+            offset: (random >> 16) as u16 & (self.size - 1),
+            cursor: [start; SPACES],
+            ..Slot::default()
+        };
+        Some(at)
+    }
+
+    /// The slot is free again. Answers its block.
+    pub fn close(&mut self, at: usize) -> u32 {
+        self.slots[at].next_free = self.free;
+        self.free = at as u32;
+        self.slots[at].block
+    }
+
+    /// Whether none of the ports is taken.
+    pub fn is_empty(&self, at: usize) -> bool {
+        self.slots[at].used == [0; SPACES]
+    }
+
+    fn words_of(&self, slot: usize) -> Range<usize> {
+        let count = usize::from(self.size) / 64 * SPACES;
+        slot * count..(slot + 1) * count
+    }
+
+    fn space_words(&self, slot: usize, space: usize) -> Range<usize> {
+        let count = usize::from(self.size) / 64;
+        let start = slot * count * SPACES + space * count;
+        start..start + count
+    }
+
+    /// Word and bit of a port.
+    fn bit(&self, slot: usize, port: u16, space: usize) -> (usize, u64) {
+        let s = &self.slots[slot];
+        let within = port & (self.size - 1);
+        let index = within.wrapping_sub(s.offset).wrapping_mul(s.inverse) & (self.size - 1);
+        let word = self.space_words(slot, space).start + usize::from(index / 64);
+        (word, 1 << (index % 64))
+    }
+
+    /// Takes a port; `false` if it is taken.
+    pub fn take(&mut self, slot: usize, port: u16, space: usize) -> bool {
+        let (word, bit) = self.bit(slot, port, space);
+        if self.words[word] & bit != 0 {
+            return false;
+        }
+        self.words[word] |= bit;
+        self.slots[slot].used[space] += 1;
+        true
+    }
+
+    /// Gives a port back; `false` if it was free.
+    pub fn give(&mut self, slot: usize, port: u16, space: usize) -> bool {
+        let (word, bit) = self.bit(slot, port, space);
+        debug_assert!(self.words[word] & bit != 0, "a port is given back once");
+        if self.words[word] & bit == 0 {
+            return false;
+        }
+        self.words[word] &= !bit;
+        self.slots[slot].used[space] -= 1;
+        true
+    }
+
+    /// Takes the next free port in the block's order, odd or even if that matters, and answers its place in the block.
+    pub fn take_next(&mut self, slot: usize, space: usize, odd: Option<bool>) -> Option<u16> {
+        let s = self.slots[slot];
+        if s.used[space] >= self.size {
+            return None;
+        }
+        // Index and port have the same parity if `offset` is even: the step is odd and the first port even.
+        let allowed = match odd.map(|odd| odd ^ (s.offset & 1 == 1)) {
+            None => u64::MAX,
+            Some(false) => 0x5555_5555_5555_5555,
+            Some(true) => 0xaaaa_aaaa_aaaa_aaaa,
+        };
+        let words = &self.words[self.space_words(slot, space)];
+        let (start, within) = (usize::from(s.cursor[space] / 64), s.cursor[space] % 64);
+        let mut found = None;
+        // The first word twice: its bits behind the cursor first, those before it last.
+        for turn in 0..=words.len() {
+            let at = (start + turn) % words.len();
+            let behind = if turn == 0 { u64::MAX << within } else { u64::MAX };
+            let free = !words[at] & allowed & behind;
+            if free != 0 {
+                found = Some((at * 64) as u16 + free.trailing_zeros() as u16);
+                break;
+            }
+        }
+        let index = found?;
+        let place = index.wrapping_mul(s.step).wrapping_add(s.offset) & (self.size - 1);
+        self.slots[slot].cursor[space] = (index + 1) & (self.size - 1);
+        self.take(slot, place, space).then_some(place)
+    }
+
+    /// Capacities of what could grow.
+    #[cfg(test)]
+    pub fn capacities(&self) -> [usize; 2] {
+        [self.slots.capacity(), self.words.capacity()]
+    }
+}
+
+/// The inverse of an odd number modulo 2¹⁶, by Newton's iteration: each step doubles the bits that are right.
+fn inverse(odd: u16) -> u16 {
+    let mut x = odd;
+    for _ in 0..4 {
+        x = x.wrapping_mul(2u16.wrapping_sub(odd.wrapping_mul(x)));
+    }
+    x
+}
+
+#[cfg(test)]
+mod unit {
+    use super::super::alloc::vec::Vec;
+    use super::Slots;
+
+    #[test]
+    fn an_odd_number_has_an_inverse() {
+        for odd in (1..=u16::MAX).step_by(2) {
+            assert_eq!(odd.wrapping_mul(super::inverse(odd)), 1);
+        }
+    }
+
+    #[test]
+    fn every_port_comes_once_then_none_then_the_one_given_back() {
+        for (size, random) in [(64, 0), (256, 0x1234_5678_9abc_def0), (32768, u64::MAX)] {
+            let mut slots = Slots::new(1, size);
+            let at = slots.open(7, random).unwrap();
+            assert!(slots.open(8, random).is_none());
+            let mut all: Vec<u16> = (0..size).map(|_| slots.take_next(at, 1, None).unwrap()).collect();
+            assert_eq!(slots.take_next(at, 1, None), None);
+            assert!(slots.give(at, all[5], 1));
+            assert_eq!(slots.take_next(at, 1, Some(all[5].is_multiple_of(2))), None);
+            assert_eq!(
+                slots.take_next(at, 1, Some(!all[5].is_multiple_of(2))),
+                Some(all[5])
+            );
+            all.sort_unstable();
+            assert!(all.iter().copied().eq(0..size));
+            assert_eq!(slots.close(at), 7);
+            assert!(slots.open(8, random).is_some_and(|at| slots.is_empty(at)));
+        }
+    }
+}

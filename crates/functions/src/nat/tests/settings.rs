@@ -1,0 +1,315 @@
+//! Settings: what is read, what is refused and how, and what they are worth where the established path must cost nothing.
+
+extern crate std;
+
+use super::frames::{ends, udp};
+use super::rig::{Rig, pool_of, worker};
+use crate::nat::config::parse_duration;
+use crate::nat::{Config, Filtering, Log, MappingBehavior, Nat, StaticMapping, StaticProtocol, Timeouts};
+use core::time::Duration;
+use nf::{ConfigError, Endpoint, NetworkFunction};
+use std::string::ToString;
+use std::sync::Arc;
+use std::vec;
+use std::vec::Vec;
+
+fn refusal(config: Config) -> ConfigError {
+    match Nat::new(&Arc::new(config), &worker(0, 1, 1000)) {
+        Ok(_) => panic!("accepted"),
+        Err(error) => error,
+    }
+}
+
+#[test]
+fn everything_can_be_written_in_toml() {
+    let config: Config = toml::from_str(
+        r#"
+        pool = ["203.0.113.0/28", "198.51.100.1"]
+        inside = ["10.0.0.0/8"]
+        ports = "2048-65535"
+        block_size = 512
+        blocks_per_host = 4
+        mapping = "address-and-port-dependent"
+        filtering = "endpoint-independent"
+        preserve_ports = false
+        preserve_parity = false
+        hairpinning = false
+        static = [{ inside = "10.0.0.5:80", outside = "203.0.113.1:80", protocol = "tcp" }]
+        other_protocols = "pass"
+        log = "blocks"
+        timeouts = { udp = "2m30s", tcp_established = "3h" }
+        "#,
+    )
+    .unwrap();
+    assert_eq!(config.mapping, MappingBehavior::AddressAndPortDependent);
+    assert_eq!(config.filtering, Filtering::EndpointIndependent);
+    assert_eq!(
+        (config.log, config.ports, config.block_size),
+        (Log::Blocks, (2048, 65535), 512)
+    );
+    assert_eq!(config.timeouts.udp, Duration::from_secs(150));
+    assert_eq!(config.timeouts.icmp_query, Duration::from_secs(60));
+    assert_eq!(
+        config
+            .static_mappings
+            .inside_of("203.0.113.1:80".parse().unwrap(), 6),
+        Some("10.0.0.5:80".parse().unwrap())
+    );
+    Nat::new(&Arc::new(config), &worker(0, 1, 1000)).unwrap();
+}
+
+#[test]
+fn wrong_toml_is_refused_with_a_word_on_it() {
+    let refused = |text: &str, word: &str| {
+        let error = toml::from_str::<Config>(text).unwrap_err().to_string();
+        assert!(error.contains(word), "{text}: {error}");
+    };
+    refused("pols = []", "unknown field `pols`");
+    refused("pool = [\"203.0.113.1/24\"]", "write 203.0.113.0/24");
+    refused("pool = [\"elsewhere\"]", "`elsewhere`");
+    refused("ports = \"1024\"", "`1024-65535`");
+    refused("timeouts = { udp = \"300\" }", "`2h4m`");
+    refused("filtering = \"none\"", "address-and-port-dependent");
+    refused(
+        "static = [{ inside = \"10.0.0.5\", outside = \"203.0.113.1:80\", protocol = \"tcp\" }]",
+        "`10.0.0.5`",
+    );
+}
+
+#[test]
+fn what_cannot_work_is_refused_at_its_place() {
+    let base = || pool_of("203.0.113.0/30");
+    let cases = [
+        ("pool", Config::default()),
+        ("pool", pool_of("10.0.0.0/8")),
+        ("pool[0]", pool_of("2001:db8::/64")),
+        (
+            "pool[1]",
+            Config {
+                pool: vec!["203.0.113.0/30".parse().unwrap(), "203.0.113.2".parse().unwrap()],
+                ..base()
+            },
+        ),
+        (
+            "inside[0]",
+            Config {
+                inside: vec!["fd00::/8".parse().unwrap()],
+                ..base()
+            },
+        ),
+        (
+            "ports",
+            Config {
+                ports: (0, 100),
+                ..base()
+            },
+        ),
+        (
+            "ports",
+            Config {
+                ports: (200, 100),
+                ..base()
+            },
+        ),
+        (
+            "ports",
+            Config {
+                ports: (1025, 1300),
+                ..base()
+            },
+        ),
+        (
+            "block_size",
+            Config {
+                block_size: 100,
+                ..base()
+            },
+        ),
+        (
+            "block_size",
+            Config {
+                block_size: 32,
+                ..base()
+            },
+        ),
+        (
+            "blocks_per_host",
+            Config {
+                blocks_per_host: 0,
+                ..base()
+            },
+        ),
+        (
+            "blocks_per_host",
+            Config {
+                blocks_per_host: 25,
+                ..base()
+            },
+        ),
+        (
+            "timeouts.udp",
+            Config {
+                timeouts: Timeouts {
+                    udp: Duration::from_secs(119),
+                    ..Timeouts::default()
+                },
+                ..base()
+            },
+        ),
+        (
+            "timeouts.tcp_established",
+            Config {
+                timeouts: Timeouts {
+                    tcp_established: Duration::from_secs(7439),
+                    ..Timeouts::default()
+                },
+                ..base()
+            },
+        ),
+        (
+            "timeouts.icmp_query",
+            Config {
+                timeouts: Timeouts {
+                    icmp_query: Duration::from_secs(59),
+                    ..Timeouts::default()
+                },
+                ..base()
+            },
+        ),
+    ];
+    for (at, config) in cases {
+        let error = refusal(config);
+        assert_eq!(error.at, at, "{error}");
+        assert!(!error.problem.is_empty() && !error.remedy.is_empty());
+    }
+    let short = Timeouts {
+        udp: Duration::from_secs(1),
+        below_rfc: true,
+        ..Timeouts::default()
+    };
+    Nat::new(
+        &Arc::new(Config {
+            timeouts: short,
+            ..base()
+        }),
+        &worker(0, 1, 10),
+    )
+    .unwrap();
+}
+
+fn port_80(inside: &str, outside: &str) -> StaticMapping {
+    StaticMapping {
+        inside: inside.parse().unwrap(),
+        outside: outside.parse().unwrap(),
+        protocol: StaticProtocol::Tcp,
+    }
+}
+
+#[test]
+fn static_mappings_are_one_to_one() {
+    let with = |second| Config {
+        static_mappings: vec![port_80("10.0.0.1:80", "203.0.113.1:80"), second].into(),
+        ..pool_of("203.0.113.0/30")
+    };
+    assert_eq!(
+        refusal(with(port_80("10.0.0.1:80", "203.0.113.2:80"))).at,
+        "static[1].inside"
+    );
+    assert_eq!(
+        refusal(with(port_80("10.0.0.2:80", "203.0.113.1:80"))).at,
+        "static[1].outside"
+    );
+    assert_eq!(
+        refusal(with(port_80("[2001:db8::1]:80", "203.0.113.1:81"))).at,
+        "static[1].inside"
+    );
+    let good = with(port_80("10.0.0.2:80", "203.0.113.2:80"));
+    let outside: Endpoint = "203.0.113.2:80".parse().unwrap();
+    assert_eq!(
+        Nat::owner_of(&good, outside, 6),
+        Some("10.0.0.2:80".parse().unwrap())
+    );
+    assert_eq!(Nat::owner_of(&good, outside, 17), None);
+}
+
+#[test]
+fn a_runtime_without_a_block_says_so_at_the_start() {
+    let config = Arc::new(Config {
+        block_size: 32768,
+        ..pool_of("203.0.113.1/32")
+    });
+    assert!(Nat::new(&config, &worker(0, 2, 1000)).is_ok());
+    let error = Nat::new(&config, &worker(1, 2, 1000)).err().unwrap();
+    assert_eq!(
+        (error.at.as_str(), error.problem.as_str()),
+        ("pool", "runtime 1 of 2 has no port block")
+    );
+}
+
+#[test]
+fn durations_have_units() {
+    assert_eq!(parse_duration("2h4m"), Some(Duration::from_secs(7440)));
+    assert_eq!(
+        parse_duration("1d 250ms"),
+        Some(Duration::from_millis(86_400_250))
+    );
+    for wrong in [
+        "",
+        "5",
+        "m",
+        "5x",
+        "-5s",
+        "99999999999999999999s",
+        "5s5",
+        "18446744073709551615d",
+    ] {
+        assert_eq!(parse_duration(wrong), None, "{wrong}");
+    }
+}
+
+#[test]
+fn tables_never_outgrow_what_was_taken_at_the_start() {
+    let mut rig = Rig::with(pool_of("203.0.113.0/29"), 1, 500).unwrap();
+    let before = rig.nats[0].tables.borrow().capacities();
+    for n in 0..2000u16 {
+        let from = ([10, 0, (n % 40) as u8, 1], 1024 + n);
+        let sent = rig.send_inside(&udp(from, ([198, 51, 100, (n % 250) as u8], n)));
+        if n % 3 == 0 && rig.flow_count() > 100 {
+            let id = *rig.actors.keys().next().unwrap();
+            rig.expire(id);
+        }
+        drop(sent);
+    }
+    assert_eq!(rig.nats[0].tables.borrow().capacities(), before);
+    rig.expire_all();
+    rig.assert_empty();
+}
+
+#[test]
+fn the_established_path_touches_no_table() {
+    let mut rig = Rig::new(pool_of("203.0.113.1/32"));
+    let x = ([10, 0, 0, 1], 5000);
+    let r = ([198, 51, 100, 7], 5353);
+    let (outside, _) = ends(&rig.send_inside(&udp(x, r)).sent());
+    // Borrowed for good.
+    core::mem::forget(rig.nats[0].tables.borrow_mut());
+    // A table being borrowed already, touching it would panic.
+    assert_eq!(ends(&rig.send_inside(&udp(x, r)).sent()).0, outside);
+    assert_eq!(ends(&rig.send_outside(&udp(r, outside)).sent()).1, x);
+}
+
+#[test]
+fn the_schema_names_every_setting() {
+    let schema = serde_json::to_value(schemars::schema_for!(Config)).unwrap();
+    let mut named: Vec<&str> = schema["properties"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(|k| k.as_str())
+        .collect();
+    named.sort_unstable();
+    let expected = "block_size blocks_per_host filtering hairpinning inside log mapping other_protocols pool ports \
+                    preserve_parity preserve_ports static timeouts";
+    assert_eq!(named.join(" "), expected);
+    assert_eq!(schema["additionalProperties"], false);
+}

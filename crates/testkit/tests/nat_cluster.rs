@@ -1,0 +1,302 @@
+//! NAT on the real workers: switches and runtimes in one thread, stepped in turn, over links made of queues.
+//!
+//! What NAT's own tests cannot show: that packets from outside, hairpinned ones and ICMP errors find the runtime that
+//! has the mapping, whatever the number of runtimes and switches; and that nothing is left when all flows are over.
+
+use functions::nat::{Config, Filtering, Nat, StaticMapping, StaticProtocol};
+use nf::{Side, WorkerInfo};
+use runtime::chain::{ChainRule, Match, Plan};
+use runtime::env::{Burst, Port, PortCounters, dispose};
+use runtime::stage::{Configured, Factory};
+use runtime::switch::{self, Policy, SideRule, Switch};
+use runtime::{Runtime, Settings};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use wire::memory::Region;
+use wire::{HashSeed, LinkType, PacketBox, Pool};
+
+type V4 = ([u8; 4], u16);
+
+/// A port to the world: frames in, frames out with the side they left by.
+#[derive(Default)]
+struct World {
+    input: VecDeque<Vec<u8>>,
+    output: Vec<(Side, Vec<u8>)>,
+}
+
+impl Port for World {
+    fn receive(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) {
+        while !burst.is_full()
+            && let Some(frame) = self.input.pop_front()
+        {
+            let mut packet = pool.take().expect("a buffer");
+            assert!(packet.set_frame(&frame, LinkType::Raw));
+            burst.push(packet);
+        }
+    }
+    fn transmit(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) {
+        let sent = burst.iter().map(|p| (p.exit(), p.frame().to_vec()));
+        self.output.extend(sent);
+        dispose(pool, burst);
+    }
+    fn counters(&self) -> PortCounters {
+        PortCounters::default()
+    }
+}
+
+/// One end of a link.
+struct Link {
+    incoming: Rc<RefCell<VecDeque<PacketBox>>>,
+    outgoing: Rc<RefCell<VecDeque<PacketBox>>>,
+}
+
+fn link() -> (Link, Link) {
+    let (a, b) = (Rc::default(), Rc::default());
+    let end = |incoming: &Rc<_>, outgoing: &Rc<_>| Link {
+        incoming: Rc::clone(incoming),
+        outgoing: Rc::clone(outgoing),
+    };
+    (end(&a, &b), end(&b, &a))
+}
+
+impl Port for Link {
+    fn receive(&mut self, _: u64, _: &mut Pool, burst: &mut Burst) {
+        while !burst.is_full()
+            && let Some(packet) = self.incoming.borrow_mut().pop_front()
+        {
+            burst.push(packet);
+        }
+    }
+    fn transmit(&mut self, _: u64, _: &mut Pool, burst: &mut Burst) {
+        self.outgoing.borrow_mut().extend(burst.drain(..));
+    }
+    fn counters(&self) -> PortCounters {
+        PortCounters::default()
+    }
+}
+
+fn pool(origin: u8) -> Pool {
+    Pool::new(Region::heap(Pool::region_length(512, 2048)), 512, 2048, origin)
+}
+
+struct Cluster {
+    switches: Vec<Switch<World, Link>>,
+    runtimes: Vec<Runtime<Link>>,
+    events: String,
+    now: u64,
+}
+
+impl Cluster {
+    fn new(switches: u8, runtimes: u16, config: Config) -> Self {
+        let nat: Box<dyn Factory> = Box::new(Configured::<Nat>::new("nat", config));
+        let rule = ChainRule {
+            name: "all".to_string(),
+            matching: Match::default(),
+            functions: vec!["nat".to_string()],
+        };
+        let plan = Plan::new(vec![rule], vec![nat]).unwrap();
+        let mut links: Vec<Vec<Link>> = (0..switches).map(|_| Vec::new()).collect();
+        let mut made = Vec::new();
+        for number in 0..runtimes {
+            let (near, far): (Vec<_>, Vec<_>) = (0..switches).map(|_| link()).unzip();
+            links
+                .iter_mut()
+                .zip(near)
+                .for_each(|(links, end)| links.push(end));
+            let info = WorkerInfo {
+                runtime: number,
+                runtimes,
+                flows_max: 1024,
+                seed: 7,
+            };
+            let settings = Settings {
+                info,
+                switches,
+                egress: [0, switches - 1],
+                ..Settings::alone(1024)
+            };
+            let pool = pool(switches + number as u8);
+            made.push(Runtime::new(settings, plan.clone(), far, pool, Region::heap).unwrap());
+        }
+        let mut peers: Vec<Vec<Option<Link>>> = (0..switches)
+            .map(|_| (0..switches).map(|_| None).collect())
+            .collect();
+        if let [a, b] = &mut peers[..] {
+            let (near, far) = link();
+            (a[1], b[0]) = (Some(near), Some(far));
+        }
+        let make = |(number, (links, peers)): (usize, (Vec<Link>, Vec<Option<Link>>))| {
+            let settings = switch::Settings {
+                switch: number as u8,
+                switches,
+                seed: HashSeed::FIXED,
+                routes_max: 4096,
+                policy: Policy::RoundRobin,
+                fragments_max: 64,
+                packet_clock: false,
+                egress: [
+                    (number == 0).then_some(0),
+                    (number + 1 == usize::from(switches)).then_some(0),
+                ],
+                now: 0,
+            };
+            let rule = SideRule::BySource(vec!["10.0.0.0/8".parse().unwrap()]);
+            let ports = vec![(World::default(), rule)];
+            let pool = pool(number as u8);
+            Switch::new(settings, plan.clone(), ports, links, peers, pool, Region::heap)
+        };
+        Cluster {
+            switches: links.into_iter().zip(peers).enumerate().map(make).collect(),
+            runtimes: made,
+            events: String::new(),
+            now: 0,
+        }
+    }
+
+    fn settle(&mut self) {
+        let mut idle = 0;
+        while idle < 3 {
+            self.now += 1000;
+            let mut work: usize = self.switches.iter_mut().map(|s| s.step(self.now)).sum();
+            work += self
+                .runtimes
+                .iter_mut()
+                .map(|r| r.step(self.now).packets)
+                .sum::<usize>();
+            idle = if work == 0 { idle + 1 } else { 0 };
+        }
+        for runtime in &mut self.runtimes {
+            runtime.take_events(&mut self.events);
+        }
+    }
+
+    /// Sends one packet; from 10.0.0.0/8 it comes in at the first switch, else at the last.
+    fn send(&mut self, frame: Vec<u8>) -> (Side, Vec<u8>) {
+        let at = if frame[12] == 10 {
+            0
+        } else {
+            self.switches.len() - 1
+        };
+        self.switches[at].port_mut(0).input.push_back(frame);
+        self.settle();
+        let mut sent: Vec<_> = self
+            .switches
+            .iter_mut()
+            .flat_map(|s| s.port_mut(0).output.split_off(0))
+            .collect();
+        let dropped: Vec<_> = self.runtimes.iter().map(|r| r.stats().dropped).collect();
+        assert_eq!(sent.len(), 1, "{dropped:?}");
+        sent.remove(0)
+    }
+}
+
+fn udp(from: V4, to: V4) -> Vec<u8> {
+    let mut frame = Vec::new();
+    etherparse::PacketBuilder::ipv4(from.0, to.0, 64)
+        .udp(from.1, to.1)
+        .write(&mut frame, b"x")
+        .unwrap();
+    frame
+}
+
+fn unreachable(from: [u8; 4], to: [u8; 4], about: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::new();
+    etherparse::PacketBuilder::ipv4(from, to, 64)
+        .icmpv4_raw(3, 3, [0; 4])
+        .write(&mut frame, about)
+        .unwrap();
+    frame
+}
+
+/// Source and destination of an IPv4 packet with ports.
+fn ends(packet: &[u8]) -> (V4, V4) {
+    let end = |addr: usize, port: usize| {
+        let addr = [packet[addr], packet[addr + 1], packet[addr + 2], packet[addr + 3]];
+        (addr, u16::from_be_bytes([packet[port], packet[port + 1]]))
+    };
+    (end(12, 20), end(16, 22))
+}
+
+/// The quoted packet's ends and the outer destination.
+fn error(frame: &[u8]) -> ((V4, V4), [u8; 4]) {
+    (ends(&frame[28..]), ends(frame).1.0)
+}
+
+const R1: V4 = ([198, 51, 100, 7], 5353);
+const R2: V4 = ([192, 0, 2, 9], 7777);
+const ROUTER: [u8; 4] = [198, 18, 0, 1];
+
+fn talk_with_the_world(cluster: &mut Cluster) -> Vec<(V4, V4)> {
+    let each = |host: u8| {
+        let x = ([10, 0, 0, host], 5000);
+        let (side, sent) = cluster.send(udp(x, R1));
+        let outside = ends(&sent).0;
+        assert_eq!(side, Side::Outside);
+        assert_eq!(ends(&cluster.send(udp(x, R2)).1).0, outside, "one mapping");
+        assert_eq!(ends(&cluster.send(udp(R1, outside)).1), (R1, x));
+        let stranger = ([198, 51, 100, 99], 1);
+        assert_eq!(ends(&cluster.send(udp(stranger, outside)).1), (stranger, x));
+        let (side, told) = cluster.send(unreachable(ROUTER, outside.0, &sent));
+        assert_eq!((side, error(&told)), (Side::Inside, ((x, R1), x.0)));
+        (x, outside)
+    };
+    (1..=12).map(each).collect()
+}
+
+fn talk_with_each_other(cluster: &mut Cluster, hosts: &[(V4, V4)]) {
+    for (x1, e1) in hosts {
+        for (x2, e2) in hosts.iter().filter(|(x2, _)| x2 != x1) {
+            let (side, there) = cluster.send(udp(*x1, *e2));
+            assert_eq!((side, ends(&there)), (Side::Inside, (*e1, *x2)));
+            let (side, back) = cluster.send(udp(*x2, *e1));
+            assert_eq!((side, ends(&back)), (Side::Inside, (*e2, *x1)));
+            let (side, told) = cluster.send(unreachable(x2.0, e1.0, &there));
+            assert_eq!((side, error(&told)), (Side::Inside, ((*x1, *e2), x1.0)));
+        }
+    }
+}
+
+fn talk_with_a_server(cluster: &mut Cluster) {
+    let (server, public) = (([10, 0, 0, 200], 80), ([203, 0, 113, 0], 8080));
+    assert_eq!(ends(&cluster.send(udp(R2, public)).1), (R2, server));
+    let (_, answer) = cluster.send(udp(server, R2));
+    assert_eq!(ends(&answer), (public, R2));
+    let (side, told) = cluster.send(unreachable(ROUTER, public.0, &answer));
+    assert_eq!((side, error(&told)), (Side::Inside, ((server, R2), server.0)));
+}
+
+#[test]
+fn every_packet_finds_its_mapping_on_any_number_of_workers() {
+    for (switches, runtimes) in [(1, 1), (1, 4), (2, 3), (2, 4)] {
+        let server = StaticMapping {
+            inside: "10.0.0.200:80".parse().unwrap(),
+            outside: "203.0.113.0:8080".parse().unwrap(),
+            protocol: StaticProtocol::Udp,
+        };
+        let config = Config {
+            pool: vec!["203.0.113.0/31".parse().unwrap()],
+            filtering: Filtering::EndpointIndependent,
+            static_mappings: vec![server].into(),
+            ..Config::default()
+        };
+        let mut cluster = Cluster::new(switches, runtimes, config);
+        let hosts = talk_with_the_world(&mut cluster);
+        talk_with_each_other(&mut cluster, &hosts);
+        talk_with_a_server(&mut cluster);
+        // Long after: no flow, no block, no route, and the log tells of each mapping twice.
+        for _ in 0..5 {
+            cluster.now += 400_000_000_000;
+            cluster.settle();
+        }
+        assert!(cluster.runtimes.iter().all(|r| r.stats().flows == 0));
+        assert!(
+            cluster
+                .switches
+                .iter()
+                .all(|s| s.stats().blocks == 0 && s.stats().routes == 0)
+        );
+        let told = |event: &str| cluster.events.matches(event).count();
+        assert_eq!((told("mapping_created"), told("mapping_released")), (12, 12));
+    }
+}
