@@ -43,7 +43,7 @@
 //!
 //! # Theory of operation
 //! [`run`] makes a runtime of its own, with one chain of the one function, and plays the script's steps to it: a packet is
-//! received and processed before the next one is made ([`step`](mod@step)), and a [`wait`] moves the clock, so that timers
+//! received and processed before the next one is made (`step.rs`), and a [`wait`] moves the clock, so that timers
 //! run and calls that sleep go on. Nothing runs in the background and nothing depends on the machine's clock: the same
 //! script gives the same [`Outcome`].
 //!

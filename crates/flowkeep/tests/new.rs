@@ -1,0 +1,223 @@
+//! A crate that `flowkeep new` made builds, passes its tests and runs on its capture, without the network.
+
+use flowkeep::new::{NewError, create};
+use nf::{ConfigError, Cx, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo, network_function};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use testkit::{Step, ping, run, tcp, udp, wait};
+
+/// A folder of this test's own, empty.
+fn place(name: &str) -> PathBuf {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&place);
+    fs::create_dir_all(&place).unwrap();
+    place
+}
+
+#[test]
+fn what_is_there_is_left_alone() {
+    let place = place("new-exists");
+    fs::create_dir(place.join("my-nf")).unwrap();
+    fs::write(place.join("my-nf/precious"), "work").unwrap();
+    fs::write(place.join("my-file"), "work").unwrap();
+    for name in ["my-nf", "my-file"] {
+        let error = create(name, &place).unwrap_err();
+        assert!(matches!(error, NewError::Exists { .. }), "{error}");
+        assert!(error.to_string().contains("is there already"), "{error}");
+    }
+    assert_eq!(fs::read_to_string(place.join("my-nf/precious")).unwrap(), "work");
+    assert_eq!(fs::read_dir(place.join("my-nf")).unwrap().count(), 1);
+}
+
+#[test]
+fn a_new_crate_passes_its_tests_and_runs_on_its_capture() {
+    let (place, _turn) = (place("new-runs"), my_turn());
+    let created = create("packet-counter", &place).unwrap();
+    assert_eq!(
+        (created.function.as_str(), created.type_name.as_str()),
+        ("packet_counter", "PacketCounter")
+    );
+    assert!(created.to_string().contains("cargo test"), "{created}");
+
+    let output = cargo(&created.folder, &["test", "--offline"]);
+    assert!(
+        output.contains("test packets_are_counted_each_way ... ok"),
+        "{output}"
+    );
+    assert!(
+        output.contains("test an_established_flow_allocates_nothing ... ok"),
+        "{output}"
+    );
+
+    let output = cargo(&created.folder, &["run", "--offline", "--", "run", "chain.toml"]);
+    let web = r#""from":"10.0.0.1:40000","to":"192.0.2.80:80","packets":[5, 4]"#;
+    assert!(output.contains(web), "{output}");
+    // As many packets as came in went out: every record has the same length in both files.
+    let (before, after) = (
+        fs::metadata(created.folder.join("example.pcap")),
+        fs::metadata(created.folder.join("out.pcap")),
+    );
+    assert_eq!(before.unwrap().len(), after.unwrap().len(), "{output}");
+
+    cargo(&created.folder, FORMATTED);
+}
+
+/// The files that the guide shows whole, and what stands in them.
+fn files_of_the_guide() -> Vec<(String, String)> {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/write-a-function.md");
+    let guide = fs::read_to_string(guide).unwrap();
+    let mut files = Vec::new();
+    for part in guide.split("\nFile: ").skip(1) {
+        let (name, rest) = part.split_once('\n').unwrap();
+        let block = rest
+            .trim_start()
+            .strip_prefix("```")
+            .expect("a block of code follows `File:`");
+        let (_language, block) = block.split_once('\n').unwrap();
+        let (text, _) = block.split_once("```").unwrap();
+        files.push((name.to_owned(), text.to_owned()));
+    }
+    files
+}
+
+#[test]
+fn what_the_guide_shows_builds_and_passes() {
+    let (place, _turn) = (place("new-guide"), my_turn());
+    let folder = create("packet-counter", &place).unwrap().folder;
+    let files = files_of_the_guide();
+    let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["src/lib.rs", "tests/packets.rs", "chain.toml"]);
+    for (name, text) in &files {
+        fs::write(folder.join(name), text).unwrap();
+    }
+    // What `cargo add serde --features derive` does, without asking the network for the newest version.
+    let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+    let serde = "[dependencies]\nserde = { version = \"1\", features = [\"derive\"] }\n";
+    fs::write(
+        folder.join("Cargo.toml"),
+        manifest.replace("[dependencies]\n", serde),
+    )
+    .unwrap();
+
+    let output = cargo(&folder, &["test", "--offline"]);
+    assert!(
+        output.contains("test what_is_over_the_limit_is_dropped ... ok"),
+        "{output}"
+    );
+    let output = cargo(&folder, &["run", "--offline", "--", "run", "chain.toml"]);
+    assert!(output.contains("over_limit"), "{output}");
+    cargo(&folder, FORMATTED);
+}
+
+/// As an author formats, without this workspace's settings, which would be found here.
+const FORMATTED: &[&str] = &["fmt", "--", "--check", "--config", "max_width=100"];
+
+/// Two crates of one name share the build folder: one after the other.
+fn my_turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs cargo in a new crate, with this workspace's build folder, so that it compiles little; what it wrote.
+fn cargo(folder: &Path, words: &[&str]) -> String {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let output = Command::new(env!("CARGO"))
+        .args(words)
+        .current_dir(folder)
+        .env("CARGO_TARGET_DIR", target)
+        // Set by the cargo that runs this test; they are not the new crate's.
+        .env_remove("CARGO_MANIFEST_DIR")
+        .env_remove("RUSTFLAGS")
+        // Its control socket is its own.
+        .env("XDG_RUNTIME_DIR", folder)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "cargo {}:\n{text}", words.join(" "));
+    text.into_owned()
+}
+
+/// Lets everything pass.
+struct Pass;
+
+#[network_function]
+impl NetworkFunction for Pass {
+    const NAME: &'static str = "pass";
+    type Config = NoConfig;
+    type Flow = ();
+    type Group = ();
+
+    fn new(_: &Arc<NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+        Ok(Pass)
+    }
+
+    fn process(&self, _packet: &mut Packet, _flow: &mut (), _cx: &mut Cx<Self>) -> Verdict {
+        Verdict::Forward
+    }
+}
+
+/// A web page, a name lookup and two pings.
+fn example() -> Vec<Step> {
+    let question = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x03www\x07example\x00\x00\x01\x00\x01";
+    let answer = b"\x12\x34\x81\x80\x00\x01\x00\x01\x00\x00\x00\x00\x03www\x07example\x00\x00\x01\x00\x01\
+                   \xc0\x0c\x00\x01\x00\x01\x00\x00\x0e\x10\x00\x04\xc0\x00\x02\x50";
+    let lookup = udp("10.0.0.1:53000", "192.0.2.53:53");
+    let web = tcp("10.0.0.1:40000", "192.0.2.80:80");
+    let ping = ping("10.0.0.2", "192.0.2.80", 7).payload("abcdefgh");
+    let soon = wait(Duration::from_millis(20));
+    vec![
+        lookup.payload(question),
+        soon.clone(),
+        lookup.reply().payload(answer),
+        web.syn(),
+        soon.clone(),
+        web.reply().syn_ack(),
+        web.ack(),
+        web.payload("GET / HTTP/1.0\r\nHost: www.example\r\n\r\n"),
+        soon.clone(),
+        web.reply().ack(),
+        web.reply()
+            .payload("HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nhello\n"),
+        ping.clone(),
+        soon.clone(),
+        ping.reply(),
+        web.fin(),
+        soon,
+        web.reply().fin(),
+        web.ack(),
+        ping.clone(),
+        ping.reply(),
+    ]
+}
+
+/// The capture in the template is the one above. To write it anew: `FLOWKEEP_WRITE=1 cargo test -p flowkeep --test new`.
+#[test]
+fn the_example_capture_is_what_it_says() {
+    let script = example();
+    let out = run::<Pass>(NoConfig {}, script.clone());
+    // Header of a capture: magic for microseconds, version 2.4, no offset, length up to 65535, Ethernet.
+    let mut capture = Vec::new();
+    for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1] {
+        capture.extend(word.to_le_bytes());
+    }
+    for sent in (0..script.len()).flat_map(|step| out.sent(step)) {
+        let at = Duration::from_secs(1_700_000_000) + sent.at;
+        let length = sent.frame().len() as u32;
+        for word in [at.as_secs() as u32, at.subsec_micros(), length, length] {
+            capture.extend(word.to_le_bytes());
+        }
+        capture.extend(sent.frame());
+    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("templates/new/example.pcap");
+    if std::env::var_os("FLOWKEEP_WRITE").is_some() {
+        fs::write(&file, &capture).unwrap();
+    }
+    assert!(
+        fs::read(&file).unwrap() == capture,
+        "{} is not what the script makes",
+        file.display()
+    );
+}
