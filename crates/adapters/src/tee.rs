@@ -52,6 +52,10 @@ impl<A: Port, W: Write> Port for Tee<A, W> {
         self.port.finished()
     }
 
+    fn answers(&self) -> bool {
+        self.port.answers()
+    }
+
     fn waits(&self) -> bool {
         self.port.waits()
     }

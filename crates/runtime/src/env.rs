@@ -46,6 +46,12 @@ pub trait Port {
         false
     }
 
+    /// Whether all that is received here answers something transmitted here: such a port is read to its end when the others
+    /// are read no more.
+    fn answers(&self) -> bool {
+        false
+    }
+
     /// Whether the port waits for its reader instead of losing packets: a capture or a generator at full speed does, a
     /// network interface does not.
     fn waits(&self) -> bool {
@@ -78,6 +84,9 @@ impl<P: Port + ?Sized> Port for alloc::boxed::Box<P> {
     }
     fn finished(&self) -> bool {
         (**self).finished()
+    }
+    fn answers(&self) -> bool {
+        (**self).answers()
     }
     fn waits(&self) -> bool {
         (**self).waits()

@@ -409,7 +409,7 @@ impl<P: Port, L: Port> Switch<P, L> {
 
     fn read_port(&mut self, index: usize) -> usize {
         let slot = &mut self.ports[index];
-        if !self.reading {
+        if !self.reading && !slot.port.answers() {
             return 0;
         }
         if slot.port.waits()
@@ -656,14 +656,15 @@ impl<P: Port, L: Port> Switch<P, L> {
         }
     }
 
-    /// Reads no more from its ports: the beginning of a graceful stop.
+    /// Reads no more from its ports, but those that answer: the beginning of a graceful stop.
     pub fn stop_reading(&mut self) {
         self.reading = false;
     }
 
     /// Whether every port has brought all it ever will and nothing waits to be turned.
     pub fn finished(&self) -> bool {
-        (!self.reading || self.ports.iter().all(|slot| slot.port.finished())) && self.turning.is_empty()
+        self.ports.iter().all(|slot| slot.port.finished() || (!self.reading && !slot.port.answers()))
+            && self.turning.is_empty()
     }
 
     /// When a port has its next packet, if one knows.

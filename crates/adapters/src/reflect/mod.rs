@@ -137,6 +137,10 @@ impl Port for ReflectPort {
         self.waiting.is_empty()
     }
 
+    fn answers(&self) -> bool {
+        true
+    }
+
     fn waits(&self) -> bool {
         true
     }
