@@ -2,11 +2,11 @@
 
 use flowkeep::new::{NewError, create};
 use nf::{ConfigError, Cx, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo, network_function};
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use testkit::{Step, ping, run, tcp, udp, wait};
 
 /// A folder of this test's own, empty.
@@ -121,10 +121,15 @@ fn my_turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A build from nothing on a busy machine; whatever takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(900);
+
 /// Runs cargo in a new crate, with this workspace's build folder, so that it compiles little; what it wrote.
 fn cargo(folder: &Path, words: &[&str]) -> String {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let output = Command::new(env!("CARGO"))
+    let (log, begin) = (folder.with_extension("log"), Instant::now());
+    let file = File::create(&log).unwrap();
+    let mut child = Command::new(env!("CARGO"))
         .args(words)
         .current_dir(folder)
         .env("CARGO_TARGET_DIR", target)
@@ -133,11 +138,24 @@ fn cargo(folder: &Path, words: &[&str]) -> String {
         .env_remove("RUSTFLAGS")
         // Its control socket is its own.
         .env("XDG_RUNTIME_DIR", folder)
-        .output()
+        .stdin(Stdio::null())
+        .stdout(file.try_clone().unwrap())
+        .stderr(file)
+        .spawn()
         .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "cargo {}:\n{text}", words.join(" "));
-    text.into_owned()
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break status,
+            None if begin.elapsed() > PATIENCE => {
+                child.kill().unwrap();
+                break child.wait().unwrap();
+            }
+            None => std::thread::sleep(Duration::from_millis(50)),
+        }
+    };
+    let text = fs::read_to_string(&log).unwrap();
+    assert!(status.success(), "cargo {}:\n{text}", words.join(" "));
+    text
 }
 
 /// Lets everything pass.
