@@ -24,7 +24,7 @@ fn what_is_there_is_left_alone() {
     fs::write(place.join("my-nf/precious"), "work").unwrap();
     fs::write(place.join("my-file"), "work").unwrap();
     for name in ["my-nf", "my-file"] {
-        let error = create(name, &place).unwrap_err();
+        let error = create(name, &place.join(name)).unwrap_err();
         assert!(matches!(error, NewError::Exists { .. }), "{error}");
         assert!(error.to_string().contains("is there already"), "{error}");
     }
@@ -35,7 +35,7 @@ fn what_is_there_is_left_alone() {
 #[test]
 fn a_new_crate_passes_its_tests_and_runs_on_its_capture() {
     let (place, _turn) = (place("new-runs"), my_turn());
-    let created = create("packet-counter", &place).unwrap();
+    let created = create("packet-counter", &place.join("packet-counter")).unwrap();
     assert_eq!(
         (created.function.as_str(), created.type_name.as_str()),
         ("packet_counter", "PacketCounter")
@@ -86,7 +86,14 @@ fn files_of_the_guide() -> Vec<(String, String)> {
 #[test]
 fn what_the_guide_shows_builds_and_passes() {
     let (place, _turn) = (place("new-guide"), my_turn());
-    let folder = create("packet-counter", &place).unwrap().folder;
+    // As the guide does it: the command, in the folder where the new one is to be.
+    let new = Command::new(env!("CARGO_BIN_EXE_flowkeep"))
+        .args(["new", "packet-counter"])
+        .current_dir(&place)
+        .output()
+        .unwrap();
+    assert!(new.status.success(), "{new:?}");
+    let folder = place.join("packet-counter");
     let files = files_of_the_guide();
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["src/lib.rs", "tests/packets.rs", "chain.toml"]);
