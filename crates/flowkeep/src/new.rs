@@ -151,15 +151,17 @@ impl std::error::Error for NewError {
     }
 }
 
-/// Makes a crate called `name` in a new folder of that name in `directory`.
+/// Makes a crate called `name` in the folder `directory`, which must not be there yet.
 pub fn create(name: &str, directory: &Path) -> Result<Created, NewError> {
     let names = Names::new(name)?;
-    if !directory.is_dir() {
+    let folder = directory.to_owned();
+    // The parent of a plain name is the empty path, which stands for here.
+    let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
         return Err(NewError::NoParent {
-            directory: directory.to_owned(),
+            directory: parent.to_owned(),
         });
     }
-    let folder = directory.join(name);
     match fs::create_dir(&folder) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -338,7 +340,7 @@ impl Names {
         };
         let mended = mended(name);
         if name.contains(['/', '\\']) {
-            return refuse("it is a path, and the folder is made where you are", mended);
+            return refuse("it is a path; say where with --directory", mended);
         }
         if name != mended {
             return refuse(
@@ -483,7 +485,7 @@ mod tests {
                 .ends_with("write for instance `flowkeep new my-nf`"),
             "{error}"
         );
-        let error = create("my-nf", Path::new("/no/such folder")).unwrap_err();
+        let error = create("my-nf", Path::new("/no/such folder/my-nf")).unwrap_err();
         assert_eq!(
             error.to_string(),
             "/no/such folder is no folder; make it first: mkdir -p '/no/such folder'"
