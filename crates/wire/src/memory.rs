@@ -93,7 +93,11 @@ impl<T: Copy> Array<T> {
             // SAFETY: inside the region (asserted), which starts aligned to 64.
             unsafe { region.start().cast::<T>().add(index).write(value) };
         }
-        Array { region, length, values: core::marker::PhantomData }
+        Array {
+            region,
+            length,
+            values: core::marker::PhantomData,
+        }
     }
 }
 

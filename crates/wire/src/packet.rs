@@ -145,14 +145,29 @@ impl Packet {
         true
     }
 
-    /// Forgets everything and makes the packet's frame `length` bytes long (their content is whatever the buffer
-    /// held), for a port that fills it by itself. The length is cut to what fits.
+    /// Forgets what was known of the frame and makes it `length` bytes long (their content is whatever the buffer held), for
+    /// whoever fills it by itself. The length is cut to what fits. What is known of the packet's way (sides, port, time, turns)
+    /// stays: a function that writes an answer over a packet does not send it elsewhere.
     pub fn reset(&mut self, length: usize, link: LinkType) {
         let length = length.min(FRAME_MAX).min(self.storage.len() - HEADROOM);
-        let Notes { capacity, origin, .. } = self.notes;
+        let Notes {
+            capacity,
+            origin,
+            side,
+            exit,
+            port,
+            timestamp,
+            turns,
+            ..
+        } = self.notes;
         self.notes = Notes {
             capacity,
             origin,
+            side,
+            exit,
+            port,
+            timestamp,
+            turns,
             start: HEADROOM as u16,
             length: length as u32,
             wire_length: length as u32,

@@ -76,7 +76,12 @@ impl Lookup {
     fn new(flows: u32, memory: &Memory) -> Self {
         let entries = 2 * flows as usize;
         let table = Table::new(memory.region(Table::region_length(entries)), entries);
-        Lookup { table, seed: HashSeed::FIXED, keys: [FlowKey::default(); BURST], found: [0; BURST] }
+        Lookup {
+            table,
+            seed: HashSeed::FIXED,
+            keys: [FlowKey::default(); BURST],
+            found: [0; BURST],
+        }
     }
 
     #[inline(always)]
@@ -100,7 +105,9 @@ impl Lookup {
         for (index, hash) in hashes.iter().enumerate().take(packets.len()) {
             let key = self.keys[index];
             if *key_of(&slots[self.found[index] as usize]) != key {
-                let found = self.table.find(*hash, |slot| *key_of(&slots[slot as usize]) == key);
+                let found = self
+                    .table
+                    .find(*hash, |slot| *key_of(&slots[slot as usize]) == key);
                 self.found[index] = found.unwrap_or(0);
             }
         }
@@ -122,14 +129,21 @@ struct Baseline {
 impl Baseline {
     fn new(flows: u32, memory: &Memory) -> Self {
         let (firewall, nat, load_balancer) = gateway::configs();
-        let worker = WorkerInfo { runtime: 0, runtimes: 1, flows_max: flows, seed: 1 };
+        let worker = WorkerInfo {
+            runtime: 0,
+            runtimes: 1,
+            flows_max: flows,
+            seed: 1,
+        };
         let slots = memory.array(flows as usize, Slot::default());
         Baseline {
             lookup: Lookup::new(flows, memory),
             slots,
             firewall: ByHand::new(Firewall::new(&Arc::new(firewall), &worker).expect("good settings")),
             nat: ByHand::new(Nat::new(&Arc::new(nat), &worker).expect("good settings")),
-            load_balancer: ByHand::new(LoadBalancer::new(&Arc::new(load_balancer), &worker).expect("good settings")),
+            load_balancer: ByHand::new(
+                LoadBalancer::new(&Arc::new(load_balancer), &worker).expect("good settings"),
+            ),
             port: BenchPort::default(),
             traffic: Traffic::default(),
             now: 1,
@@ -139,11 +153,24 @@ impl Baseline {
     /// Sets what the functions may ask.
     fn facts(&mut self, flow: u32, side: Side, direction: Direction) {
         let (key, now) = (self.slots[flow as usize].key, self.now);
-        let source = nf::Endpoint::new(nf::Addr::v4(Traffic::source(flow).0.to_be_bytes()), Traffic::source(flow).1);
-        let opening = if key.first() == source { wire::Orientation::Along } else { wire::Orientation::Against };
-        self.firewall.raw().set(now, side, direction).set_key(key, opening);
+        let source = nf::Endpoint::new(
+            nf::Addr::v4(Traffic::source(flow).0.to_be_bytes()),
+            Traffic::source(flow).1,
+        );
+        let opening = if key.first() == source {
+            wire::Orientation::Along
+        } else {
+            wire::Orientation::Against
+        };
+        self.firewall
+            .raw()
+            .set(now, side, direction)
+            .set_key(key, opening);
         self.nat.raw().set(now, side, direction).set_key(key, opening);
-        self.load_balancer.raw().set(now, side, direction).set_key(key, opening);
+        self.load_balancer
+            .raw()
+            .set(now, side, direction)
+            .set_key(key, opening);
     }
 
     /// Opens all flows as `Chain::open` does; each host's group state is put into the NAT's hand for its flows.
@@ -162,7 +189,10 @@ impl Baseline {
         let mut packet = self.port.ready.pop().expect("just filled");
         wire::parse(&mut packet).expect("a good packet");
         let (key, _) = FlowKey::of(&packet).expect("a good packet");
-        self.lookup.table.insert(key.hash(&self.lookup.seed), flow).expect("there is room");
+        self.lookup
+            .table
+            .insert(key.hash(&self.lookup.seed), flow)
+            .expect("there is room");
         self.slots[flow as usize].key = key;
         self.now += 1000;
         self.facts(flow, Side::Inside, Direction::Opening);
@@ -177,7 +207,8 @@ impl Baseline {
         self.facts(flow, Side::Outside, Direction::Reply);
         let slot = &mut self.slots[flow as usize];
         let passed = [
-            self.load_balancer.process_now(&mut packet, &mut slot.load_balancer),
+            self.load_balancer
+                .process_now(&mut packet, &mut slot.load_balancer),
             self.nat.process_now(&mut packet, &mut slot.nat),
             self.firewall.process_now(&mut packet, &mut slot.firewall),
         ];
@@ -203,7 +234,9 @@ impl Baseline {
         let now = self.now;
         self.firewall.raw().set(now, Side::Inside, Direction::Opening);
         self.nat.raw().set(now, Side::Inside, Direction::Opening);
-        self.load_balancer.raw().set(now, Side::Inside, Direction::Opening);
+        self.load_balancer
+            .raw()
+            .set(now, Side::Inside, Direction::Opening);
         for (index, packet) in packets.iter_mut().enumerate() {
             let passed = self.forward(self.lookup.found[index], packet);
             assert!(passed, "a benchmark that drops measures something else");
@@ -247,16 +280,29 @@ impl Floor {
             let to = nf::Endpoint::new(nf::Addr::v4(super::traffic::SERVICE.0), super::traffic::SERVICE.1);
             let (key, _) = FlowKey::new(inside, to, wire::protocol::TCP, 0);
             let outside = ([198, 18, 0, flow as u8], 1024 + (flow >> 8) as u16);
-            Bare { key, inside: (addr.to_be_bytes(), port), outside, packets: 0 }
+            Bare {
+                key,
+                inside: (addr.to_be_bytes(), port),
+                outside,
+                packets: 0,
+            }
         };
         let mut slots = memory.array(flows as usize, Bare::default());
         for flow in 0..flows {
             slots[flow as usize] = slot(flow);
         }
         for (flow, slot) in slots.iter().enumerate() {
-            lookup.table.insert(slot.key.hash(&lookup.seed), flow as u32).expect("there is room");
+            lookup
+                .table
+                .insert(slot.key.hash(&lookup.seed), flow as u32)
+                .expect("there is room");
         }
-        Floor { lookup, slots, port: BenchPort::default(), traffic: Traffic::default() }
+        Floor {
+            lookup,
+            slots,
+            port: BenchPort::default(),
+            traffic: Traffic::default(),
+        }
     }
 
     #[inline(always)]
@@ -267,7 +313,10 @@ impl Floor {
             let slot = &mut self.slots[self.lookup.found[index] as usize];
             slot.packets += 1;
             let translated = packet.swap_v4(End::Source, slot.inside, slot.outside);
-            assert!(translated.is_some(), "a benchmark that drops measures something else");
+            assert!(
+                translated.is_some(),
+                "a benchmark that drops measures something else"
+            );
         }
         self.port.spent.extend(packets);
     }
@@ -294,10 +343,17 @@ pub(super) fn measure(options: &Options, memory: &Memory) -> Vec<Case> {
         let mut floor = Floor::new(flows, memory);
         for popularity in [Popularity::Uniform, Popularity::Zipf] {
             let (orders, warm) = orders(options, popularity, flows);
-            let mut samples = compete(&mut [&mut chain, &mut baseline, &mut floor], &orders, warm).into_iter();
+            let mut samples =
+                compete(&mut [&mut chain, &mut baseline, &mut floor], &orders, warm).into_iter();
             let mut case = |name| {
                 let samples = samples.next().expect("a list per subject");
-                Case::new(name, parameters(options, popularity, flows), "cycles per packet", "time-stamp cycles", samples)
+                Case::new(
+                    name,
+                    parameters(options, popularity, flows),
+                    "cycles per packet",
+                    "time-stamp cycles",
+                    samples,
+                )
             };
             let (chain, baseline, floor) = (case("chain"), case("baseline"), case("floor"));
             let baseline = baseline.against(&floor);

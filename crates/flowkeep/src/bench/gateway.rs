@@ -55,7 +55,11 @@ pub(super) fn configs() -> (
     <Nat as NetworkFunction>::Config,
     <LoadBalancer as NetworkFunction>::Config,
 ) {
-    (config::<Firewall>(FIREWALL), config::<Nat>(NAT), config::<LoadBalancer>(LOAD_BALANCER))
+    (
+        config::<Firewall>(FIREWALL),
+        config::<Nat>(NAT),
+        config::<LoadBalancer>(LOAD_BALANCER),
+    )
 }
 
 /// The three as a chain.
@@ -66,7 +70,14 @@ pub(super) fn plan() -> Plan {
         Box::new(Configured::<Nat>::new("nat", nat)),
         Box::new(Configured::<LoadBalancer>::new("load_balancer", load_balancer)),
     ];
-    let functions = factories.iter().map(|factory| factory.name().to_string()).collect();
-    let rule = ChainRule { name: "gateway".into(), matching: Match::default(), functions };
+    let functions = factories
+        .iter()
+        .map(|factory| factory.name().to_string())
+        .collect();
+    let rule = ChainRule {
+        name: "gateway".into(),
+        matching: Match::default(),
+        functions,
+    };
     Plan::new(vec![rule], factories).expect("the three make a chain")
 }

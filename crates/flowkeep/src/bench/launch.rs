@@ -46,7 +46,10 @@ pub(super) fn measure(options: &Options, memory: &Memory) -> Vec<Case> {
                 own += chain.step(burst, Segment::Data);
             }
             let own = own as f64 / order.len() as f64;
-            let cycles: u64 = new.chunks(BURST).map(|burst| chain.step(burst, Segment::Syn)).sum();
+            let cycles: u64 = new
+                .chunks(BURST)
+                .map(|burst| chain.step(burst, Segment::Syn))
+                .sum();
             let launch = cycles as f64 / f64::from(OPENED);
             chain.check(flows + OPENED);
             chain.expire(EXPIRY);
@@ -60,7 +63,13 @@ pub(super) fn measure(options: &Options, memory: &Memory) -> Vec<Case> {
         let case = |name, samples| {
             let mut parameters = parameters(options, Popularity::Uniform, flows);
             parameters.packets_per_run = OPENED as usize;
-            Case::new(name, parameters, "cycles per packet", "time-stamp cycles", samples)
+            Case::new(
+                name,
+                parameters,
+                "cycles per packet",
+                "time-stamp cycles",
+                samples,
+            )
         };
         let established = case("established", established);
         let launch = case("launch", opened).against(&established);

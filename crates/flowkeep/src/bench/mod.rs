@@ -57,7 +57,10 @@ pub const SCENARIOS: [(&str, &str); 4] = [
     ("chain", "firewall, NAT and load balancer on one core, per packet"),
     ("switch", "routing a packet to its runtime"),
     ("launch", "what a new flow costs over its packet"),
-    ("stage", "what erasing three functions behind a chain costs per packet"),
+    (
+        "stage",
+        "what erasing three functions behind a chain costs per packet",
+    ),
 ];
 
 /// Memory for tables, and what kind it turned out to be.

@@ -39,8 +39,20 @@ impl Routing {
         let pool = Pool::new(Region::heap(Pool::region_length(64, 128)), 64, 128, 0);
         let links = (0..RUNTIMES).map(|_| BenchPort::default()).collect();
         let ports = vec![(BenchPort::default(), SideRule::Fixed(Side::Inside))];
-        let switch = Switch::new(settings, plan_of_one(), ports, links, vec![None], pool, |length| memory.region(length));
-        Routing { switch, traffic: Traffic::default(), now: 1 }
+        let switch = Switch::new(
+            settings,
+            plan_of_one(),
+            ports,
+            links,
+            vec![None],
+            pool,
+            |length| memory.region(length),
+        );
+        Routing {
+            switch,
+            traffic: Traffic::default(),
+            now: 1,
+        }
     }
 }
 
@@ -75,22 +87,38 @@ struct Floor {
 
 impl Floor {
     fn new(groups: u32, memory: &Memory) -> Self {
-        let mut table = Table::new(memory.region(Table::region_length(groups as usize)), groups as usize);
+        let mut table = Table::new(
+            memory.region(Table::region_length(groups as usize)),
+            groups as usize,
+        );
         let route = |flow| {
             let (addr, port) = Traffic::source(flow);
             let inside = nf::Endpoint::new(nf::Addr::v4(addr.to_be_bytes()), port);
             let to = nf::Endpoint::new(nf::Addr::v4(super::traffic::SERVICE.0), super::traffic::SERVICE.1);
-            Route { key: FlowKey::new(inside, to, wire::protocol::TCP, 0).0, packets: 0 }
+            Route {
+                key: FlowKey::new(inside, to, wire::protocol::TCP, 0).0,
+                packets: 0,
+            }
         };
-        let empty = Route { key: FlowKey::default(), packets: 0 };
+        let empty = Route {
+            key: FlowKey::default(),
+            packets: 0,
+        };
         let mut routes = memory.array(groups as usize, empty);
         for flow in 0..groups {
             routes[flow as usize] = route(flow);
         }
         for (index, route) in routes.iter().enumerate() {
-            table.insert(route.key.hash(&HashSeed::FIXED), index as u32).expect("there is room");
+            table
+                .insert(route.key.hash(&HashSeed::FIXED), index as u32)
+                .expect("there is room");
         }
-        Floor { table, routes, port: BenchPort::default(), traffic: Traffic::default() }
+        Floor {
+            table,
+            routes,
+            port: BenchPort::default(),
+            traffic: Traffic::default(),
+        }
     }
 
     #[inline(always)]
@@ -110,7 +138,10 @@ impl Floor {
         for (key, hash, mut found) in keys.into_iter().take(packets.len()) {
             if self.routes[found as usize].key != key {
                 let routes = &self.routes;
-                found = self.table.find(hash, |index| routes[index as usize].key == key).unwrap_or(0);
+                found = self
+                    .table
+                    .find(hash, |index| routes[index as usize].key == key)
+                    .unwrap_or(0);
             }
             self.routes[found as usize].packets += 1;
         }
@@ -141,14 +172,26 @@ pub(super) fn measure(options: &Options, memory: &Memory) -> Vec<Case> {
             let mut samples = compete(&mut [&mut routing, &mut floor], &orders, warm).into_iter();
             let mut case = |name| {
                 let samples = samples.next().expect("a list per subject");
-                Case::new(name, parameters(options, popularity, flows), "cycles per packet", "time-stamp cycles", samples)
+                Case::new(
+                    name,
+                    parameters(options, popularity, flows),
+                    "cycles per packet",
+                    "time-stamp cycles",
+                    samples,
+                )
             };
             let (switch, floor) = (case("switch"), case("floor"));
-            cases.extend([switch.against(&floor).goal((flows == 100_000).then_some(100.0)), floor]);
+            cases.extend([
+                switch.against(&floor).goal((flows == 100_000).then_some(100.0)),
+                floor,
+            ]);
         }
         let stats = routing.switch.stats();
         assert_eq!(stats.routes, u64::from(flows), "every group has a route");
-        assert!(stats.dropped.is_empty(), "a benchmark that drops measures something else: {stats:?}");
+        assert!(
+            stats.dropped.is_empty(),
+            "a benchmark that drops measures something else: {stats:?}"
+        );
     }
     cases
 }

@@ -35,6 +35,9 @@ impl<P: Port> Runtime<P> {
         }
         if self.settings.switches > 0 {
             self.sort_out(burst);
+        } else {
+            // Straight from a port: what a buffer was before is over.
+            burst.iter_mut().for_each(|packet| packet.clear_turns());
         }
         self.received += burst.len() as u64;
         self.take_up(link, burst);
