@@ -47,3 +47,76 @@ fn the_readme_opens_with_its_two_commands() {
         "{first:?}"
     );
 }
+
+/// The functions of all sources of the workspace, tests included.
+fn functions_of_all_sources() -> String {
+    fn read(folder: &Path, all: &mut String) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                read(&path, all);
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                all.push_str(&std::fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+    let mut all = String::new();
+    for folder in std::fs::read_dir(root().join("crates")).unwrap() {
+        for part in ["src", "tests"] {
+            let path = folder.as_ref().unwrap().path().join(part);
+            if path.is_dir() {
+                read(&path, &mut all);
+            }
+        }
+    }
+    all
+}
+
+/// The part of a page below a heading, up to the next one.
+fn section<'t>(page: &'t str, heading: &str) -> &'t str {
+    let (_, rest) = page.split_once(heading).expect(heading);
+    rest.split("\n## ").next().unwrap()
+}
+
+#[test]
+fn the_architectures_invariants_name_tests_that_are_there() {
+    let page = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let sources = functions_of_all_sources();
+    let rows = section(&page, "\n## Invariants").lines().filter(|line| line.starts_with("| "));
+    let mut named = 0;
+    for row in rows.skip(1) {
+        let checked_by = row.trim_end_matches('|').rsplit('|').next().unwrap();
+        for name in checked_by.split('`').skip(1).step_by(2) {
+            if name.starts_with("cargo ") || name == "undocumented_unsafe_blocks" {
+                continue;
+            }
+            assert!(sources.contains(&format!("fn {name}(")), "no test `{name}`: {row}");
+            named += 1;
+        }
+    }
+    assert!(named > 30, "{named}");
+}
+
+#[test]
+fn the_architectures_code_map_leads_to_files() {
+    let page = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let rows = section(&page, "\n## To change X").lines().filter(|line| line.starts_with("| "));
+    let mut last = PathBuf::new();
+    for row in rows.skip(1) {
+        let places = row.trim_end_matches('|').rsplit('|').next().unwrap();
+        for name in places.split('`').skip(1).step_by(2) {
+            if !name.contains('/') && !name.contains(".rs") {
+                continue;
+            }
+            let name = name.replace("NAME", "nat");
+            // A file alone is in the folder of the one before it.
+            let mut tried = vec![root().join("crates").join(&name), root().join(&name)];
+            tried.extend(last.ancestors().map(|folder| folder.join(&name)));
+            let found = tried.into_iter().find(|path| path.exists());
+            last = found.unwrap_or_else(|| panic!("no file `{name}`: {row}"));
+            if last.is_file() {
+                last.pop();
+            }
+        }
+    }
+}
