@@ -50,7 +50,10 @@ fn make(job: cli::jobs::NewJob) -> std::process::ExitCode {
         }
         Err(error) => {
             eprintln!("{error}");
-            std::process::ExitCode::from(cli::FAILURE)
+            std::process::ExitCode::from(match error {
+                new::NewError::Name { .. } => cli::USAGE,
+                _ => cli::FAILURE,
+            })
         }
     }
 }

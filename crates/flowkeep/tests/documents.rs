@@ -32,6 +32,61 @@ fn configurations_in_the_readme() {
     }
 }
 
+/// The first block of a page that is marked so.
+fn block(page: &str, mark: &str) -> String {
+    let text = std::fs::read_to_string(root().join(page)).unwrap();
+    let (_, rest) = text.split_once(&format!("```{mark}\n")).expect(mark);
+    rest.split("```").next().unwrap().to_owned()
+}
+
+#[test]
+fn the_reference_of_settings_is_a_good_configuration() {
+    good("docs/configuration.md", &block("docs/configuration.md", "toml"));
+}
+
+#[test]
+fn the_reference_of_settings_is_complete() {
+    let schema = config::schema::of(&flowkeep::functions());
+    let page = block("docs/configuration.md", "toml");
+    let mut settings = std::collections::BTreeSet::new();
+    collect_properties(&schema, &mut settings);
+    assert!(settings.len() > 80, "{}", settings.len());
+    for name in settings {
+        let shown = [format!("{name} = "), format!("{name}]"), format!(".{name}.")];
+        assert!(
+            shown.iter().any(|form| page.contains(form)),
+            "docs/configuration.md does not show `{name}`"
+        );
+    }
+}
+
+fn collect_properties(schema: &serde_json::Value, names: &mut std::collections::BTreeSet<String>) {
+    match schema {
+        serde_json::Value::Object(fields) => {
+            if let Some(properties) = fields.get("properties").and_then(serde_json::Value::as_object) {
+                names.extend(properties.keys().filter(|name| *name != "function").cloned());
+            }
+            fields.values().for_each(|field| collect_properties(field, names));
+        }
+        serde_json::Value::Array(list) => list.iter().for_each(|item| collect_properties(item, names)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_profile_in_the_reference_is_good() {
+    let profile = block("docs/configuration.md", "toml profile");
+    let path = std::env::temp_dir().join(format!("flowkeep-profile-{}.toml", std::process::id()));
+    std::fs::write(&path, profile).unwrap();
+    let uri = format!("generate:{}?packets=1", path.display());
+    let opened = adapters::open::Ports::new()
+        .with_generator(flowkeep::generate::open)
+        .open_input(&uri)
+        .map(|_| ());
+    std::fs::remove_file(&path).unwrap();
+    opened.unwrap();
+}
+
 #[test]
 fn the_demonstration() {
     let path = root().join("examples/demo.toml");

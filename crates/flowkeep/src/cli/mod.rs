@@ -193,8 +193,10 @@ Examples:
         /// Its protocol, by name or number
         protocol: String,
         /// One end, address and port
+        #[arg(value_parser = end)]
         source: SocketAddr,
         /// The other end
+        #[arg(value_parser = end)]
         destination: SocketAddr,
         /// Its VLAN
         #[arg(long, default_value_t = 0)]
@@ -202,6 +204,17 @@ Examples:
         #[command(flatten)]
         asking: Asking,
     },
+}
+
+/// An end of a flow. Protocols without ports have port 0, ICMP its identifier.
+fn end(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        let bare = text.trim_matches(['[', ']']);
+        match bare.parse::<std::net::IpAddr>() {
+            Ok(address) => format!("it has no port; write {}", SocketAddr::new(address, 443)),
+            Err(_) => "write an address and a port, like 10.0.0.1:443 or [2001:db8::1]:443".to_owned(),
+        }
+    })
 }
 
 /// Say something to a function of the running cluster.
