@@ -152,6 +152,11 @@ impl EventLog {
         self.lost
     }
 
+    /// Throws the lines so far away.
+    pub fn clear(&mut self) {
+        self.text.clear();
+    }
+
     /// Hands out the lines so far and starts anew.
     pub fn take(&mut self, out: &mut alloc::string::String) {
         out.push_str(&self.text);

@@ -45,6 +45,7 @@ extern crate std;
 // The derives name this crate `nf`, in here as anywhere.
 extern crate self as nf;
 
+pub mod by_hand;
 pub mod cx;
 pub mod function;
 pub mod plain;

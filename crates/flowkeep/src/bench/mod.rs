@@ -4,8 +4,12 @@
 //! and of its reference alternate, and the ratio is taken pair by pair. Before each measured run its own working set is
 //! brought into the caches as far as it fits.
 
+mod chain;
+mod gateway;
+mod launch;
 pub mod report;
 mod stage;
+mod switch;
 mod traffic;
 
 use adapters::clock::{CycleRate, allowed_cpus, cycles, pin_to};
@@ -49,10 +53,12 @@ impl Default for Options {
 }
 
 /// The scenarios, with what each measures.
-pub const SCENARIOS: [(&str, &str); 1] = [(
-    "stage",
-    "what erasing three functions behind a chain costs per packet",
-)];
+pub const SCENARIOS: [(&str, &str); 4] = [
+    ("chain", "firewall, NAT and load balancer on one core, per packet"),
+    ("switch", "routing a packet to its runtime"),
+    ("launch", "what a new flow costs over its packet"),
+    ("stage", "what erasing three functions behind a chain costs per packet"),
+];
 
 /// Memory for tables, and what kind it turned out to be.
 pub(crate) struct Memory {
@@ -146,6 +152,9 @@ pub(crate) fn parameters(options: &Options, popularity: Popularity, flows: u32) 
 /// Runs a scenario. An unknown name is answered with the list.
 pub fn run(scenario: &str, options: &Options) -> Result<Report, String> {
     let measure: fn(&Options, &Memory) -> Vec<Case> = match scenario {
+        "chain" => chain::measure,
+        "switch" => switch::measure,
+        "launch" => launch::measure,
         "stage" => stage::measure,
         other => {
             let known: Vec<&str> = SCENARIOS.iter().map(|(name, _)| *name).collect();

@@ -196,6 +196,11 @@ fn plan(factories: Vec<Box<dyn Factory>>) -> Plan {
     Plan::new(vec![rule], factories).expect("the fake functions make a chain")
 }
 
+/// A chain of one plain function, where only the routing matters.
+pub(super) fn plan_of_one() -> Plan {
+    plan(vec![boxed::<PlainTwo>()])
+}
+
 fn boxed<F: NetworkFunction<Config = NoConfig>>() -> Box<dyn Factory> {
     Box::new(Configured::<F>::new(F::NAME, NoConfig {}))
 }
