@@ -195,7 +195,11 @@ fn exit_codes() {
     assert_eq!(run(&["new", "No Name!"]).status.code(), Some(2));
     let no_port = run(&["flow", "show", "tcp", "10.0.0.1", "10.0.0.2:80"]);
     assert_eq!(no_port.status.code(), Some(2));
-    assert!(text(&no_port.stderr).contains("it has no port; write 10.0.0.1:443"), "{}", text(&no_port.stderr));
+    assert!(
+        text(&no_port.stderr).contains("it has no port; write 10.0.0.1:443"),
+        "{}",
+        text(&no_port.stderr)
+    );
     assert_eq!(run(&["run"]).status.code(), Some(2));
     assert_eq!(
         run(&["chain", "check", "no/such/file.toml"]).status.code(),
@@ -208,9 +212,21 @@ fn exit_codes() {
         "--events",
         "/dev/null",
     ]);
-    assert_eq!(no_input.status.code(), Some(1), "the configuration is right, the file is not there");
+    assert_eq!(
+        no_input.status.code(),
+        Some(1),
+        "the configuration is right, the file is not there"
+    );
     assert!(text(&no_input.stderr).contains("no/such/file.pcap"));
-    let twice = run(&["run", "--input", "reflect:", "--output", "pcap:out.pcap", "--events", "/dev/null"]);
+    let twice = run(&[
+        "run",
+        "--input",
+        "reflect:",
+        "--output",
+        "pcap:out.pcap",
+        "--events",
+        "/dev/null",
+    ]);
     assert_eq!(twice.status.code(), Some(2), "no machine could do that");
     assert_eq!(
         run(&["status", "--socket", "/no/such/socket"]).status.code(),

@@ -73,18 +73,31 @@ fn collect_properties(schema: &serde_json::Value, names: &mut std::collections::
     }
 }
 
+#[track_caller]
+fn good_profile(path: &Path) {
+    let uri = format!("generate:{}?packets=1", path.display());
+    let opened = adapters::open::Ports::new()
+        .with_generator(flowkeep::generate::open)
+        .open_input(&uri);
+    if let Err(error) = opened {
+        panic!("{error}");
+    }
+}
+
+#[test]
+fn the_profiles_of_the_examples() {
+    for name in ["demo-traffic.toml", "short-and-long.toml"] {
+        good_profile(&root().join("examples").join(name));
+    }
+}
+
 #[test]
 fn the_profile_in_the_reference_is_good() {
     let profile = block("docs/configuration.md", "toml profile");
     let path = std::env::temp_dir().join(format!("flowkeep-profile-{}.toml", std::process::id()));
     std::fs::write(&path, profile).unwrap();
-    let uri = format!("generate:{}?packets=1", path.display());
-    let opened = adapters::open::Ports::new()
-        .with_generator(flowkeep::generate::open)
-        .open_input(&uri)
-        .map(|_| ());
+    good_profile(&path);
     std::fs::remove_file(&path).unwrap();
-    opened.unwrap();
 }
 
 #[test]
@@ -137,7 +150,9 @@ fn section<'t>(page: &'t str, heading: &str) -> &'t str {
 fn the_architectures_invariants_name_tests_that_are_there() {
     let page = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let sources = functions_of_all_sources();
-    let rows = section(&page, "\n## Invariants").lines().filter(|line| line.starts_with("| "));
+    let rows = section(&page, "\n## Invariants")
+        .lines()
+        .filter(|line| line.starts_with("| "));
     let mut named = 0;
     for row in rows.skip(1) {
         let checked_by = row.trim_end_matches('|').rsplit('|').next().unwrap();
@@ -145,7 +160,10 @@ fn the_architectures_invariants_name_tests_that_are_there() {
             if name.starts_with("cargo ") || name == "undocumented_unsafe_blocks" {
                 continue;
             }
-            assert!(sources.contains(&format!("fn {name}(")), "no test `{name}`: {row}");
+            assert!(
+                sources.contains(&format!("fn {name}(")),
+                "no test `{name}`: {row}"
+            );
             named += 1;
         }
     }
@@ -155,7 +173,9 @@ fn the_architectures_invariants_name_tests_that_are_there() {
 #[test]
 fn the_architectures_code_map_leads_to_files() {
     let page = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
-    let rows = section(&page, "\n## To change X").lines().filter(|line| line.starts_with("| "));
+    let rows = section(&page, "\n## To change X")
+        .lines()
+        .filter(|line| line.starts_with("| "));
     let mut last = PathBuf::new();
     for row in rows.skip(1) {
         let places = row.trim_end_matches('|').rsplit('|').next().unwrap();

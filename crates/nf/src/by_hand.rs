@@ -48,7 +48,13 @@ impl<F: NetworkFunction> ByHand<F> {
             blocks: ArrayVec::new(),
             discard: Reason::UNDECLARED,
         });
-        ByHand { function, raw, _counters: counters, _log: log, _group: group }
+        ByHand {
+            function,
+            raw,
+            _counters: counters,
+            _log: log,
+            _group: group,
+        }
     }
 
     /// The facts and effects of the next call.

@@ -663,7 +663,9 @@ impl<P: Port, L: Port> Switch<P, L> {
 
     /// Whether every port has brought all it ever will and nothing waits to be turned.
     pub fn finished(&self) -> bool {
-        self.ports.iter().all(|slot| slot.port.finished() || (!self.reading && !slot.port.answers()))
+        self.ports
+            .iter()
+            .all(|slot| slot.port.finished() || (!self.reading && !slot.port.answers()))
             && self.turning.is_empty()
     }
 

@@ -59,7 +59,10 @@ impl RunError {
                 source,
                 OpenError::Uri(_) | OpenError::InUse { .. } | OpenError::ReflectorIsBoth { .. }
             ),
-            RunError::EmptyPort { .. } | RunError::NoInput | RunError::Plan(_) | RunError::Function { .. } => true,
+            RunError::EmptyPort { .. }
+            | RunError::NoInput
+            | RunError::Plan(_)
+            | RunError::Function { .. } => true,
             RunError::Thread(_) => false,
         }
     }
@@ -260,12 +263,11 @@ impl Links {
         let mut peer: Vec<Vec<Option<RingPort>>> = (0..shape.switches)
             .map(|_| (0..shape.switches).map(|_| None).collect())
             .collect();
-        for a in 0..shape.switches {
-            for b in a + 1..shape.switches {
-                let (near, far) = RingPort::pair(all);
-                peer[a][b] = Some(near);
-                peer[b][a] = Some(far);
-            }
+        let pairs = (0..shape.switches).flat_map(|a| (a + 1..shape.switches).map(move |b| (a, b)));
+        for (a, b) in pairs {
+            let (near, far) = RingPort::pair(all);
+            peer[a][b] = Some(near);
+            peer[b][a] = Some(far);
         }
         Links { runtime, peer }
     }

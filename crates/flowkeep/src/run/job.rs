@@ -49,7 +49,11 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
 
 /// A configuration that cannot be is wrong usage; a machine that refuses what it asks for is a failure.
 fn code_of(error: &RunError) -> u8 {
-    if error.is_of_configuration() { USAGE } else { FAILURE }
+    if error.is_of_configuration() {
+        USAGE
+    } else {
+        FAILURE
+    }
 }
 
 fn open_events(config: &Config) -> Result<Option<Events>, Failed> {
