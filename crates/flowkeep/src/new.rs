@@ -159,7 +159,12 @@ pub fn create(name: &str, directory: &Path) -> Result<Created, NewError> {
             directory: directory.to_owned(),
         });
     }
-    let folder = directory.join(name);
+    // Shown as one would type it.
+    let folder = if directory == Path::new(".") {
+        PathBuf::from(name)
+    } else {
+        directory.join(name)
+    };
     match fs::create_dir(&folder) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {

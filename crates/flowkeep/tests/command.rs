@@ -189,6 +189,22 @@ fn a_signal_ends_it_gracefully() {
 }
 
 #[test]
+fn a_new_function_is_made_where_one_stands() {
+    let directory = Directory::new("new");
+    let output = flowkeep(&["new", "my-counter"])
+        .current_dir(&directory.0)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(directory.0.join("my-counter/src/lib.rs").exists());
+    let there = directory.path("there");
+    fs::create_dir(&there).unwrap();
+    let output = run(&["new", "my-counter", "--directory", &there]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(directory.0.join("there/my-counter/Cargo.toml").exists());
+}
+
+#[test]
 fn exit_codes() {
     assert_eq!(run(&["--version"]).status.code(), Some(0));
     assert_eq!(run(&["flwo"]).status.code(), Some(2));

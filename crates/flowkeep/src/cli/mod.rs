@@ -64,6 +64,7 @@ enum Verb {
     #[command(subcommand)]
     Chain(ChainVerb),
     /// What the running cluster does: packets, flows, runtimes, ports
+    #[command(after_help = "Examples:\n  flowkeep status\n  flowkeep status --json | jq .packets")]
     Status(Asking),
     /// Look at flows of the running cluster
     #[command(subcommand)]
@@ -71,6 +72,7 @@ enum Verb {
     /// Say something to a function of the running cluster
     Function(FunctionVerb),
     /// End the running cluster gracefully
+    #[command(after_help = "Example:\n  flowkeep stop")]
     Stop(Asking),
     /// Measure, compared with a baseline and a floor in the same run
     Bench(Bench),
@@ -275,7 +277,7 @@ struct Bench {
 struct New {
     /// Its name: lower case, with - or _
     name: String,
-    /// The directory to make; by default the name
+    /// Where to make its directory, which has the name; by default here
     #[arg(long, value_name = "DIRECTORY")]
     directory: Option<PathBuf>,
 }
@@ -357,7 +359,7 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
             ));
         }
         Verb::New(new) => {
-            let directory = new.directory.unwrap_or_else(|| PathBuf::from(&new.name));
+            let directory = new.directory.unwrap_or_else(|| PathBuf::from("."));
             return Ok((jobs.new)(jobs::NewJob {
                 name: new.name,
                 directory,
