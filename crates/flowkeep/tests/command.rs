@@ -99,6 +99,35 @@ fn the_demonstration_adds_up() {
     );
 }
 
+#[test]
+fn one_thread_makes_runs_equal() {
+    let directory = Directory::new("equal");
+    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/demo.toml");
+    let demo = fs::read_to_string(demo).unwrap();
+    let config = directory.file("c.toml", &format!("threads = 1\nswitches = 2\n{demo}"));
+    let input = "generate:examples/demo-traffic.toml?packets=5000";
+    let socket = directory.path("s.sock");
+    let once = |name: &str| {
+        let events = directory.path(name);
+        let words = ["run", &config, "--input", input, "--events", &events];
+        let output = run(&[&words[..], &["--socket", &socket, "--json"]].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let mut report = report(&output.stdout);
+        report.as_object_mut().unwrap().remove("uptime_seconds");
+        // The lines of each runtime are in order; whose come first is the writer's business.
+        let mut lines: Vec<String> = fs::read_to_string(&events)
+            .unwrap()
+            .lines()
+            .map(Into::into)
+            .collect();
+        lines.sort();
+        (report, lines)
+    };
+    let (first, second) = (once("a"), once("b"));
+    assert!(first.1.len() > 1000, "{}", first.1.len());
+    assert!(first == second, "{:#}\n{:#}", first.0, second.0);
+}
+
 /// A cluster on traffic without end, its control socket there.
 fn start(directory: &Directory) -> (Child, String) {
     let traffic = directory.file(
