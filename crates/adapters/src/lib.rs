@@ -20,6 +20,7 @@
 
 pub mod clock;
 pub mod generate;
+pub mod large;
 pub mod machine;
 pub mod memory;
 pub mod open;

@@ -125,7 +125,7 @@ fn map_reserved(length: usize) -> Option<NonNull<u8>> {
 }
 
 /// A mapping that begins on a 2 MiB boundary: one that is longer by a page, with both ends cut off.
-fn map_aligned(length: usize) -> rustix::io::Result<NonNull<u8>> {
+pub(crate) fn map_aligned(length: usize) -> rustix::io::Result<NonNull<u8>> {
     let roomy = length.checked_add(HUGE).ok_or(rustix::io::Errno::NOMEM)?;
     // SAFETY: as above.
     let start = unsafe {
@@ -150,6 +150,21 @@ fn map_aligned(length: usize) -> rustix::io::Result<NonNull<u8>> {
         }
         NonNull::new(start.add(before)).ok_or(rustix::io::Errno::NOMEM)
     }
+}
+
+/// Asks the kernel for 2 MiB pages behind a mapping; where it has none, small ones it is.
+pub(crate) fn advise_huge(start: NonNull<u8>, length: usize) {
+    // SAFETY: the range is a mapping of the caller's; the advice changes no content.
+    let _ = unsafe { madvise(start.as_ptr().cast(), length, Advice::LinuxHugepage) };
+}
+
+/// Gives a mapping back.
+///
+/// # Safety
+/// It was made with this length by [`map_aligned`], and nobody uses it any more.
+pub(crate) unsafe fn unmap(start: NonNull<u8>, length: usize) {
+    // SAFETY: the caller's promise.
+    let _ = unsafe { munmap(start.as_ptr().cast(), length) };
 }
 
 fn own(start: NonNull<u8>, length: usize) -> Region {

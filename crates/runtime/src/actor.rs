@@ -228,6 +228,14 @@ impl Slab {
         }
     }
 
+    /// Asks the processor for the actors that the next `count` launches will take.
+    #[inline]
+    pub fn prefetch_free(&self, count: usize) {
+        for index in self.free.iter().rev().take(count) {
+            self.prefetch(*index);
+        }
+    }
+
     /// An actor's header.
     #[inline(always)]
     pub fn header(&self, index: u32) -> &Header {

@@ -14,10 +14,25 @@ use core::fmt;
 ///
 /// Word 0 has the ports, VLAN, protocol and version; IPv4 keeps both addresses in word 1; IPv6 the first in
 /// words 1 and 2, the second in words 3 and 4.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
+#[derive(Clone, Copy, Eq, Default, PartialOrd, Ord)]
 #[repr(C)]
 pub struct FlowKey {
     words: [u64; 5],
+}
+
+impl core::hash::Hash for FlowKey {
+    fn hash<H: core::hash::Hasher>(&self, state: &mut H) {
+        self.words.hash(state);
+    }
+}
+
+/// By hand, since the derived comparison is a call to `memcmp`, and IPv4 keys need two words of it.
+impl PartialEq for FlowKey {
+    #[inline(always)]
+    fn eq(&self, other: &Self) -> bool {
+        let ([a, b, c, d, e], [v, w, x, y, z]) = (self.words, other.words);
+        (a ^ v) | (b ^ w) == 0 && (self.version() == 4 || (c ^ x) | (d ^ y) | (e ^ z) == 0)
+    }
 }
 
 /// Which way a packet runs, seen from its flow's key.

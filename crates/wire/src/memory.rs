@@ -70,6 +70,50 @@ impl Region {
     }
 }
 
+/// So many values of one type, laid out in a region.
+pub struct Array<T> {
+    region: Region,
+    length: usize,
+    values: core::marker::PhantomData<T>,
+}
+
+impl<T: Copy> Array<T> {
+    /// Bytes of region for `length` values.
+    pub fn region_length(length: usize) -> usize {
+        length * size_of::<T>()
+    }
+
+    /// `length` times `value`.
+    ///
+    /// # Panics
+    /// If the region is smaller than [`Array::region_length`], or the type needs more than its alignment of 64.
+    pub fn filled(region: Region, length: usize, value: T) -> Self {
+        assert!(align_of::<T>() <= ALIGN && Self::region_length(length) <= region.length());
+        for index in 0..length {
+            // SAFETY: inside the region (asserted), which starts aligned to 64.
+            unsafe { region.start().cast::<T>().add(index).write(value) };
+        }
+        Array { region, length, values: core::marker::PhantomData }
+    }
+}
+
+impl<T> core::ops::Deref for Array<T> {
+    type Target = [T];
+    #[inline(always)]
+    fn deref(&self) -> &[T] {
+        // SAFETY: all values were written by `filled`; the region is this array's alone.
+        unsafe { core::slice::from_raw_parts(self.region.start().cast().as_ptr(), self.length) }
+    }
+}
+
+impl<T> core::ops::DerefMut for Array<T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above, and `&mut self` makes this the only reference.
+        unsafe { core::slice::from_raw_parts_mut(self.region.start().cast().as_ptr(), self.length) }
+    }
+}
+
 unsafe fn release_heap(start: NonNull<u8>, length: usize) {
     // SAFETY: called once by `Drop`, with what `Region::heap` allocated.
     unsafe { dealloc(start.as_ptr(), Layout::from_size_align_unchecked(length, ALIGN)) }

@@ -21,6 +21,7 @@ use runtime::BURST;
 use runtime::table::Table;
 use std::collections::HashMap;
 use std::sync::Arc;
+use wire::memory::Array;
 use wire::rewrite::End;
 use wire::{FlowKey, HashSeed, PacketBox};
 
@@ -109,7 +110,7 @@ impl Lookup {
 /// The same functions, hand-called.
 struct Baseline {
     lookup: Lookup,
-    slots: Vec<Slot>,
+    slots: Array<Slot>,
     firewall: ByHand<Firewall>,
     nat: ByHand<Nat>,
     load_balancer: ByHand<LoadBalancer>,
@@ -122,8 +123,7 @@ impl Baseline {
     fn new(flows: u32, memory: &Memory) -> Self {
         let (firewall, nat, load_balancer) = gateway::configs();
         let worker = WorkerInfo { runtime: 0, runtimes: 1, flows_max: flows, seed: 1 };
-        let mut slots = Vec::with_capacity(flows as usize);
-        slots.resize(flows as usize, Slot::default());
+        let slots = memory.array(flows as usize, Slot::default());
         Baseline {
             lookup: Lookup::new(flows, memory),
             slots,
@@ -233,7 +233,7 @@ struct Bare {
 /// Look up, count, rewrite.
 struct Floor {
     lookup: Lookup,
-    slots: Vec<Bare>,
+    slots: Array<Bare>,
     port: BenchPort,
     traffic: Traffic,
 }
@@ -249,7 +249,10 @@ impl Floor {
             let outside = ([198, 18, 0, flow as u8], 1024 + (flow >> 8) as u16);
             Bare { key, inside: (addr.to_be_bytes(), port), outside, packets: 0 }
         };
-        let slots: Vec<Bare> = (0..flows).map(slot).collect();
+        let mut slots = memory.array(flows as usize, Bare::default());
+        for flow in 0..flows {
+            slots[flow as usize] = slot(flow);
+        }
         for (flow, slot) in slots.iter().enumerate() {
             lookup.table.insert(slot.key.hash(&lookup.seed), flow as u32).expect("there is room");
         }

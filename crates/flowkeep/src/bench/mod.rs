@@ -20,7 +20,7 @@ use report::{Case, Facts, Parameters};
 use std::cell::Cell;
 use std::time::Duration;
 use traffic::Popularity;
-use wire::memory::Region;
+use wire::memory::{Array, Region};
 
 /// What to measure, and how long.
 #[derive(Clone, Debug)]
@@ -97,6 +97,11 @@ impl Memory {
             }
             Err(_) => Region::heap(length),
         }
+    }
+
+    /// Values of one type in such memory.
+    pub(crate) fn array<T: Copy>(&self, length: usize, value: T) -> Array<T> {
+        Array::filled(self.region(Array::<T>::region_length(length)), length, value)
     }
 
     fn begin_case(&self) {

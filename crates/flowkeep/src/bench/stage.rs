@@ -22,7 +22,7 @@ use runtime::table::Table;
 use runtime::{BURST, Runtime, Settings};
 use std::sync::Arc;
 use std::time::Duration;
-use wire::memory::Region;
+use wire::memory::{Array, Region};
 use wire::{FlowKey, HashSeed, Pool};
 
 /// Flow state of `N` words.
@@ -208,7 +208,7 @@ fn boxed<F: NetworkFunction<Config = NoConfig>>() -> Box<dyn Factory> {
 /// The same table, prefetching and work, with everything written out and inlined.
 struct Inlined {
     table: Table,
-    flows: Vec<Slot>,
+    flows: Array<Slot>,
     seed: HashSeed,
     port: BenchPort,
     traffic: Traffic,
@@ -230,11 +230,9 @@ impl Inlined {
     fn new(flows: u32, memory: &Memory) -> Self {
         let entries = 2 * flows as usize;
         let table = Table::new(memory.region(Table::region_length(entries)), entries);
-        let mut flow_slots = Vec::with_capacity(flows as usize);
-        flow_slots.resize(flows as usize, Slot::default());
         Inlined {
             table,
-            flows: flow_slots,
+            flows: memory.array(flows as usize, Slot::default()),
             seed: HashSeed::FIXED,
             port: BenchPort::default(),
             traffic: Traffic::default(),

@@ -11,7 +11,7 @@ use super::{Memory, Options, Subject, compete, orders, parameters, timed};
 use runtime::BURST;
 use runtime::switch::{Policy, Settings, SideRule, Switch};
 use runtime::table::Table;
-use wire::memory::Region;
+use wire::memory::{Array, Region};
 use wire::packet::Side;
 use wire::{FlowKey, HashSeed, Pool};
 
@@ -68,7 +68,7 @@ struct Route {
 /// The look-up alone.
 struct Floor {
     table: Table,
-    routes: Vec<Route>,
+    routes: Array<Route>,
     port: BenchPort,
     traffic: Traffic,
 }
@@ -82,7 +82,11 @@ impl Floor {
             let to = nf::Endpoint::new(nf::Addr::v4(super::traffic::SERVICE.0), super::traffic::SERVICE.1);
             Route { key: FlowKey::new(inside, to, wire::protocol::TCP, 0).0, packets: 0 }
         };
-        let routes: Vec<Route> = (0..groups).map(route).collect();
+        let empty = Route { key: FlowKey::default(), packets: 0 };
+        let mut routes = memory.array(groups as usize, empty);
+        for flow in 0..groups {
+            routes[flow as usize] = route(flow);
+        }
         for (index, route) in routes.iter().enumerate() {
             table.insert(route.key.hash(&HashSeed::FIXED), index as u32).expect("there is room");
         }

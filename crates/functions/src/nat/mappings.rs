@@ -78,7 +78,8 @@ struct Heads {
 
 impl Heads {
     fn new(capacity: usize) -> Self {
-        let count = capacity.next_power_of_two();
+        // Twice as many heads as entries: a new mapping is looked for in vain first, and each entry on that way is a cache miss.
+        let count = (2 * capacity).next_power_of_two();
         Heads {
             heads: vec![0; count],
             mask: count as u64 - 1,

@@ -71,11 +71,18 @@ impl<P: Port> Runtime<P> {
         // SAFETY: the first `packets.len()` lanes were written just above.
         let lanes: &mut [Lane] =
             unsafe { core::slice::from_raw_parts_mut(lanes.as_mut_ptr().cast::<Lane>(), packets.len()) };
+        let mut unknown = 0;
         for lane in lanes.iter_mut() {
-            if let Some(value) = self.table.candidate(lane.hash) {
-                lane.candidate = value;
-                self.slab.prefetch(value >> 1);
+            match self.table.candidate(lane.hash) {
+                Some(value) => {
+                    lane.candidate = value;
+                    self.slab.prefetch(value >> 1);
+                }
+                None => unknown += 1,
             }
+        }
+        if unknown > 0 {
+            self.slab.prefetch_free(unknown);
         }
         for (packet, lane) in packets.drain(..).zip(lanes.iter()) {
             if self.settings.packet_clock {
