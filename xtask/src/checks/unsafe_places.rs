@@ -19,6 +19,7 @@ const PLACES: &[&str] = &[
     // Writes it out in the author's crate, after having checked what it promises.
     "crates/nf-macros/",
     "crates/nf/src/cx.rs",
+    "crates/nf/src/by_hand.rs",
     "crates/nf/src/plain.rs",
     // An allocator that counts.
     "crates/testkit/src/allocations.rs",
