@@ -43,14 +43,22 @@ pub fn main(registry: registry::Registry) -> std::process::ExitCode {
 
 /// The command `new`.
 fn make(job: cli::jobs::NewJob) -> std::process::ExitCode {
-    match new::create(&job.name, &job.directory) {
+    // Shown as one would type it.
+    let folder = match job.directory.as_path() {
+        here if here == std::path::Path::new(".") => job.name.clone().into(),
+        elsewhere => elsewhere.join(&job.name),
+    };
+    match new::create(&job.name, &folder) {
         Ok(created) => {
             println!("{created}");
             std::process::ExitCode::SUCCESS
         }
         Err(error) => {
             eprintln!("{error}");
-            std::process::ExitCode::from(cli::FAILURE)
+            std::process::ExitCode::from(match error {
+                new::NewError::Name { .. } => cli::USAGE,
+                _ => cli::FAILURE,
+            })
         }
     }
 }

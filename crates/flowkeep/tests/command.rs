@@ -99,6 +99,35 @@ fn the_demonstration_adds_up() {
     );
 }
 
+#[test]
+fn one_thread_makes_runs_equal() {
+    let directory = Directory::new("equal");
+    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/demo.toml");
+    let demo = fs::read_to_string(demo).unwrap();
+    let config = directory.file("c.toml", &format!("threads = 1\nswitches = 2\n{demo}"));
+    let input = "generate:examples/demo-traffic.toml?packets=5000";
+    let socket = directory.path("s.sock");
+    let once = |name: &str| {
+        let events = directory.path(name);
+        let words = ["run", &config, "--input", input, "--events", &events];
+        let output = run(&[&words[..], &["--socket", &socket, "--json"]].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let mut report = report(&output.stdout);
+        report.as_object_mut().unwrap().remove("uptime_seconds");
+        // The lines of each runtime are in order; whose come first is the writer's business.
+        let mut lines: Vec<String> = fs::read_to_string(&events)
+            .unwrap()
+            .lines()
+            .map(Into::into)
+            .collect();
+        lines.sort();
+        (report, lines)
+    };
+    let (first, second) = (once("a"), once("b"));
+    assert!(first.1.len() > 1000, "{}", first.1.len());
+    assert!(first == second, "{:#}\n{:#}", first.0, second.0);
+}
+
 /// A cluster on traffic without end, its control socket there.
 fn start(directory: &Directory) -> (Child, String) {
     let traffic = directory.file(
@@ -189,9 +218,33 @@ fn a_signal_ends_it_gracefully() {
 }
 
 #[test]
+fn a_new_function_is_made_where_one_stands() {
+    let directory = Directory::new("new");
+    let output = flowkeep(&["new", "my-counter"])
+        .current_dir(&directory.0)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(directory.0.join("my-counter/src/lib.rs").exists());
+    let there = directory.path("there");
+    fs::create_dir(&there).unwrap();
+    let output = run(&["new", "my-counter", "--directory", &there]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(directory.0.join("there/my-counter/Cargo.toml").exists());
+}
+
+#[test]
 fn exit_codes() {
     assert_eq!(run(&["--version"]).status.code(), Some(0));
     assert_eq!(run(&["flwo"]).status.code(), Some(2));
+    assert_eq!(run(&["new", "No Name!"]).status.code(), Some(2));
+    let no_port = run(&["flow", "show", "tcp", "10.0.0.1", "10.0.0.2:80"]);
+    assert_eq!(no_port.status.code(), Some(2));
+    assert!(
+        text(&no_port.stderr).contains("it has no port; write 10.0.0.1:443"),
+        "{}",
+        text(&no_port.stderr)
+    );
     assert_eq!(run(&["run"]).status.code(), Some(2));
     assert_eq!(
         run(&["chain", "check", "no/such/file.toml"]).status.code(),
@@ -204,8 +257,22 @@ fn exit_codes() {
         "--events",
         "/dev/null",
     ]);
-    assert!(!no_input.status.success());
+    assert_eq!(
+        no_input.status.code(),
+        Some(1),
+        "the configuration is right, the file is not there"
+    );
     assert!(text(&no_input.stderr).contains("no/such/file.pcap"));
+    let twice = run(&[
+        "run",
+        "--input",
+        "reflect:",
+        "--output",
+        "pcap:out.pcap",
+        "--events",
+        "/dev/null",
+    ]);
+    assert_eq!(twice.status.code(), Some(2), "no machine could do that");
     assert_eq!(
         run(&["status", "--socket", "/no/such/socket"]).status.code(),
         Some(1)

@@ -32,6 +32,74 @@ fn configurations_in_the_readme() {
     }
 }
 
+/// The first block of a page that is marked so.
+fn block(page: &str, mark: &str) -> String {
+    let text = std::fs::read_to_string(root().join(page)).unwrap();
+    let (_, rest) = text.split_once(&format!("```{mark}\n")).expect(mark);
+    rest.split("```").next().unwrap().to_owned()
+}
+
+#[test]
+fn the_reference_of_settings_is_a_good_configuration() {
+    good("docs/configuration.md", &block("docs/configuration.md", "toml"));
+}
+
+#[test]
+fn the_reference_of_settings_is_complete() {
+    let schema = config::schema::of(&flowkeep::functions());
+    let page = block("docs/configuration.md", "toml");
+    let mut settings = std::collections::BTreeSet::new();
+    collect_properties(&schema, &mut settings);
+    assert!(settings.len() > 80, "{}", settings.len());
+    for name in settings {
+        let shown = [format!("{name} = "), format!("{name}]"), format!(".{name}.")];
+        assert!(
+            shown.iter().any(|form| page.contains(form)),
+            "docs/configuration.md does not show `{name}`"
+        );
+    }
+}
+
+fn collect_properties(schema: &serde_json::Value, names: &mut std::collections::BTreeSet<String>) {
+    match schema {
+        serde_json::Value::Object(fields) => {
+            if let Some(properties) = fields.get("properties").and_then(serde_json::Value::as_object) {
+                names.extend(properties.keys().filter(|name| *name != "function").cloned());
+            }
+            fields.values().for_each(|field| collect_properties(field, names));
+        }
+        serde_json::Value::Array(list) => list.iter().for_each(|item| collect_properties(item, names)),
+        _ => {}
+    }
+}
+
+#[track_caller]
+fn good_profile(path: &Path) {
+    let uri = format!("generate:{}?packets=1", path.display());
+    let opened = adapters::open::Ports::new()
+        .with_generator(flowkeep::generate::open)
+        .open_input(&uri);
+    if let Err(error) = opened {
+        panic!("{error}");
+    }
+}
+
+#[test]
+fn the_profiles_of_the_examples() {
+    for name in ["demo-traffic.toml", "short-and-long.toml"] {
+        good_profile(&root().join("examples").join(name));
+    }
+}
+
+#[test]
+fn the_profile_in_the_reference_is_good() {
+    let profile = block("docs/configuration.md", "toml profile");
+    let path = std::env::temp_dir().join(format!("flowkeep-profile-{}.toml", std::process::id()));
+    std::fs::write(&path, profile).unwrap();
+    good_profile(&path);
+    std::fs::remove_file(&path).unwrap();
+}
+
 #[test]
 fn the_demonstration() {
     let path = root().join("examples/demo.toml");
@@ -46,4 +114,84 @@ fn the_readme_opens_with_its_two_commands() {
         first[2].starts_with("./x demo") && first[3].starts_with("./x test"),
         "{first:?}"
     );
+}
+
+/// The functions of all sources of the workspace, tests included.
+fn functions_of_all_sources() -> String {
+    fn read(folder: &Path, all: &mut String) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                read(&path, all);
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                all.push_str(&std::fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+    let mut all = String::new();
+    for folder in std::fs::read_dir(root().join("crates")).unwrap() {
+        for part in ["src", "tests"] {
+            let path = folder.as_ref().unwrap().path().join(part);
+            if path.is_dir() {
+                read(&path, &mut all);
+            }
+        }
+    }
+    all
+}
+
+/// The part of a page below a heading, up to the next one.
+fn section<'t>(page: &'t str, heading: &str) -> &'t str {
+    let (_, rest) = page.split_once(heading).expect(heading);
+    rest.split("\n## ").next().unwrap()
+}
+
+#[test]
+fn the_architectures_invariants_name_tests_that_are_there() {
+    let page = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let sources = functions_of_all_sources();
+    let rows = section(&page, "\n## Invariants")
+        .lines()
+        .filter(|line| line.starts_with("| "));
+    let mut named = 0;
+    for row in rows.skip(1) {
+        let checked_by = row.trim_end_matches('|').rsplit('|').next().unwrap();
+        for name in checked_by.split('`').skip(1).step_by(2) {
+            if name.starts_with("cargo ") || name == "undocumented_unsafe_blocks" {
+                continue;
+            }
+            assert!(
+                sources.contains(&format!("fn {name}(")),
+                "no test `{name}`: {row}"
+            );
+            named += 1;
+        }
+    }
+    assert!(named > 30, "{named}");
+}
+
+#[test]
+fn the_architectures_code_map_leads_to_files() {
+    let page = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let rows = section(&page, "\n## To change X")
+        .lines()
+        .filter(|line| line.starts_with("| "));
+    let mut last = PathBuf::new();
+    for row in rows.skip(1) {
+        let places = row.trim_end_matches('|').rsplit('|').next().unwrap();
+        for name in places.split('`').skip(1).step_by(2) {
+            if !name.contains('/') && !name.contains(".rs") {
+                continue;
+            }
+            let name = name.replace("NAME", "nat");
+            // A file alone is in the folder of the one before it.
+            let mut tried = vec![root().join("crates").join(&name), root().join(&name)];
+            tried.extend(last.ancestors().map(|folder| folder.join(&name)));
+            let found = tried.into_iter().find(|path| path.exists());
+            last = found.unwrap_or_else(|| panic!("no file `{name}`: {row}"));
+            if last.is_file() {
+                last.pop();
+            }
+        }
+    }
 }

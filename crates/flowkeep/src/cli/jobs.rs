@@ -46,9 +46,9 @@ pub struct BenchJob {
 /// A crate to make.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NewJob {
-    /// The function's name as it was typed.
+    /// The function's name as it was typed, which is its directory's, too.
     pub name: String,
-    /// Where.
+    /// Where that directory goes.
     pub directory: PathBuf,
 }
 

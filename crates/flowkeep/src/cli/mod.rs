@@ -64,6 +64,7 @@ enum Verb {
     #[command(subcommand)]
     Chain(ChainVerb),
     /// What the running cluster does: packets, flows, runtimes, ports
+    #[command(after_help = "Examples:\n  flowkeep status\n  flowkeep status --json | jq .packets")]
     Status(Asking),
     /// Look at flows of the running cluster
     #[command(subcommand)]
@@ -71,6 +72,7 @@ enum Verb {
     /// Say something to a function of the running cluster
     Function(FunctionVerb),
     /// End the running cluster gracefully
+    #[command(after_help = "Example:\n  flowkeep stop")]
     Stop(Asking),
     /// Measure, compared with a baseline and a floor in the same run
     Bench(Bench),
@@ -193,8 +195,10 @@ Examples:
         /// Its protocol, by name or number
         protocol: String,
         /// One end, address and port
+        #[arg(value_parser = end)]
         source: SocketAddr,
         /// The other end
+        #[arg(value_parser = end)]
         destination: SocketAddr,
         /// Its VLAN
         #[arg(long, default_value_t = 0)]
@@ -202,6 +206,17 @@ Examples:
         #[command(flatten)]
         asking: Asking,
     },
+}
+
+/// An end of a flow. Protocols without ports have port 0, ICMP its identifier.
+fn end(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        let bare = text.trim_matches(['[', ']']);
+        match bare.parse::<std::net::IpAddr>() {
+            Ok(address) => format!("it has no port; write {}", SocketAddr::new(address, 443)),
+            Err(_) => "write an address and a port, like 10.0.0.1:443 or [2001:db8::1]:443".to_owned(),
+        }
+    })
 }
 
 /// Say something to a function of the running cluster.
@@ -262,7 +277,7 @@ struct Bench {
 struct New {
     /// Its name: lower case, with - or _
     name: String,
-    /// The directory to make; by default the name
+    /// Where to make its directory, which has the name; by default here
     #[arg(long, value_name = "DIRECTORY")]
     directory: Option<PathBuf>,
 }
@@ -344,7 +359,7 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
             ));
         }
         Verb::New(new) => {
-            let directory = new.directory.unwrap_or_else(|| PathBuf::from(&new.name));
+            let directory = new.directory.unwrap_or_else(|| PathBuf::from("."));
             return Ok((jobs.new)(jobs::NewJob {
                 name: new.name,
                 directory,

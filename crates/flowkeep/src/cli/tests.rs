@@ -259,7 +259,7 @@ fn bench_and_new_get_their_jobs() {
     run_words("bench launch --flows 100 --runs 3 --json").unwrap();
     assert!(seen("bench Launch [100] 3 true"));
     run_words("new my-counter").unwrap();
-    assert!(seen("new my-counter in my-counter"));
+    assert!(seen("new my-counter in ."));
     assert!(run_words("bench everything").is_err());
 }
 

@@ -177,7 +177,26 @@ fn instances(config: &Config, document: &mut Document<'_>) {
             } else {
                 format!("function.{name}.{}", error.at)
             };
-            document.problem_at(&path, &error.problem, &error.remedy);
+            match document.find(&format!("function.{name}")) {
+                Some(_) => document.problem_at(&path, &error.problem, &error.remedy),
+                // Without a table of its own, the chain that names it is the place to look at.
+                None => document.problem_at(
+                    &named_at(config, name),
+                    &error.problem,
+                    &format!("below [function.{name}], {}", error.remedy),
+                ),
+            }
         }
     }
+}
+
+/// Where the first chain names a function.
+fn named_at(config: &Config, name: &str) -> String {
+    let mut chains = config.chain.iter().enumerate();
+    chains
+        .find_map(|(chain, rule)| {
+            let index = rule.functions.iter().position(|function| function == name)?;
+            Some(format!("chain[{chain}].functions[{index}]"))
+        })
+        .unwrap_or_default()
 }

@@ -51,6 +51,23 @@ pub enum RunError {
     Thread(std::io::Error),
 }
 
+impl RunError {
+    /// Whether the configuration says something that cannot be, whatever the machine; else the machine refused.
+    pub fn is_of_configuration(&self) -> bool {
+        match self {
+            RunError::Port { source, .. } => matches!(
+                source,
+                OpenError::Uri(_) | OpenError::InUse { .. } | OpenError::ReflectorIsBoth { .. }
+            ),
+            RunError::EmptyPort { .. }
+            | RunError::NoInput
+            | RunError::Plan(_)
+            | RunError::Function { .. } => true,
+            RunError::Thread(_) => false,
+        }
+    }
+}
+
 /// Everything a cluster is made of.
 pub(super) struct Built {
     pub threads: Vec<Driver>,

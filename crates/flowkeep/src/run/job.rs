@@ -1,6 +1,6 @@
 //! The command `run`: a cluster from its configuration to its report.
 
-use super::{Events, Outcome, Running, start};
+use super::{Events, Outcome, RunError, Running, start};
 use crate::cli::jobs::RunJob;
 use crate::cli::{FAILURE, USAGE};
 use crate::cluster::Cluster;
@@ -32,7 +32,7 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
     let events = open_events(&config)?;
     let socket = config.control.socket.clone();
     let listen = config.metrics.listen;
-    let running = start(config, events).map_err(|error| (USAGE, error.to_string()))?;
+    let running = start(config, events).map_err(|error| (code_of(&error), error.to_string()))?;
     let servers = serve(&running, socket, listen)?;
     let outcome = running.wait(|cluster: &dyn Cluster| {
         if stop.is_raised() {
@@ -45,6 +45,15 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
     report(&outcome, json, to_stdout);
     let failed = !outcome.reports.is_empty() || outcome.events.is_err() || outcome.broken_off;
     Ok(ExitCode::from(if failed { FAILURE } else { 0 }))
+}
+
+/// A configuration that cannot be is wrong usage; a machine that refuses what it asks for is a failure.
+fn code_of(error: &RunError) -> u8 {
+    if error.is_of_configuration() {
+        USAGE
+    } else {
+        FAILURE
+    }
 }
 
 fn open_events(config: &Config) -> Result<Option<Events>, Failed> {
