@@ -1,18 +1,25 @@
-//! What the fuzz targets share: an input is a frame with a head of two bytes.
+//! What the fuzz targets share: for those that take packets, an input is a frame with a head of two bytes.
 //!
 //! ```text
 //!   link type │ bytes cut off, 0 to 255 │ frame …
 //! ```
 //!
-//! Run (a nightly compiler and `cargo install cargo-fuzz`):
+//! | target | what is fed |
+//! |---|---|
+//! | `parse`, `rewrite` | packets, to `wire` |
+//! | `messages` | messages between workers, to `runtime::message` |
+//! | `capture` | pcap and pcapng files, to `adapters::pcap` |
+//! | `config` | configurations and generator profiles, to the tool's readers |
+//!
+//! `cargo xtask nightly` runs each for a minute. By hand (a nightly compiler and `cargo install cargo-fuzz`):
 //!
 //! ```text
-//!   cargo +nightly run --release --manifest-path fuzz/Cargo.toml --example seeds     a corpus from wire::hostile
+//!   cargo +nightly run --release --manifest-path fuzz/Cargo.toml --example seeds     the corpus to begin with
 //!   cargo +nightly fuzz run parse   -- -max_total_time=180
 //!   cargo +nightly fuzz run rewrite -- -max_total_time=180
 //! ```
 //!
-//! What is found is fixed, and its input kept as a unit test in `crates/wire`.
+//! What is found is fixed, and its input kept as a unit test of what it was fed to.
 
 use core::cell::RefCell;
 use wire::memory::Region;

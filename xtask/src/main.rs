@@ -21,7 +21,7 @@ const HELP: &str = "\
 cargo xtask WORD
 
   ci             every check and every test
-  nightly        the same with many more random cases, and the unsafe code under miri
+  nightly        the same with many more random cases, the unsafe code under miri, and the fuzzers
   check [NAME]   the checks that only read the sources: all of them, or one
   help           this list
 ";

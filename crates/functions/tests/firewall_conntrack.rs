@@ -188,6 +188,7 @@ impl Harness {
             emitted: Default::default(),
             blocks: Default::default(),
             discard: nf::Reason::UNDECLARED,
+            pinned: core::marker::PhantomPinned,
         };
         // SAFETY: the group is of size zero; the counters have one number more than there are names; the log is a log. All
         // outlive the view, and nothing else touches them meanwhile.

@@ -67,6 +67,7 @@ impl Bench {
             emitted: Default::default(),
             blocks: Default::default(),
             discard: Reason::UNDECLARED,
+            pinned: core::marker::PhantomPinned,
         };
         // SAFETY: group, counters and log are this bench's own and not referred to otherwise during the call.
         f(&self.nat, unsafe { Cx::of(&mut raw) })

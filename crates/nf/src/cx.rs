@@ -10,7 +10,7 @@ use crate::{FlowState, NetworkFunction, Reason, Verdict};
 use arrayvec::ArrayVec;
 use core::fmt::{self, Write};
 use core::future::Future;
-use core::marker::PhantomData;
+use core::marker::{PhantomData, PhantomPinned};
 use core::pin::Pin;
 use core::ptr::NonNull;
 use core::task::{Context, Poll};
@@ -180,6 +180,10 @@ impl Write for Bounded<'_> {
 }
 
 /// What the runtime fills in before a call and reads after it. Authors see [`Cx`].
+///
+/// The runtime keeps its own way to it while a function, or the future of one that waits, has a reference. It uses it only
+/// between calls and polls, but the references are then still there: so it is pinned, which takes the promise that nobody
+/// else looks from `&mut` references to it.
 pub struct RawCx {
     /// The burst's clock in nanoseconds.
     pub now: u64,
@@ -211,6 +215,8 @@ pub struct RawCx {
     pub blocks: ArrayVec<BlockEffect, EFFECTS_MAX>,
     /// Why it discards held packets, with [`effect::DISCARD`].
     pub discard: Reason,
+    /// See above.
+    pub pinned: PhantomPinned,
 }
 
 /// Bits of [`RawCx::effects`].

@@ -116,15 +116,34 @@ fn halves(addr: Addr) -> [u64; 2] {
     [(whole >> 64) as u64, whole as u64]
 }
 
+/// Blocks that there is room for from the start, at most: sixteen million ports in blocks of 256.
+const BLOCKS: usize = 1 << 16;
+/// Block sizes that there is room for from the start: one for each function that hands out blocks, of which a chain has one.
+const SIZES: usize = 8;
+
 /// Which group has which block of external ports.
-#[derive(Default)]
 pub struct BlockOwners {
     owners: hashbrown::HashMap<(Addr, u16), GroupKey>,
     /// Block sizes in use: as a rule one.
     sizes: Vec<u16>,
 }
 
+/// A hash table of so much capacity never grows while it has at most `entries`, whatever comes and goes: it clears away
+/// what removed ones left behind in place, as long as it is no more than half full.
+pub(crate) fn room_for(entries: usize) -> usize {
+    2 * entries
+}
+
 impl BlockOwners {
+    /// Room for the owners of `blocks` blocks, but for [`BLOCKS`] at most; more than that are noted, too, at the cost of an
+    /// allocation whenever their number has doubled.
+    pub fn new(blocks: usize) -> Self {
+        BlockOwners {
+            owners: hashbrown::HashMap::with_capacity(room_for(blocks.min(BLOCKS))),
+            sizes: Vec::with_capacity(SIZES),
+        }
+    }
+
     /// Notes an owner; `false` (and nothing changes) if another group has the block.
     pub fn claim(&mut self, block: Block, owner: GroupKey) -> bool {
         let size = block.ports.max(1);
@@ -194,7 +213,7 @@ impl Groups {
             "the region is too small for the groups"
         );
         Groups {
-            index: HashTable::with_capacity(capacity),
+            index: HashTable::with_capacity(room_for(capacity)),
             entries: Vec::with_capacity(capacity),
             free: Vec::with_capacity(capacity),
             stride: Self::stride(state),
@@ -307,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_block_has_one_owner() {
-        let mut owners = BlockOwners::default();
+        let mut owners = BlockOwners::new(1);
         let block = Block {
             addr: "192.0.2.1".parse().unwrap(),
             first: 1024,

@@ -198,7 +198,6 @@ impl<P: Port, L: Port> Switch<P, L> {
         };
         Switch {
             affinity: plan.affinity(),
-            plan,
             now: settings.now,
             ports: ports
                 .into_iter()
@@ -221,9 +220,13 @@ impl<P: Port, L: Port> Switch<P, L> {
             peers,
             table: Table::new(memory(Table::region_length(routes)), routes),
             routes: Vec::with_capacity(routes),
-            free: Vec::new(),
+            free: Vec::with_capacity(routes),
             second_keys: 0,
-            blocks: BlockOwners::default(),
+            blocks: BlockOwners::new(if plan.affinity() == Affinity::Flow {
+                0
+            } else {
+                routes
+            }),
             fragments: Tracker::new(settings.fragments_max as usize, settings.seed),
             maglev,
             next: 0,
@@ -236,6 +239,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             stalls: 0,
             handed_over: 0,
             turning: wire::PacketList::new(),
+            plan,
             settings,
         }
     }

@@ -254,4 +254,48 @@ mod tests {
         });
         assert!(served);
     }
+
+    #[test]
+    fn half_lines_noise_and_a_thousand_connections_are_borne() {
+        let place = Place::new("crowd");
+        let (_, server) = start(&place);
+        // Some say nothing, some half a request, some noise; each goes away at once or after others have come.
+        let mut open = std::collections::VecDeque::new();
+        let mut noise = 1_u64;
+        for n in 0..1000_u32 {
+            let mut stream = UnixStream::connect(server.path()).unwrap();
+            let said: Vec<u8> = match n % 4 {
+                0 => Vec::new(),
+                1 => b"{\"ask\":\"sta".to_vec(),
+                2 => [b"[".repeat(n as usize % 500), b"\n".to_vec()].concat(),
+                _ => (0..n % 300)
+                    .map(|_| {
+                        noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        (noise >> 56) as u8
+                    })
+                    .collect(),
+            };
+            // One that was one too many is closed already.
+            let _ = stream.write_all(&said);
+            open.push_back(stream);
+            if open.len() > 2 * CONNECTIONS_MAX {
+                open.pop_front();
+            }
+        }
+        let threads = std::fs::read_dir("/proc/self/task").unwrap().filter(|task| {
+            let name = task
+                .as_ref()
+                .map(|task| std::fs::read_to_string(task.path().join("comm")));
+            matches!(name, Ok(Ok(name)) if name.starts_with("flowkeep-contro"))
+        });
+        // Other tests run beside this one, with servers of their own.
+        let threads = threads.count();
+        assert!(threads < 8 * CONNECTIONS_MAX, "{threads} threads");
+        drop(open);
+        let served = (0..200).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            Client::connect(server.path()).is_ok_and(|mut client| client.ask(&Request::Status).is_ok())
+        });
+        assert!(served, "whoever comes after the crowd is served");
+    }
 }

@@ -88,6 +88,7 @@ impl Bench {
             emitted: ArrayVec::new(),
             blocks: ArrayVec::new(),
             discard: nf::Reason::UNDECLARED,
+            pinned: core::marker::PhantomPinned,
         };
         // SAFETY: the group is zero-sized; counters (one more than declared) and log outlive the view.
         let cx = unsafe { Cx::of(&mut raw) };

@@ -189,6 +189,7 @@ impl Replay {
             emitted: Default::default(),
             blocks: Default::default(),
             discard: Reason::UNDECLARED,
+            pinned: core::marker::PhantomPinned,
         };
         // SAFETY: the group has no size, and log and counters (one more than there are names) are this replay's own.
         let cx = unsafe { Cx::of(&mut raw) };

@@ -1,7 +1,7 @@
 //! From a burst of packets to their chains: the path that is counted in cycles.
 
 use super::{Job, Runtime};
-use crate::actor::{Header, NO_GROUP, flag};
+use crate::actor::{Header, NO_GROUP, Phase, flag};
 use crate::env::{BURST, Burst, Port};
 use crate::fragments::Resolution;
 use crate::group::GroupKey;
@@ -151,7 +151,7 @@ impl<P: Port> Runtime<P> {
     pub(super) fn meet_again(&mut self, packet: PacketBox, key: FlowKey, hash: u64, way: Orientation) {
         // Consumed long ago, by whichever link: a group that ends now has seen it.
         match self.table.find(hash, |value| self.has_key(value, &key)) {
-            Some(value) if self.slab.header(value >> 1).phase == crate::actor::Phase::Waiting => {
+            Some(value) if self.slab.header(value >> 1).phase == Phase::Waiting => {
                 self.queue_behind(value >> 1, packet);
             }
             Some(value) => {
@@ -175,9 +175,14 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Runs a job at once, ahead of any queued.
+    /// Runs a job at once, ahead of any queued: unless its flow waits since, behind which it queues, or is over.
+    #[cold]
     pub(super) fn run_now(&mut self, job: Job) {
-        self.run(job);
+        match self.slab.header(job.actor).phase {
+            Phase::Active => self.run(job),
+            Phase::Waiting => self.queue_job_behind(job),
+            Phase::Free => self.drop_packet(job.packet, DropReason::HeldAtEnd),
+        }
     }
 
     #[inline(always)]
@@ -195,7 +200,7 @@ impl<P: Port> Runtime<P> {
     fn deliver(&mut self, packet: PacketBox, value: u32, lane: &Lane, link: usize) {
         let actor = value >> 1;
         let header = self.slab.header(actor);
-        if header.phase == crate::actor::Phase::Waiting {
+        if header.phase == Phase::Waiting {
             return self.queue_behind(actor, packet);
         }
         if header.deadline <= self.now {
@@ -228,7 +233,7 @@ impl<P: Port> Runtime<P> {
     #[cold]
     pub(super) fn run_jobs(&mut self) {
         while let Some(job) = self.jobs.pop_at(0) {
-            self.run(job);
+            self.run_now(job);
         }
     }
 
@@ -529,13 +534,21 @@ impl<P: Port> Runtime<P> {
         if effects & effect::BLOCKS != 0 {
             self.apply_blocks(cx, actor);
         }
-        if effects & (effect::RELEASE | effect::DISCARD) != 0 {
-            self.let_go(&job, at, effects, cx);
-        }
+        // First what this call left in its cx: packets that are let go run through it.
         if effects & effect::EMIT != 0 {
             self.apply_emits(&job, at, cx);
         }
+        if effects & (effect::RELEASE | effect::DISCARD) != 0 {
+            self.let_go(&job, at, effects, cx.discard);
+            cx.timeout = timeout;
+        }
         let goes_on = match code {
+            Code::FORWARD if self.slab.header(actor).phase == Phase::Waiting => {
+                // One of those that were let go waits now.
+                let passed = job.passed + 1;
+                self.queue_job_behind(Job { passed, ..job });
+                None
+            }
             Code::FORWARD => Some(job),
             Code::ANSWER => {
                 self.answer(job, at);
@@ -587,7 +600,7 @@ impl<P: Port> Runtime<P> {
     }
 
     fn end_unless_busy(&mut self, actor: u32) {
-        if self.slab.header(actor).phase == crate::actor::Phase::Active {
+        if self.slab.header(actor).phase == Phase::Active {
             self.end_actor(actor);
         }
     }

@@ -33,7 +33,7 @@ use crate::actor::Slab;
 use crate::chain::{Plan, Stages};
 use crate::env::{Burst, Port};
 use crate::fragments::Tracker;
-use crate::group::{BlockOwners, Groups};
+use crate::group::{BlockOwners, Groups, room_for};
 use crate::microthread::{Frame, Frames};
 use crate::stats::{DropReason, Drops, Named, RuntimeStats};
 use crate::table::Table;
@@ -228,6 +228,7 @@ impl<P: Port> Runtime<P> {
             emitted: ArrayVec::new(),
             blocks: ArrayVec::new(),
             discard: Reason::UNDECLARED,
+            pinned: core::marker::PhantomPinned,
         };
         let waiting = settings.waiting_max as usize;
         let frames_region = memory(Frames::<waiting::Parked>::region_length(
@@ -252,13 +253,14 @@ impl<P: Port> Runtime<P> {
                 stages.group_size,
                 settings.seed,
             ),
-            owners: BlockOwners::default(),
+            // Who has a block has a flow in it, or is about to give it back.
+            owners: BlockOwners::new(if affinity == Affinity::Flow { 0 } else { flows }),
             fragments: Tracker::new(settings.fragments_max as usize, settings.seed),
             frame_ptr: frames.frame(frame),
             frame,
             frames,
             jobs: ArrayVec::new(),
-            held: hashbrown::HashMap::new(),
+            held: hashbrown::HashMap::with_capacity(room_for(settings.held_max as usize)),
             held_count: 0,
             queued_count: 0,
             turned: PacketList::new(),

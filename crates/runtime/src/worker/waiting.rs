@@ -7,8 +7,8 @@ use crate::microthread::{Frame, Frames};
 use crate::stage::Code;
 use crate::stats::DropReason;
 use core::ptr::NonNull;
-use nf::Direction;
 use nf::cx::{RawCx, effect};
+use nf::{Direction, Reason};
 use wire::{FlowKey, PacketBox, PacketList};
 
 /// A call that waits: its job, where in the chain it is, and the packets of its flow that came later.
@@ -16,6 +16,29 @@ pub(super) struct Parked {
     job: Job,
     at: u8,
     behind: PacketList,
+}
+
+/// Where in its chain a packet that queues behind a call goes on, as its buffer's hash has it meanwhile.
+#[derive(Clone, Copy)]
+struct Place(u64);
+
+impl Place {
+    /// Like any packet, at the start.
+    const START: Place = Place(0);
+
+    fn of(passed: u8, direction: Direction) -> Self {
+        Place(1 | u64::from(direction == Direction::Opening) << 1 | u64::from(passed) << 8)
+    }
+
+    /// Functions passed, and the direction.
+    fn middle(self) -> Option<(u8, Direction)> {
+        let direction = if self.0 & 2 != 0 {
+            Direction::Opening
+        } else {
+            Direction::Reply
+        };
+        (self.0 != 0).then_some(((self.0 >> 8) as u8, direction))
+    }
 }
 
 impl<P: Port> Runtime<P> {
@@ -66,15 +89,27 @@ impl<P: Port> Runtime<P> {
         }
     }
 
+    /// Queues a packet that is in the middle of its chain behind its flow's waiting call.
+    #[cold]
+    pub(super) fn queue_job_behind(&mut self, job: Job) {
+        let Job { actor, packet, .. } = job;
+        self.queue(actor, packet, Place::of(job.passed, job.direction));
+    }
+
     /// Queues a packet behind its flow's waiting call.
     #[cold]
     pub(super) fn queue_behind(&mut self, actor: u32, packet: PacketBox) {
+        self.queue(actor, packet, Place::START);
+    }
+
+    fn queue(&mut self, actor: u32, mut packet: PacketBox, place: Place) {
         if self.queued_count >= self.settings.queued_max {
             return self.drop_packet(packet, DropReason::WaitingQueueFull);
         }
         let frame = self.slab.header(actor).frame;
         match self.frames.rest_mut(frame) {
             Some(parked) => {
+                packet.set_hash(place.0);
                 parked.behind.push(packet);
                 self.queued_count += 1;
             }
@@ -151,6 +186,16 @@ impl<P: Port> Runtime<P> {
     fn take_up_behind(&mut self, actor: u32, mut behind: PacketList) {
         while let Some(packet) = behind.pop() {
             self.queued_count -= 1;
+            if let Some((passed, direction)) = Place(packet.hash()).middle() {
+                self.run_now(Job {
+                    actor,
+                    packet,
+                    direction,
+                    passed,
+                });
+                self.run_jobs();
+                continue;
+            }
             let Some((mut key, way)) = FlowKey::of(&packet) else {
                 self.drop_packet(packet, DropReason::FrameMalformed);
                 continue;
@@ -160,15 +205,12 @@ impl<P: Port> Runtime<P> {
             }
             // The flow may be over, or another in its place: look it up as any packet.
             let hash = key.hash(&self.settings.seed);
-            let mut packet = packet;
-            packet.set_hash(hash);
             self.meet_again(packet, key, hash, way);
         }
-        let _ = actor;
     }
 
     /// Packets held for a function go on, or are dropped, as it asked.
-    pub(super) fn let_go(&mut self, job: &Job, at: usize, effects: u8, cx: &RawCx) {
+    pub(super) fn let_go(&mut self, job: &Job, at: usize, effects: u8, discard: Reason) {
         let key = (job.actor, at as u8, job.direction == Direction::Opening);
         let Some(mut list) = self.held.remove(&key) else {
             return;
@@ -179,7 +221,7 @@ impl<P: Port> Runtime<P> {
         while let Some(packet) = list.pop() {
             if effects & effect::DISCARD != 0 {
                 let reasons = &mut self.function_drops[function];
-                let index = cx.discard.index().min(reasons.len() - 1);
+                let index = discard.index().min(reasons.len() - 1);
                 reasons[index] += 1;
                 self.recycle(packet);
             } else {

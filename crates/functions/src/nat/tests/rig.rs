@@ -299,6 +299,7 @@ impl Rig {
             emitted: Default::default(),
             blocks: Default::default(),
             discard: Reason::UNDECLARED,
+            pinned: core::marker::PhantomPinned,
         };
         let nat = &self.nats[entry.runtime];
         // SAFETY: group, counters and log are the rig's own, alive and not referred to otherwise during the call.

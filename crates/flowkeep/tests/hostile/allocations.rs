@@ -1,0 +1,89 @@
+//! After the start, workers allocate nothing: not for packets, not for new flows, not when flows end.
+
+use crate::frames::{self, SERVICE};
+use crate::rig::{Alone, Cluster, Established, Rig, WEB_ONLY, establish};
+use nf::Side;
+
+const FLOWS_MAX: u32 = 10_000;
+/// Those that come and go. On two runtimes there is room to spare.
+const FLOWS: u32 = 9_600;
+
+fn established_flows<R: Rig>() {
+    let mut rig = R::new(WEB_ONLY, FLOWS_MAX);
+    let flows: Vec<Established> = (0..1000).map(|n| establish(&mut rig, n)).collect();
+    let before = rig.world().served;
+    let count = testkit::allocations(|| {
+        for _ in 0..50 {
+            for flow in &flows {
+                rig.offer(Side::Inside, &flow.forward);
+                rig.offer(Side::Outside, &flow.back);
+            }
+        }
+        rig.settle();
+    });
+    assert_eq!(rig.world().served - before, 100_000);
+    assert_eq!(count, 0, "allocations by 100,000 packets of established flows");
+    rig.books().check();
+}
+
+/// As many flows as there may be, `per_host` for each inside host, open and expire, over and over.
+fn flows_that_come_and_go<R: Rig>(per_host: u32) {
+    let mut rig = R::new(WEB_ONLY, FLOWS_MAX);
+    let served: Vec<Established> = (0..10).map(|n| establish(&mut rig, n)).collect();
+    // Again, so that what is left behind by flows that went has to be cleared away; other ones each time.
+    for round in 0..4 {
+        let opening = testkit::allocations(|| {
+            for n in 0..FLOWS {
+                let n = n + round * 100_000;
+                let inside = (0x0a00_0000 + n / per_host, 30_000 + (n % per_host) as u16);
+                rig.offer(Side::Inside, &frames::tcp(inside, SERVICE, frames::SYN, false));
+            }
+            rig.settle();
+        });
+        assert_eq!(rig.books().flows, u64::from(FLOWS) + 10);
+        let ending = testkit::allocations(|| {
+            rig.pass(250);
+            rig.pass(10);
+        });
+        assert_eq!(rig.books().flows, 10);
+        assert_eq!(
+            (opening, ending),
+            (0, 0),
+            "allocations by opening and by expiring {FLOWS} flows, {per_host} for each host, round {round}"
+        );
+    }
+    let before = rig.world().served;
+    for flow in &served {
+        rig.offer(Side::Inside, &flow.forward);
+        rig.offer(Side::Outside, &flow.back);
+    }
+    rig.settle();
+    assert_eq!(rig.world().served - before, 20);
+    rig.books().check();
+}
+
+#[test]
+fn established_flows_allocate_nothing_on_a_runtime_alone() {
+    let _turn = crate::turn();
+    established_flows::<Alone>();
+}
+
+#[test]
+fn established_flows_allocate_nothing_behind_a_switch() {
+    let _turn = crate::turn();
+    established_flows::<Cluster>();
+}
+
+#[test]
+fn flows_that_come_and_go_allocate_nothing_on_a_runtime_alone() {
+    let _turn = crate::turn();
+    flows_that_come_and_go::<Alone>(32);
+    flows_that_come_and_go::<Alone>(1);
+}
+
+#[test]
+fn flows_that_come_and_go_allocate_nothing_behind_a_switch() {
+    let _turn = crate::turn();
+    flows_that_come_and_go::<Cluster>(32);
+    flows_that_come_and_go::<Cluster>(1);
+}
