@@ -78,8 +78,12 @@ struct OpenPort {
 }
 
 /// Opens ports and makes all workers.
-pub(super) fn build(mut config: Config, events: &SyncSender<String>) -> Result<Built, RunError> {
-    let mut ports = Ports::new().with_generator(crate::generate::open);
+pub(super) fn build(
+    mut config: Config,
+    ports: Ports,
+    events: &SyncSender<String>,
+) -> Result<Built, RunError> {
+    let mut ports = ports.with_generator(crate::generate::open);
     let opened = open_ports(&config, &mut ports)?;
     let packet_clock = match config.clock {
         Clock::Capture => true,
