@@ -4,15 +4,6 @@ use crate::cluster::{Ran, Shape, capture_port, data, files, name, run_to_end};
 use crate::tables::{arkime, ndpi, records, zeek};
 use std::path::Path;
 
-const SHAPES: [Shape; 6] = [
-    Shape::of(1),
-    Shape::of(2),
-    Shape::of(4),
-    Shape::of(3).with_switches(2),
-    Shape::of(1).on_one_thread(),
-    Shape::of(4).on_one_thread(),
-];
-
 fn watch(capture: &Path, shape: Shape, settings: &str) -> Ran {
     let toml = format!(
         "{}{}[[chain]]\nname = \"watched\"\nfunctions = [\"flow_monitor\"]\n{settings}",
@@ -49,31 +40,51 @@ fn recorded(ran: &Ran, what: &str, reasons: &[&str]) -> Vec<records::Record> {
     found
 }
 
-#[test]
-fn ndpis_flows_on_any_number_of_workers() {
+/// Every so-manieth of nDPI's captures, from the first on.
+fn ndpi_with(shape: Shape, every: usize) {
     let Some(data) = data() else { return };
     let folder = data.join("flow/ndpi");
     let expected = files(&folder.join("expected"), "tsv");
     assert_eq!(expected.len(), 169);
-    let (mut packets, mut flows) = (0, 0);
-    for expected in &expected {
+    let (mut captures, mut packets, mut flows) = (0, 0, 0);
+    for expected in expected.iter().step_by(every) {
         let capture = folder.join("pcap").join(expected.file_stem().expect("a name"));
         let text = std::fs::read_to_string(expected).expect("readable");
-        for shape in SHAPES {
-            let what = format!("{} {shape:?}", name(&capture));
-            let ran = watch(&capture, shape, "");
-            let found = recorded(&ran, &what, &["not_ip"]);
-            let differences = ndpi::compare(&found, &text);
-            assert!(differences.is_empty(), "{what}: {differences:#?}");
-            packets += ran.packets.received;
-            flows += found.len();
-        }
+        let what = format!("{} {shape:?}", name(&capture));
+        let ran = watch(&capture, shape, "");
+        let found = recorded(&ran, &what, &["not_ip"]);
+        let differences = ndpi::compare(&found, &text);
+        assert!(differences.is_empty(), "{what}: {differences:#?}");
+        captures += 1;
+        packets += ran.packets.received;
+        flows += found.len();
     }
-    println!(
-        "{} captures, {} shapes: equal; {packets} packets, {flows} records",
-        expected.len(),
-        SHAPES.len()
-    );
+    println!("{shape:?}: {captures} captures equal; {packets} packets, {flows} records");
+}
+
+#[test]
+fn ndpis_flows_on_one_runtime() {
+    ndpi_with(Shape::of(1), 1);
+}
+
+#[test]
+fn ndpis_flows_on_two_runtimes() {
+    ndpi_with(Shape::of(2), 1);
+}
+
+#[test]
+fn ndpis_flows_on_four_runtimes() {
+    ndpi_with(Shape::of(4), 1);
+}
+
+#[test]
+fn ndpis_flows_on_four_runtimes_of_one_thread() {
+    ndpi_with(Shape::of(4).on_one_thread(), 4);
+}
+
+#[test]
+fn ndpis_flows_on_two_switches() {
+    ndpi_with(Shape::of(3).with_switches(2), 4);
 }
 
 #[test]

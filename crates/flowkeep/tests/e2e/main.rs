@@ -19,7 +19,12 @@
 //! Not here: the command line (`tests/command.rs`), functions by themselves (their own crate's tests).
 
 mod cluster;
+mod conservation;
+mod endpoints;
+mod firewall;
 mod flow_tables;
+mod frames;
+mod nat;
 
 /// Independent flow tables, and the comparison with them.
 #[path = "../../../functions/tests/flow_monitor/tables/mod.rs"]
