@@ -4,6 +4,8 @@
 //! packet is of which class is compared packet by packet in the function's own test; here it is the number of each class that
 //! must be the same whatever the number of workers.
 //!
+//! The kernel's replay took so little time that no flow expired; so time is the machine's here, not the capture's.
+//!
 //! Only packets that the kernel spoke about can be counted: captures in which it forwarded every IP packet, tracked every one
 //! and found none invalid. Of the others it is not known in what class it would have counted the rest.
 
@@ -46,7 +48,7 @@ fn compare(captures: &Path, folder: &Path, shapes: &[Shape], with_invalid: bool)
         }
         for shape in shapes {
             let toml = format!(
-                "{}{}[[chain]]\nname = \"guarded\"\nfunctions = [\"firewall\"]\n\
+                "clock = \"machine\"\n{}{}[[chain]]\nname = \"guarded\"\nfunctions = [\"firewall\"]\n\
                  [[function.firewall.rules]]\nname = \"everything\"\naction = \"allow\"\n",
                 shape.toml(4096),
                 capture_port(&capture)

@@ -201,7 +201,9 @@ fn mappings_are_one_to_one(through: &Through, what: &str) -> usize {
         by_inside.is_empty() && by_outside.is_empty(),
         "{what}: mappings that stay"
     );
-    for frame in frames::read(&through.sent) {
+    let sent = frames::read(&through.sent);
+    assert!(!sent.is_empty(), "{what}: nothing left");
+    for frame in sent {
         let Some(packet) = V4::of(&frame) else { continue };
         assert!(
             !is_inside(packet.source(&frame)),
