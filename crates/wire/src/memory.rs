@@ -19,18 +19,32 @@ unsafe impl Send for Region {}
 const ALIGN: usize = 64;
 
 impl Region {
-    /// `length` bytes from the heap.
+    /// `length` bytes from the heap. Large ones take memory only where they are used.
+    ///
+    /// An allocator asked for zeros at more than its own alignment writes them one by one, into every page. So one line
+    /// more is asked for at its own alignment, and the region starts at the first whole line, with the way back before it:
+    ///
+    /// ```text
+    ///   given │ … │ given │ region, whole lines … │ …
+    ///   └── 16 to 64 bytes ┘
+    /// ```
     pub fn heap(length: usize) -> Self {
-        let layout = length
-            .max(ALIGN)
-            .checked_next_multiple_of(ALIGN)
-            .and_then(|length| Layout::from_size_align(length, ALIGN).ok())
+        let length = length.max(ALIGN).checked_next_multiple_of(ALIGN);
+        let (length, layout) = length
+            .and_then(|length| Some((length, heap_layout(length)?)))
             .expect("a region is smaller than isize::MAX");
-        let length = layout.size();
         // SAFETY: the layout has a size above zero.
-        let start = unsafe { alloc_zeroed(layout) };
-        let Some(start) = NonNull::new(start) else {
+        let given = unsafe { alloc_zeroed(layout) };
+        let Some(given) = NonNull::new(given) else {
             handle_alloc_error(layout)
+        };
+        let skipped = ALIGN - given.addr().get() % ALIGN;
+        // SAFETY: `given` is a multiple of 16, so 16 to 64 bytes are skipped: room for a pointer, aligned for one, and
+        // `length` bytes are left of the line more.
+        let start = unsafe {
+            let start = given.add(skipped);
+            start.cast::<NonNull<u8>>().sub(1).write(given);
+            start
         };
         Region {
             start,
@@ -118,9 +132,18 @@ impl<T> core::ops::DerefMut for Array<T> {
     }
 }
 
+/// What is asked of the allocator for a region of so many bytes, at an alignment that it has anyway.
+fn heap_layout(length: usize) -> Option<Layout> {
+    Layout::from_size_align(length.checked_add(ALIGN)?, 16).ok()
+}
+
 unsafe fn release_heap(start: NonNull<u8>, length: usize) {
-    // SAFETY: called once by `Drop`, with what `Region::heap` allocated.
-    unsafe { dealloc(start.as_ptr(), Layout::from_size_align_unchecked(length, ALIGN)) }
+    // SAFETY: called once by `Drop`, with what `Region::heap` allocated: the pointer before it is the one given then, and
+    // the layout the same.
+    unsafe {
+        let given = start.cast::<NonNull<u8>>().sub(1).read();
+        dealloc(given.as_ptr(), heap_layout(length).unwrap_unchecked());
+    }
 }
 
 impl Drop for Region {
@@ -156,6 +179,27 @@ mod tests {
             assert!(bytes.iter().all(|byte| *byte == 0));
             prefetch(region.start().as_ptr());
         }
+    }
+
+    /// Kilobytes of memory that this process has used at most.
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn memory_used() -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))
+            .unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn a_large_region_takes_no_memory_before_it_is_used() {
+        let before = memory_used();
+        let region = Region::heap(1 << 30);
+        let after = memory_used();
+        assert!(after - before < 1 << 18, "{before} kB before, {after} kB after");
+        drop(region);
     }
 
     #[test]

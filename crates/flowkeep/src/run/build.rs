@@ -95,8 +95,12 @@ struct OpenPort {
 }
 
 /// Opens ports and makes all workers.
-pub(super) fn build(mut config: Config, events: &SyncSender<String>) -> Result<Built, RunError> {
-    let mut ports = Ports::new().with_generator(crate::generate::open);
+pub(super) fn build(
+    mut config: Config,
+    ports: Ports,
+    events: &SyncSender<String>,
+) -> Result<Built, RunError> {
+    let mut ports = ports.with_generator(crate::generate::open);
     let opened = open_ports(&config, &mut ports)?;
     let packet_clock = match config.clock {
         Clock::Capture => true,
@@ -274,13 +278,12 @@ impl Links {
 }
 
 impl Shape {
-    /// The first port of each side that has an output, or failing that the first of the side.
+    /// The first port of each side that has an output, or failing that the first of the side. A port that is on one side goes
+    /// before one whose side is told by addresses, and so is on both.
     fn egress(&self, ports: &[Vec<OpenPort>]) -> Egress {
-        let serves = |open: &OpenPort, side| match open.rule {
-            SideRule::Fixed(fixed) => fixed == side,
-            SideRule::BySource(_) => true,
-        };
-        let find = |side, with_output: bool| {
+        let fixed = |open: &OpenPort, on| matches!(open.rule, SideRule::Fixed(side) if side == on);
+        let both = |open: &OpenPort, _| matches!(open.rule, SideRule::BySource(_));
+        let find = |serves: &dyn Fn(&OpenPort, nf::Side) -> bool, side, with_output: bool| {
             ports.iter().enumerate().find_map(|(switch, ports)| {
                 let port = ports
                     .iter()
@@ -288,7 +291,10 @@ impl Shape {
                 Some((switch, port))
             })
         };
-        [nf::Side::Inside, nf::Side::Outside].map(|side| find(side, true).or_else(|| find(side, false)))
+        [nf::Side::Inside, nf::Side::Outside].map(|side| {
+            let with_output = find(&fixed, side, true).or_else(|| find(&both, side, true));
+            with_output.or_else(|| find(&fixed, side, false).or_else(|| find(&both, side, false)))
+        })
     }
 
     fn switch(

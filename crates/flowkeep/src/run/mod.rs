@@ -22,6 +22,7 @@ pub mod job;
 
 use crate::cluster::{Cluster, Cursor, PortStats, Snapshot};
 use crate::config::Config;
+use adapters::open::Ports;
 use adapters::report::{Report, Reports};
 use driver::{Answer, Command, Handle, Question};
 use runtime::PortCounters;
@@ -72,6 +73,11 @@ struct Shared {
 
 /// Starts a cluster. Event lines go to `events`, if anywhere.
 pub fn start(config: Config, events: Option<Events>) -> Result<Running, RunError> {
+    start_with(config, Ports::new(), events)
+}
+
+/// Starts a cluster whose `memory:` ports have their other ends in `ports`, for programs that embed one.
+pub fn start_with(config: Config, ports: Ports, events: Option<Events>) -> Result<Running, RunError> {
     let (lines, incoming) = mpsc::sync_channel::<String>(driver::EVENT_CHUNKS);
     let build::Built {
         threads,
@@ -79,7 +85,7 @@ pub fn start(config: Config, events: Option<Events>) -> Result<Running, RunError
         runtimes,
         ports,
         reports,
-    } = build::build(config, &lines)?;
+    } = build::build(config, ports, &lines)?;
     drop(lines);
     let shared = Arc::new(Shared {
         began: Instant::now(),

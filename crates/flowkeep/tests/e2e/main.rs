@@ -1,0 +1,31 @@
+//! The whole tool in one process: what a cluster of switches and runtimes makes of captures, held against what others say of
+//! them.
+//!
+//! ```text
+//!   configuration ──► run::start ──► threads, as `flowkeep run` has them ──► outcome, event log, what was sent
+//!                                                                              └──► compared with an independent oracle
+//! ```
+//!
+//! | module | oracle |
+//! |---|---|
+//! | `flow_tables` | nDPI's, Arkime's and Zeek's flow tables |
+//! | `firewall` | a Linux kernel's verdicts |
+//! | `nat` | the capture itself, mirrored here; tshark for checksums |
+//! | `endpoints` | RFC 4787: mapping, filtering, hairpinning |
+//! | `conservation` | the sum: in + made = out + held + dropped, and nothing left after a stop |
+//!
+//! Invariant: every run in here adds up, holds nothing afterwards and loses no event line ([`cluster::Cluster::run`]).
+//!
+//! Not here: the command line (`tests/command.rs`), functions by themselves (their own crate's tests).
+
+mod cluster;
+mod conservation;
+mod endpoints;
+mod firewall;
+mod flow_tables;
+mod frames;
+mod nat;
+
+/// Independent flow tables, and the comparison with them.
+#[path = "../../../functions/tests/flow_monitor/tables/mod.rs"]
+mod tables;
