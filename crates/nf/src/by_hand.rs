@@ -47,6 +47,7 @@ impl<F: NetworkFunction> ByHand<F> {
             emitted: ArrayVec::new(),
             blocks: ArrayVec::new(),
             discard: Reason::UNDECLARED,
+            pinned: core::marker::PhantomPinned,
         });
         ByHand {
             function,
