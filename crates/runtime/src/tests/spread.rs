@@ -203,10 +203,12 @@ fn a_flow_stays_where_it_is_and_policies_spread() {
     for policy in [Policy::LeastLoaded, Policy::RoundRobin, Policy::Maglev] {
         let plan = plan(vec![factory::<Meter>()]);
         let mut cluster = cluster(1, 4, policy, &plan, 512);
+        // Miri takes a quarter of an hour over so many.
+        let count: u16 = if cfg!(miri) { 40 } else { 400 };
         for _ in 0..3 {
             cluster.feed(
                 0,
-                (0..400).flat_map(|n| {
+                (0..count).flat_map(|n| {
                     [
                         udp(1, 1000 + n, 1, 80, false, b""),
                         udp(1, 1000 + n, 1, 80, true, b""),
@@ -215,10 +217,17 @@ fn a_flow_stays_where_it_is_and_policies_spread() {
             );
         }
         cluster.check();
-        assert_eq!(cluster.sent().len(), 2400);
+        assert_eq!(cluster.sent().len(), 6 * usize::from(count));
         let flows: Vec<u64> = cluster.runtimes.iter().map(|r| r.stats().flows).collect();
-        assert_eq!(flows.iter().sum::<u64>(), 400, "{policy:?}: {flows:?}");
-        assert!(flows.iter().all(|f| *f > 60), "{policy:?}: {flows:?}");
+        assert_eq!(
+            flows.iter().sum::<u64>(),
+            u64::from(count),
+            "{policy:?}: {flows:?}"
+        );
+        assert!(
+            cfg!(miri) || flows.iter().all(|f| *f > 60),
+            "{policy:?}: {flows:?}"
+        );
     }
 }
 
