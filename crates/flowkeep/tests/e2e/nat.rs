@@ -106,7 +106,8 @@ fn must_return(frame: &[u8]) -> bool {
         1 => matches!(packet.icmp_type(frame), Some(8 | 13 | 15 | 17)),
         _ => false,
     };
-    opens && packet.ports(frame).is_some() && is_inside(packet.source(frame))
+    let outward = is_inside(packet.source(frame)) && !is_inside(packet.destination(frame));
+    opens && outward && packet.ports(frame).is_some()
 }
 
 /// What was sent by flow, each turned around and without what may differ, in order.
@@ -122,22 +123,14 @@ fn by_flow(frames: impl Iterator<Item = Vec<u8>>) -> BTreeMap<Flow, Vec<Vec<u8>>
 
 fn answers_return(capture: &Path, through: &Through, what: &str) -> usize {
     let input = frames::read(capture);
-    // Where both ends are inside, only who speaks first is translated: the other's packets are no answers to what left.
-    let mut openers = BTreeMap::new();
-    let mut opens = |frame: &[u8]| {
-        let Some((source, destination, protocol, Some(ports))) = flow(frame) else {
-            return false;
-        };
-        let (from, to) = ((source, ports.0), (destination, ports.1));
-        *openers
-            .entry((from.min(to), from.max(to), protocol))
-            .or_insert(from)
-            == from
-    };
-    let (must, may): (Vec<_>, Vec<_>) = input.iter().partition(|f| must_return(f) && opens(f));
-    let turned = |frames: Vec<&Vec<u8>>| by_flow(frames.into_iter().filter_map(|f| frames::mirrored(f)));
-    // Later fragments and ICMP errors come back, too, where their flow is known; they are looked for below.
-    let (expected, other) = (turned(must), turned(may));
+    let (must, may): (Vec<_>, Vec<_>) = input.iter().partition(|f| must_return(f));
+    let expected = by_flow(must.into_iter().filter_map(|f| frames::mirrored(f)));
+    // What may come back, too: fragments and ICMP errors of known flows, one half of what two inside hosts say to each other;
+    // and what is neither from inside nor for it passes NAT untouched.
+    let passing = |f: &&Vec<u8>| V4::of(f).is_some_and(|p| !is_inside(p.source(f)));
+    let untouched = may.iter().copied().filter(passing).cloned();
+    let turned = may.iter().filter_map(|f| frames::mirrored(f));
+    let other = by_flow(turned.chain(untouched));
     let back = by_flow(frames::read(&through.back).into_iter());
     let mut returned = 0;
     for (flow, frames) in &expected {

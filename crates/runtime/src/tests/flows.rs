@@ -404,3 +404,22 @@ fn flows_of_one_host_share_a_group() {
         (0, 2)
     );
 }
+
+#[test]
+fn a_flow_that_ends_within_a_burst_meets_no_packet_of_it() {
+    // The answers are for port 4, so each ends its flow; all were looked up while the first one's was there.
+    let answers = || (0..3).map(|_| udp(1, 4, 2, 80, true, &[]));
+    let mut runtime = meter();
+    feed(&mut runtime, [udp(1, 4, 2, 80, false, &[])], 1);
+    assert_eq!(runtime.stats().flows, 1);
+    feed(&mut runtime, answers(), 2);
+    let stats = runtime.stats();
+    assert_eq!((stats.flows, stats.flows_opened, stats.flows_ended), (0, 3, 3));
+    assert_conserved(&runtime);
+    // The same where time ended it.
+    feed(&mut runtime, [udp(1, 4, 2, 80, false, &[])], 3);
+    feed(&mut runtime, answers(), 60 * SECOND);
+    let stats = runtime.stats();
+    assert_eq!((stats.flows, stats.flows_opened, stats.flows_ended), (0, 7, 7));
+    assert_conserved(&runtime);
+}

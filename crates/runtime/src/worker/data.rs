@@ -127,7 +127,7 @@ impl<P: Port> Runtime<P> {
     /// Gives a packet to its flow's actor, launching one for a new flow.
     #[inline(always)]
     fn meet(&mut self, packet: PacketBox, lane: &Lane, link: usize) {
-        if lane.candidate != NOBODY && self.has_key(lane.candidate, &lane.key) {
+        if lane.candidate != NOBODY && self.still_has_key(lane.candidate, &lane.key) {
             return self.deliver(packet, lane.candidate, lane, link);
         }
         // The first packets of this burst may have launched the flow meanwhile.
@@ -183,6 +183,15 @@ impl<P: Port> Runtime<P> {
             Phase::Waiting => self.queue_job_behind(job),
             Phase::Free => self.drop_packet(job.packet, DropReason::HeldAtEnd),
         }
+    }
+
+    /// [`Runtime::has_key`] of an actor that was in the table when the burst began: an earlier packet of it may have ended the
+    /// flow, and the place may be another's or nobody's.
+    #[inline(always)]
+    fn still_has_key(&self, value: u32, key: &FlowKey) -> bool {
+        let header = self.slab.header(value >> 1);
+        let is_there = value & 1 == 0 || header.flags & flag::SECOND_KEY != 0;
+        header.phase != crate::actor::Phase::Free && is_there && self.has_key(value, key)
     }
 
     #[inline(always)]
