@@ -224,7 +224,7 @@ fn waiting_for_nothing_is_a_counted_drop() {
 #[test]
 fn a_hundred_thousand_calls_wait_in_bounded_memory() {
     // Miri takes hours over so many.
-    let count = if cfg!(miri) { 100_u32 } else { 100_000 };
+    let count = if cfg!(miri) { 128_u32 } else { 100_000 };
     let mut settings = Settings::alone(count);
     settings.waiting_max = count;
     let plan = plan(vec![factory::<Sleeper>()]);
