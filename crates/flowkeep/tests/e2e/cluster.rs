@@ -33,6 +33,11 @@ pub fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     paths
 }
 
+/// Whether every capture is to be run, rather than so many as take less than a minute.
+pub fn every_capture() -> bool {
+    std::env::var_os("FLOWKEEP_EVERY_CAPTURE").is_some()
+}
+
 /// What a file is called.
 pub fn name(path: &Path) -> String {
     path.file_name().expect("a name").to_string_lossy().into_owned()

@@ -1,6 +1,6 @@
 //! The flow monitor's records, from a whole cluster, against the flow tables of nDPI, Arkime and Zeek.
 
-use crate::cluster::{Ran, Shape, capture_port, data, files, name, run_to_end};
+use crate::cluster::{Ran, Shape, capture_port, data, every_capture, files, name, run_to_end};
 use crate::tables::{arkime, ndpi, records, zeek};
 use std::path::Path;
 
@@ -40,7 +40,7 @@ fn recorded(ran: &Ran, what: &str, reasons: &[&str]) -> Vec<records::Record> {
     found
 }
 
-/// A third of nDPI's captures, from the one given on, and with `FLOWKEEP_EVERY_CAPTURE` all of them: a cluster takes longer to
+/// A ninth of nDPI's captures, from the one given on, and with `FLOWKEEP_EVERY_CAPTURE` all of them: a cluster takes longer to
 /// start than most of them to replay.
 fn ndpi_with(shape: Shape, first: usize) {
     let Some(data) = data() else { return };
@@ -48,8 +48,8 @@ fn ndpi_with(shape: Shape, first: usize) {
     let expected = files(&folder.join("expected"), "tsv");
     assert_eq!(expected.len(), 169);
     let (mut captures, mut packets, mut flows) = (0, 0, 0);
-    let all = std::env::var_os("FLOWKEEP_EVERY_CAPTURE").is_some();
-    let (first, every) = if all { (0, 1) } else { (first, 3) };
+    let all = every_capture();
+    let (first, every) = if all { (0, 1) } else { (first, 9) };
     for expected in expected.iter().skip(first).step_by(every) {
         let capture = folder.join("pcap").join(expected.file_stem().expect("a name"));
         let text = std::fs::read_to_string(expected).expect("readable");
