@@ -72,9 +72,9 @@ impl Rig {
     }
 
     /// From the world: whom it reaches.
-    fn back(&self, from: End, to: End) -> Option<End> {
+    fn back(&self, from: End, to: End, within: Duration) -> Option<End> {
         self.world.push(&udp(from, to), LinkType::Raw);
-        let (source, destination) = Self::take(&self.lan, NOTHING)?;
+        let (source, destination) = Self::take(&self.lan, within)?;
         assert_eq!(source, from);
         Some(destination)
     }
@@ -131,7 +131,7 @@ fn a_socket_that_talks_with_a_thousand_has_one_mapping() {
     assert!(
         destinations
             .iter()
-            .all(|remote| rig.back(*remote, outside) == Some(HOST))
+            .all(|remote| rig.back(*remote, outside, PATIENCE) == Some(HOST))
     );
     let ran = rig.stop("a thousand destinations");
     assert_eq!(
@@ -153,9 +153,9 @@ fn filtering_is_as_set() {
     ] {
         let rig = Rig::new(Shape::of(4), &format!("filtering = \"{filtering}\""));
         let outside = rig.out(HOST, friend);
-        assert_eq!(rig.back(friend, outside), Some(HOST), "{filtering}");
+        assert_eq!(rig.back(friend, outside, PATIENCE), Some(HOST), "{filtering}");
         for (from, allowed) in [(friend_elsewhere, elsewhere), (stranger, strange)] {
-            let reached = rig.back(from, outside);
+            let reached = rig.back(from, outside, if allowed { PATIENCE } else { NOTHING });
             assert_eq!(reached, allowed.then_some(HOST), "{filtering}: {from:?}");
         }
         let ran = rig.stop(filtering);

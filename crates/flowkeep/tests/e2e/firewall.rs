@@ -9,7 +9,7 @@
 //! Only packets that the kernel spoke about can be counted: captures in which it forwarded every IP packet, tracked every one
 //! and found none invalid. Of the others it is not known in what class it would have counted the rest.
 
-use crate::cluster::{Shape, capture_port, data, files, name, run_to_end};
+use crate::cluster::{Shape, capture_port, data, every_capture, files, name, run_to_end};
 use std::path::{Path, PathBuf};
 
 /// How often the kernel said each word.
@@ -40,7 +40,8 @@ fn verdicts(path: &Path) -> Verdicts {
 
 fn compare(captures: &Path, folder: &Path, shapes: &[Shape], with_invalid: bool) -> usize {
     let mut compared = 0;
-    for oracle in files(folder, "tsv") {
+    let every = if with_invalid || every_capture() { 1 } else { 4 };
+    for oracle in files(folder, "tsv").into_iter().step_by(every) {
         let kernel = verdicts(&oracle);
         let capture: PathBuf = captures.join(name(&oracle).trim_end_matches(".ct.tsv"));
         if kernel.unsaid > 0 || (kernel.invalid > 0 && !with_invalid) || !capture.is_file() {
@@ -91,7 +92,7 @@ fn the_kernels_classes_without_invalid() {
         false,
     );
     println!("{ndpi} captures of nDPI and {zeek} of Zeek: as many of each class as the kernel's");
-    assert!(ndpi > 50 && zeek > 5, "{ndpi}, {zeek}");
+    assert!(ndpi > 10 && zeek > 0, "{ndpi}, {zeek}");
 }
 
 #[test]
