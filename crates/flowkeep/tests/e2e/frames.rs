@@ -28,7 +28,6 @@ pub fn ipv4_at(frame: &[u8]) -> Option<usize> {
 pub struct V4 {
     pub network: usize,
     pub transport: usize,
-    pub end: usize,
     pub protocol: u8,
     /// Offset of a fragment, in units of eight bytes, and whether more follow.
     pub fragment: (u16, bool),
@@ -44,11 +43,9 @@ impl V4 {
         let header = frame.get(network..network + 20)?;
         let word = u16::from_be_bytes([header[6], header[7]]);
         let transport = network + 4 * usize::from(header[0] & 15);
-        let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
         (header[0] >> 4 == 4 && transport <= frame.len()).then_some(V4 {
             network,
             transport,
-            end: (network + total).min(frame.len()),
             protocol: header[9],
             fragment: (word & 0x1fff, word & 0x2000 != 0),
         })

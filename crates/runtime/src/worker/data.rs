@@ -289,6 +289,8 @@ impl<P: Port> Runtime<P> {
         let chain = usize::from(chain);
         let count = self.stages.chains[chain].len();
         let mut passed = usize::from(passed);
+        // Begun in the middle (resumed, released, emitted): the functions before have had their say about the timeout.
+        let whole = passed == 0;
         while passed < count {
             let at = if direction == Direction::Opening {
                 passed
@@ -317,20 +319,41 @@ impl<P: Port> Runtime<P> {
             passed += 1;
         }
         let timeout = cx.timeout;
-        self.leave_chain(actor, packet, direction, timeout);
+        if !whole {
+            self.keep_at_least(actor, timeout);
+        }
+        self.leave_chain(actor, packet, direction, timeout, whole);
     }
 
     /// A packet has passed its chain: its flow's deadline moves, and it goes out.
     #[inline(always)]
-    fn leave_chain(&mut self, actor: u32, mut packet: PacketBox, direction: Direction, timeout: u64) {
+    fn leave_chain(
+        &mut self,
+        actor: u32,
+        mut packet: PacketBox,
+        direction: Direction,
+        timeout: u64,
+        whole: bool,
+    ) {
         // An error keeps no flow alive, but one that opened a flow must give it some end.
         if !packet.has(packet_flag::ICMP_ERROR) || self.slab.header(actor).deadline == 0 {
-            self.extend(actor, timeout);
+            if whole {
+                self.extend(actor, timeout);
+            }
             if self.slab.header(actor).flags & flag::SETTLED == 0 && direction == Direction::Opening {
                 self.settle(actor, &mut packet);
             }
         }
         self.pass(packet);
+    }
+
+    /// Moves a flow's deadline to `timeout` from now, if that is later: only some of its functions have spoken.
+    #[cold]
+    fn keep_at_least(&mut self, actor: u32, timeout: u64) {
+        let deadline = self.slab.header(actor).deadline;
+        if deadline == 0 || self.now.saturating_add(timeout) > deadline {
+            self.extend(actor, timeout);
+        }
     }
 
     /// Moves a flow's deadline to `timeout` from now.
