@@ -734,7 +734,10 @@ impl Pool {
     /// Takes a buffer, or `None` when all are out.
     #[inline]
     pub fn take(&mut self) -> Option<PacketBox> {
-        self.free.pop()
+        let mut packet = self.free.pop()?;
+        // What the packet before went through is over.
+        packet.clear_turns();
+        Some(packet)
     }
 
     /// Gives a buffer back.
@@ -804,6 +807,20 @@ mod tests {
         pool.give(a);
         pool.give(b);
         assert_eq!(pool.free(), 2);
+    }
+
+    #[test]
+    fn a_packet_written_anew_keeps_its_way_and_a_fresh_buffer_has_none() {
+        let mut pool = pool(1);
+        let mut a = pool.take().unwrap();
+        a.add_turn();
+        a.set_exit(Side::Outside);
+        assert!(a.set_frame(&[7; 60], LinkType::Ethernet));
+        assert_eq!((a.turns(), a.exit()), (1, Side::Outside));
+        pool.give(a);
+        let a = pool.take().unwrap();
+        assert_eq!(a.turns(), 0);
+        pool.give(a);
     }
 
     #[test]
