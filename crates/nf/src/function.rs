@@ -195,6 +195,14 @@ pub trait NetworkFunction: Sized + 'static {
         None
     }
 
+    /// A packet that will probably open a flow is about to come to [`process`](Self::process). A function with tables of its
+    /// own may fetch the lines it will look at ([`wire::memory::prefetch`]): the packets of a burst are announced together, so
+    /// their cache misses overlap. The packet is as it came in, untouched by the functions before this one.
+    #[inline]
+    fn prefetch(&self, packet: &Packet) {
+        let _ = packet;
+    }
+
     /// A flow's state has appeared here.
     #[inline]
     fn arrived(&self, flow: &mut Self::Flow, why: Arrival, cx: &mut Cx<Self>) {

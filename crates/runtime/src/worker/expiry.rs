@@ -44,6 +44,7 @@ impl<P: Port> Runtime<P> {
 
     /// Ends a flow: its functions give back what it took, its keys and, with its last flow, its group go.
     pub(super) fn end_actor(&mut self, actor: u32) {
+        self.settle_all();
         self.drop_held(actor);
         let header = *self.slab.header(actor);
         let state = self.slab.state(actor);

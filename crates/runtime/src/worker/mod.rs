@@ -26,12 +26,13 @@
 mod data;
 mod expiry;
 mod output;
+mod settle;
 mod view;
 mod waiting;
 
 use crate::actor::Slab;
 use crate::chain::{Plan, Stages};
-use crate::env::{Burst, Port};
+use crate::env::{BURST, Burst, Port};
 use crate::fragments::Tracker;
 use crate::group::{BlockOwners, Groups, room_for};
 use crate::microthread::{Frame, Frames};
@@ -139,6 +140,8 @@ pub struct Runtime<P: Port> {
     frame: u32,
     frame_ptr: NonNull<Frame>,
     jobs: ArrayVec<Job, JOBS_MAX>,
+    /// First packets whose flows' second keys are not yet in the table.
+    settling: ArrayVec<settle::Settling, BURST>,
     /// By actor, place in its chain, and whether in the opening direction.
     held: hashbrown::HashMap<(u32, u8, bool), PacketList>,
     held_count: u32,
@@ -249,6 +252,7 @@ impl<P: Port> Runtime<P> {
             wheel: Wheel::new(flows, settings.now),
             groups: Groups::new(
                 memory(Groups::region_length(groups_max, stages.group_size)),
+                memory(Table::region_length(groups_max)),
                 groups_max,
                 stages.group_size,
                 settings.seed,
@@ -260,6 +264,7 @@ impl<P: Port> Runtime<P> {
             frame,
             frames,
             jobs: ArrayVec::new(),
+            settling: ArrayVec::new(),
             held: hashbrown::HashMap::with_capacity(room_for(settings.held_max as usize)),
             held_count: 0,
             queued_count: 0,
@@ -301,6 +306,7 @@ impl<P: Port> Runtime<P> {
                 self.take_up(0, &mut burst);
             }
             work.other += self.wake(BURST_WAKES);
+            self.settle_all();
             work.other += self.expire(BURST_LOOKS);
         } else {
             self.stalls += 1;
