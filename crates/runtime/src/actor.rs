@@ -243,6 +243,13 @@ impl Slab {
         unsafe { self.address(index).cast::<Header>().as_ref() }
     }
 
+    /// Where an actor's first key is. It stays valid as long as the slab.
+    #[inline(always)]
+    pub fn key(&self, index: u32) -> NonNull<FlowKey> {
+        // The header begins with it.
+        self.address(index).cast()
+    }
+
     /// An actor's header, to be changed.
     #[inline(always)]
     pub fn header_mut(&mut self, index: u32) -> &mut Header {

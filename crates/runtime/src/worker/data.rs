@@ -1,7 +1,7 @@
 //! From a burst of packets to their chains: the path that is counted in cycles.
 
 use super::{Job, Runtime};
-use crate::actor::{Header, NO_GROUP, Phase, flag};
+use crate::actor::{NO_GROUP, Phase, flag};
 use crate::env::{BURST, Burst, Port};
 use crate::fragments::Resolution;
 use crate::group::GroupKey;
@@ -289,14 +289,14 @@ impl<P: Port> Runtime<P> {
 
     /// Fills in what a function may ask about the packet at hand.
     #[inline(always)]
-    pub(super) fn prepare<'a>(&self, header: &Header, side: Side, direction: Direction) -> &'a mut RawCx {
+    pub(super) fn prepare<'a>(&self, actor: u32, side: Side, direction: Direction) -> &'a mut RawCx {
         // SAFETY: the frame in hand is valid and nobody else uses it: its last call is over.
         let cx = unsafe { &mut (*self.frame_ptr.as_ptr()).cx };
         cx.now = self.now;
         cx.wake_at = RawCx::NO_WAKE;
         cx.timeout = 0;
-        cx.key = header.key;
-        cx.opening = header.opening(0);
+        cx.key = self.slab.key(actor);
+        cx.opening = self.slab.header(actor).opening(0);
         cx.side = side;
         cx.direction = direction;
         cx.effects = 0;
@@ -326,7 +326,7 @@ impl<P: Port> Runtime<P> {
         let (chain, group) = (header.chain, header.group);
         let state = self.slab.state(actor);
         let group = self.group_state(group, state);
-        let cx = self.prepare(header, packet.side(), direction);
+        let cx = self.prepare(actor, packet.side(), direction);
         let chain = usize::from(chain);
         let count = self.stages.chains[chain].len();
         let mut passed = usize::from(passed);
@@ -500,7 +500,7 @@ impl<P: Port> Runtime<P> {
         if header.group == NO_GROUP && self.stages.group_size > 0 {
             self.create_group_states(group);
         }
-        let cx = self.prepare(&header, side, Direction::Opening);
+        let cx = self.prepare(actor, side, Direction::Opening);
         for step in &self.stages.chains[usize::from(header.chain)] {
             let stage = &self.stages.functions[usize::from(step.function)];
             // SAFETY: the state is this actor's, laid out for this chain, and nobody else uses it.

@@ -47,7 +47,7 @@ use core::ptr::NonNull;
 use nf::cx::{EventLog, RawCx};
 use nf::{Affinity, ConfigError, Direction, Reason, Side, WorkerInfo};
 use wire::memory::Region;
-use wire::{FlowKey, HashSeed, Orientation, PacketBox, PacketList, Pool};
+use wire::{HashSeed, Orientation, PacketBox, PacketList, Pool};
 
 pub(crate) use data::owner_by_plan;
 pub(crate) use output::turn_around;
@@ -219,7 +219,7 @@ impl<P: Port> Runtime<P> {
             now: 0,
             wake_at: RawCx::NO_WAKE,
             timeout: 0,
-            key: FlowKey::default(),
+            key: NonNull::dangling(),
             opening: Orientation::Along,
             side: Side::Inside,
             direction: Direction::Opening,
