@@ -70,6 +70,21 @@ impl GroupKey {
             && self.0.words()[0] as u8 != ENDPOINT as u8
     }
 
+    /// The group of a flow between two inside hosts: neither direction says who opened it, so it is the one whose endpoint is the
+    /// smaller, whichever sends.
+    pub fn between(affinity: Affinity, key: FlowKey) -> Self {
+        match affinity {
+            Affinity::Flow => GroupKey::of_flow(key),
+            Affinity::InsideEndpoint => GroupKey::of_endpoint(key.first(), key.protocol()),
+            _ => GroupKey::of_address(key.first().addr),
+        }
+    }
+
+    /// The flow's own key, of a group that is a flow or a second key.
+    pub fn flow(&self) -> FlowKey {
+        self.0
+    }
+
     /// The hash that routes and tables use.
     #[inline]
     pub fn hash(&self, seed: &HashSeed) -> u64 {
@@ -86,6 +101,9 @@ impl GroupKey {
     ) -> GroupKey {
         if affinity == Affinity::Flow {
             return GroupKey::of_flow(key);
+        }
+        if packet.has(wire::packet::flag::LATERAL) {
+            return GroupKey::between(affinity, key);
         }
         // An ICMP error belongs where the packet it quotes belongs: seen from the error, that one's ends are swapped. Its
         // protocol is the quoted one's, too: an endpoint of a static mapping has an owner for one protocol only.

@@ -135,6 +135,8 @@ impl Cluster {
                 policy: Policy::RoundRobin,
                 fragments_max: 64,
                 packet_clock: false,
+                lead_max: u64::MAX,
+            patient: false,
                 egress: [
                     (number == 0).then_some(0),
                     (number + 1 == usize::from(switches)).then_some(0),

@@ -42,6 +42,14 @@ impl Nat {
         flow: &mut Translation,
         cx: &mut Cx<Self>,
     ) -> Verdict {
+        if packet.has(flag::LATERAL) {
+            // It does not leave; and its flow is in one group with what the other end sends, which may be another host's.
+            return if self.is_ours(packet.source_addr()) || self.is_ours(packet.destination_addr()) {
+                cx.drop("no_mapping")
+            } else {
+                untouched(flow, cx)
+            };
+        }
         if !self.is_inside(packet.source_addr()) {
             // Nobody inside may speak as one of our external addresses.
             if self.is_ours(packet.source_addr()) {

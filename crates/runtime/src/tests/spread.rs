@@ -14,7 +14,7 @@ use wire::HashSeed;
 type Queue = Rc<RefCell<VecDeque<PacketBox>>>;
 
 /// One end of a link.
-struct Link {
+pub(super) struct Link {
     incoming: Queue,
     outgoing: Queue,
     depth: usize,
@@ -54,13 +54,13 @@ impl Port for Link {
     }
 }
 
-struct Cluster {
-    switches: Vec<Switch<QueuePort, Link>>,
-    runtimes: Vec<Runtime<Link>>,
-    now: u64,
+pub(super) struct Cluster {
+    pub switches: Vec<Switch<QueuePort, Link>>,
+    pub runtimes: Vec<Runtime<Link>>,
+    pub now: u64,
 }
 
-fn cluster(switches: u8, runtimes: u16, policy: Policy, plan: &Plan, flows_max: u32) -> Cluster {
+pub(super) fn cluster(switches: u8, runtimes: u16, policy: Policy, plan: &Plan, flows_max: u32) -> Cluster {
     let mut switch_links: Vec<Vec<Link>> = (0..switches).map(|_| Vec::new()).collect();
     let mut made = Vec::new();
     for runtime in 0..runtimes {
@@ -79,6 +79,7 @@ fn cluster(switches: u8, runtimes: u16, policy: Policy, plan: &Plan, flows_max: 
             },
             switches,
             egress: [0, switches - 1],
+            inside: vec!["10.0.0.0/8".parse().unwrap()],
             ..Settings::alone(flows_max)
         };
         made.push(
@@ -114,6 +115,8 @@ fn cluster(switches: u8, runtimes: u16, policy: Policy, plan: &Plan, flows_max: 
                 policy,
                 fragments_max: 64,
                 packet_clock: false,
+                lead_max: u64::MAX,
+                patient: true,
                 egress: [
                     (index == 0).then_some(0),
                     (index == usize::from(switches) - 1).then_some(0),
@@ -142,7 +145,7 @@ fn cluster(switches: u8, runtimes: u16, policy: Policy, plan: &Plan, flows_max: 
 
 impl Cluster {
     /// Steps everybody until nothing moves.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         let mut idle = 0;
         while idle < 3 {
             self.now += 1000;
@@ -157,18 +160,23 @@ impl Cluster {
         }
     }
 
-    fn feed(&mut self, switch: usize, packets: impl IntoIterator<Item = (Side, Vec<u8>)>) {
+    pub(super) fn feed(&mut self, switch: usize, packets: impl IntoIterator<Item = (Side, Vec<u8>)>) {
         self.switches[switch].port_mut(0).input.extend(packets);
         self.settle();
     }
 
-    fn sent(&mut self) -> Vec<Sent> {
+    pub(super) fn sent(&mut self) -> Vec<Sent> {
         (0..self.switches.len())
             .flat_map(|s| self.switches[s].port_mut(0).output.clone())
             .collect()
     }
 
-    fn check(&self) {
+    /// How many routes there are, at all switches.
+    pub(super) fn routes(&self) -> u64 {
+        self.switches.iter().map(|s| s.stats().routes).sum()
+    }
+
+    pub(super) fn check(&self) {
         let received: u64 = self.switches.iter().map(|s| s.stats().received).sum();
         let sent: u64 = self.switches.iter().map(|s| s.stats().sent).sum();
         let mut dropped: u64 = self
@@ -323,6 +331,60 @@ fn a_slow_runtime_makes_a_capture_wait_and_loses_nothing() {
     assert!(cluster.switches[0].port_mut(0).input.len() > 500);
     cluster.settle();
     assert_eq!(cluster.sent().len(), 1000);
+    cluster.check();
+}
+
+#[test]
+fn a_slow_runtime_makes_what_peers_hand_over_wait_and_loses_nothing() {
+    let plan = plan(vec![factory::<Meter>()]);
+    let mut cluster = cluster(2, 2, Policy::LeastLoaded, &plan, 2048);
+    for switch in 0..2 {
+        cluster.switches[switch]
+            .port_mut(0)
+            .input
+            .extend((0..500).map(|n| udp(1 + switch as u8, 1000 + n, 1, 80, false, b"")));
+    }
+    for _ in 0..200 {
+        for switch in &mut cluster.switches {
+            switch.step(1);
+        }
+        cluster.runtimes[0].step(1);
+    }
+    assert!(cluster.switches.iter().all(|s| s.stats().handed_over > 50));
+    cluster.settle();
+    assert_eq!(cluster.sent().len(), 1000);
+    cluster.check();
+}
+
+#[test]
+fn a_port_without_room_makes_a_capture_at_another_switch_wait_and_loses_nothing() {
+    let plan = plan(vec![factory::<Meter>()]);
+    let mut cluster = cluster(2, 2, Policy::LeastLoaded, &plan, 4096);
+    let count = 3000;
+    cluster.switches[0]
+        .port_mut(0)
+        .input
+        .extend((0..count).map(|n| udp(1, 1000 + n, 1, 80, false, b"")));
+    // What goes out leaves by the other switch's port, which takes ten at a time.
+    let mut left = 0;
+    cluster.switches[1].port_mut(0).output_max = Some(10);
+    for _ in 0..20 {
+        cluster.settle();
+    }
+    let waiting = cluster.switches[0].port_mut(0).input.len();
+    assert!(
+        waiting > usize::from(count) - 600,
+        "no more is read than there are buffers"
+    );
+    while left < usize::from(count) {
+        let port = cluster.switches[1].port_mut(0);
+        let taken = core::mem::take(&mut port.output);
+        assert!(!taken.is_empty() && taken.len() <= 10, "after {left}");
+        left += taken.len();
+        cluster.settle();
+    }
+    assert_eq!(cluster.switches[1].port_mut(0).counters.unsent_packets, 0);
+    assert_eq!(cluster.switches[1].stats().sent, u64::from(count));
     cluster.check();
 }
 

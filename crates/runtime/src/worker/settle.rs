@@ -131,8 +131,10 @@ impl<P: Port> Runtime<P> {
             Side::Outside => (packet.source(), packet.destination()),
             Side::Inside => (packet.destination(), packet.source()),
         };
+        let is_inside = |end: nf::Endpoint| self.settings.inside.iter().any(|p| p.contains(end.addr));
         let known = match self.affinity {
             Affinity::Flow => false,
+            _ if is_inside(near) && is_inside(far) => GroupKey::between(self.affinity, key) == group,
             Affinity::OutsideAddress => GroupKey::of_address(far.addr) == group,
             // A reply from outside finds its block's owner; one from inside names its host itself.
             _ if packet.exit() == Side::Outside => {
