@@ -16,7 +16,7 @@
 //!
 //! # Invariants
 //! What an author can get wrong in the signature is reported here, in terms of `process`: the compiler would speak of
-//! `process_plain`, which the author never wrote.
+//! `process_plain`, which the author never wrote (it still does for an answer that is no `Verdict`, where it shows the mend).
 
 use crate::reported;
 use proc_macro2::TokenStream as Tokens;

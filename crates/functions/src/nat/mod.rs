@@ -165,20 +165,8 @@ impl NetworkFunction for Nat {
     }
 
     fn process(&self, packet: &mut Packet, flow: &mut Translation, cx: &mut Cx<Self>) -> Verdict {
-        if flow.is_translated() {
-            let outward = cx.side() == Side::Inside;
-            let swapped = if outward {
-                packet.swap_v4(End::Source, flow.inside.pair(), flow.outside.pair())
-            } else {
-                packet.swap_v4(End::Destination, flow.outside.pair(), flow.inside.pair())
-            };
-            if let Some(tcp_flags) = swapped {
-                flow.note(tcp_flags, cx.direction());
-                if outward && flow.is_hairpin() {
-                    packet.set_flags(flag::TURN_AROUND);
-                }
-                return Verdict::Forward;
-            }
+        if flow.is_translated() && swap(packet, flow, cx) {
+            return Verdict::Forward;
         }
         self.handle_rare(packet, flow, cx)
     }
@@ -269,6 +257,9 @@ impl Nat {
 
     /// A packet of a translated flow, whatever it looks like: with IP options, a fragment, an ICMP query.
     fn translate(&self, packet: &mut Packet, flow: &mut Translation, cx: &mut Cx<Self>) -> Verdict {
+        if swap(packet, flow, cx) {
+            return Verdict::Forward;
+        }
         let outward = cx.side() == Side::Inside;
         let (end, found, expected, replacement) = if outward {
             (End::Source, packet.source(), flow.inside, flow.outside)
@@ -285,6 +276,23 @@ impl Nat {
         }
         Verdict::Forward
     }
+}
+
+/// Translates a packet of a translated flow, if it is as plain as nearly all are; else nothing changes.
+#[inline(always)]
+fn swap(packet: &mut Packet, flow: &mut Translation, cx: &Cx<Nat>) -> bool {
+    let outward = cx.side() == Side::Inside;
+    let swapped = if outward {
+        packet.swap_v4(End::Source, flow.inside.pair(), flow.outside.pair())
+    } else {
+        packet.swap_v4(End::Destination, flow.outside.pair(), flow.inside.pair())
+    };
+    let Some(tcp_flags) = swapped else { return false };
+    flow.note(tcp_flags, cx.direction());
+    if outward && flow.is_hairpin() {
+        packet.set_flags(flag::TURN_AROUND);
+    }
+    true
 }
 
 fn seed(worker: u64) -> HashSeed {
