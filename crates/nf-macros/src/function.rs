@@ -255,13 +255,13 @@ mod tests {
         );
         let expected = quote! {
             impl NetworkFunction for F {
-                #[doc(hidden)]
-                const PLAIN: bool = true;
                 #[inline(always)]
                 #[doc(hidden)]
                 fn process_plain(&self, p: &mut P, f: &mut S, c: &mut C) -> Verdict {
                     return V;
                 }
+                #[doc(hidden)]
+                const PLAIN: bool = true;
             }
         };
         assert_eq!(written, expected.to_string());

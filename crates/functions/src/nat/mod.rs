@@ -173,12 +173,15 @@ impl NetworkFunction for Nat {
 
     fn prefetch(&self, packet: &Packet) {
         if packet.side() == Side::Inside
-            && let (Some(source), Some(destination)) = (
-                V4Endpoint::of(packet.source()),
-                V4Endpoint::of(packet.destination()),
-            )
+            && packet.version() == 4
+            && let Some(source) = V4Endpoint::of(packet.source())
         {
-            let remote = self.key_part(destination);
+            let remote = match self.config.mapping {
+                MappingBehavior::EndpointIndependent => V4Endpoint::default(),
+                MappingBehavior::AddressAndPortDependent => {
+                    V4Endpoint::of(packet.destination()).unwrap_or_default()
+                }
+            };
             self.tables
                 .borrow()
                 .mappings

@@ -129,7 +129,7 @@ impl<P: Port> Runtime<P> {
         let mut groups = ArrayVec::<u64, BURST>::new();
         for (packet, lane) in openings() {
             if self.affinity != Affinity::Flow {
-                let hash = self.group_of(packet, lane.key).hash(&self.settings.seed);
+                let hash = self.groups.hash(self.group_of(packet, lane.key));
                 self.groups.prefetch(hash);
                 groups.push(hash);
             }
@@ -210,7 +210,7 @@ impl<P: Port> Runtime<P> {
 
     /// The actor, and which of its keys, that has this key.
     fn find(&mut self, hash: u64, key: &FlowKey) -> Option<u32> {
-        if self.is_settling(hash) {
+        if self.settling.has(hash) {
             self.settle_all();
         }
         self.table.find(hash, |value| self.has_key(value, key))
