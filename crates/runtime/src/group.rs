@@ -15,6 +15,7 @@ use alloc::vec::Vec;
 use core::ptr::NonNull;
 use nf::{Addr, Affinity, Block, Endpoint, Side};
 use wire::memory::{Region, prefetch};
+use wire::packet::flag;
 use wire::{FlowKey, HashSeed, Packet};
 
 /// What names a group.
@@ -102,7 +103,14 @@ impl GroupKey {
         if affinity == Affinity::Flow {
             return GroupKey::of_flow(key);
         }
-        if packet.has(wire::packet::flag::LATERAL) {
+        // Most packets that open a flow come from inside, and their source says it all.
+        if affinity == Affinity::InsideAddress
+            && packet.side() == Side::Inside
+            && !packet.has(flag::ICMP_ERROR | flag::LATERAL)
+        {
+            return GroupKey::of_address(packet.source_addr());
+        }
+        if packet.has(flag::LATERAL) {
             return GroupKey::between(affinity, key);
         }
         // An ICMP error belongs where the packet it quotes belongs: seen from the error, that one's ends are swapped. Its
@@ -265,6 +273,12 @@ impl Groups {
     fn entry_mut(&mut self, index: u32) -> &mut Entry {
         // SAFETY: as above; `&mut self` makes it the only reference.
         unsafe { self.place(index).cast::<Entry>().as_mut() }
+    }
+
+    /// The hash of a key in the index.
+    #[inline]
+    pub fn hash(&self, key: GroupKey) -> u64 {
+        key.hash(&self.seed)
     }
 
     /// Asks the processor for the line that finding a key of this hash begins with.

@@ -32,7 +32,7 @@ mod waiting;
 
 use crate::actor::Slab;
 use crate::chain::{Plan, Stages};
-use crate::env::{BURST, Burst, Port};
+use crate::env::{Burst, Port};
 use crate::fragments::Tracker;
 use crate::group::{BlockOwners, GroupKey, Groups, room_for};
 use crate::microthread::{Frame, Frames};
@@ -144,7 +144,7 @@ pub struct Runtime<P: Port> {
     frame_ptr: NonNull<Frame>,
     jobs: ArrayVec<Job, JOBS_MAX>,
     /// First packets whose flows' second keys are not yet in the table.
-    settling: ArrayVec<settle::Settling, BURST>,
+    settling: settle::Queue,
     /// What nothing is said of while packets are taken up that waited behind a call: a group and a second key.
     lingering: ArrayVec<GroupKey, 2>,
     /// By actor, place in its chain, and whether in the opening direction.
@@ -269,7 +269,7 @@ impl<P: Port> Runtime<P> {
             frame,
             frames,
             jobs: ArrayVec::new(),
-            settling: ArrayVec::new(),
+            settling: settle::Queue::default(),
             lingering: ArrayVec::new(),
             held: hashbrown::HashMap::with_capacity(room_for(settings.held_max as usize)),
             held_count: 0,
