@@ -15,6 +15,7 @@
 //! | type | record | length |
 //! |---|---|---|
 //! | 5 | doubted: group 40 | 41 |
+//! | 6 | taken: second key 40 | 41 |
 //!
 //! *Told before the first packet leaves*: a runtime passes the frame on before the packet whose replies it is about, so a
 //! switch that reads its links before its ports knows the route before a reply can come.
@@ -28,6 +29,9 @@
 //!
 //! *Doubted*: the switch does not know that what it sent by a route began, or begins, the group there (`switch::routes`). A
 //! runtime without it answers *idle*.
+//!
+//! *Taken*: a second key that the runtime announced is another runtime's. The switch drops what the flow sends until it hears that
+//! the key is idle there.
 
 use crate::group::GroupKey;
 use nf::{Addr, Block};
@@ -46,6 +50,8 @@ pub enum Message {
     Idle(GroupKey, u32),
     /// By a switch: if the group, or second key, has no flow, say so.
     Doubted(GroupKey),
+    /// By a switch: the second key is another runtime's; end its flow.
+    Taken(GroupKey),
 }
 
 /// The longest record.
@@ -83,6 +89,10 @@ impl Message {
                 writer.put(&[5]);
                 writer.words(group.words());
             }
+            Message::Taken(group) => {
+                writer.put(&[6]);
+                writer.words(group.words());
+            }
         }
         let length = writer.at;
         if at + length > frame.room() || !frame.set_length(at + length) {
@@ -110,6 +120,7 @@ impl Message {
                 u32::from_be_bytes(*reader.take::<4>()?),
             ),
             5 => Message::Doubted(GroupKey::from_words(reader.words()?)),
+            6 => Message::Taken(GroupKey::from_words(reader.words()?)),
             _ => return None,
         };
         Some((message, reader.0))
@@ -182,7 +193,8 @@ mod tests {
             block.prop_map(Message::BlockReleased),
             group.clone().prop_map(Message::Routed),
             (group.clone(), any::<u32>()).prop_map(|(g, n)| Message::Idle(g, n)),
-            group.prop_map(Message::Doubted),
+            group.clone().prop_map(Message::Doubted),
+            group.prop_map(Message::Taken),
         ]
     }
 

@@ -43,6 +43,8 @@ pub enum DropReason {
     NoRuntime,
     /// As many routes as the switch is configured for.
     RoutesFull,
+    /// It opened a flow whose replies, as it was translated, would be taken for another flow's.
+    ReplyKeyTaken,
     /// It would have opened a flow in a group that is another runtime's: its flow ended, or its block of ports changed hands,
     /// while it was on its way.
     RouteOver,
@@ -56,7 +58,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 22] = {
+    pub const ALL: [DropReason; 23] = {
         use DropReason::*;
         [
             FrameTruncated,
@@ -77,6 +79,7 @@ impl DropReason {
             RuntimeBusy,
             NoRuntime,
             RoutesFull,
+            ReplyKeyTaken,
             RouteOver,
             NoEgress,
             PortUnsent,
@@ -106,6 +109,7 @@ impl DropReason {
             RuntimeBusy => "runtime_busy",
             NoRuntime => "no_runtime",
             RoutesFull => "routes_full",
+            ReplyKeyTaken => "reply_key_taken",
             RouteOver => "route_over",
             NoEgress => "no_egress",
             PortUnsent => "port_unsent",

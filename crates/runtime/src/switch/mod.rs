@@ -43,6 +43,7 @@ use crate::worker::owner_by_plan;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
+use arrayvec::ArrayVec;
 use choice::maglev_table;
 use nf::{Affinity, Endpoint, Prefix, Side};
 use ports::{PortSlot, Progress};
@@ -129,6 +130,8 @@ pub struct Switch<P: Port, L: Port> {
     table: Table,
     routes: Vec<Route>,
     free: Vec<u32>,
+    /// Second keys that runtimes announced and that are others', with the runtimes.
+    refused: ArrayVec<(GroupKey, usize), REFUSED>,
     /// Routes to ask about.
     doubtful: VecDeque<u32>,
     second_keys: usize,
@@ -161,6 +164,8 @@ pub fn home_of(hash: u64, switches: u8) -> u8 {
 /// How many bursts of a link are taken at a time, so that links keep up with ports.
 const LINK_BURSTS: usize = 8;
 const NOBODY: u32 = u32::MAX;
+/// Second keys that were refused and of whose flows' end nothing was heard yet, at most.
+const REFUSED: usize = 64;
 
 #[derive(Clone, Copy)]
 struct Lane {
@@ -209,6 +214,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             table: Table::new(memory(Table::region_length(routes)), routes),
             routes: Vec::with_capacity(routes),
             free: Vec::with_capacity(routes),
+            refused: ArrayVec::new(),
             doubtful: VecDeque::with_capacity(if plan.affinity() == Affinity::Flow {
                 0
             } else {
@@ -294,6 +300,9 @@ impl<P: Port, L: Port> Switch<P, L> {
     fn take_from_runtime(&mut self, runtime: usize, burst: &mut Burst) {
         for packet in burst.drain(..) {
             match packet.kind() {
+                Kind::Data if !self.refused.is_empty() && self.is_refused(runtime, &packet) => {
+                    self.drop_packet(packet, DropReason::ReplyKeyTaken)
+                }
                 Kind::Data if packet.has(packet_flag::TURN_AROUND) => self.turn(packet),
                 Kind::Data => self.send(packet),
                 Kind::Message => {

@@ -31,7 +31,7 @@ use crate::group::GroupKey;
 use crate::message::Message;
 use crate::stats::DropReason;
 use nf::Affinity;
-use wire::PacketBox;
+use wire::{FlowKey, PacketBox};
 
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
@@ -48,6 +48,8 @@ pub(super) struct Route {
 const NO_RUNTIME: u16 = u16::MAX;
 /// Questions to a runtime in a step: of so many messages in a burst, its answers fit into what it keeps for one step.
 const QUESTIONS: usize = 8;
+/// Bytes of a frame of questions beyond which no word of a refused key is added, for the same reason.
+const SAID_MAX: usize = 2 * QUESTIONS * crate::message::RECORD_MAX;
 
 impl<P: Port, L: Port> Switch<P, L> {
     pub(super) fn find(&self, group: &GroupKey) -> Option<u32> {
@@ -130,15 +132,49 @@ impl<P: Port, L: Port> Switch<P, L> {
                 }
                 Message::BlockReleased(block) => self.blocks.release(block),
                 Message::Routed(group) => {
-                    // Whoever has it already keeps it: its flow is older.
-                    if self.find(&group).is_none() && self.add_route(group, runtime).is_none() {
-                        self.drops.count(DropReason::RoutesFull);
+                    let has = self.find(&group).map(|index| self.routes[index as usize].runtime);
+                    match has {
+                        // Whoever has it already keeps it: its flow is older.
+                        Some(has) if usize::from(has) != runtime => self.refuse(runtime, group),
+                        Some(_) => {}
+                        None if self.add_route(group, runtime).is_none() => {
+                            self.drops.count(DropReason::RoutesFull)
+                        }
+                        None => {}
                     }
                 }
-                Message::Idle(group, consumed) => self.forget(runtime, group, consumed),
-                Message::Doubted(_) => debug_assert!(false, "a runtime asks no switch"),
+                Message::Idle(group, consumed) => {
+                    self.refused.retain(|refused| *refused != (group, runtime));
+                    self.forget(runtime, group, consumed);
+                }
+                Message::Doubted(_) | Message::Taken(_) => debug_assert!(false, "only switches say so"),
             }
         }
+    }
+
+    /// A second key is another runtime's: the flow that wants it is over, and what it sent is dropped.
+    #[cold]
+    fn refuse(&mut self, runtime: usize, key: GroupKey) {
+        if self.refused.is_full() {
+            // As far as is remembered; the oldest is over by now, or its flow goes without replies.
+            self.refused.remove(0);
+        }
+        self.refused.push((key, runtime));
+        if let Some(frame) = self.question(runtime)
+            && frame.frame().len() < SAID_MAX
+        {
+            // If it does not fit, the flow stays until its time is over, and nothing of it leaves.
+            Message::Taken(key).append(frame);
+        }
+    }
+
+    /// Whether a packet from a runtime belongs to a flow whose second key was refused.
+    #[cold]
+    pub(super) fn is_refused(&self, runtime: usize, packet: &PacketBox) -> bool {
+        let Some((key, _)) = FlowKey::of(packet) else {
+            return false;
+        };
+        self.refused.contains(&(GroupKey::of_flow(key), runtime))
     }
 
     fn forget(&mut self, runtime: usize, group: GroupKey, consumed: u32) {

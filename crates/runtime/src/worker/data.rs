@@ -555,6 +555,11 @@ impl<P: Port> Runtime<P> {
             cx.timeout = timeout;
         }
         let goes_on = match code {
+            // One of those that were let go has ended the flow.
+            _ if code.drop_reason().is_none() && self.slab.header(actor).phase == Phase::Free => {
+                self.drop_packet(job.packet, DropReason::HeldAtEnd);
+                None
+            }
             Code::FORWARD if self.slab.header(actor).phase == Phase::Waiting => {
                 // One of those that were let go waits now.
                 let passed = job.passed + 1;
@@ -606,7 +611,8 @@ impl<P: Port> Runtime<P> {
     fn finish_then_end(&mut self, mut job: Job) {
         let actor = job.actor;
         job.passed += 1;
-        self.push_job(job);
+        // Ahead of what it, or a call that let it go, has emitted.
+        self.run_now(job);
         self.run_jobs();
         self.end_unless_busy(actor);
     }

@@ -46,6 +46,10 @@ impl<P: Port> Runtime<P> {
     /// Ends a flow: its functions give back what it took, its keys and, with its last flow, its group go.
     pub(super) fn end_actor(&mut self, actor: u32) {
         self.settle_all();
+        if self.slab.header(actor).phase == Phase::Free {
+            // Settling it has ended it.
+            return;
+        }
         self.drop_held(actor);
         let header = *self.slab.header(actor);
         let state = self.slab.state(actor);
@@ -169,16 +173,16 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Answers the questions of a switch, all packets before them being processed.
+    /// Acts on what a switch says and asks, all packets before them being processed.
     #[cold]
     pub(super) fn hear(&mut self, frame: &PacketBox) {
         let mut bytes = frame.frame();
         while let Some((message, rest)) = Message::read(bytes) {
             bytes = rest;
-            if let Message::Doubted(group) = message
-                && !self.has_group(&group)
-            {
-                self.tell(Message::Idle(group, 0));
+            match message {
+                Message::Doubted(group) if !self.has_group(&group) => self.tell(Message::Idle(group, 0)),
+                Message::Taken(group) => self.second_key_refused(group.flow()),
+                _ => {}
             }
         }
     }
