@@ -116,7 +116,12 @@ impl Nat {
     }
 
     /// What a packet that may open a flow is, or why it may not.
-    fn opening(&self, packet: &Packet, source: [u8; 4], destination: [u8; 4]) -> Result<Opening, &'static str> {
+    fn opening(
+        &self,
+        packet: &Packet,
+        source: [u8; 4],
+        destination: [u8; 4],
+    ) -> Result<Opening, &'static str> {
         let protocol = packet.protocol();
         let space = space_of(protocol).ok_or("protocol_not_translated")?;
         if packet.has(flag::LATER_FRAGMENT) {
