@@ -64,7 +64,7 @@ fn a_flow_whose_replies_would_be_anothers_is_refused() {
     // In one burst, and one after the other.
     for at_once in [true, false] {
         let mut runtime = alone(Settings::alone(8), vec![factory::<OneServer>()]);
-        let mut feed = |runtime: &mut Runtime<QueuePort>, packets: Vec<Sent>, now| {
+        let feed = |runtime: &mut Runtime<QueuePort>, packets: Vec<Sent>, now| {
             runtime.links_mut()[0].input.extend(packets);
             runtime.step(now);
             assert_conserved(runtime);

@@ -211,7 +211,7 @@ impl NetworkFunction for Service {
 /// One of eight hosts, half of them inside.
 fn anybody(number: u8) -> V4 {
     let host = number / 2;
-    if number % 2 == 0 {
+    if number.is_multiple_of(2) {
         inside(host)
     } else {
         outside(host)
