@@ -30,7 +30,7 @@
 //! *Doubted*: the switch does not know that what it sent by a route began, or begins, the group there (`switch::routes`). A
 //! runtime without it answers *idle*.
 //!
-//! *Taken*: a second key that the runtime announced is another runtime's. The switch drops what the flow sends until it hears that
+//! *Taken*: a second key that the runtime announced is another runtime's, or there is no room for a route. The switch drops what the flow sends until it hears that
 //! the key is idle there.
 
 use crate::group::GroupKey;
@@ -50,7 +50,7 @@ pub enum Message {
     Idle(GroupKey, u32),
     /// By a switch: if the group, or second key, has no flow, say so.
     Doubted(GroupKey),
-    /// By a switch: the second key is another runtime's; end its flow.
+    /// By a switch: the second key gets no route to there; end its flow.
     Taken(GroupKey),
 }
 

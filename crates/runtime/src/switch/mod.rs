@@ -130,8 +130,8 @@ pub struct Switch<P: Port, L: Port> {
     table: Table,
     routes: Vec<Route>,
     free: Vec<u32>,
-    /// Second keys that runtimes announced and that are others', with the runtimes.
-    refused: ArrayVec<(GroupKey, usize), REFUSED>,
+    /// Second keys that runtimes announced and that got no route, with the runtimes and why.
+    refused: ArrayVec<(GroupKey, usize, DropReason), REFUSED>,
     /// Routes to ask about.
     doubtful: VecDeque<u32>,
     second_keys: usize,
@@ -299,10 +299,14 @@ impl<P: Port, L: Port> Switch<P, L> {
     /// Processed packets leave, messages change routes, buffers come home.
     fn take_from_runtime(&mut self, runtime: usize, burst: &mut Burst) {
         for packet in burst.drain(..) {
+            if !self.refused.is_empty()
+                && packet.kind() == Kind::Data
+                && let Some(reason) = self.refusal(runtime, &packet)
+            {
+                self.drop_packet(packet, reason);
+                continue;
+            }
             match packet.kind() {
-                Kind::Data if !self.refused.is_empty() && self.is_refused(runtime, &packet) => {
-                    self.drop_packet(packet, DropReason::ReplyKeyTaken)
-                }
                 Kind::Data if packet.has(packet_flag::TURN_AROUND) => self.turn(packet),
                 Kind::Data => self.send(packet),
                 Kind::Message => {

@@ -31,6 +31,7 @@ use crate::group::GroupKey;
 use crate::message::Message;
 use crate::stats::DropReason;
 use nf::Affinity;
+use wire::packet::flag;
 use wire::{FlowKey, PacketBox};
 
 #[derive(Clone, Copy)]
@@ -133,18 +134,21 @@ impl<P: Port, L: Port> Switch<P, L> {
                 Message::BlockReleased(block) => self.blocks.release(block),
                 Message::Routed(group) => {
                     let has = self.find(&group).map(|index| self.routes[index as usize].runtime);
-                    match has {
+                    let refused = match has {
                         // Whoever has it already keeps it: its flow is older.
-                        Some(has) if usize::from(has) != runtime => self.refuse(runtime, group),
-                        Some(_) => {}
-                        None if self.add_route(group, runtime).is_none() => {
-                            self.drops.count(DropReason::RoutesFull)
-                        }
-                        None => {}
+                        Some(has) => (usize::from(has) != runtime).then_some(DropReason::ReplyKeyTaken),
+                        None => self
+                            .add_route(group, runtime)
+                            .is_none()
+                            .then_some(DropReason::RoutesFull),
+                    };
+                    if let Some(reason) = refused {
+                        self.refuse(runtime, group, reason);
                     }
                 }
                 Message::Idle(group, consumed) => {
-                    self.refused.retain(|refused| *refused != (group, runtime));
+                    self.refused
+                        .retain(|(key, to, _)| (*key, *to) != (group, runtime));
                     self.forget(runtime, group, consumed);
                 }
                 Message::Doubted(_) | Message::Taken(_) => debug_assert!(false, "only switches say so"),
@@ -152,14 +156,14 @@ impl<P: Port, L: Port> Switch<P, L> {
         }
     }
 
-    /// A second key is another runtime's: the flow that wants it is over, and what it sent is dropped.
+    /// A second key gets no route: the flow that wants it is over, and what it sent is dropped.
     #[cold]
-    fn refuse(&mut self, runtime: usize, key: GroupKey) {
+    fn refuse(&mut self, runtime: usize, key: GroupKey, reason: DropReason) {
         if self.refused.is_full() {
             // As far as is remembered; the oldest is over by now, or its flow goes without replies.
             self.refused.remove(0);
         }
-        self.refused.push((key, runtime));
+        self.refused.push((key, runtime, reason));
         if let Some(frame) = self.question(runtime)
             && frame.frame().len() < SAID_MAX
         {
@@ -168,13 +172,18 @@ impl<P: Port, L: Port> Switch<P, L> {
         }
     }
 
-    /// Whether a packet from a runtime belongs to a flow whose second key was refused.
+    /// Why a packet from a runtime is dropped, if it belongs to a flow whose second key was refused.
     #[cold]
-    pub(super) fn is_refused(&self, runtime: usize, packet: &PacketBox) -> bool {
-        let Some((key, _)) = FlowKey::of(packet) else {
-            return false;
+    pub(super) fn refusal(&self, runtime: usize, packet: &PacketBox) -> Option<DropReason> {
+        let (key, way) = FlowKey::of(packet)?;
+        let key = if packet.has(flag::TURN_AROUND) {
+            key.turned(way.reversed())
+        } else {
+            key
         };
-        self.refused.contains(&(GroupKey::of_flow(key), runtime))
+        let wanted = (GroupKey::of_flow(key), runtime);
+        let mut refused = self.refused.iter();
+        refused.find_map(|(key, to, reason)| ((*key, *to) == wanted).then_some(*reason))
     }
 
     fn forget(&mut self, runtime: usize, group: GroupKey, consumed: u32) {

@@ -61,6 +61,17 @@ pub(super) struct Cluster {
 }
 
 pub(super) fn cluster(switches: u8, runtimes: u16, policy: Policy, plan: &Plan, flows_max: u32) -> Cluster {
+    cluster_with_routes(switches, runtimes, policy, plan, flows_max, 4096)
+}
+
+pub(super) fn cluster_with_routes(
+    switches: u8,
+    runtimes: u16,
+    policy: Policy,
+    plan: &Plan,
+    flows_max: u32,
+    routes_max: u32,
+) -> Cluster {
     let mut switch_links: Vec<Vec<Link>> = (0..switches).map(|_| Vec::new()).collect();
     let mut made = Vec::new();
     for runtime in 0..runtimes {
@@ -111,7 +122,7 @@ pub(super) fn cluster(switches: u8, runtimes: u16, policy: Policy, plan: &Plan, 
                 switch: index as u8,
                 switches,
                 seed: HashSeed::FIXED,
-                routes_max: 4096,
+                routes_max,
                 policy,
                 fragments_max: 64,
                 packet_clock: false,
@@ -289,6 +300,24 @@ fn replies_to_translated_flows_find_them_through_any_switch() {
     cluster.now += 400_000_000_000;
     cluster.settle();
     assert_eq!(cluster.switches.iter().map(|s| s.stats().routes).sum::<u64>(), 0);
+}
+
+#[test]
+fn a_flow_whose_replies_get_no_route_is_refused() {
+    let plan = plan(vec![factory::<Masquerade>()]);
+    // A route for each of two flows, and for the replies of one.
+    let mut cluster = cluster_with_routes(1, 2, Policy::RoundRobin, &plan, 64, 3);
+    for _ in 0..3 {
+        cluster.feed(0, (0..2).map(|n| udp(1, 1000 + n, 1, 80, false, b"")));
+        cluster.check();
+    }
+    assert_eq!((cluster.sent().len(), cluster.routes()), (3, 2));
+    let dropped = cluster.switches[0].stats().dropped;
+    assert_eq!(
+        dropped.iter().map(|d| (d.name, d.count)).collect::<Vec<_>>(),
+        [("routes_full", 3)]
+    );
+    assert_eq!(cluster.runtimes.iter().map(|r| r.stats().flows).sum::<u64>(), 1);
 }
 
 #[test]

@@ -168,7 +168,7 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Ends a flow whose second key has a route to another runtime already: the switch drops what it sent.
+    /// Ends a flow whose second key got no route, or has one to another runtime already: the switch drops what it sent.
     #[cold]
     pub(super) fn second_key_refused(&mut self, key: FlowKey) {
         let hash = key.hash(&self.settings.seed);
