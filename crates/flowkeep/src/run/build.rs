@@ -367,7 +367,11 @@ impl Shape {
             waiting_max: config.waiting_max,
             switches: self.switches as u8,
             egress: egress.map(|place| place.map_or(0, |(switch, _)| switch as u8)),
-            inside: by_address.then(|| config.inside.clone()).unwrap_or_default(),
+            inside: if by_address {
+                config.inside.clone()
+            } else {
+                Vec::new()
+            },
             packet_clock: self.packet_clock,
             now: self.now,
             ..runtime::Settings::alone(config.flows_max)
