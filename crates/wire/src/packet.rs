@@ -7,10 +7,9 @@
 //!              └ storage ─────────────────┘  `capacity` bytes
 //! ```
 //!
-//! A [`PacketBox`] *is* the right to a buffer. It moves: from the pool to a port, over rings to other workers,
-//! out of a port, back to the pool it came from. Nothing counts references and nothing is freed on drop: whoever
-//! has a box either passes it on or gives it back to a [`Pool`], and the conservation tests (packets in = out +
-//! held + dropped, buffers out of the pool = 0 at the end) prove that everybody does.
+//! A [`PacketBox`] *is* the right to a buffer. It moves: from the pool to a port, over rings to other workers, out of a port,
+//! back to the pool it came from. Nothing counts references and nothing is freed on drop: whoever has a box either passes it on or
+//! gives it back to a [`Pool`], and the conservation tests (in = out + held + dropped, all buffers home) prove that everybody does.
 
 use crate::memory::Region;
 use crate::{Addr, Endpoint, LinkType};

@@ -16,11 +16,14 @@
 //! and remembers; a packet that came in elsewhere is handed to it. A packet from outside for a translated address finds its
 //! group by the block of ports, which the runtime announced before anything left by it ([`crate::message`]).
 //!
-//! A link's queue is bounded. A port that can wait (a capture) is not read while a runtime's queue is nearly full, and that
-//! is counted as a stall; what a port that cannot wait brings for a full queue is a counted drop.
+//! Of two inside hosts that talk with each other neither is known to have begun: the smaller endpoint's group has the flow
+//! (`flag::LATERAL`), so that both directions are one.
 //!
-//! A route is forgotten when the runtime says that the group is idle *and* nothing has been sent for it since
-//! (`message::Message::Idle`), so a group is never at two runtimes.
+//! | file | what |
+//! |---|---|
+//! | `ports` | when ports are read, back-pressure, time |
+//! | `routes` | how routes begin and end, so that a group is never at two runtimes and no route stays |
+//! | `choice` | how a runtime is chosen |
 //!
 //! Invariants: a group has one route, at its home; every packet received is passed to a runtime or peer, or is a counted
 //! drop; links are read before ports.

@@ -205,6 +205,7 @@ impl<P: Port, L: Port> Switch<P, L> {
     /// Parses what a port brought, says from which side it is, and routes it.
     fn take_in(&mut self, index: usize, burst: &mut Burst) {
         self.received += burst.len() as u64;
+        let by_address = matches!(self.ports[index].rule, SideRule::BySource(_));
         let mut packets = Burst::new();
         for mut packet in burst.drain(..) {
             packet.set_port(index as u8);
@@ -225,7 +226,7 @@ impl<P: Port, L: Port> Switch<P, L> {
                 continue;
             }
             self.plan.judge_icmp_error(&mut packet);
-            if side == Side::Inside || packet.has(packet_flag::ICMP_ERROR) {
+            if by_address && (side == Side::Inside || packet.has(packet_flag::ICMP_ERROR)) {
                 self.judge_lateral(index, &mut packet);
             }
             packets.push(packet);
