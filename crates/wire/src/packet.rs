@@ -7,10 +7,9 @@
 //!              └ storage ─────────────────┘  `capacity` bytes
 //! ```
 //!
-//! A [`PacketBox`] *is* the right to a buffer. It moves: from the pool to a port, over rings to other workers,
-//! out of a port, back to the pool it came from. Nothing counts references and nothing is freed on drop: whoever
-//! has a box either passes it on or gives it back to a [`Pool`], and the conservation tests (packets in = out +
-//! held + dropped, buffers out of the pool = 0 at the end) prove that everybody does.
+//! A [`PacketBox`] *is* the right to a buffer. It moves: from the pool to a port, over rings to other workers, out of a port,
+//! back to the pool it came from. Nothing counts references and nothing is freed on drop: whoever has a box either passes it on or
+//! gives it back to a [`Pool`], and the conservation tests (in = out + held + dropped, all buffers home) prove that everybody does.
 
 use crate::memory::Region;
 use crate::{Addr, Endpoint, LinkType};
@@ -77,9 +76,10 @@ pub mod flag {
     pub const TURN_AROUND: u16 = 64;
     /// The IP header has options (IPv4) or extension headers (IPv6).
     pub const HAS_OPTIONS: u16 = 128;
-    /// A source route (IPv4 option, IPv6 routing header) still leads elsewhere: the destination address is not the
-    /// final one, which is the one that the transport checksum covers (RFC 8200 8.1).
+    /// A source route (option, routing header) leads on: the checksum covers the final destination (RFC 8200 8.1).
     pub const SOURCE_ROUTED: u16 = 256;
+    /// Both ends are inside (of an ICMP error: of the packet it quotes): it does not cross the border, and leaves to inside.
+    pub const LATERAL: u16 = 512;
 }
 
 /// A packet: the frame's bytes and what is known of them.
@@ -515,7 +515,8 @@ impl Packet {
         self.notes.protocol = layers.protocol;
         self.notes.version = layers.version;
         self.notes.ports = layers.ports;
-        self.notes.flags = (self.notes.flags & flag::TURN_AROUND) | layers.flags | flag::PARSED;
+        self.notes.flags =
+            (self.notes.flags & (flag::TURN_AROUND | flag::LATERAL)) | layers.flags | flag::PARSED;
     }
 
     /// Copies frame and notes (all but what ties a buffer to its pool) from another packet; `false` if it does not fit.
