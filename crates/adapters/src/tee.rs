@@ -129,6 +129,7 @@ impl<I: Port, O: Port> Port for Duplex<I, O> {
             received_packets: input.received_packets,
             received_bytes: input.received_bytes,
             refused_packets: input.refused_packets,
+            lost_packets: input.lost_packets,
             sent_packets: output.sent_packets,
             sent_bytes: output.sent_bytes,
             unsent_packets: output.unsent_packets,

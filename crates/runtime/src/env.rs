@@ -28,6 +28,9 @@ pub struct PortCounters {
     pub refused_packets: u64,
     /// Packets to be sent that were lost at the port (queue full, write error).
     pub unsent_packets: u64,
+    /// Frames that the kernel or the device lost before the port could have them (its queue was full): never counted as
+    /// received.
+    pub lost_packets: u64,
 }
 
 /// Where packets come from and go to.
