@@ -7,6 +7,7 @@
 //! | [`pcap`] | captures as ports: read by their own timing or at full speed, written as pcap or pcapng |
 //! | [`memory`] | frames from and to the same process, for tests and benches |
 //! | [`afpacket`] | network interfaces by packet sockets |
+//! | [`afxdp`] | network interfaces by AF_XDP: the kernel receives into, and sends from, the worker's own buffers |
 //! | [`interface`] | what live ports need to know of an interface, and what they put into the kernel |
 //! | [`ring`] | the link between two workers of one process |
 //! | [`generate`] | traffic made from a profile |
@@ -14,6 +15,7 @@
 //! | [`tee`] | ports made of ports: recorded ones, and an input joined with an output |
 //! | [`uri`], [`open`] | ports by name: `pcap:in.pcap?loop=3` |
 //! | [`report`] | what went wrong at a port, in words, for whoever runs it |
+//! | [`buffers`] | pools of packet buffers as ports need them |
 //! | [`pages`] | memory in 2 MiB pages |
 //! | [`clock`] | time, cycles, pinning |
 //! | [`machine`] | facts about the machine, for benches |
@@ -21,6 +23,8 @@
 //! Not here: threads (the binary starts them), configuration files (`flowkeep`), anything that knows what a flow is.
 
 pub mod afpacket;
+pub mod afxdp;
+pub mod buffers;
 pub mod clock;
 pub mod generate;
 pub mod interface;

@@ -19,6 +19,7 @@
 //! Not here: what the URIs mean ([`crate::uri`]), which port is on which side.
 
 use crate::afpacket::{Half, PacketPort};
+use crate::afxdp::{Redirects, XdpPort};
 use crate::interface::InterfaceError;
 use crate::interface::addresses::Addresses;
 use crate::memory::{MemoryEnd, MemoryPort};
@@ -27,7 +28,7 @@ use crate::reflect::ReflectPort;
 use crate::report::Reports;
 use crate::tee::{Duplex, Tee};
 use crate::uri::{GenerateUri, PortUri, Role, UriError};
-use runtime::env::Port;
+use runtime::env::{AttachError, Port};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -51,6 +52,9 @@ pub enum OpenError {
     /// A network interface cannot be used.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
+    /// A port cannot work with the buffers that there are.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
     /// A file is to be written that this run already has open.
     #[error("{path}: this run reads or writes it already; choose another name for what is written", path = path.display())]
     InUse {
@@ -88,6 +92,7 @@ pub struct Ports {
     generator: Option<OpenGenerator>,
     /// This host's own addresses, once a port asks.
     addresses: Option<Arc<Addresses>>,
+    redirects: Redirects,
 }
 
 impl Ports {
@@ -112,6 +117,11 @@ impl Ports {
     pub fn memory(&mut self, name: &str) -> MemoryEnd {
         let new = || MemoryPort::new(name).1;
         self.memories.entry(name.to_owned()).or_insert_with(new).clone()
+    }
+
+    /// Called when all ports are open: an error for an interface of which only some queues are read.
+    pub fn complete(&self) -> Result<(), OpenError> {
+        Ok(self.redirects.complete()?)
     }
 
     /// Opens what packets come from.
@@ -156,6 +166,13 @@ impl Ports {
                 let reports = self.reports.clone();
                 let addresses = || self.addresses();
                 Box::new(PacketPort::open(&interface, settings, half, addresses, reports)?)
+            }
+            PortUri::Xdp { interface, settings } => {
+                let (reports, redirects) = (self.reports.clone(), self.redirects.clone());
+                let addresses = || self.addresses();
+                Box::new(XdpPort::open(
+                    &interface, settings, half, &redirects, addresses, reports,
+                )?)
             }
             PortUri::Generate(uri) => self.generate(&uri)?,
             PortUri::Reflect {

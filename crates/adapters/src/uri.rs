@@ -9,6 +9,7 @@
 //! | `memory:name` | both | |
 //! | `generate:profile.toml` | input | read by the generator |
 //! | `afpacket:eth0` | both | `take=routed` or `everything`; `fanout=7`; `fanout_by=hash` or `queue` |
+//! | `afxdp:eth0` | both | `take=routed` or `everything`; `mode=native` or `generic`; `queue=0`; `copy=auto`, `yes` or `no` |
 //! | `reflect:` | both | `mode=mirror` or `answer`; `queue=4096`; `record=sent.pcapng`; `record_answers=back.pcapng` |
 //!
 //! A name is everything up to the first `?`, taken as it stands; a parameter's value is everything up to the next `&`.
@@ -24,6 +25,7 @@
 //! Not here: opening ([`crate::open`]).
 
 use crate::afpacket::{FanoutBy, PacketSettings, Taking};
+use crate::afxdp::{Copying, Mode as XdpMode, XdpSettings};
 use crate::pcap::{Format, InputSettings, Rounds, Timing};
 use crate::reflect::{Mode, ReflectSettings};
 use std::path::{Path, PathBuf};
@@ -65,6 +67,13 @@ pub enum PortUri {
         interface: String,
         /// How it is opened.
         settings: PacketSettings,
+    },
+    /// A network interface, by AF_XDP.
+    Xdp {
+        /// Its name.
+        interface: String,
+        /// How it is opened.
+        settings: XdpSettings,
     },
     /// Generated traffic.
     Generate(GenerateUri),
@@ -174,11 +183,12 @@ pub enum UriError {
     NoOutput,
 }
 
-const SCHEMES: [&str; 5] = ["pcap", "memory", "generate", "reflect", "afpacket"];
+const SCHEMES: [&str; 6] = ["pcap", "memory", "generate", "reflect", "afpacket", "afxdp"];
 const PCAP_INPUT: &[&str] = &["timing", "speed", "loop"];
 const PCAP_OUTPUT: &[&str] = &["format"];
 const MEMORY: &[&str] = &[];
 const PACKET: &[&str] = &["take", "fanout", "fanout_by"];
+const XDP: &[&str] = &["take", "mode", "queue", "copy"];
 const REFLECT: &[&str] = &["mode", "queue", "record", "record_answers"];
 
 impl PortUri {
@@ -206,6 +216,7 @@ impl PortUri {
             })),
             ("reflect", _) => reflect(name, query),
             ("afpacket", _) => packet(name, query),
+            ("afxdp", _) => xdp(name, query),
             _ => Err(UriError::UnknownScheme {
                 scheme: scheme.to_owned(),
             }),
@@ -306,6 +317,29 @@ fn packet(name: &str, query: &str) -> Result<PortUri, UriError> {
         fanout_by: by.unwrap_or_default(),
     };
     Ok(PortUri::Packet { interface, settings })
+}
+
+fn xdp(name: &str, query: &str) -> Result<PortUri, UriError> {
+    let parameters = Parameters::read("afxdp", query, XDP)?;
+    let interface = named(name, "afxdp", "afxdp:eth0")?.to_owned();
+    let mode = parameters.value("mode", "`native` or `generic`", |value| match value {
+        "native" => Some(XdpMode::Native),
+        "generic" => Some(XdpMode::Generic),
+        _ => None,
+    })?;
+    let copying = parameters.value("copy", "`auto`, `yes` or `no`", |value| match value {
+        "auto" => Some(Copying::Auto),
+        "yes" => Some(Copying::Copy),
+        "no" => Some(Copying::ZeroCopy),
+        _ => None,
+    })?;
+    let settings = XdpSettings {
+        taking: taking(&parameters)?,
+        mode: mode.unwrap_or_default(),
+        copying: copying.unwrap_or_default(),
+        queue: parameters.value("queue", "a number from 0 on", |value| value.parse().ok())?,
+    };
+    Ok(PortUri::Xdp { interface, settings })
 }
 
 fn taking(parameters: &Parameters<'_>) -> Result<Taking, UriError> {
@@ -481,6 +515,23 @@ mod tests {
             output("afpacket:eth0?take=everything&fanout=7&fanout_by=queue"),
             packet(settings)
         );
+        let xdp = |settings| {
+            Ok(PortUri::Xdp {
+                interface: "eth0".into(),
+                settings,
+            })
+        };
+        assert_eq!(input("afxdp:eth0"), xdp(XdpSettings::default()));
+        let settings = XdpSettings {
+            taking: Taking::Everything,
+            mode: XdpMode::Generic,
+            copying: Copying::Copy,
+            queue: Some(3),
+        };
+        assert_eq!(
+            output("afxdp:eth0?take=everything&mode=generic&copy=yes&queue=3"),
+            xdp(settings)
+        );
     }
 
     #[test]
@@ -488,15 +539,15 @@ mod tests {
         let cases = [
             (
                 input("in.pcap"),
-                "`in.pcap` does not say what it is; write for example `pcap:in.pcap`. There are: pcap, memory, generate, reflect, afpacket",
+                "`in.pcap` does not say what it is; write for example `pcap:in.pcap`. There are: pcap, memory, generate, reflect, afpacket, afxdp",
             ),
             (
                 input("pacp:in.pcap"),
-                "there is no port `pacp:`; did you mean `pcap`? There are: pcap, memory, generate, reflect, afpacket",
+                "there is no port `pacp:`; did you mean `pcap`? There are: pcap, memory, generate, reflect, afpacket, afxdp",
             ),
             (
                 input("https://x"),
-                "there is no port `https:`. There are: pcap, memory, generate, reflect, afpacket",
+                "there is no port `https:`. There are: pcap, memory, generate, reflect, afpacket, afxdp",
             ),
             (
                 input("pcap:"),
@@ -560,6 +611,14 @@ mod tests {
                 "`fanout=70000` cannot be; fanout is a number from 0 to 65535",
             ),
             (
+                input("afxdp:eth0?mode=hardware"),
+                "`mode=hardware` cannot be; mode is `native` or `generic`",
+            ),
+            (
+                input("afxdp:eth0?queue=all"),
+                "`queue=all` cannot be; queue is a number from 0 on",
+            ),
+            (
                 input("afpacket:eth0?fanout_by=queue"),
                 "`fanout_by` says how ports with one number share an interface; write `fanout=1&fanout_by=queue`, or leave it out",
             ),
@@ -576,7 +635,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_a_port_or_an_error(text in "(pcap|memory|generate|reflect|afpacket|)?:?[ -~é]{0,40}") {
+        fn any_text_is_a_port_or_an_error(text in "(pcap|memory|generate|reflect|afpacket|afxdp|)?:?[ -~é]{0,40}") {
             for role in [Role::Input, Role::Output] {
                 if let Err(error) = PortUri::parse(&text, role) {
                     prop_assert!(!error.to_string().is_empty());

@@ -13,24 +13,25 @@
 use crate::cli::jobs::BridgeJob;
 use crate::cli::{FAILURE, USAGE};
 use crate::signals::StopSignal;
+use adapters::buffers;
 use adapters::clock::monotonic_ns;
 use adapters::open::{BoxPort, OpenError, Ports};
 use runtime::PortCounters;
-use runtime::env::{BURST, Burst, Port};
+use runtime::env::{AttachError, BURST, Burst, Port};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::Pool;
-use wire::memory::Region;
 
-/// Buffers, and the longest frame that each holds.
-const BUFFERS: usize = 4096;
-const FRAME: usize = 9216;
+/// Buffers of both ports.
+const BUFFERS: usize = 8192;
 /// Rounds without a packet before the loop yields, and before it naps.
 const SPINS: u32 = 200;
 const YIELDS: u32 = 400;
 const NAP: Duration = Duration::from_micros(50);
+/// How long what is queued at the end may take to leave.
+const DRAIN: Duration = Duration::from_secs(1);
 
 /// Runs the command.
 pub fn run(job: BridgeJob) -> ExitCode {
@@ -52,12 +53,12 @@ fn try_run(job: &BridgeJob) -> Result<ExitCode, OpenError> {
         opener.open(&job.ports[0], &job.ports[0])?,
         opener.open(&job.ports[1], &job.ports[1])?,
     ];
-    let mut pool = Pool::new(
-        Region::heap(Pool::region_length(BUFFERS, FRAME)),
-        BUFFERS,
-        FRAME,
-        0,
-    );
+    opener.complete()?;
+    let frame_max = ports.iter().map(Port::frame_max).max().unwrap_or(0);
+    let mut pool = buffers::pool(BUFFERS, frame_max, 0).map_err(|error| AttachError(error.to_string()))?;
+    for port in &mut ports {
+        port.attach(&pool)?;
+    }
     // Whoever started this waits for the line: from here on frames pass.
     let _ = writeln!(io::stderr(), "bridging {} and {}", job.ports[0], job.ports[1]);
     pass(&mut ports, &mut pool, &job.stop);
@@ -67,7 +68,8 @@ fn try_run(job: &BridgeJob) -> Result<ExitCode, OpenError> {
     for report in &reports {
         let _ = writeln!(io::stderr(), "{report}");
     }
-    let lost = pool.total() - pool.free();
+    let reserved: usize = ports.iter().map(Port::reserved).sum();
+    let lost = pool.total() - pool.free() - reserved;
     if lost > 0 {
         let _ = writeln!(io::stderr(), "{lost} buffers have not come back");
     }
@@ -91,6 +93,7 @@ fn pass(ports: &mut [BoxPort; 2], pool: &mut Pool, stop: &StopSignal) {
                 ports[to].transmit(monotonic_ns(), pool, &mut burst);
             }
             debug_assert!(burst.is_empty() && burst.capacity() == BURST);
+            ports[to].settle(pool);
         }
         idle = if passed > 0 { 0 } else { idle.saturating_add(1) };
         match idle {
@@ -98,6 +101,20 @@ fn pass(ports: &mut [BoxPort; 2], pool: &mut Pool, stop: &StopSignal) {
             SPINS..YIELDS => std::thread::yield_now(),
             _ => std::thread::sleep(NAP),
         }
+    }
+    drain(ports, pool);
+}
+
+/// Waits until what is queued has left.
+fn drain(ports: &mut [BoxPort; 2], pool: &mut Pool) {
+    let began = Instant::now();
+    while began.elapsed() < DRAIN {
+        ports.iter_mut().for_each(|port| port.settle(pool));
+        let reserved: usize = ports.iter().map(Port::reserved).sum();
+        if pool.free() + reserved == pool.total() {
+            return;
+        }
+        std::thread::sleep(NAP);
     }
 }
 
@@ -155,7 +172,7 @@ mod tests {
         let stop = StopSignal::default();
         let signal = stop.clone();
         let bridge = std::thread::spawn(move || {
-            let mut pool = Pool::new(Region::heap(Pool::region_length(64, 256)), 64, 256, 0);
+            let mut pool = buffers::pool(64, 256, 0).unwrap();
             pass(&mut [Box::new(a), Box::new(b)], &mut pool, &stop);
             assert_eq!(pool.free(), 64);
         });

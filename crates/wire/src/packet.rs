@@ -12,6 +12,10 @@
 //! has a box either passes it on or gives it back to a [`Pool`], and the conservation tests (packets in = out +
 //! held + dropped, buffers out of the pool = 0 at the end) prove that everybody does.
 
+mod device;
+
+pub use device::PoolMemory;
+
 use crate::memory::Region;
 use crate::{Addr, Endpoint, LinkType};
 use alloc::vec::Vec;
@@ -680,6 +684,7 @@ pub struct Pool {
     // Field order matters for nothing: boxes do not touch the region when dropped.
     free: Vec<PacketBox>,
     total: usize,
+    stride: usize,
     origin: u8,
     _region: Region,
 }
@@ -726,6 +731,7 @@ impl Pool {
         Pool {
             free,
             total: count,
+            stride,
             origin,
             _region: region,
         }

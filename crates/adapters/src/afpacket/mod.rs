@@ -41,10 +41,10 @@ use crate::interface::filter::{Place, Take, program};
 use crate::interface::offload::{Cut, Work, complete_checksum};
 use crate::interface::rights::{Capability, Rights};
 use crate::interface::system::{bind, set_option, socket};
-use crate::interface::{Interface, InterfaceError};
+use crate::interface::{Interface, InterfaceError, LINK_HEADER_MAX};
 use crate::report::Reports;
 use ring::{Received, Ring};
-use runtime::env::{Burst, Port, PortCounters};
+use runtime::env::{AttachError, Burst, Port, PortCounters};
 use send::Sender;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -98,6 +98,8 @@ pub struct PacketPort {
     name: String,
     receiver: Option<Receiver>,
     sender: Option<Sender>,
+    /// The longest frame that the interface carries.
+    frame_max: usize,
     counters: PortCounters,
     reports: Reports,
     /// Whether it has been said that frames were refused.
@@ -156,6 +158,7 @@ impl PacketPort {
             name: port,
             receiver,
             sender,
+            frame_max: interface.frame_max(),
             counters: PortCounters::default(),
             reports,
             told: false,
@@ -340,6 +343,26 @@ impl PacketPort {
 }
 
 impl Port for PacketPort {
+    fn frame_max(&self) -> usize {
+        match self.receiver {
+            Some(_) => self.frame_max,
+            None => 0,
+        }
+    }
+
+    fn attach(&mut self, pool: &Pool) -> Result<(), AttachError> {
+        let room = Pool::frame_max_of(pool.memory().stride);
+        if self.frame_max() <= room {
+            return Ok(());
+        }
+        Err(AttachError(format!(
+            "frames of {} bytes do not fit into buffers for {room}; lower its MTU with: ip link set dev {} mtu {}",
+            self.frame_max,
+            self.name.trim_start_matches("afpacket:"),
+            room - LINK_HEADER_MAX as usize
+        )))
+    }
+
     fn receive(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst) {
         while !burst.is_full() {
             let Some(receiver) = &mut self.receiver else {

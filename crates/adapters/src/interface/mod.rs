@@ -102,6 +102,41 @@ pub enum InterfaceError {
         /// The command.
         command: String,
     },
+    /// The interface has no such queue.
+    #[error("`{name}` has no queue {queue}: it receives with {queues}, numbered from 0")]
+    NoQueue {
+        /// The interface.
+        name: String,
+        /// The queue.
+        queue: u32,
+        /// How many it has.
+        queues: u32,
+    },
+    /// Two ports read one queue.
+    #[error("two ports read queue {queue} of `{name}`; leave one out, or give each its own with queue=…")]
+    QueueTwice {
+        /// The interface.
+        name: String,
+        /// The queue.
+        queue: u32,
+    },
+    /// Some queues of an interface are read, and others not.
+    #[error(
+        "nobody reads queue {missing} of `{name}`, and what comes in there would be lost; \
+             leave queue=… out to read all, add a port for each, or use one queue only: ethtool -L {name} combined 1 (or: rx 1)"
+    )]
+    QueuesMissing {
+        /// The interface.
+        name: String,
+        /// The queues.
+        missing: String,
+    },
+    /// Two ports open one interface in different ways.
+    #[error("two ports open `{name}` with different `mode` or `take`; write the same for both")]
+    Otherwise {
+        /// The interface.
+        name: String,
+    },
     /// A system call failed.
     #[error("{port}: {what}: {source}{}", remedy(advice))]
     System {

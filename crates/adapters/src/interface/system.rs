@@ -30,6 +30,12 @@ plain!(
     libc::tpacket_stats,
     libc::tpacket_stats_v3,
     libc::packet_mreq,
+    u64,
+    libc::xdp_desc,
+    libc::xdp_umem_reg,
+    libc::xdp_mmap_offsets,
+    libc::xdp_statistics,
+    libc::xdp_options,
 );
 
 /// The answer of a call that says -1 when it failed.

@@ -49,14 +49,12 @@ fn answered(network: &Network, address: &str) -> u32 {
 
 /// Flowkeep between two ports that take what is routed, and nothing done with it: what they take goes nowhere, since frames are
 /// not addressed anew.
-fn takes(network: &Network, scheme: &str) -> Process {
-    network.flowkeep(
-        &format!("port bridge {scheme}:left {scheme}:right --for 3m"),
-        "bridging ",
-    )
+fn takes(network: &Network, scheme: &str, parameters: &str) -> Process {
+    let words = format!("port bridge {scheme}:left{parameters} {scheme}:right{parameters} --for 3m");
+    network.flowkeep(&words, "bridging ")
 }
 
-fn the_kernel_has_its_own_and_nothing_of_ours(network: &Network, scheme: &str) {
+fn the_kernel_has_its_own_and_nothing_of_ours(network: &Network, scheme: &str, parameters: &str) {
     routed(network);
     // New interfaces have no link-local address for a second or two, and without one no neighbours.
     let began = Instant::now();
@@ -66,7 +64,7 @@ fn the_kernel_has_its_own_and_nothing_of_ours(network: &Network, scheme: &str) {
     for address in BEYOND.iter().chain(&OWN) {
         assert_eq!(answered(network, address), 3, "{address}, the kernel alone");
     }
-    let flowkeep = takes(network, scheme);
+    let flowkeep = takes(network, scheme, parameters);
     for address in BEYOND {
         assert_eq!(
             answered(network, address),
@@ -87,7 +85,7 @@ fn the_kernel_has_its_own_and_nothing_of_ours(network: &Network, scheme: &str) {
         assert_eq!(answered(network, address), 3, "{address}, after a graceful end");
     }
     // Killed, it can clean nothing up: there must be nothing to clean up.
-    let flowkeep = takes(network, scheme);
+    let flowkeep = takes(network, scheme, parameters);
     assert_eq!(answered(network, BEYOND[0]), 0);
     drop(flowkeep);
     for address in BEYOND {
@@ -98,5 +96,17 @@ fn the_kernel_has_its_own_and_nothing_of_ours(network: &Network, scheme: &str) {
 #[test]
 fn packet_sockets_leave_the_kernel_its_own_and_nothing_else() {
     let Some(network) = network(PROGRAMS) else { return };
-    the_kernel_has_its_own_and_nothing_of_ours(&network, "afpacket");
+    the_kernel_has_its_own_and_nothing_of_ours(&network, "afpacket", "");
+}
+
+#[test]
+fn xdp_in_the_driver_leaves_the_kernel_its_own_and_nothing_else() {
+    let Some(network) = network(PROGRAMS) else { return };
+    the_kernel_has_its_own_and_nothing_of_ours(&network, "afxdp", "");
+}
+
+#[test]
+fn xdp_before_the_stack_leaves_the_kernel_its_own_and_nothing_else() {
+    let Some(network) = network(PROGRAMS) else { return };
+    the_kernel_has_its_own_and_nothing_of_ours(&network, "afxdp", "?mode=generic");
 }

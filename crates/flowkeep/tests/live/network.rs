@@ -181,6 +181,18 @@ impl Network {
         panic!("iperf3's server stays busy");
     }
 
+    /// How many datagrams client and server have lost because their programs did not read them in time.
+    pub fn udp_overflows(&self) -> u64 {
+        let of = |host: &Namespace| -> u64 {
+            let snmp = host.run("cat /proc/net/snmp", Run::within(PATIENCE)).unwrap();
+            let mut lines = snmp.lines().filter(|line| line.starts_with("Udp:"));
+            let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+            let at = names.split(' ').position(|name| name == "RcvbufErrors").unwrap();
+            values.split(' ').nth(at).unwrap().parse().unwrap()
+        };
+        of(&self.client) + of(&self.server)
+    }
+
     /// Runs a program at the client to its end.
     #[track_caller]
     pub fn at_client(&self, words: &str) -> String {
