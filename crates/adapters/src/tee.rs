@@ -35,7 +35,7 @@ impl<A: Port, W: Write> Port for Tee<A, W> {
         self.port.frame_max()
     }
 
-    fn attach(&mut self, pool: &Pool) -> Result<(), AttachError> {
+    fn attach(&mut self, pool: &mut Pool) -> Result<(), AttachError> {
         self.port.attach(pool)
     }
 
@@ -114,7 +114,7 @@ impl<I: Port, O: Port> Port for Duplex<I, O> {
         self.input.frame_max()
     }
 
-    fn attach(&mut self, pool: &Pool) -> Result<(), AttachError> {
+    fn attach(&mut self, pool: &mut Pool) -> Result<(), AttachError> {
         self.input.attach(pool)?;
         self.output.attach(pool)
     }

@@ -57,7 +57,7 @@ fn try_run(job: &BridgeJob) -> Result<ExitCode, OpenError> {
     let frame_max = ports.iter().map(Port::frame_max).max().unwrap_or(0);
     let mut pool = buffers::pool(BUFFERS, frame_max, 0).map_err(|error| AttachError(error.to_string()))?;
     for port in &mut ports {
-        port.attach(&pool)?;
+        port.attach(&mut pool)?;
     }
     // Whoever started this waits for the line: from here on frames pass.
     let _ = writeln!(io::stderr(), "bridging {} and {}", job.ports[0], job.ports[1]);
@@ -120,14 +120,12 @@ fn drain(ports: &mut [BoxPort; 2], pool: &mut Pool) {
 
 fn report(job: &BridgeJob, counters: &[PortCounters; 2]) {
     let mut out = io::stdout();
-    let ports = job.ports.iter().zip(counters);
+    let mut ports = job.ports.iter().zip(counters);
     let _ = if job.json {
         let ports: Vec<Value> = ports.map(|(name, counters)| object(name, counters)).collect();
         writeln!(out, "{}", json!({ "ports": ports }))
     } else {
-        ports
-            .map(|(name, counters)| line(&mut out, name, counters))
-            .collect()
+        ports.try_for_each(|(name, counters)| line(&mut out, name, counters))
     };
 }
 

@@ -56,8 +56,8 @@ pub trait Port {
     }
 
     /// Called once, before the first burst, with the pool that all bursts will come with. A port whose device writes into
-    /// the pool's memory by itself tells it where that is.
-    fn attach(&mut self, pool: &Pool) -> Result<(), AttachError> {
+    /// the pool's memory by itself tells it where that is, and takes buffers for what will be received.
+    fn attach(&mut self, pool: &mut Pool) -> Result<(), AttachError> {
         let _ = pool;
         Ok(())
     }
@@ -121,7 +121,7 @@ impl<P: Port + ?Sized> Port for alloc::boxed::Box<P> {
     fn frame_max(&self) -> usize {
         (**self).frame_max()
     }
-    fn attach(&mut self, pool: &Pool) -> Result<(), AttachError> {
+    fn attach(&mut self, pool: &mut Pool) -> Result<(), AttachError> {
         (**self).attach(pool)
     }
     fn settle(&mut self, pool: &mut Pool) {

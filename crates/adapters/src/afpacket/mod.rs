@@ -18,7 +18,7 @@
 //!
 //! *Transmit.* One `sendmmsg` for a burst, straight from the packet buffers, with checksums complete (`send.rs`). A ring of
 //! slots for sending was not chosen: its slots are not free before the *receiver* has read the data when both ends are on
-//! one machine, and it saves no copy ([decision 8](../../../docs/decisions/0008-live-ports.md)).
+//! one machine, and it saves no copy ([decision 10](../../../docs/decisions/0010-live-ports.md)).
 //!
 //! *The kernel.* A packet socket sees a copy; the original goes on to the kernel's stack, which would forward it a second time
 //! or answer it with a reset. A program at the interface's ingress, behind the copies, ends what is Flowkeep's. It is held
@@ -350,7 +350,7 @@ impl Port for PacketPort {
         }
     }
 
-    fn attach(&mut self, pool: &Pool) -> Result<(), AttachError> {
+    fn attach(&mut self, pool: &mut Pool) -> Result<(), AttachError> {
         let room = Pool::frame_max_of(pool.memory().stride);
         if self.frame_max() <= room {
             return Ok(());

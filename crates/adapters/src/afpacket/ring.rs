@@ -9,7 +9,7 @@
 //!
 //! Each frame can be seen the moment it is there. The newer ring (`TPACKET_V3`) packs frames of any length densely into
 //! blocks, but hands over a block only when it is full or a millisecond has passed, which every request and reply would wait
-//! for; see [decision 8](../../../../docs/decisions/0008-live-ports.md).
+//! for; see [decision 10](../../../../docs/decisions/0010-live-ports.md).
 //!
 //! A slot holds the longest frame that can come: 64 KiB where another stack of this machine, or one that merges segments,
 //! may hand over super-frames, else the interface's MTU. A longer frame is cut off by the kernel, and so refused.

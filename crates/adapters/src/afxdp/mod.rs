@@ -285,7 +285,7 @@ impl Port for XdpPort {
         FRAME
     }
 
-    fn attach(&mut self, pool: &Pool) -> Result<(), AttachError> {
+    fn attach(&mut self, pool: &mut Pool) -> Result<(), AttachError> {
         self.check_pool(pool)?;
         for queue in self.queues.clone() {
             let purpose = Use {
@@ -297,7 +297,7 @@ impl Port for XdpPort {
                 reserved_max: pool.total() / SHARE / self.queues.len(),
                 frame_max: self.interface.frame_max(),
             };
-            let socket = XdpSocket::open(purpose, &self.settings, pool)
+            let mut socket = XdpSocket::open(purpose, &self.settings, pool)
                 .map_err(|error| self.explained(error, queue))?;
             if let Some(redirect) = &self.redirect {
                 redirect.lead_to(queue, socket.descriptor()).map_err(|source| {
@@ -305,6 +305,7 @@ impl Port for XdpPort {
                     self.explained(SocketError { what, source }, queue)
                 })?;
             }
+            socket.refill(pool);
             self.sockets.push(socket);
             // Sends by the first only.
             if self.half == Half::Transmit {

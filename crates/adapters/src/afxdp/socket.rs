@@ -214,7 +214,7 @@ impl XdpSocket {
     }
 
     /// Keeps so many buffers ready for the kernel to receive into as there should be, as far as the pool has some.
-    fn refill(&mut self, pool: &mut Pool) {
+    pub fn refill(&mut self, pool: &mut Pool) {
         // Few enough are missing that it is not worth the look.
         if self.reserved + BURST > self.reserved_max {
             return;
@@ -343,7 +343,9 @@ impl XdpSocket {
                 .is_some_and(|own| own.set_frame(packet.frame(), packet.link()));
             if !fits {
                 counters.unsent_packets += 1;
-                own.take().map(|own| pool.give(own));
+                if let Some(own) = own.take() {
+                    pool.give(own);
+                }
             }
             packet.set_kind(Kind::Empty);
         }

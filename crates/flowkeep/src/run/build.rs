@@ -329,9 +329,9 @@ impl Shape {
             now: self.now,
         };
         let frame_max = ports.iter().map(|open| open.port.frame_max()).max();
-        let pool = adapters::buffers::pool(BUFFERS, frame_max.unwrap_or(0), index as u8)?;
+        let mut pool = adapters::buffers::pool(BUFFERS, frame_max.unwrap_or(0), index as u8)?;
         for open in &mut ports {
-            open.port.attach(&pool).map_err(|error| RunError::Port {
+            open.port.attach(&mut pool).map_err(|error| RunError::Port {
                 port: open.name.clone(),
                 source: error.into(),
             })?;

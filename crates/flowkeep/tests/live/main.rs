@@ -4,5 +4,8 @@
 //! that begins with `not run:`, and such a test does not count as passed. A test in which nothing was tried fails.
 
 mod bridge;
+mod cluster;
+mod frames;
 mod kernel;
 mod network;
+mod refusals;

@@ -56,21 +56,29 @@ impl Drop for Folder {
     }
 }
 
-/// The network if this machine and user can have one, and all programs are there; otherwise a line says what is missing.
-pub fn network(programs: &[(&str, &'static str)]) -> Option<Network> {
-    let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let missing = programs
-        .iter()
-        .find_map(|(program, package)| need(program, package).err());
-    let lab = match missing.map_or_else(Lab::new, Err) {
-        Ok(lab) => lab,
+/// A lab if this machine and user can have one, and all programs are there; otherwise a line says what is missing.
+fn lab(programs: &[(&str, &'static str)]) -> Option<Lab> {
+    let missing = programs.iter().find_map(|(program, package)| need(program, package).err());
+    match missing.map_or_else(Lab::new, Err) {
+        Ok(lab) => Some(lab),
         Err(error @ (LabError::NotRoot | LabError::NoProgram { .. })) => {
             println!("not run: {error}");
-            return None;
+            None
         }
         Err(error) => panic!("{error}"),
-    };
-    Some(Network::new(lab, alone).unwrap())
+    }
+}
+
+/// The network, or a line that says what is missing for it.
+pub fn network(programs: &[(&str, &'static str)]) -> Option<Network> {
+    let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    Some(Network::new(lab(programs)?, alone).unwrap())
+}
+
+/// A lab for something else than the network, and the right to be the only one.
+pub fn alone(programs: &[(&str, &'static str)]) -> Option<(Lab, MutexGuard<'static, ()>)> {
+    let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    Some((lab(programs)?, alone))
 }
 
 impl Network {

@@ -182,6 +182,38 @@ proptest! {
     }
 
     #[test]
+    fn a_checksum_that_looks_partial_and_is_wrong_is_completed_and_no_other(
+        kind in kinds(), tagged: bool, payload in proptest::collection::vec(any::<u8>(), 0..1400), padding in 0_usize..20,
+    ) {
+        let (mut frame, transport, offset) = super_frame(kind, tagged, &payload);
+        frame.extend(vec![0xee; padding]);
+        complete_if_partial(&mut frame);
+        frame.truncate(frame.len() - padding);
+        prop_assert_eq!(&seen(&frame).0, &payload);
+        // Right as it is now, it stays.
+        let right = frame.clone();
+        complete_if_partial(&mut frame);
+        prop_assert_eq!(&frame, &right);
+        // Damaged on a wire, it stays damaged.
+        let field = u16::from_be_bytes([frame[transport + offset], frame[transport + offset + 1]]);
+        put(&mut frame, transport + offset, field ^ 0x5555);
+        let damaged = frame.clone();
+        complete_if_partial(&mut frame);
+        let pseudo = super_frame(kind, tagged, &payload).0[transport + offset..][..2].to_vec();
+        prop_assert!(frame == damaged || damaged[transport + offset..][..2] == pseudo[..]);
+    }
+
+    #[test]
+    fn any_bytes_may_be_looked_at_for_a_partial_checksum(mut frame in proptest::collection::vec(any::<u8>(), 0..120), ip: bool) {
+        if ip && frame.len() > 14 {
+            frame[12..15].copy_from_slice(&[8, 0, 0x45]);
+        }
+        let length = frame.len();
+        complete_if_partial(&mut frame);
+        prop_assert_eq!(frame.len(), length);
+    }
+
+    #[test]
     fn any_header_over_any_frame_is_work_or_a_refusal(
         bytes in proptest::array::uniform10(any::<u8>()),
         kind in prop_oneof![Just(NONE), Just(TCP_V4), Just(TCP_V6), Just(UDP), any::<u8>()],
@@ -270,4 +302,23 @@ fn a_segment_too_long_for_the_buffer_is_told() {
     // The last one is short.
     assert!(cut.write(&frame, 2, &mut packet));
     pool.give(packet);
+}
+
+#[test]
+fn sctp_has_a_crc_in_place_of_a_sum() {
+    let mut frame = Vec::new();
+    PacketBuilder::ethernet2([2; 6], [4; 6])
+        .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
+        .write(&mut frame, etherparse::ip_number::SCTP, &[0, 1, 0, 2, 0, 0, 0, 3, 0, 0, 0, 0, 1, 0, 0, 4])
+        .unwrap();
+    let expected = sctp_crc(&frame[34..]).to_le_bytes();
+    let mut other = frame.clone();
+    complete_if_partial(&mut frame);
+    complete_checksum(&mut other, 34, 8);
+    assert_eq!((&frame[42..46], &other), (&expected[..], &frame));
+    // What has one keeps it.
+    frame[42] ^= 1;
+    let wrong = frame.clone();
+    complete_if_partial(&mut frame);
+    assert_eq!(frame, wrong);
 }
