@@ -34,7 +34,10 @@ impl Host {
     fn try_new(host: &Namespace, uris: &[&str], buffers: usize) -> Result<Host, OpenError> {
         inside(host, || {
             let mut opener = Ports::new();
-            let mut ports = uris.iter().map(|uri| opener.open(uri, uri)).collect::<Result<Vec<_>, _>>()?;
+            let mut ports = uris
+                .iter()
+                .map(|uri| opener.open(uri, uri))
+                .collect::<Result<Vec<_>, _>>()?;
             opener.complete()?;
             let frame_max = ports.iter().map(Port::frame_max).max().unwrap();
             let mut pool = buffers::pool(buffers, frame_max, 0).unwrap();
@@ -116,7 +119,8 @@ fn cable(queues: u32) -> Option<(Alone, Namespace, Namespace)> {
         host.set("net.ipv6.conf.default.disable_ipv6", "1").unwrap();
         host.set("net.ipv6.conf.all.disable_ipv6", "1").unwrap();
     }
-    lab.cable_with_queues((&one, "eth0"), (&other, "eth0"), queues).unwrap();
+    lab.cable_with_queues((&one, "eth0"), (&other, "eth0"), queues)
+        .unwrap();
     Some(((lab, alone), one, other))
 }
 
@@ -173,15 +177,25 @@ fn assorted(count: usize) -> Vec<Vec<u8>> {
 #[test]
 fn any_frame_arrives_as_it_was_sent_in_order() {
     for kind in KINDS {
-        let Some((_lab, one, other)) = cable(1) else { return };
+        let Some((_lab, one, other)) = cable(1) else {
+            return;
+        };
         let (mut here, mut there) = (Host::new(&one, kind), Host::new(&other, kind));
         let frames = assorted(3000);
         for some in frames.chunks(100) {
             here.send(some);
-            let got: Vec<Vec<u8>> = there.receive(some.len()).into_iter().map(|(_, frame)| frame).collect();
+            let got: Vec<Vec<u8>> = there
+                .receive(some.len())
+                .into_iter()
+                .map(|(_, frame)| frame)
+                .collect();
             if got.len() < some.len() {
                 let missing: Vec<_> = some.iter().filter(|frame| !got.contains(frame)).collect();
-                panic!("{kind}: {} {missing:02x?} {:?}", missing[0].len(), here.ports[0].counters());
+                panic!(
+                    "{kind}: {} {missing:02x?} {:?}",
+                    missing[0].len(),
+                    here.ports[0].counters()
+                );
             }
             for (got, sent) in got.iter().zip(some) {
                 assert_eq!(got, sent, "{kind}");
@@ -189,9 +203,21 @@ fn any_frame_arrives_as_it_was_sent_in_order() {
         }
         let (sent, received) = (here.ports[0].counters(), there.ports[0].counters());
         let bytes: usize = frames.iter().map(Vec::len).sum();
-        assert_eq!((sent.sent_packets, sent.sent_bytes, sent.unsent_packets), (3000, bytes as u64, 0), "{kind}");
-        assert_eq!((received.received_packets, received.received_bytes), (3000, bytes as u64), "{kind}");
-        assert_eq!((received.refused_packets, received.lost_packets), (0, 0), "{kind}");
+        assert_eq!(
+            (sent.sent_packets, sent.sent_bytes, sent.unsent_packets),
+            (3000, bytes as u64, 0),
+            "{kind}"
+        );
+        assert_eq!(
+            (received.received_packets, received.received_bytes),
+            (3000, bytes as u64),
+            "{kind}"
+        );
+        assert_eq!(
+            (received.refused_packets, received.lost_packets),
+            (0, 0),
+            "{kind}"
+        );
         assert!(here.all_home() && there.all_home(), "{kind}");
         assert_eq!((here.reports(), there.reports()), (vec![], vec![]), "{kind}");
     }
@@ -200,7 +226,9 @@ fn any_frame_arrives_as_it_was_sent_in_order() {
 #[test]
 fn what_nobody_fetches_in_time_is_counted_as_lost() {
     for kind in KINDS {
-        let Some((_lab, one, other)) = cable(1) else { return };
+        let Some((_lab, one, other)) = cable(1) else {
+            return;
+        };
         let (mut here, mut there) = (Host::new(&one, kind), Host::new(&other, kind));
         let frames = assorted(20_000);
         here.send(&frames);
@@ -223,7 +251,9 @@ fn what_nobody_fetches_in_time_is_counted_as_lost() {
 #[test]
 fn buffers_of_other_pools_and_empty_ones_go_where_they_belong() {
     for kind in KINDS {
-        let Some((_lab, one, other)) = cable(1) else { return };
+        let Some((_lab, one, other)) = cable(1) else {
+            return;
+        };
         let (mut here, mut there) = (Host::new(&one, kind), Host::new(&other, kind));
         let mut foreign = Pool::new(
             wire::memory::Region::heap(Pool::region_length(4, 2048)),
@@ -260,7 +290,9 @@ fn buffers_of_other_pools_and_empty_ones_go_where_they_belong() {
 #[test]
 fn a_frame_longer_than_the_mtu_is_unsent_and_the_rest_goes_on() {
     for kind in KINDS {
-        let Some((_lab, one, other)) = cable(1) else { return };
+        let Some((_lab, one, other)) = cable(1) else {
+            return;
+        };
         let (mut here, mut there) = (Host::new(&one, kind), Host::new(&other, kind));
         here.send(&[vec![1; 60], vec![2; 1600], vec![3; 60]]);
         let got: Vec<u8> = there.receive(3).iter().map(|(_, frame)| frame[0]).collect();
@@ -294,7 +326,9 @@ fn flow_of(frame: &[u8]) -> u16 {
 
 #[test]
 fn ports_with_one_fanout_number_share_flows() {
-    let Some((_lab, one, other)) = cable(1) else { return };
+    let Some((_lab, one, other)) = cable(1) else {
+        return;
+    };
     let mut here = Host::new(&one, KINDS[0]);
     let uri = "afpacket:eth0?take=everything&fanout=7";
     let mut there = Host::try_new(&other, &[uri, uri], 8192).unwrap();
@@ -302,8 +336,12 @@ fn ports_with_one_fanout_number_share_flows() {
     here.send(&frames);
     let got = there.receive(frames.len());
     assert_eq!(got.len(), frames.len());
-    let of: [BTreeSet<u16>; 2] =
-        [0, 1].map(|port| got.iter().filter(|(at, _)| *at == port).map(|(_, frame)| flow_of(frame)).collect());
+    let of: [BTreeSet<u16>; 2] = [0, 1].map(|port| {
+        got.iter()
+            .filter(|(at, _)| *at == port)
+            .map(|(_, frame)| flow_of(frame))
+            .collect()
+    });
     println!("{} flows at one, {} at the other", of[0].len(), of[1].len());
     assert!(of[0].len() > 10 && of[1].len() > 10);
     assert!(of[0].is_disjoint(&of[1]));
@@ -311,12 +349,20 @@ fn ports_with_one_fanout_number_share_flows() {
 
 #[test]
 fn all_queues_of_an_interface_are_read_or_none() {
-    let Some((_lab, one, other)) = cable(4) else { return };
+    let Some((_lab, one, other)) = cable(4) else {
+        return;
+    };
     let mut here = Host::new(&one, KINDS[0]);
     let partly = Host::try_new(&other, &["afxdp:eth0?take=everything&queue=1"], 8192);
     let error = partly.err().unwrap().to_string();
-    assert!(error.starts_with("nobody reads queue 0, 2, 3 of `eth0`"), "{error}");
-    let error = Host::try_new(&other, &["afxdp:eth0?queue=4"], 8192).err().unwrap().to_string();
+    assert!(
+        error.starts_with("nobody reads queue 0, 2, 3 of `eth0`"),
+        "{error}"
+    );
+    let error = Host::try_new(&other, &["afxdp:eth0?queue=4"], 8192)
+        .err()
+        .unwrap()
+        .to_string();
     assert!(error.starts_with("`eth0` has no queue 4"), "{error}");
     let twice = ["afxdp:eth0?take=everything", "afxdp:eth0?take=everything&queue=2"];
     let error = Host::try_new(&other, &twice, 8192).err().unwrap().to_string();

@@ -58,7 +58,9 @@ impl Drop for Folder {
 
 /// A lab if this machine and user can have one, and all programs are there; otherwise a line says what is missing.
 fn lab(programs: &[(&str, &'static str)]) -> Option<Lab> {
-    let missing = programs.iter().find_map(|(program, package)| need(program, package).err());
+    let missing = programs
+        .iter()
+        .find_map(|(program, package)| need(program, package).err());
     match missing.map_or_else(Lab::new, Err) {
         Ok(lab) => Some(lab),
         Err(error @ (LabError::NotRoot | LabError::NoProgram { .. })) => {

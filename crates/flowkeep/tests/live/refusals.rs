@@ -24,11 +24,16 @@ fn refused_until(network: &Network, ports: [&str; 2], reason: &str, command: &st
 
 #[test]
 fn what_is_missing_is_named_with_the_command_that_mends_it() {
-    let Some(network) = network(&[("ethtool", "ethtool")]) else { return };
+    let Some(network) = network(&[("ethtool", "ethtool")]) else {
+        return;
+    };
     let xdp = ["afxdp:left", "afxdp:right"];
     let packet = ["afpacket:left", "afpacket:right"];
     let (up, said) = bridge(&network, "", "afpacket:lft", "afpacket:right");
-    assert!(!up && said.contains("there is no network interface `lft`"), "{said}");
+    assert!(
+        !up && said.contains("there is no network interface `lft`"),
+        "{said}"
+    );
     assert!(said.contains("left") && said.contains("right"), "{said}");
     for ports in [xdp, packet] {
         network.gateway.ip("link set left down").unwrap();
@@ -66,14 +71,25 @@ fn what_is_missing_is_named_with_the_command_that_mends_it() {
 
 #[test]
 fn missing_rights_are_named() {
-    let Some(network) = network(&[("setpriv", "util-linux"), ("prlimit", "util-linux")]) else { return };
+    let Some(network) = network(&[("setpriv", "util-linux"), ("prlimit", "util-linux")]) else {
+        return;
+    };
     for (ports, missing) in [
-        (["afpacket:left", "afpacket:right"], "lacks CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF;"),
-        (["afxdp:left", "afxdp:right"], "lacks CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF;"),
+        (
+            ["afpacket:left", "afpacket:right"],
+            "lacks CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF;",
+        ),
+        (
+            ["afxdp:left", "afxdp:right"],
+            "lacks CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF;",
+        ),
     ] {
         let (up, said) = bridge(&network, "setpriv --bounding-set -all --", ports[0], ports[1]);
         assert!(!up && said.contains(missing), "{said}");
-        assert!(said.contains("setcap cap_net_raw,cap_net_admin,cap_bpf,cap_ipc_lock+ep "), "{said}");
+        assert!(
+            said.contains("setcap cap_net_raw,cap_net_admin,cap_bpf,cap_ipc_lock+ep "),
+            "{said}"
+        );
     }
     // With just these, and no more, it works.
     let just = "setpriv --bounding-set -all,+net_raw,+net_admin,+bpf,+ipc_lock --";
@@ -84,5 +100,8 @@ fn missing_rights_are_named() {
     // Without the right to lock as much as it likes, the limit counts.
     let limited = "prlimit --memlock=1048576 setpriv --bounding-set -all,+net_raw,+net_admin,+bpf --";
     let (up, said) = bridge(&network, limited, "afxdp:left", "afxdp:right");
-    assert!(!up && said.contains("this process may keep 1024: raise the limit with `ulimit -l "), "{said}");
+    assert!(
+        !up && said.contains("this process may keep 1024: raise the limit with `ulimit -l "),
+        "{said}"
+    );
 }

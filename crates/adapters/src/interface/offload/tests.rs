@@ -309,7 +309,11 @@ fn sctp_has_a_crc_in_place_of_a_sum() {
     let mut frame = Vec::new();
     PacketBuilder::ethernet2([2; 6], [4; 6])
         .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
-        .write(&mut frame, etherparse::ip_number::SCTP, &[0, 1, 0, 2, 0, 0, 0, 3, 0, 0, 0, 0, 1, 0, 0, 4])
+        .write(
+            &mut frame,
+            etherparse::ip_number::SCTP,
+            &[0, 1, 0, 2, 0, 0, 0, 3, 0, 0, 0, 0, 1, 0, 0, 4],
+        )
         .unwrap();
     let expected = sctp_crc(&frame[34..]).to_le_bytes();
     let mut other = frame.clone();
