@@ -784,25 +784,6 @@ impl Pool {
     }
 }
 
-/// Boxes handed out point into the region: who drops a pool while some are out would leave them dangling, so the
-/// region of such a pool is leaked instead. It is not an error: a killed ring may hold the last of them. A stranger's
-/// buffer, given back here by mistake, counts for none of ours.
-impl Drop for Pool {
-    fn drop(&mut self) {
-        let start = self._region.start().addr().get();
-        let ours = start..start + self._region.length();
-        let home = self
-            .free
-            .iter()
-            .filter(|p| ours.contains(&p.0.addr().get()))
-            .count();
-        if home != self.total {
-            let region = core::mem::replace(&mut self._region, Region::heap(0));
-            core::mem::forget(region);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

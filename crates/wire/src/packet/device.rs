@@ -16,6 +16,7 @@
 
 use super::{HEADROOM, Notes, Packet, PacketBox, Pool};
 use crate::LinkType;
+use crate::memory::Region;
 use core::ptr::NonNull;
 
 /// Where a pool's buffers lie.
@@ -43,6 +44,25 @@ impl Pool {
     /// The longest frame that a buffer of `stride` bytes takes ([`Pool::new`] rounds the stride up to whole lines).
     pub const fn frame_max_of(stride: usize) -> usize {
         stride - size_of::<Notes>() - HEADROOM
+    }
+}
+
+/// Boxes handed out point into the region: who drops a pool while some are out would leave them dangling, so the
+/// region of such a pool is leaked instead. It is not an error: a killed ring may hold the last of them. A stranger's
+/// buffer, given back here by mistake, counts for none of ours.
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let start = self._region.start().addr().get();
+        let ours = start..start + self._region.length();
+        let home = self
+            .free
+            .iter()
+            .filter(|p| ours.contains(&p.0.addr().get()))
+            .count();
+        if home != self.total {
+            let region = core::mem::replace(&mut self._region, Region::heap(0));
+            core::mem::forget(region);
+        }
     }
 }
 
@@ -98,7 +118,6 @@ impl Packet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Region;
 
     fn pool() -> Pool {
         let frame_max = Pool::frame_max_of(2048);
