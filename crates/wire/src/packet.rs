@@ -11,6 +11,10 @@
 //! back to the pool it came from. Nothing counts references and nothing is freed on drop: whoever has a box either passes it on or
 //! gives it back to a [`Pool`], and the conservation tests (in = out + held + dropped, all buffers home) prove that everybody does.
 
+mod device;
+
+pub use device::PoolMemory;
+
 use crate::memory::Region;
 use crate::{Addr, Endpoint, LinkType};
 use alloc::vec::Vec;
@@ -693,6 +697,7 @@ pub struct Pool {
     // Field order matters for nothing: boxes do not touch the region when dropped.
     free: Vec<PacketBox>,
     total: usize,
+    stride: usize,
     origin: u8,
     _region: Region,
 }
@@ -739,6 +744,7 @@ impl Pool {
         Pool {
             free,
             total: count,
+            stride,
             origin,
             _region: region,
         }
@@ -776,25 +782,6 @@ impl Pool {
     #[inline]
     pub fn origin(&self) -> u8 {
         self.origin
-    }
-}
-
-/// Boxes handed out point into the region: who drops a pool while some are out would leave them dangling, so the
-/// region of such a pool is leaked instead. It is not an error: a killed ring may hold the last of them. A stranger's
-/// buffer, given back here by mistake, counts for none of ours.
-impl Drop for Pool {
-    fn drop(&mut self) {
-        let start = self._region.start().addr().get();
-        let ours = start..start + self._region.length();
-        let home = self
-            .free
-            .iter()
-            .filter(|p| ours.contains(&p.0.addr().get()))
-            .count();
-        if home != self.total {
-            let region = core::mem::replace(&mut self._region, Region::heap(0));
-            core::mem::forget(region);
-        }
     }
 }
 

@@ -251,6 +251,9 @@ impl<P: Port, L: Port> Switch<P, L> {
     pub fn step(&mut self, now: u64) -> usize {
         self.now = self.now.max(now);
         let mut work = 0;
+        for slot in &mut self.ports {
+            slot.port.settle(&mut self.pool);
+        }
         for index in 0..self.runtimes.len() {
             work += self.read_runtime(index);
         }
@@ -568,6 +571,11 @@ impl<P: Port, L: Port> Switch<P, L> {
     /// The pool.
     pub fn pool(&self) -> &Pool {
         &self.pool
+    }
+
+    /// How many of the pool's buffers its ports keep ready for reception.
+    pub fn reserved(&self) -> usize {
+        self.ports.iter().map(|slot| slot.port.reserved()).sum()
     }
 
     /// The numbers so far.
