@@ -17,8 +17,8 @@
 //! come from the generator itself (`replies`), where the chain translates nothing, or from the `reflect` port, which
 //! answers what really arrives.
 //!
-//! Invariants: packets depend on the profile alone, not on bursts or clocks
-//! (`tests::the_same_seed_gives_the_same_packets`); they parse and their checksums hold (`tests::every_packet_is_sound`).
+//! Invariants (`tests::conversations`): packets depend on the profile alone, not on bursts or clocks
+//! (`the_same_seed_gives_the_same_packets`); they parse and their checksums hold (`every_packet_is_sound`).
 //!
 //! Not here: applications' contents; all data is the beginning of one pattern. [`applications`] plays recorded ones.
 //!
