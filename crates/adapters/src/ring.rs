@@ -17,7 +17,10 @@
 //!   open ─► closed (this end says it sends no more, or is dropped) ─► finished (… and the ring is empty)
 //! ```
 //!
-//! Invariants: order; nothing lost, nothing twice (the two-thread test below); an empty buffer is not counted as a packet.
+//! Invariants: order; nothing lost, nothing twice; an empty buffer is not counted as a packet; who sees that the other end
+//! closed sees all it sent before. The two-thread test below holds them; `cargo xtask nightly` runs it under miri with
+//! many seeds, each another order of the threads and other values that atomics may show. The ring itself is `rtrb`'s, used as
+//! it is; what is ours is the flags of the ends, and how they go with the ring.
 //!
 //! Not here: links between processes and hosts, which copy.
 
@@ -252,8 +255,8 @@ mod tests {
     /// order, however the threads run.
     #[test]
     fn two_threads_pass_numbered_packets() {
-        const PACKETS: u64 = 300_000;
-        const BUFFERS: usize = 97;
+        const PACKETS: u64 = if cfg!(miri) { 100 } else { 300_000 };
+        const BUFFERS: usize = if cfg!(miri) { 13 } else { 97 };
         let (mut a, mut b) = RingPort::pair(BUFFERS);
         let checker = std::thread::spawn(move || {
             let mut pool = pool(1, 9);
