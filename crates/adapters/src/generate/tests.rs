@@ -14,11 +14,12 @@ use super::*;
 use crate::reflect::{Mode, ReflectPort, ReflectSettings};
 use etherparse::{NetHeaders, PacketHeaders, TransportHeader};
 use proptest::prelude::*;
+use runtime::env::{BURST, Burst, Port};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use wire::memory::Region;
 use wire::tcp::flags::{ACK, FIN, PSH, SYN};
-use wire::{Endpoint, FlowKey, Packet};
+use wire::{Endpoint, FlowKey, Pool};
 
 /// A packet taken out of its buffer.
 #[derive(Clone, PartialEq, Eq, Debug)]
