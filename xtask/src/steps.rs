@@ -83,8 +83,8 @@ pub fn nightly(fuzz_seconds: u32) -> ExitCode {
     outcome.tests(&MANY_CASES);
     outcome.tests(&MIRI);
     outcome.tests(&MIRI_RING);
-    outcome.command(&SEEDS);
     outcome.command(&FUZZ_BUILD);
+    outcome.command(&SEEDS);
     for fuzzer in &fuzzers(fuzz_seconds) {
         outcome.fuzzer(fuzzer);
     }

@@ -120,6 +120,8 @@ pub const MIRI: Step = Step {
     more: Vec::new(),
     environment: &[
         ("PROPTEST_CASES", "2"),
+        // Of a panic that a test expects; under miri a minute each.
+        ("RUST_BACKTRACE", "0"),
         ("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-ignore-leaks"),
     ],
 };
@@ -143,27 +145,13 @@ pub const MIRI_RING: Step = Step {
         "ring::",
     ],
     more: Vec::new(),
-    environment: &[(
-        "MIRIFLAGS",
-        "-Zmiri-disable-isolation -Zmiri-many-seeds=0..32 -Zmiri-preemption-rate=0.05",
-    )],
-};
-
-/// The corpus the fuzzers begin with.
-pub const SEEDS: Step = Step {
-    name: "fuzz seeds",
-    words: &[
-        "cargo",
-        "+nightly",
-        "run",
-        "--locked",
-        "--manifest-path",
-        "fuzz/Cargo.toml",
-        "--example",
-        "seeds",
+    environment: &[
+        ("RUST_BACKTRACE", "0"),
+        (
+            "MIRIFLAGS",
+            "-Zmiri-disable-isolation -Zmiri-many-seeds=0..32 -Zmiri-preemption-rate=0.05",
+        ),
     ],
-    more: Vec::new(),
-    environment: &[],
 };
 
 const FUZZ_TARGET: &str = if cfg!(target_arch = "aarch64") {
@@ -192,6 +180,27 @@ pub const FUZZ_BUILD: Step = Step {
         "--target",
         FUZZ_TARGET,
         "--bins",
+        "--examples",
+    ],
+    more: Vec::new(),
+    environment: &[("RUSTFLAGS", FUZZ_FLAGS)],
+};
+
+/// The corpus the fuzzers begin with. Built as they are, so that everything is built once.
+pub const SEEDS: Step = Step {
+    name: "fuzz seeds",
+    words: &[
+        "cargo",
+        "+nightly",
+        "run",
+        "--locked",
+        "--release",
+        "--manifest-path",
+        "fuzz/Cargo.toml",
+        "--target",
+        FUZZ_TARGET,
+        "--example",
+        "seeds",
     ],
     more: Vec::new(),
     environment: &[("RUSTFLAGS", FUZZ_FLAGS)],
