@@ -78,12 +78,12 @@ impl Bench {
         direction: Direction,
         call: impl FnOnce(&LoadBalancer, &mut Cx<LoadBalancer>) -> T,
     ) -> T {
-        let (key, opening) = FlowKey::new(flow.client, flow.service, flow.protocol, 0);
+        let (mut key, opening) = FlowKey::new(flow.client, flow.service, flow.protocol, 0);
         let mut raw = RawCx {
             now: 0,
             wake_at: RawCx::NO_WAKE,
             timeout: 0,
-            key,
+            key: NonNull::from(&mut key),
             opening,
             side: Side::Outside,
             direction,
@@ -97,7 +97,7 @@ impl Bench {
             discard: nf::Reason::UNDECLARED,
             pinned: core::marker::PhantomPinned,
         };
-        // SAFETY: the group is zero-sized; counters (one more than declared) and log outlive the view.
+        // SAFETY: the key is here, the group is zero-sized; counters (one more than declared) and log outlive the view.
         let cx = unsafe { Cx::of(&mut raw) };
         let result = call(&self.balancer, cx);
         self.ended = raw.effects & effect::END != 0;
