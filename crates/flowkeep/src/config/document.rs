@@ -43,7 +43,11 @@ impl<'t, 'r> Document<'t, 'r> {
     /// Parses TOML. What is no TOML is all that can be said then.
     pub fn parse(file: &str, text: &'t str, registry: &'r Registry) -> Result<Self, Vec<Problem>> {
         let (tree, errors) = DeTable::parse_recoverable(text);
-        let (rest, _) = DeTable::parse_recoverable(text);
+        let rest = if errors.is_empty() {
+            tree.clone()
+        } else {
+            Spanned::new(0..0, DeTable::new())
+        };
         let mut document = Document {
             file: file.to_owned(),
             text,
