@@ -1,5 +1,5 @@
 //! Writes the seed corpus of every target: packets from `wire::hostile`, configurations out of this repository's own files and
-//! pages, what earlier runs found to be interesting (`fuzz/seeds`), and the configuration's words as a dictionary.
+//! pages, short inputs that earlier runs came upon (`fuzz/seeds/config.jsonl`), and the configuration's words as a dictionary.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -22,13 +22,11 @@ fn main() -> io::Result<()> {
     for (kind, length) in [(1, 61), (2, 21), (3, 41), (4, 45)] {
         keep("messages", &format!("type-{kind}"), &vec![kind; length])?;
     }
-    for target in fs::read_dir(here().join("seeds"))? {
-        let target = target?;
-        for seed in fs::read_dir(target.path())? {
-            let seed = seed?;
-            let name = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
-            keep(&name(&target), &name(&seed), &fs::read(seed.path())?)?;
-        }
+    // Short inputs that earlier runs found, each a JSON string.
+    let found = fs::read_to_string(here().join("seeds/config.jsonl"))?;
+    for (number, line) in found.lines().enumerate() {
+        let input: String = serde_json::from_str(line).expect("a JSON string a line");
+        keep("config", &format!("found-{number:03}"), input.as_bytes())?;
     }
     Ok(())
 }
