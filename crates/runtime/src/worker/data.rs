@@ -435,7 +435,7 @@ impl<P: Port> Runtime<P> {
             header.flags |= flag::FROM_OUTSIDE;
         }
         self.flows_opened += 1;
-        self.create_states(actor, packet.side());
+        self.create_states(actor, group, chain, packet.side());
         self.begin(actor, packet, Direction::Opening);
     }
 
@@ -482,23 +482,24 @@ impl<P: Port> Runtime<P> {
     }
 
     /// Default state for each function of the chain, and word that the flow has arrived.
-    fn create_states(&mut self, actor: u32, side: Side) {
-        let header = *self.slab.header(actor);
+    fn create_states(&mut self, actor: u32, group: u32, chain: u8, side: Side) {
         let state = self.slab.state(actor);
-        let group = self.group_state(header.group, state);
-        if header.group == NO_GROUP && self.stages.group_size > 0 {
+        let is_alone = group == NO_GROUP;
+        let group = self.group_state(group, state);
+        if is_alone && self.stages.group_size > 0 {
             self.create_group_states(group);
         }
         let cx = self.prepare(actor, side, Direction::Opening);
-        for step in &self.stages.chains[usize::from(header.chain)] {
+        let fresh = self.stages.fresh(chain);
+        // SAFETY: the state is this actor's, with room for every chain's, and nobody else uses it.
+        unsafe { core::ptr::copy_nonoverlapping(fresh.as_ptr(), state.as_ptr(), fresh.len()) };
+        for step in self.stages.way(chain, Direction::Opening) {
             let stage = &self.stages.functions[usize::from(step.function)];
-            // SAFETY: the state is this actor's, laid out for this chain, and nobody else uses it.
+            cx.counters = step.counters;
+            // SAFETY: as above; the state was laid out for this chain.
             unsafe {
-                let flow = state.add(step.flow as usize);
-                stage.create(flow);
                 cx.group = group.add(step.group as usize);
-                cx.counters = step.counters;
-                stage.arrived(flow, Arrival::New, cx);
+                stage.arrived(state.add(step.flow as usize), Arrival::New, cx);
             }
         }
         if cx.effects != 0 {
