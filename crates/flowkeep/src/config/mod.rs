@@ -367,9 +367,8 @@ pub fn read(path: &Path, registry: &Registry) -> Result<Config, Vec<Problem>> {
 
 /// Reads a configuration from text; `file` is the name for messages.
 pub fn parse(file: &str, text: &str, registry: &Registry) -> Result<Config, Vec<Problem>> {
-    let schema = schema::of(registry);
-    let mut document = Document::parse(file, text, schema)?;
-    let tables = document.take_functions(registry);
+    let mut document = Document::parse(file, text, registry)?;
+    let tables = document.take_functions();
     let mut config: Option<Config> = document.read_rest();
     let functions = document.read_functions(tables);
     if let Some(config) = &mut config {
