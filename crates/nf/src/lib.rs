@@ -53,7 +53,7 @@ pub mod units;
 
 pub use cx::{Block, Cx, Direction, Way};
 pub use function::{
-    Affinity, Arrival, ConfigError, Departure, Generation, Keep, NetworkFunction, NoConfig, Reason, Verdict,
+    Affinity, Arrival, Claim, ConfigError, Departure, Generation, Keep, NetworkFunction, NoConfig, Reason, Verdict,
     WorkerInfo,
 };
 pub use nf_macros::{FlowState, Plain, network_function};

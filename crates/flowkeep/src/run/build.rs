@@ -1,8 +1,9 @@
 //! From a configuration to workers: ports opened, rings laid, pools and tables in memory.
 
 use super::driver::{Driver, Handle, Seat, Worker};
-use crate::config::{Clock, Config, Threads};
+use crate::config::{Clock, Config, Idle, Threads};
 use adapters::clock::allowed_cpus;
+use adapters::idle::Sleeper;
 use adapters::open::{BoxPort, OpenError, Ports};
 use adapters::pages::{PagesError, Want, map};
 use adapters::report::Reports;
@@ -11,6 +12,7 @@ use nf::{ConfigError, WorkerInfo};
 use runtime::Runtime;
 use runtime::chain::{Plan, PlanError};
 use runtime::switch::{SideRule, Switch};
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use wire::memory::Region;
 use wire::{HashSeed, Pool};
@@ -163,7 +165,7 @@ pub(super) fn build(
         runtime_handles.push(handle);
         seats.push(seat(Worker::Runtime(Box::new(runtime)), commands));
     }
-    let threads = spread(seats, config.threads, packet_clock, timed, events);
+    let threads = spread(seats, config.threads, packet_clock, timed, config.idle, events);
     Ok(Built {
         threads,
         switches: switch_handles,
@@ -189,12 +191,18 @@ fn spread(
     threads: Threads,
     packet_clock: bool,
     timed: bool,
+    idle: Idle,
     events: &SyncSender<String>,
 ) -> Vec<Driver> {
     let cpus = allowed_cpus();
     let count = match threads {
         Threads::One => 1,
         Threads::Auto => cpus.len().clamp(1, seats.len()),
+    };
+    // Only where no thread has to look at the machine's clock for its ports' sake.
+    let sleepers: Arc<[Sleeper]> = match idle {
+        Idle::Block if timed && !packet_clock => (0..count).map_while(|_| Sleeper::new().ok()).collect(),
+        _ => Arc::new([]),
     };
     let mut drivers: Vec<Driver> = (0..count)
         .map(|index| Driver {
@@ -204,6 +212,9 @@ fn spread(
             packet_clock,
             events: events.clone(),
             timed,
+            idle,
+            sleepers: sleepers.clone(),
+            index,
         })
         .collect();
     for (index, seat) in seats.into_iter().enumerate() {
