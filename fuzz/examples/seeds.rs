@@ -29,6 +29,7 @@ fn main() -> std::io::Result<()> {
         ("config", "c", "../examples/demo.toml".to_string()),
         ("config", "c", format!("{template}/chain.toml")),
         ("config", "p", "../examples/demo-traffic.toml".to_string()),
+        ("rules", "", "../examples/ids.rules".to_string()),
         ("capture", "", format!("{template}/example.pcap")),
     ] {
         let bytes = [head.as_bytes(), &fs::read(here.join(&file))?].concat();

@@ -179,12 +179,13 @@ macro_rules! fuzz {
     };
 }
 
-const FUZZERS: [Step; 5] = [
+const FUZZERS: [Step; 6] = [
     fuzz!("parse"),
     fuzz!("rewrite"),
     fuzz!("messages"),
     fuzz!("capture"),
     fuzz!("config"),
+    fuzz!("rules"),
 ];
 
 /// What a run of test binaries came to.

@@ -180,7 +180,9 @@ mod tests {
 
     #[test]
     fn both_engines_have_the_same_numbers() {
-        let many: Vec<Vec<u8>> = (0..2000u32).map(|n| alloc::format!("pattern-{n:05}").into_bytes()).collect();
+        let many: Vec<Vec<u8>> = (0..2000u32)
+            .map(|n| alloc::format!("pattern-{n:05}").into_bytes())
+            .collect();
         let few: Vec<&[u8]> = many.iter().take(300).map(Vec::as_slice).collect();
         let all: Vec<&[u8]> = many.iter().map(Vec::as_slice).collect();
         let dense = Patterns::new(&few, false).unwrap().unwrap();

@@ -251,7 +251,10 @@ fn load(settings: &Settings) -> Result<Loaded, ConfigError> {
             skipped,
         }),
         Err((line, fault)) => {
-            let which = lines_before.iter().rposition(|before| line > *before).unwrap_or(0);
+            let which = lines_before
+                .iter()
+                .rposition(|before| line > *before)
+                .unwrap_or(0);
             let (file, text) = texts[which];
             let line = line.saturating_sub(lines_before[which]).max(1);
             Err(refusal(
@@ -274,7 +277,10 @@ fn refusal(file: &str, error: &RuleError) -> ConfigError {
             format!("line {line} of the rules: {}", fault.problem),
             fault.remedy.clone(),
         ),
-        _ => ConfigError::new("rules_file", fault.problem.clone(), fault.remedy.clone())
-            .in_file(file, *line, text.clone()),
+        _ => ConfigError::new("rules_file", fault.problem.clone(), fault.remedy.clone()).in_file(
+            file,
+            *line,
+            text.clone(),
+        ),
     }
 }

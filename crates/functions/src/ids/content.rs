@@ -54,7 +54,10 @@ fn bytes(text: &str) -> Result<Vec<u8>, Fault> {
             },
             (None, letter) if escaped => {
                 if !matches!(letter, b'"' | b';' | b':' | b'\\' | b'|') {
-                    let problem = format!("`\\{}` is no escape in the content \"{text}\"", letter.escape_ascii());
+                    let problem = format!(
+                        "`\\{}` is no escape in the content \"{text}\"",
+                        letter.escape_ascii()
+                    );
                     return Err(Fault::new(problem, "write a backslash as \\\\ or |5c|"));
                 }
                 bytes.push(letter);
@@ -102,7 +105,9 @@ mod tests {
 
     #[test]
     fn what_is_no_content() {
-        for text in ["abc", "\"", "\"\"", "\"|0|\"", "\"|\"", "\"||\"", "\"|0g|\"", "\"a\\x\"", "\"a\"b\"", "\"a\\\""] {
+        for text in [
+            "abc", "\"", "\"\"", "\"|0|\"", "\"|\"", "\"||\"", "\"|0g|\"", "\"a\\x\"", "\"a\"b\"", "\"a\\\"",
+        ] {
             assert!(read(text).is_err(), "{text}");
         }
         assert!(read(&format!("\"{}\"", "a".repeat(255))).is_ok());

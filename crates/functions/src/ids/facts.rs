@@ -81,7 +81,9 @@ impl Facts {
         };
         version
             && rule.to_server.is_none_or(|to_server| to_server == self.to_server)
-            && rule.established.is_none_or(|established| established == self.established)
+            && rule
+                .established
+                .is_none_or(|established| established == self.established)
             && rule
                 .flags
                 .is_none_or(|flags| self.flags.is_some_and(|seen| flags.hold(seen)))

@@ -75,7 +75,10 @@ fn item(
     let text = text.trim();
     if depth > DEPTH_MAX {
         let problem = format!("more than {DEPTH_MAX} lists or variables are inside each other at `{text}`");
-        return Err(Fault::new(problem, "write it flatter; a variable must not name itself"));
+        return Err(Fault::new(
+            problem,
+            "write it flatter; a variable must not name itself",
+        ));
     }
     *left = left
         .checked_sub(1)
@@ -91,7 +94,10 @@ fn item(
             let known: Vec<&str> = variables.keys().map(String::as_str).collect();
             return Err(Fault::new(
                 format!("there is no variable `${name}`"),
-                format!("add it to [function.ids.variables]; there are: {}", known.join(", ")),
+                format!(
+                    "add it to [function.ids.variables]; there are: {}",
+                    known.join(", ")
+                ),
             ));
         };
         return item(value, kind, variables, depth + 1, left);
@@ -229,7 +235,9 @@ mod tests {
     #[test]
     fn ports_and_their_ranges() {
         let has = |text: &str, port: u16| {
-            read(text, Kind::Ports, &variables()).unwrap().contains(u128::from(port))
+            read(text, Kind::Ports, &variables())
+                .unwrap()
+                .contains(u128::from(port))
         };
         assert!(has("1024:", 65_535) && !has("1024:", 1023) && has(":1023", 0) && has("80:90", 90));
         assert!(has("$WEB", 8081) && !has("$WEB", 8080) && has("!$WEB", 8080) && has("!22", 23));

@@ -324,7 +324,8 @@ impl Ids {
         }
         work.search.add_candidates(&self.rules);
         let group = group(packet.protocol());
-        self.rules.add_candidates(group, first, &mut work.search.candidates);
+        self.rules
+            .add_candidates(group, first, &mut work.search.candidates);
         let mut outcome: Option<Outcome> = None;
         for word in 0..work.search.candidates.len() {
             let mut rest = work.search.candidates[word];

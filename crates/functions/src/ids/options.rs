@@ -43,7 +43,10 @@ pub(super) fn read(text: &str, rule: &mut Rule) -> Result<(), Fault> {
         one(name, value, rule)?;
     }
     if rule.sid == 0 {
-        return Err(Fault::new("the rule has no sid", "add sid:NUMBER; with a number of its own"));
+        return Err(Fault::new(
+            "the rule has no sid",
+            "add sid:NUMBER; with a number of its own",
+        ));
     }
     whole(rule)
 }
@@ -52,7 +55,12 @@ pub(super) fn read(text: &str, rule: &mut Rule) -> Result<(), Fault> {
 fn whole(rule: &Rule) -> Result<(), Fault> {
     let tcp = matches!(
         rule.protocol,
-        Protocol::Tcp | Protocol::TcpPacket | Protocol::TcpStream | Protocol::Ip | Protocol::Ipv4 | Protocol::Ipv6
+        Protocol::Tcp
+            | Protocol::TcpPacket
+            | Protocol::TcpStream
+            | Protocol::Ip
+            | Protocol::Ipv4
+            | Protocol::Ipv6
     );
     if rule.flags.is_some() && !tcp {
         return Err(Fault::new("only TCP has flags", "write tcp, or take flags out"));
@@ -114,7 +122,8 @@ fn split(text: &str) -> Result<Vec<&str>, Fault> {
 }
 
 fn one(name: &str, value: Option<&str>, rule: &mut Rule) -> Result<(), Fault> {
-    let needed = || value.ok_or_else(|| Fault::new(format!("`{name}` has no value"), format!("write {name}:VALUE;")));
+    let needed =
+        || value.ok_or_else(|| Fault::new(format!("`{name}` has no value"), format!("write {name}:VALUE;")));
     match name {
         "msg" => rule.message = quoted(name, needed()?)?,
         "sid" => rule.sid = number(name, needed()?, 1, u32::MAX)?,
@@ -135,8 +144,8 @@ fn one(name: &str, value: Option<&str>, rule: &mut Rule) -> Result<(), Fault> {
             }
             rule.contents.push(content::read(needed()?)?);
         }
-        "nocase" | "rawbytes" | "fast_pattern" | "startswith" | "endswith" | "offset" | "depth" | "distance"
-        | "within" => modifier(name, value, rule)?,
+        "nocase" | "rawbytes" | "fast_pattern" | "startswith" | "endswith" | "offset" | "depth"
+        | "distance" | "within" => modifier(name, value, rule)?,
         "flowbits" => flow_bits(needed()?, rule)?,
         "threshold" => rule.threshold = Some(threshold(needed()?)?),
         _ => match FIELDS.iter().find(|(known, ..)| *known == name) {
@@ -328,14 +337,12 @@ fn flags(value: &str) -> Result<Flags, Fault> {
         }
         Some(all)
     };
-    let flags = bits(letters).filter(|_| !letters.trim().is_empty()).ok_or_else(refuse)?;
+    let flags = bits(letters)
+        .filter(|_| !letters.trim().is_empty())
+        .ok_or_else(refuse)?;
     let ignored = bits(ignored).ok_or_else(refuse)?;
     match flags & ignored {
-        0 => Ok(Flags {
-            mode,
-            flags,
-            ignored,
-        }),
+        0 => Ok(Flags { mode, flags, ignored }),
         _ => Err(refuse()),
     }
 }
@@ -343,7 +350,10 @@ fn flags(value: &str) -> Result<Flags, Fault> {
 fn modifier(name: &str, value: Option<&str>, rule: &mut Rule) -> Result<(), Fault> {
     let Some(content) = rule.contents.last_mut() else {
         let problem = format!("`{name}` stands before any content");
-        return Err(Fault::new(problem, "write it behind the content that it is about"));
+        return Err(Fault::new(
+            problem,
+            "write it behind the content that it is about",
+        ));
     };
     let place = |least: i32| {
         let text = value.unwrap_or_default();

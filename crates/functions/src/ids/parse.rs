@@ -47,7 +47,9 @@ impl Fault {
 
     pub(super) fn unknown(word: &str, what: &str, remedy: impl Into<String>) -> Self {
         Fault {
-            problem: format!("the {what} `{word}` is not in the subset of Suricata's rules that is known here"),
+            problem: format!(
+                "the {what} `{word}` is not in the subset of Suricata's rules that is known here"
+            ),
             remedy: remedy.into(),
             unknown: Some(word.into()),
         }
@@ -121,7 +123,16 @@ fn rule(text: &str, line: usize, variables: &Variables) -> Result<Rule, Fault> {
 
 fn read_head(head: &str, line: usize, variables: &Variables) -> Result<Rule, Fault> {
     let parts = split(head);
-    let [action, protocol, source, source_ports, way, destination, destination_ports] = parts[..] else {
+    let [
+        action,
+        protocol,
+        source,
+        source_ports,
+        way,
+        destination,
+        destination_ports,
+    ] = parts[..]
+    else {
         return Err(Fault::new(
             format!("the rule's head has {} parts", parts.len()),
             "write seven: action protocol addresses ports -> addresses ports",
@@ -155,10 +166,7 @@ fn read_head(head: &str, line: usize, variables: &Variables) -> Result<Rule, Fau
         }
     };
     let read = |text, kind| header::read(text, kind, variables);
-    let (source, source_ports) = (
-        read(source, Kind::Addresses)?,
-        read(source_ports, Kind::Ports)?,
-    );
+    let (source, source_ports) = (read(source, Kind::Addresses)?, read(source_ports, Kind::Ports)?);
     let (destination, destination_ports) = (
         read(destination, Kind::Addresses)?,
         read(destination_ports, Kind::Ports)?,

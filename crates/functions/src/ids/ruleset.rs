@@ -135,7 +135,9 @@ impl RuleSet {
                 set.patterns[*pattern as usize].remembered |= rule.patterns.len() > 1;
             }
             if let Some(fast) = fast(&rule.rule.contents) {
-                set.patterns[rule.patterns[fast] as usize].fast_of.push(index as u32);
+                set.patterns[rule.patterns[fast] as usize]
+                    .fast_of
+                    .push(index as u32);
             }
         }
         Ok(set)
@@ -187,7 +189,12 @@ fn masks(rules: &[Compiled], which: impl Fn(&Compiled) -> bool) -> [Vec<u64>; GR
 
 /// The content by which a rule is found: the one it names, or its longest that must be there.
 fn fast(contents: &[Content]) -> Option<usize> {
-    let positive = || contents.iter().enumerate().filter(|(_, content)| !content.negated);
+    let positive = || {
+        contents
+            .iter()
+            .enumerate()
+            .filter(|(_, content)| !content.negated)
+    };
     positive()
         .find(|(_, content)| content.fast)
         .or_else(|| positive().max_by_key(|(_, content)| content.bytes.len()))

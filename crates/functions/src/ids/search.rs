@@ -132,11 +132,7 @@ impl Search {
             self.patterns.push(pattern);
         }
         let before = core::mem::replace(newest, self.hits.len() as u32);
-        self.hits.push(Found {
-            pattern,
-            before,
-            end,
-        });
+        self.hits.push(Found { pattern, before, end });
     }
 
     /// Whether the packet has brought a hit of a pattern.
@@ -151,7 +147,11 @@ impl Search {
             for &number in &rules.patterns[*pattern as usize].fast_of {
                 let rule = &rules.rules[number as usize];
                 let contents = || rule.rule.contents.iter().zip(&rule.patterns);
-                let needed = || contents().filter(|(content, _)| !content.negated).map(|pair| *pair.1);
+                let needed = || {
+                    contents()
+                        .filter(|(content, _)| !content.negated)
+                        .map(|pair| *pair.1)
+                };
                 if needed().all(|pattern| self.newest[pattern as usize] != NONE)
                     && needed().any(|pattern| self.is_new(pattern))
                 {
@@ -169,7 +169,11 @@ impl Search {
             rules,
             scope,
         };
-        search.from(0, scope.base, rule.rule.contents.iter().all(|content| content.negated))
+        search.from(
+            0,
+            scope.base,
+            rule.rule.contents.iter().all(|content| content.negated),
+        )
     }
 
     /// Whether rules were given up because there were too many places to try.
@@ -180,10 +184,14 @@ impl Search {
     /// The packet's hits that a flow has to remember, the newest first.
     pub fn new_hits<'a>(&'a self, rules: &'a RuleSet) -> impl Iterator<Item = Hit> + 'a {
         let remembered = |found: &&Found| rules.patterns[found.pattern as usize].remembered;
-        self.hits[self.old..].iter().rev().filter(remembered).map(|found| Hit {
-            pattern: found.pattern,
-            end: found.end as u32,
-        })
+        self.hits[self.old..]
+            .iter()
+            .rev()
+            .filter(remembered)
+            .map(|found| Hit {
+                pattern: found.pattern,
+                end: found.end as u32,
+            })
     }
 }
 
@@ -224,8 +232,7 @@ impl Step<'_> {
             let hit = self.search.hits[next as usize];
             next = hit.before;
             let hit_end = i128::from(hit.end);
-            let fits =
-                hit_end - length >= from && hit_end <= until && (!content.at_end || hit_end == last);
+            let fits = hit_end - length >= from && hit_end <= until && (!content.at_end || hit_end == last);
             if !fits {
                 continue;
             }

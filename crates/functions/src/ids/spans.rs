@@ -43,7 +43,9 @@ impl Spans {
         let mut joined: Vec<(u128, u128)> = Vec::with_capacity(runs.len());
         for (first, last) in runs {
             match joined.last_mut() {
-                Some(before) if before.1 == u128::MAX || first <= before.1 + 1 => before.1 = before.1.max(last),
+                Some(before) if before.1 == u128::MAX || first <= before.1 + 1 => {
+                    before.1 = before.1.max(last)
+                }
                 _ => joined.push((first, last)),
             }
         }

@@ -56,6 +56,8 @@ fn at(place: u32, bytes: impl AsRef<[u8]>) -> Step {
 }
 
 fn rule_set(text: &str) -> RuleSet {
-    let rules: Result<Vec<Rule>, _> = parse::rules(text, &variables(&Default::default())).into_iter().collect();
+    let rules: Result<Vec<Rule>, _> = parse::rules(text, &variables(&Default::default()))
+        .into_iter()
+        .collect();
     RuleSet::new(rules.expect("rules")).expect("a rule set")
 }

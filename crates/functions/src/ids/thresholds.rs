@@ -99,7 +99,9 @@ impl Thresholds {
         }
         let set = hash as usize % SETS;
         let ways = self.entries.get_mut(set * WAYS..(set + 1) * WAYS)?;
-        let same = ways.iter().position(|entry| entry.count > 0 && entry.counted == counted);
+        let same = ways
+            .iter()
+            .position(|entry| entry.count > 0 && entry.counted == counted);
         let oldest = || (0..WAYS).min_by_key(|way| (ways[*way].count > 0, ways[*way].began));
         ways.get_mut(same.or_else(oldest)?)
     }

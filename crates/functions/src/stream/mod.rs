@@ -350,8 +350,15 @@ impl Streams {
             let Some(rest) = held.get(from..).filter(|rest| !rest.is_empty()) else {
                 break;
             };
-            let until_kept = self.early.first(half).map(|kept| kept.wrapping_sub(next) as usize);
-            self.hand_on(&rest[..until_kept.unwrap_or(rest.len()).min(rest.len())], half, on);
+            let until_kept = self
+                .early
+                .first(half)
+                .map(|kept| kept.wrapping_sub(next) as usize);
+            self.hand_on(
+                &rest[..until_kept.unwrap_or(rest.len()).min(rest.len())],
+                half,
+                on,
+            );
         }
         let behind = segment.sequence.wrapping_add(segment.length);
         if held.len() < segment.length as usize && distance(behind, self.halves[half].next) > 0 {

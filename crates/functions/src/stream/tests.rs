@@ -23,7 +23,14 @@ impl Observer {
         }
     }
 
-    fn take(&mut self, half: usize, sequence: u32, acknowledgement: u32, flags: u8, payload: &[u8]) -> Accepted {
+    fn take(
+        &mut self,
+        half: usize,
+        sequence: u32,
+        acknowledgement: u32,
+        flags: u8,
+        payload: &[u8],
+    ) -> Accepted {
         let mut frame = Vec::new();
         let mut header = etherparse::TcpHeader::new(1000 + half as u16, 1001 - half as u16, sequence, 1000);
         (header.syn, header.ack) = (flags & flags::SYN != 0, flags & flags::ACK != 0);
@@ -37,7 +44,9 @@ impl Observer {
         let mut packet = self.pool.take().unwrap();
         assert!(packet.set_frame(&frame, LinkType::Ethernet));
         wire::parse(&mut packet).unwrap();
-        let Observer { streams, read, gaps, .. } = self;
+        let Observer {
+            streams, read, gaps, ..
+        } = self;
         let read = &mut read[half];
         let accepted = streams.accept(&packet, half, false, &mut |piece| match piece {
             Piece::Bytes { bytes, position, .. } => {
@@ -128,14 +137,24 @@ proptest! {
 fn the_bounds_of_what_is_kept() {
     let mut observer = Observer::new();
     observer.open(1000);
-    assert_eq!(observer.data(1000 + EARLY_BYTES as u32 - 9, b"0123456789"), Taken::Beyond);
-    assert_eq!(observer.data(1000 + EARLY_BYTES as u32 - 10, b"0123456789"), Taken::Kept);
+    assert_eq!(
+        observer.data(1000 + EARLY_BYTES as u32 - 9, b"0123456789"),
+        Taken::Beyond
+    );
+    assert_eq!(
+        observer.data(1000 + EARLY_BYTES as u32 - 10, b"0123456789"),
+        Taken::Kept
+    );
     for place in 1..SPANS_MAX as u32 {
         assert_eq!(observer.data(1000 + 100 * place, b"x"), Taken::Kept);
     }
     assert_eq!(observer.data(1900, b"x"), Taken::Beyond, "too many pieces");
     assert_eq!(observer.data(1101, b"y"), Taken::Kept, "but one that grows may");
-    assert_eq!(observer.data(1100, b"zz"), Taken::Old, "what is there is not kept again");
+    assert_eq!(
+        observer.data(1100, b"zz"),
+        Taken::Old,
+        "what is there is not kept again"
+    );
     // The other direction has none of it.
     assert_eq!(observer.take(1, 510, 1000, flags::ACK, b"x").taken, Taken::Beyond);
     assert!(observer.read.iter().all(Vec::is_empty));
@@ -163,7 +182,10 @@ fn what_is_no_part_of_a_stream() {
     observer.take(1, 499, 1000, flags::SYN | flags::ACK, b"");
     assert_eq!(observer.data(998, b"before the first"), Taken::Outside);
     assert_eq!(observer.data(1000, b"first"), Taken::New);
-    assert_eq!(observer.take(0, 1005, 0, flags::RST, b"on a reset").taken, Taken::Nothing);
+    assert_eq!(
+        observer.take(0, 1005, 0, flags::RST, b"on a reset").taken,
+        Taken::Nothing
+    );
     assert_eq!(observer.read[0], b"first");
 }
 

@@ -33,13 +33,29 @@ fn places_of_contents() {
         (r#"content:"ab"; content:"cd"; distance:1;"#, "abcd", false),
         (r#"content:"ab"; content:"cd"; within:2;"#, "ab-cd", false),
         (r#"content:"ab"; content:"cd"; within:3;"#, "abxxabcd", true),
-        (r#"content:"ab"; content:"cd"; distance:2; within:2;"#, "ab--cd", true),
-        (r#"content:"ab"; content:"cd"; distance:2; within:2;"#, "ab---cd", false),
-        (r#"content:"cd"; content:"ab"; distance:-4; within:2;"#, "abcd", true),
+        (
+            r#"content:"ab"; content:"cd"; distance:2; within:2;"#,
+            "ab--cd",
+            true,
+        ),
+        (
+            r#"content:"ab"; content:"cd"; distance:2; within:2;"#,
+            "ab---cd",
+            false,
+        ),
+        (
+            r#"content:"cd"; content:"ab"; distance:-4; within:2;"#,
+            "abcd",
+            true,
+        ),
         (r#"content:"cd"; content:"ab";"#, "abcd", true),
         (r#"content:"ab"; content:!"cd"; within:4;"#, "ab--cd", false),
         (r#"content:"ab"; content:!"cd"; within:3;"#, "ab--cd", true),
-        (r#"content:"a"; content:"b"; within:1; content:"c"; within:1;"#, "ac ab abc", true),
+        (
+            r#"content:"a"; content:"b"; within:1; content:"c"; within:1;"#,
+            "ac ab abc",
+            true,
+        ),
         (r#"content:"|00 01|a|02|";"#, "x\0\u{1}a\u{2}", true),
         (r#"content:"aa"; content:"aa"; distance:0;"#, "aaa", false),
         (r#"content:"aa"; content:"aa"; distance:0;"#, "aaaa", true),
@@ -53,7 +69,11 @@ fn places_of_contents() {
         ("ip_proto:17;", "", true),
         ("ip_proto:!udp;", "", false),
     ] {
-        assert_eq!(matches(words, payload.as_bytes()), expected, "{words} {payload:?}");
+        assert_eq!(
+            matches(words, payload.as_bytes()),
+            expected,
+            "{words} {payload:?}"
+        );
     }
 }
 
@@ -100,7 +120,11 @@ fn icmp_and_its_queries() {
     let six = ping("2001:db8::1", "2001:db8::2", 77);
     let outcome = run(rules, [four.clone(), four.reply(), six]);
     assert_eq!(sids(&outcome), [1, 2, 4, 3]);
-    assert!(outcome.events().contains(r#""proto":"IPv6-ICMP","icmp_type":128,"icmp_code":0"#));
+    assert!(
+        outcome
+            .events()
+            .contains(r#""proto":"IPv6-ICMP","icmp_type":128,"icmp_code":0"#)
+    );
 }
 
 #[test]
@@ -112,16 +136,28 @@ fn flow_bits_in_suricatas_order() {
         alert udp any any -> any any (flowbits:isnotset,a; content:"end"; sid:4;)"#;
     let name = udp("10.0.0.1:1", "192.0.2.1:53");
     assert_eq!(sids(&run(rules, [name.payload("set")])), [3, 1]);
-    assert_eq!(sids(&run(rules, [name.payload("set"), name.payload("end")])), [3, 1, 1, 4]);
+    assert_eq!(
+        sids(&run(rules, [name.payload("set"), name.payload("end")])),
+        [3, 1, 1, 4]
+    );
     let other = udp("10.0.0.2:1", "192.0.2.1:53");
-    assert_eq!(sids(&run(rules, [name.payload("set"), other.payload("x")])), [3, 1]);
+    assert_eq!(
+        sids(&run(rules, [name.payload("set"), other.payload("x")])),
+        [3, 1]
+    );
 }
 
 #[test]
 fn a_pass_comes_first_and_reaches_the_flow() {
     let rules = r#"alert tcp any any -> any any (content:"bad"; sid:1;)
         pass tcp 10.0.0.1 any -> any 80 (sid:2;)"#;
-    assert!(sids(&run(rules, opened([web().payload("bad"), web().reply().payload("bad")]))).is_empty());
+    assert!(
+        sids(&run(
+            rules,
+            opened([web().payload("bad"), web().reply().payload("bad")])
+        ))
+        .is_empty()
+    );
     let other = tcp("10.0.0.2:1000", "192.0.2.1:80");
     let script = [other.syn(), other.reply().syn_ack(), other.payload("bad")];
     assert_eq!(sids(&run(rules, script)), [1]);
@@ -150,7 +186,16 @@ fn thresholds_hold_alerts_back() {
     let rules = r#"alert udp any any -> any any (dsize:1; threshold: type limit, track by_src, count 2, seconds 60; sid:1;)
         drop udp any any -> any any (dsize:2; threshold: type both, track by_dst, count 3, seconds 60; sid:2;)"#;
     let from = |host: u8, payload: &str| udp(&format!("10.0.0.{host}:1"), "192.0.2.1:53").payload(payload);
-    let script = [from(1, "a"), from(1, "a"), from(1, "a"), from(2, "a"), from(1, "bb"), from(2, "bb"), from(3, "bb"), from(4, "bb")];
+    let script = [
+        from(1, "a"),
+        from(1, "a"),
+        from(1, "a"),
+        from(2, "a"),
+        from(1, "bb"),
+        from(2, "bb"),
+        from(3, "bb"),
+        from(4, "bb"),
+    ];
     let outcome = run(rules, script);
     assert_eq!(sids(&outcome), [1, 1, 1, 2]);
     assert_eq!(outcome.dropped("dropped_by_rule"), 4);
@@ -164,14 +209,37 @@ fn unknown_words_are_refused_by_name_and_line() {
     };
     let ok = "alert ip any any -> any any (sid:1;)";
     for (rules, line, word) in [
-        (format!("{ok}\n\n# x\nalert tcp any any -> any any (pcre:\"/a/\"; sid:2;)"), 4, "keyword `pcre`"),
-        (format!("alert http any any -> any any (sid:2;)\n{ok}"), 1, "protocol `http`"),
-        (format!("{ok}\nalert tcp any any \\\n -> any any \\\n (http.uri; sid:2;)"), 2, "keyword `http.uri`"),
-        (format!("{ok}\nlog tcp any any -> any any (sid:2;)"), 2, "action `log`"),
-        (format!("{ok}\nalert tcp any any -> any any (flow:only_stream; sid:2;)"), 2, "keyword `flow:only_stream`"),
+        (
+            format!("{ok}\n\n# x\nalert tcp any any -> any any (pcre:\"/a/\"; sid:2;)"),
+            4,
+            "keyword `pcre`",
+        ),
+        (
+            format!("alert http any any -> any any (sid:2;)\n{ok}"),
+            1,
+            "protocol `http`",
+        ),
+        (
+            format!("{ok}\nalert tcp any any \\\n -> any any \\\n (http.uri; sid:2;)"),
+            2,
+            "keyword `http.uri`",
+        ),
+        (
+            format!("{ok}\nlog tcp any any -> any any (sid:2;)"),
+            2,
+            "action `log`",
+        ),
+        (
+            format!("{ok}\nalert tcp any any -> any any (flow:only_stream; sid:2;)"),
+            2,
+            "keyword `flow:only_stream`",
+        ),
     ] {
         let (problem, remedy) = refused(&rules);
-        assert!(problem.starts_with(&format!("line {line} of the rules:")), "{problem}");
+        assert!(
+            problem.starts_with(&format!("line {line} of the rules:")),
+            "{problem}"
+        );
         assert!(problem.contains(word), "{problem}");
         assert!(!remedy.is_empty());
     }
@@ -183,7 +251,10 @@ fn unknown_words_are_refused_by_name_and_line() {
         (r#"content:"a"; distance:1; sid:1;"#, "there is none"),
         (r#"content:"abc"; depth:2; sid:1;"#, "within fewer"),
         (r#"content:"a"; offset:1; offset:2; sid:1;"#, "again"),
-        (r#"content:"a"; content:"b"; offset:1; distance:2; sid:1;"#, "from the beginning"),
+        (
+            r#"content:"a"; content:"b"; offset:1; distance:2; sid:1;"#,
+            "from the beginning",
+        ),
         (r#"content:"a"; offset:-1; sid:1;"#, "no value of `offset`"),
         ("flow:to_server,to_client; sid:1;", "exclude each other"),
         ("dsize:5<>6; sid:1;", "no value of `dsize`"),
@@ -191,20 +262,28 @@ fn unknown_words_are_refused_by_name_and_line() {
         ("flags:X; sid:1;", "no value of `flags`"),
         ("flowbits:set; sid:1;", "no value of `flowbits`"),
         ("flowbits:set,a|b; sid:1;", "no value of `flowbits`"),
-        ("threshold:type limit, track by_src, count 1; sid:1;", "no value of `threshold`"),
+        (
+            "threshold:type limit, track by_src, count 1; sid:1;",
+            "no value of `threshold`",
+        ),
     ] {
         let (problem, remedy) = refused(&format!("alert tcp any any -> any any ({words})"));
         assert!(problem.contains(says), "{words}: {problem}");
         assert!(!remedy.is_empty(), "{words}");
     }
-    assert!(refused(&format!("{ok}\n{ok}")).0.contains("sid 1 is also that of the rule on line 1"));
+    assert!(
+        refused(&format!("{ok}\n{ok}"))
+            .0
+            .contains("sid 1 is also that of the rule on line 1")
+    );
     assert!(refused("").0.contains("there is no rule"));
 }
 
 #[test]
 fn rules_can_be_left_out() {
     let config = Config::from(Settings {
-        rules: "alert tcp any any -> any any (pcre:\"/a/\"; sid:2;)\nalert ip any any -> any any (sid:1;)".into(),
+        rules: "alert tcp any any -> any any (pcre:\"/a/\"; sid:2;)\nalert ip any any -> any any (sid:1;)"
+            .into(),
         unsupported: crate::ids::config::Unsupported::Skip,
         ..Settings::default()
     });
@@ -220,12 +299,20 @@ fn a_file_of_rules_is_named_with_its_line() {
         rules: "alert ip any any -> any any (sid:1;)".into(),
         ..Settings::default()
     };
-    let error = Config::from(settings("\n\nalert tcp any any -> any any (sid:x;)\n")).rules().unwrap_err();
+    let error = Config::from(settings("\n\nalert tcp any any -> any any (sid:x;)\n"))
+        .rules()
+        .unwrap_err();
     let place = error.place.clone().unwrap();
     assert_eq!((place.file.as_str(), place.line), ("site.rules", 3));
-    assert!(error.to_string().starts_with("site.rules:3: rules_file: `x` is no value of `sid`"));
+    assert!(
+        error
+            .to_string()
+            .starts_with("site.rules:3: rules_file: `x` is no value of `sid`")
+    );
     // What only shows when all are put together has its file, too.
-    let error = Config::from(settings("alert ip any any -> any any (sid:2;)\nalert ip any any -> any any (sid:2;)"));
+    let error = Config::from(settings(
+        "alert ip any any -> any any (sid:2;)\nalert ip any any -> any any (sid:2;)",
+    ));
     assert_eq!(error.rules().unwrap_err().place.unwrap().line, 2);
 }
 

@@ -52,7 +52,9 @@ fn segment(sequence: u32, syn: bool, payload: &[u8]) -> Vec<u8> {
 fn process(worker: &mut ByHand<Ids>, packets: &mut Packets, frame: &[u8], flow: &mut Inspection) -> Verdict {
     worker.raw().set(1, Side::Inside, Direction::Opening);
     packets
-        .with(frame, |packet| worker.process_now(packet, flow).expect("it never waits"))
+        .with(frame, |packet| {
+            worker.process_now(packet, flow).expect("it never waits")
+        })
         .expect("the packet parses")
 }
 
@@ -89,15 +91,30 @@ fn a_state_of_other_rules_begins_anew() {
     let (mut first, mut second) = (worker(RULES), worker(other));
     let mut flow = Inspection::default();
     let _ = process(&mut first, &mut packets, &segment(100, true, b""), &mut flow);
-    let _ = process(&mut first, &mut packets, &segment(101, false, b"hello user  "), &mut flow);
+    let _ = process(
+        &mut first,
+        &mut packets,
+        &segment(101, false, b"hello user  "),
+        &mut flow,
+    );
     assert_ne!((flow.bits, flow.ways[0].hits_used), ([0; 2], 0));
     // Its numbers would mean something else here: only the stream's are kept.
-    let verdict = process(&mut second, &mut packets, &segment(113, false, b"root"), &mut flow);
+    let verdict = process(
+        &mut second,
+        &mut packets,
+        &segment(113, false, b"root"),
+        &mut flow,
+    );
     assert_eq!(verdict, Verdict::Forward);
     assert_eq!((flow.bits, flow.ways[0].hits_used), ([0; 2], 0));
     assert_eq!(flow.streams.half(0).position(), 16);
     assert!(matches!(
-        process(&mut second, &mut packets, &segment(117, false, b"xxroot"), &mut flow),
+        process(
+            &mut second,
+            &mut packets,
+            &segment(117, false, b"xxroot"),
+            &mut flow
+        ),
         Verdict::Drop(_)
     ));
 }

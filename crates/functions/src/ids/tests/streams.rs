@@ -9,7 +9,10 @@ fn a_content_divided_anywhere_is_found() {
     let text = b"GET /etc/passwd HTTP/1.0\r\n";
     for cut in 0..=text.len() {
         let parts = [&text[..cut], &text[cut..]];
-        let segments = parts.iter().filter(|part| !part.is_empty()).map(|part| web().payload(part));
+        let segments = parts
+            .iter()
+            .filter(|part| !part.is_empty())
+            .map(|part| web().payload(part));
         assert_eq!(sids(&run(PASSWD, opened(segments))), [7], "divided at {cut}");
     }
     let bytes = text.iter().map(|byte| web().payload([*byte]));
@@ -23,8 +26,15 @@ fn several_contents_divided_anywhere_are_found() {
     for first in 0..=text.len() {
         for second in first..=text.len() {
             let parts = [&text[..first], &text[first..second], &text[second..]];
-            let segments = parts.iter().filter(|part| !part.is_empty()).map(|part| web().payload(part));
-            assert_eq!(sids(&run(rules, opened(segments))), [1], "divided at {first} and {second}");
+            let segments = parts
+                .iter()
+                .filter(|part| !part.is_empty())
+                .map(|part| web().payload(part));
+            assert_eq!(
+                sids(&run(rules, opened(segments))),
+                [1],
+                "divided at {first} and {second}"
+            );
         }
     }
     for text in ["guest user  root", "user root", "user      root", "user"] {
@@ -36,7 +46,13 @@ fn several_contents_divided_anywhere_are_found() {
 
 #[test]
 fn what_was_read_is_not_read_again() {
-    let script = opened([at(0, "/etc/pas"), at(0, "/etc/pas"), at(4, "/passwd"), at(0, "/etc/passwd"), at(3, "c/passwd")]);
+    let script = opened([
+        at(0, "/etc/pas"),
+        at(0, "/etc/pas"),
+        at(4, "/passwd"),
+        at(0, "/etc/passwd"),
+        at(3, "c/passwd"),
+    ]);
     let outcome = run(PASSWD, script);
     assert_eq!(sids(&outcome), [7]);
     assert_eq!(outcome.counter("segments_repeated"), 3);
@@ -47,7 +63,11 @@ fn early_segments_are_read_in_their_order() {
     let text = b"GET /etc/passwd HTTP/1.0\r\n";
     for cuts in [[3, 9], [6, 7], [1, 25], [9, 14]] {
         let part = |from: usize, to: usize| at(from as u32, &text[from..to]);
-        let (first, second, third) = (part(0, cuts[0]), part(cuts[0], cuts[1]), part(cuts[1], text.len()));
+        let (first, second, third) = (
+            part(0, cuts[0]),
+            part(cuts[0], cuts[1]),
+            part(cuts[1], text.len()),
+        );
         let orders = [
             [third.clone(), second.clone(), first.clone()],
             [third.clone(), first.clone(), second.clone()],
@@ -87,7 +107,12 @@ fn what_comes_too_early_is_read_by_itself_or_dropped() {
 #[test]
 fn a_gap_that_the_receiver_does_not_know_of_is_passed_over() {
     let acknowledged = web().reply().ack().acknowledgement(1001 + 100);
-    let script = opened([at(0, "/etc/"), acknowledged, at(100, "passwd"), at(106, " /etc/passwd")]);
+    let script = opened([
+        at(0, "/etc/"),
+        acknowledged,
+        at(100, "passwd"),
+        at(106, " /etc/passwd"),
+    ]);
     let outcome = run(PASSWD, script);
     assert_eq!(sids(&outcome), [7], "only the one behind the gap");
     assert_eq!(outcome.counter("gaps"), 1);
@@ -104,12 +129,23 @@ fn a_dropped_stream_stays_dropped() {
     ]);
     let outcome = run(rules, script);
     let flow = Dropped("flow_dropped");
-    let expected = [Forwarded, Forwarded, Forwarded, Forwarded, Dropped("dropped_by_rule"), flow, flow];
+    let expected = [
+        Forwarded,
+        Forwarded,
+        Forwarded,
+        Forwarded,
+        Dropped("dropped_by_rule"),
+        flow,
+        flow,
+    ];
     outcome.assert_fates(expected);
     assert_eq!(sids(&outcome), [1]);
     let line: serde_json::Value = serde_json::from_str(outcome.events().trim()).unwrap();
     assert_eq!(line["alert"]["action"], "blocked");
-    assert_eq!((&line["src_ip"], &line["dest_port"]), (&"10.0.0.1".into(), &80.into()));
+    assert_eq!(
+        (&line["src_ip"], &line["dest_port"]),
+        (&"10.0.0.1".into(), &80.into())
+    );
 }
 
 #[test]
@@ -128,7 +164,11 @@ fn an_ids_lets_everything_pass() {
 fn a_rejected_segment_is_answered_by_a_reset() {
     let rules = r#"reject tcp any any -> any 80 (content:"passwd"; sid:1;)
         reject udp any any -> any 53 (content:"bad"; sid:2;)"#;
-    let script = opened([web().payload("passwd"), web().payload("x"), udp("10.0.0.1:1", "192.0.2.1:53").payload("bad")]);
+    let script = opened([
+        web().payload("passwd"),
+        web().payload("x"),
+        udp("10.0.0.1:1", "192.0.2.1:53").payload("bad"),
+    ]);
     let outcome = run(rules, script);
     assert_eq!(outcome.fate(3), Fate::Answered);
     let reset = outcome.only_sent(3);
@@ -186,7 +226,11 @@ fn data_on_a_syn_is_not_the_streams() {
 #[test]
 fn a_stream_without_beginning_is_read_packet_by_packet_or_picked_up() {
     let rules = r#"alert tcp any any -> any 80 (content:"passwd"; sid:1;)"#;
-    let script = [web().payload("passwd"), web().payload("pass"), web().payload("wd")];
+    let script = [
+        web().payload("passwd"),
+        web().payload("pass"),
+        web().payload("wd"),
+    ];
     assert_eq!(sids(&run(rules, script.clone())), [1]);
     let config = Config::from(Settings {
         rules: rules.into(),
@@ -215,11 +259,22 @@ fn a_flood_of_hits_forgets_no_more_than_is_said() {
     // Other contents, each of a rule of several, between the two of the first rule.
     let others = |count: usize| -> String {
         (0..count)
-            .map(|n| format!("alert tcp any any -> any any (content:\"<{n:02}>\"; content:\"never\"; sid:{};)\n", n + 2))
+            .map(|n| {
+                format!(
+                    "alert tcp any any -> any any (content:\"<{n:02}>\"; content:\"never\"; sid:{};)\n",
+                    n + 2
+                )
+            })
             .collect()
     };
     let between: Vec<u8> = (0..40).flat_map(|n| format!("<{n:02}>").into_bytes()).collect();
-    let script = || opened([web().payload("user"), web().payload(&between), web().payload("root")]);
+    let script = || {
+        opened([
+            web().payload("user"),
+            web().payload(&between),
+            web().payload("root"),
+        ])
+    };
     let first = r#"alert tcp any any -> any any (content:"user"; content:"root"; distance:0; sid:1;)"#;
     let found = |count: usize| sids(&run(&format!("{first}\n{}", others(count)), script()));
     assert_eq!(found(HITS_MAX - 1), [1]);
