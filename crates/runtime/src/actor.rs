@@ -27,6 +27,7 @@
 
 use alloc::vec::Vec;
 use core::ptr::NonNull;
+use nf::Direction;
 use wire::memory::{Region, prefetch};
 use wire::{FlowKey, Orientation};
 
@@ -84,6 +85,8 @@ pub mod flag {
     pub const HOLDS: u8 = 32;
     /// The opening packet came from outside.
     pub const FROM_OUTSIDE: u8 = 64;
+    /// The packet that will settle the flow has passed its chain and waits for the end of its burst.
+    pub const SETTLING: u8 = 128;
 }
 
 /// The first cache line of an actor.
@@ -134,6 +137,16 @@ impl Header {
             Orientation::Along
         } else {
             Orientation::Against
+        }
+    }
+
+    /// Which way a packet of this orientation, in the first (0) or second (1) key, runs.
+    #[inline(always)]
+    pub fn direction(&self, which: u32, way: Orientation) -> Direction {
+        if way == self.opening(which) {
+            Direction::Opening
+        } else {
+            Direction::Reply
         }
     }
 
@@ -228,12 +241,10 @@ impl Slab {
         }
     }
 
-    /// Asks the processor for the actors that the next `count` launches will take.
+    /// The actors that the next `count` launches will take, as far as there are that many.
     #[inline]
-    pub fn prefetch_free(&self, count: usize) {
-        for index in self.free.iter().rev().take(count) {
-            self.prefetch(*index);
-        }
+    pub fn next_free(&self, count: usize) -> impl Iterator<Item = u32> {
+        self.free.iter().rev().take(count).copied()
     }
 
     /// An actor's header.
@@ -241,6 +252,13 @@ impl Slab {
     pub fn header(&self, index: u32) -> &Header {
         // SAFETY: in bounds (asserted), aligned to 64; the bytes are a header, zeroed or written by `launch`.
         unsafe { self.address(index).cast::<Header>().as_ref() }
+    }
+
+    /// Where an actor's first key is. It stays valid as long as the slab.
+    #[inline(always)]
+    pub fn key(&self, index: u32) -> NonNull<FlowKey> {
+        // The header begins with it.
+        self.address(index).cast()
     }
 
     /// An actor's header, to be changed.
@@ -255,6 +273,18 @@ impl Slab {
     pub fn state(&self, index: u32) -> NonNull<u8> {
         // SAFETY: a stride is larger than the header.
         unsafe { self.address(index).add(size_of::<Header>()) }
+    }
+
+    /// An actor's first (0) or second (1) key. What an actor has not, or not any more, may still be there.
+    #[inline(always)]
+    pub fn nth_key(&self, index: u32, which: u32) -> &FlowKey {
+        // SAFETY: both are inside the stride, aligned to 8; any bytes are a key.
+        unsafe {
+            self.address(index)
+                .add(self.second_key * which as usize)
+                .cast::<FlowKey>()
+                .as_ref()
+        }
     }
 
     /// An actor's second key; meaningful with [`flag::SECOND_KEY`].

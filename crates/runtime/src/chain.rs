@@ -9,7 +9,7 @@
 //!
 //! Not here: the functions' code ([`crate::stage`]) and the actors' layout ([`crate::actor`]).
 
-use crate::stage::{Code, Entry, Factory, Stage};
+use crate::stage::{Answer, Entry, Factory, Stage};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -18,7 +18,8 @@ use arrayvec::ArrayVec;
 use core::fmt;
 use core::ops::RangeInclusive;
 use core::ptr::NonNull;
-use nf::{Affinity, ConfigError, Side, WorkerInfo};
+use nf::{Affinity, ConfigError, Direction, Side, WorkerInfo};
+use wire::memory::Region;
 use wire::packet::flag;
 use wire::{Packet, Prefix};
 
@@ -45,12 +46,13 @@ pub struct Match {
 impl Match {
     /// Whether a packet is meant.
     pub fn matches(&self, packet: &Packet) -> bool {
-        let within =
-            |prefixes: &[Prefix], addr| prefixes.is_empty() || prefixes.iter().any(|p| p.contains(addr));
+        let within = |prefixes: &[Prefix], addr: fn(&Packet) -> wire::Addr| {
+            prefixes.is_empty() || prefixes.iter().any(|p| p.contains(addr(packet)))
+        };
         self.protocol.is_none_or(|p| p == packet.protocol())
             && self.side.is_none_or(|s| s == packet.side())
-            && within(&self.source, packet.source_addr())
-            && within(&self.destination, packet.destination_addr())
+            && within(&self.source, Packet::source_addr)
+            && within(&self.destination, Packet::destination_addr)
             && (self.destination_port.is_empty()
                 || self
                     .destination_port
@@ -244,6 +246,7 @@ impl Plan {
 }
 
 /// A function's place in a chain, on one worker.
+#[derive(Clone, Copy)]
 pub struct Step {
     entry: Entry,
     instance: *const (),
@@ -268,7 +271,7 @@ impl Step {
         packet: &mut Packet,
         flow: NonNull<u8>,
         frame: NonNull<crate::microthread::Frame>,
-    ) -> Code {
+    ) -> Answer {
         // SAFETY: `instance` is the entry's own, alive as long as the stages; the rest is the caller's promise.
         unsafe { (self.entry)(self.instance, packet, flow, frame) }
     }
@@ -278,6 +281,10 @@ impl Step {
 pub struct Stages {
     /// The chains, by the index that [`Plan::classify`] answers.
     pub chains: Vec<ArrayVec<Step, FUNCTIONS_MAX>>,
+    /// The same in the order in which packets pass them: twice a chain's index, plus the direction.
+    ways: Vec<Box<[Step]>>,
+    /// What the flow state of a new flow of each chain is, byte for byte: flow state is plain data.
+    fresh: Vec<Box<[u8]>>,
     /// The instances, in the plan's order.
     pub functions: Vec<Owned>,
     /// The names under which the configuration knows them.
@@ -318,6 +325,8 @@ impl Stages {
         }
         let mut stages = Stages {
             chains: Vec::new(),
+            ways: Vec::new(),
+            fresh: Vec::new(),
             functions,
             names,
             counters,
@@ -350,9 +359,36 @@ impl Stages {
                 flow_offset += layout.flow.0;
             }
             stages.flow_size = stages.flow_size.max(flow_offset);
+            stages.fresh.push(stages.fresh_state(&steps, flow_offset));
+            stages.ways.push(steps.iter().copied().collect());
+            stages.ways.push(steps.iter().rev().copied().collect());
             stages.chains.push(steps);
         }
         Ok(stages)
+    }
+
+    /// The default state of all functions of a chain, as in an actor.
+    fn fresh_state(&self, steps: &[Step], size: usize) -> Box<[u8]> {
+        let region = Region::heap(size);
+        for step in steps {
+            let stage = &self.functions[usize::from(step.function)];
+            // SAFETY: the region has the chain's layout and is aligned to a cache line.
+            unsafe { stage.create(region.start().add(step.flow as usize)) };
+        }
+        // SAFETY: the region was zeroed, and what was written since is plain data: every byte has a value.
+        unsafe { core::slice::from_raw_parts(region.start().as_ptr(), size) }.into()
+    }
+
+    /// The flow state that a new flow of a chain begins with.
+    #[inline]
+    pub fn fresh(&self, chain: u8) -> &[u8] {
+        &self.fresh[usize::from(chain)]
+    }
+
+    /// A chain's steps in the order in which a packet of this direction passes them.
+    #[inline(always)]
+    pub fn way(&self, chain: u8, direction: Direction) -> &[Step] {
+        &self.ways[2 * usize::from(chain) + direction as usize]
     }
 
     /// The counters of a function, in the order of its names.

@@ -449,6 +449,18 @@ impl Packet {
         }
     }
 
+    /// Source and destination address of an IPv4 header, as they stand there; `None` for IPv6.
+    #[inline]
+    pub fn v4_addrs(&self) -> Option<([u8; 4], [u8; 4])> {
+        if self.notes.version != 4 {
+            return None;
+        }
+        let at = self.notes.network as usize + 12;
+        let addrs: &[u8; 8] = self.frame().get(at..)?.first_chunk()?;
+        let [a, b, c, d, w, x, y, z] = *addrs;
+        Some(([a, b, c, d], [w, x, y, z]))
+    }
+
     /// Source port, or the ICMP identifier, or 0.
     #[inline]
     pub fn source_port(&self) -> u16 {

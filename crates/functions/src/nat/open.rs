@@ -16,11 +16,11 @@
 //! Not here: the tables themselves (`mappings`, `ports`); ICMP errors, which open nothing (`icmp`).
 
 use super::config::{Filtering, MappingBehavior, OtherProtocols};
-use super::mappings::Mapping;
+use super::mappings::{InsideHash, Mapping};
 use super::ports::{Refused, Wish, space_of};
 use super::state::{Host, Phase, STATIC, Translation, V4Endpoint, how};
 use super::{Nat, Tables};
-use nf::{Addr, Block, Cx, Packet, Verdict};
+use nf::{Block, Cx, Packet, Verdict};
 use wire::packet::flag;
 use wire::protocol;
 use wire::tcp::flags;
@@ -42,21 +42,24 @@ impl Nat {
         flow: &mut Translation,
         cx: &mut Cx<Self>,
     ) -> Verdict {
-        if !self.is_inside(packet.source_addr()) {
+        let Some((source, destination)) = packet.v4_addrs() else {
+            return untouched(flow, cx);
+        };
+        if !self.plan.is_inside(source) {
             // Nobody inside may speak as one of our external addresses.
-            if self.is_ours(packet.source_addr()) {
+            if self.is_ours(source) {
                 return cx.drop("spoofed");
             }
             return untouched(flow, cx);
         }
-        let opening = match self.opening(packet) {
+        let opening = match self.opening(packet, source, destination) {
             Ok(opening) => opening,
             Err("protocol_not_translated") if self.config.other_protocols == OtherProtocols::Pass => {
                 return untouched(flow, cx);
             }
             Err(reason) => return cx.drop(reason),
         };
-        let hairpin = self.is_ours(packet.destination_addr());
+        let hairpin = self.is_ours(destination);
         if hairpin && !self.config.hairpinning {
             return cx.drop("hairpin_off");
         }
@@ -80,18 +83,21 @@ impl Nat {
         flow: &mut Translation,
         cx: &mut Cx<Self>,
     ) -> Verdict {
-        let hairpin = self.is_ours(packet.source_addr());
+        let Some((source, destination)) = packet.v4_addrs() else {
+            return untouched(flow, cx);
+        };
+        let hairpin = self.is_ours(source);
         if hairpin && packet.turns() == 0 {
             return cx.drop("spoofed");
         }
-        if !self.is_ours(packet.destination_addr()) {
-            return if self.is_inside(packet.destination_addr()) {
+        if !self.is_ours(destination) {
+            return if self.plan.is_inside(destination) {
                 cx.drop("no_mapping")
             } else {
                 untouched(flow, cx)
             };
         }
-        let opening = match self.opening(packet) {
+        let opening = match self.opening(packet, source, destination) {
             Ok(opening) => opening,
             Err(reason) => return cx.drop(reason),
         };
@@ -110,26 +116,27 @@ impl Nat {
     }
 
     /// What a packet that may open a flow is, or why it may not.
-    fn opening(&self, packet: &Packet) -> Result<Opening, &'static str> {
+    fn opening(
+        &self,
+        packet: &Packet,
+        source: [u8; 4],
+        destination: [u8; 4],
+    ) -> Result<Opening, &'static str> {
         let protocol = packet.protocol();
         let space = space_of(protocol).ok_or("protocol_not_translated")?;
         if packet.has(flag::LATER_FRAGMENT) {
             return Err("fragment_without_flow");
         }
-        // Echo, timestamp, information and address mask requests; an answer opens nothing.
-        let asks = matches!(packet.transport().first(), Some(8 | 13 | 15 | 17));
-        if protocol == protocol::ICMP && !(packet.has(flag::ICMP_QUERY) && asks) {
-            return Err("icmp_unrelated");
+        if protocol == protocol::ICMP {
+            // Echo, timestamp, information and address mask requests; an answer opens nothing.
+            let asks = matches!(packet.transport().first(), Some(8 | 13 | 15 | 17));
+            if !(packet.has(flag::ICMP_QUERY) && asks) {
+                return Err("icmp_unrelated");
+            }
         }
-        let (Some(source), Some(destination)) = (
-            V4Endpoint::of(packet.source()),
-            V4Endpoint::of(packet.destination()),
-        ) else {
-            return Err("protocol_not_translated");
-        };
         Ok(Opening {
-            source,
-            destination,
+            source: V4Endpoint::new(source, packet.source_port()),
+            destination: V4Endpoint::new(destination, packet.destination_port()),
             protocol,
             space,
             vlan: packet.vlan(),
@@ -157,12 +164,12 @@ impl Nat {
         let tables = &mut *self.tables.borrow_mut();
         let remote = self.key_part(destination);
         let found = tables.mappings.by_inside(source, remote, protocol, vlan);
-        if !tables.mappings.has_room(found.is_none()) {
+        if !tables.mappings.has_room(found.is_err()) {
             return Err("table_full");
         }
         let handle = match found {
-            Some(handle) => handle,
-            None => self.make_mapping(tables, opening, remote, cx)?,
+            Ok(handle) => handle,
+            Err(hash) => self.make_mapping(tables, opening, (remote, hash), cx)?,
         };
         let outside = tables.mappings.at(handle).outside;
         tables.mappings.acquire(handle, destination);
@@ -205,7 +212,7 @@ impl Nat {
         &self,
         tables: &mut Tables,
         opening: &Opening,
-        remote: V4Endpoint,
+        (remote, hash): (V4Endpoint, InsideHash),
         cx: &mut Cx<Self>,
     ) -> Result<u32, &'static str> {
         let inside = opening.source;
@@ -227,7 +234,7 @@ impl Nat {
         let mapping = Mapping::new(inside, outside, opening.protocol, opening.vlan);
         // Cannot fail: the caller has seen that there is room.
         let handle = tables.mappings.insert(mapping).ok_or("table_full")?;
-        tables.mappings.index(handle, remote);
+        tables.mappings.index(handle, remote, hash);
         if let Some(block) = claimed {
             cx.claim_block(block);
             cx.count("blocks_claimed");
@@ -291,20 +298,15 @@ impl Nat {
         // A flow from outside does not know whom an address-and-port-dependent mapping is for.
         let from_inside = flow.how & how::FROM_OUTSIDE == 0;
         if from_inside || self.config.mapping == MappingBehavior::EndpointIndependent {
-            tables.mappings.index(handle, self.key_part(flow.remote));
+            tables.mappings.index_anew(handle, self.key_part(flow.remote));
         }
         tables.mappings.acquire(handle, flow.remote);
         flow.mapping = handle;
     }
 
-    fn is_inside(&self, addr: Addr) -> bool {
-        self.config.inside.iter().any(|prefix| prefix.contains(addr))
-    }
-
     /// Whether an address is one of our external ones.
-    fn is_ours(&self, addr: Addr) -> bool {
-        let Some(bytes) = addr.as_v4() else { return false };
-        self.tables.borrow().ports.has(u32::from_be_bytes(bytes)) || self.plan.is_static_address(bytes)
+    fn is_ours(&self, addr: [u8; 4]) -> bool {
+        self.tables.borrow().ports.has(u32::from_be_bytes(addr)) || self.plan.is_static_address(addr)
     }
 
     pub(super) fn release_block(&self, block: Block, inside: [u8; 4], cx: &mut Cx<Self>) {

@@ -1,13 +1,14 @@
 //! From a burst of packets to their chains: the path that is counted in cycles.
 
 use super::{Job, Runtime};
-use crate::actor::{Header, NO_GROUP, Phase, flag};
+use crate::actor::{NO_GROUP, Phase, flag};
 use crate::env::{BURST, Burst, Port};
 use crate::fragments::Resolution;
 use crate::group::GroupKey;
 use crate::message::Message;
 use crate::stage::Code;
 use crate::stats::DropReason;
+use arrayvec::ArrayVec;
 use core::ptr::NonNull;
 use nf::cx::{BlockEffect, RawCx, effect};
 use nf::{Affinity, Arrival, Direction, Side, Way};
@@ -19,8 +20,23 @@ use wire::{FlowKey, Orientation, PacketBox};
 struct Lane {
     key: FlowKey,
     hash: u64,
-    way: Orientation,
     candidate: u32,
+    way: Orientation,
+    /// Why the packet has no flow, if it has none. Its key is then the default one, which no flow has.
+    refused: Option<DropReason>,
+}
+
+impl Lane {
+    #[cold]
+    fn refused(reason: DropReason) -> Lane {
+        Lane {
+            key: FlowKey::default(),
+            hash: 0,
+            candidate: NOBODY,
+            way: Orientation::Along,
+            refused: Some(reason),
+        }
+    }
 }
 
 /// In [`Lane::candidate`]: the table has nothing like it.
@@ -58,22 +74,19 @@ impl<P: Port> Runtime<P> {
     /// Looks up all packets of a burst, then runs their chains in order.
     pub(super) fn take_up(&mut self, link: usize, burst: &mut Burst) {
         self.top_up_spares();
-        let received = burst.len();
-        let mut packets = Burst::new();
         let mut lanes = [const { core::mem::MaybeUninit::<Lane>::uninit() }; BURST];
-        for mut packet in burst.drain(..) {
-            match self.identify(&mut packet) {
+        let lanes = &mut lanes[..burst.len()];
+        for (packet, lane) in burst.iter_mut().zip(lanes.iter_mut()) {
+            lane.write(match self.identify(packet) {
                 Ok(lane) => {
                     self.table.prefetch(lane.hash);
-                    lanes[packets.len()].write(lane);
-                    packets.push(packet);
+                    lane
                 }
-                Err(reason) => self.drop_packet(packet, reason),
-            }
+                Err(reason) => Lane::refused(reason),
+            });
         }
-        // SAFETY: the first `packets.len()` lanes were written just above.
-        let lanes: &mut [Lane] =
-            unsafe { core::slice::from_raw_parts_mut(lanes.as_mut_ptr().cast::<Lane>(), packets.len()) };
+        // SAFETY: all lanes were written just above; a `MaybeUninit` has its type's layout.
+        let lanes = unsafe { &mut *(core::ptr::from_mut(lanes) as *mut [Lane]) };
         let mut unknown = 0;
         for lane in lanes.iter_mut() {
             match self.table.candidate(lane.hash) {
@@ -85,9 +98,9 @@ impl<P: Port> Runtime<P> {
             }
         }
         if unknown > 0 {
-            self.slab.prefetch_free(unknown);
+            self.anticipate(burst, lanes, unknown);
         }
-        for (packet, lane) in packets.drain(..).zip(lanes.iter()) {
+        for (packet, lane) in burst.drain(..).zip(lanes.iter()) {
             if self.settings.packet_clock {
                 self.now = self.now.max(packet.timestamp());
             }
@@ -95,8 +108,38 @@ impl<P: Port> Runtime<P> {
             self.outputs[link].consumed = self.outputs[link].consumed.wrapping_add(1);
             self.meet(packet, lane, link);
         }
-        let dropped = (received - lanes.len()) as u32;
-        self.outputs[link].consumed = self.outputs[link].consumed.wrapping_add(dropped);
+        self.settle_all();
+    }
+
+    /// Fetches what the packets that will open flows are going to touch, for all of them at once: launched one after the
+    /// other, each would wait for its own dozen cache misses.
+    #[cold]
+    #[inline(never)]
+    fn anticipate(&mut self, packets: &[PacketBox], lanes: &[Lane], unknown: usize) {
+        let openings = || {
+            packets
+                .iter()
+                .zip(lanes)
+                .filter(|(_, lane)| lane.candidate == NOBODY && lane.refused.is_none())
+        };
+        for actor in self.slab.next_free(unknown) {
+            self.slab.prefetch(actor);
+            self.wheel.prefetch(actor);
+        }
+        let mut groups = ArrayVec::<u64, BURST>::new();
+        for (packet, lane) in openings() {
+            if self.affinity != Affinity::Flow {
+                let hash = self.groups.hash(self.group_of(packet, lane.key));
+                self.groups.prefetch(hash);
+                groups.push(hash);
+            }
+            for function in &self.stages.functions {
+                function.prefetch(packet);
+            }
+        }
+        for hash in groups {
+            self.groups.prefetch_candidate(hash);
+        }
     }
 
     /// Parses a packet unless the switch did, and computes its key.
@@ -121,20 +164,56 @@ impl<P: Port> Runtime<P> {
             hash,
             way,
             candidate: NOBODY,
+            refused: None,
         })
     }
 
     /// Gives a packet to its flow's actor, launching one for a new flow.
     #[inline(always)]
     fn meet(&mut self, packet: PacketBox, lane: &Lane, link: usize) {
-        if lane.candidate != NOBODY && self.still_has_key(lane.candidate, &lane.key) {
-            return self.deliver(packet, lane.candidate, lane, link);
+        if lane.candidate != NOBODY && self.has_key(lane.candidate, &lane.key) {
+            let header = self.slab.header(lane.candidate >> 1);
+            let is_second = lane.candidate & 1 != 0;
+            if header.phase == Phase::Active
+                && header.deadline > self.now
+                && (!is_second || header.flags & flag::SECOND_KEY != 0)
+            {
+                let direction = header.direction(lane.candidate & 1, lane.way);
+                return self.begin(lane.candidate >> 1, packet, direction);
+            }
         }
-        // The first packets of this burst may have launched the flow meanwhile.
-        match self.table.find(lane.hash, |value| self.has_key(value, &lane.key)) {
-            Some(value) => self.deliver(packet, value, lane, link),
-            None => self.launch(packet, lane),
+        self.meet_rare(packet, lane, link);
+    }
+
+    /// [`Runtime::meet`] for all but a packet of a flow that is there, active and not over.
+    #[cold]
+    #[inline(never)]
+    fn meet_rare(&mut self, packet: PacketBox, lane: &Lane, link: usize) {
+        if let Some(reason) = lane.refused {
+            return self.drop_packet(packet, reason);
         }
+        // The first packets of this burst may have launched the flow, or ended it.
+        let Some(value) = self.find(lane.hash, &lane.key) else {
+            return self.launch(packet, lane);
+        };
+        let actor = value >> 1;
+        let header = self.slab.header(actor);
+        if header.phase == Phase::Waiting {
+            return self.queue_behind(actor, packet);
+        }
+        if header.deadline <= self.now {
+            return self.renew(packet, actor, lane, link);
+        }
+        let direction = header.direction(value & 1, lane.way);
+        self.begin(actor, packet, direction);
+    }
+
+    /// The actor, and which of its keys, that has this key.
+    fn find(&mut self, hash: u64, key: &FlowKey) -> Option<u32> {
+        if self.settling.has(hash) {
+            self.settle_all();
+        }
+        self.table.find(hash, |value| self.has_key(value, key))
     }
 
     /// A flow whose time was over before this packet came, though nobody had looked: the packet opens it anew.
@@ -150,17 +229,12 @@ impl<P: Port> Runtime<P> {
     /// [`Runtime::meet`] for a packet that waited behind a call.
     pub(super) fn meet_again(&mut self, packet: PacketBox, key: FlowKey, hash: u64, way: Orientation) {
         // Consumed long ago, by whichever link: a group that ends now has seen it.
-        match self.table.find(hash, |value| self.has_key(value, &key)) {
+        match self.find(hash, &key) {
             Some(value) if self.slab.header(value >> 1).phase == Phase::Waiting => {
                 self.queue_behind(value >> 1, packet);
             }
             Some(value) => {
-                let along = way == self.slab.header(value >> 1).opening(value & 1);
-                let direction = if along {
-                    Direction::Opening
-                } else {
-                    Direction::Reply
-                };
+                let direction = self.slab.header(value >> 1).direction(value & 1, way);
                 self.begin(value >> 1, packet, direction);
             }
             None => self.launch(
@@ -170,6 +244,7 @@ impl<P: Port> Runtime<P> {
                     hash,
                     way,
                     candidate: NOBODY,
+                    refused: None,
                 },
             ),
         }
@@ -179,48 +254,16 @@ impl<P: Port> Runtime<P> {
     #[cold]
     pub(super) fn run_now(&mut self, job: Job) {
         match self.slab.header(job.actor).phase {
-            Phase::Active => self.run(job),
+            Phase::Active => self.run(job.actor, job.packet, job.direction, usize::from(job.passed)),
             Phase::Waiting => self.queue_job_behind(job),
             Phase::Free => self.drop_packet(job.packet, DropReason::HeldAtEnd),
         }
     }
 
-    /// [`Runtime::has_key`] of an actor that was in the table when the burst began: an earlier packet of it may have ended the
-    /// flow, and the place may be another's or nobody's.
+    /// Whether this is the first (even values) or second key of an actor, or was its last.
     #[inline(always)]
-    fn still_has_key(&self, value: u32, key: &FlowKey) -> bool {
-        let header = self.slab.header(value >> 1);
-        let is_there = value & 1 == 0 || header.flags & flag::SECOND_KEY != 0;
-        header.phase != crate::actor::Phase::Free && is_there && self.has_key(value, key)
-    }
-
-    #[inline(always)]
-    fn has_key(&self, value: u32, key: &FlowKey) -> bool {
-        let index = value >> 1;
-        if value & 1 == 0 {
-            self.slab.header(index).key == *key
-        } else {
-            self.slab.second_key(index) == key
-        }
-    }
-
-    /// Starts a packet on its chain, unless its flow waits or is over.
-    #[inline(always)]
-    fn deliver(&mut self, packet: PacketBox, value: u32, lane: &Lane, link: usize) {
-        let actor = value >> 1;
-        let header = self.slab.header(actor);
-        if header.phase == Phase::Waiting {
-            return self.queue_behind(actor, packet);
-        }
-        if header.deadline <= self.now {
-            return self.renew(packet, actor, lane, link);
-        }
-        let direction = if lane.way == header.opening(value & 1) {
-            Direction::Opening
-        } else {
-            Direction::Reply
-        };
-        self.begin(actor, packet, direction);
+    pub(super) fn has_key(&self, value: u32, key: &FlowKey) -> bool {
+        self.slab.nth_key(value >> 1, value & 1) == key
     }
 
     /// Runs a packet's chain from the start, and whatever jobs that makes.
@@ -228,12 +271,7 @@ impl<P: Port> Runtime<P> {
     pub(super) fn begin(&mut self, actor: u32, mut packet: PacketBox, direction: Direction) {
         let exit = packet.side().opposite();
         packet.set_exit(exit);
-        self.run(Job {
-            actor,
-            packet,
-            direction,
-            passed: 0,
-        });
+        self.run(actor, packet, direction, 0);
         if !self.jobs.is_empty() {
             self.run_jobs();
         }
@@ -248,14 +286,14 @@ impl<P: Port> Runtime<P> {
 
     /// Fills in what a function may ask about the packet at hand.
     #[inline(always)]
-    pub(super) fn prepare<'a>(&self, header: &Header, side: Side, direction: Direction) -> &'a mut RawCx {
+    pub(super) fn prepare<'a>(&self, actor: u32, side: Side, direction: Direction) -> &'a mut RawCx {
         // SAFETY: the frame in hand is valid and nobody else uses it: its last call is over.
         let cx = unsafe { &mut (*self.frame_ptr.as_ptr()).cx };
         cx.now = self.now;
         cx.wake_at = RawCx::NO_WAKE;
         cx.timeout = 0;
-        cx.key = header.key;
-        cx.opening = header.opening(0);
+        cx.key = self.slab.key(actor);
+        cx.opening = self.slab.header(actor).opening(0);
         cx.side = side;
         cx.direction = direction;
         cx.effects = 0;
@@ -272,53 +310,45 @@ impl<P: Port> Runtime<P> {
         unsafe { state.add(self.stages.flow_size.next_multiple_of(16)) }
     }
 
-    /// Runs a job: the functions ahead of it, until one stops the packet or it leaves the chain.
+    /// Runs the functions ahead of a packet that has passed so many, until one stops it or it leaves the chain.
     #[inline(always)]
-    fn run(&mut self, job: Job) {
-        let Job {
-            actor,
-            mut packet,
-            direction,
-            passed,
-        } = job;
+    fn run(&mut self, actor: u32, mut packet: PacketBox, direction: Direction, passed: usize) {
         let header = self.slab.header(actor);
-        let (chain, group) = (header.chain, header.group);
         let state = self.slab.state(actor);
-        let group = self.group_state(group, state);
-        let cx = self.prepare(header, packet.side(), direction);
-        let chain = usize::from(chain);
-        let count = self.stages.chains[chain].len();
-        let mut passed = usize::from(passed);
-        // Begun in the middle (resumed, released, emitted): the functions before have had their say about the timeout.
-        let whole = passed == 0;
-        while passed < count {
-            let at = if direction == Direction::Opening {
-                passed
-            } else {
-                count - 1 - passed
-            };
-            let step = &self.stages.chains[chain][at];
+        let group = self.group_state(header.group, state);
+        let steps = core::ptr::from_ref(self.stages.way(header.chain, direction));
+        let cx = self.prepare(actor, packet.side(), direction);
+        let mut timeout = 0;
+        // SAFETY: nothing changes the stages while a runtime runs: the steps stay where they are.
+        let steps = unsafe { &*steps };
+        for (index, step) in steps.iter().enumerate().skip(passed) {
             // SAFETY: the group's state is as long as all functions' parts.
             cx.group = unsafe { group.add(step.group as usize) };
             cx.counters = step.counters;
             // SAFETY: the state is this actor's, laid out for this chain; if the call waits, the actor is pinned, and the
             // packet and frame are put aside until its future is done.
-            let code = unsafe { step.run(&mut packet, state.add(step.flow as usize), self.frame_ptr) };
-            if code != Code::FORWARD || cx.effects != 0 {
+            let answer = unsafe { step.run(&mut packet, state.add(step.flow as usize), self.frame_ptr) };
+            timeout = timeout.max(answer.timeout);
+            if answer.code.number() | u32::from(cx.effects) != 0 {
+                let at = match direction {
+                    Direction::Opening => index,
+                    Direction::Reply => steps.len() - 1 - index,
+                };
                 let job = Job {
                     actor,
                     packet,
                     direction,
-                    passed: passed as u8,
+                    passed: index as u8,
                 };
-                match self.turn_aside(job, at, code) {
+                cx.timeout = timeout;
+                match self.turn_aside(job, at, answer.code) {
                     Some(job) => packet = job.packet,
                     None => return,
                 }
             }
-            passed += 1;
         }
-        let timeout = cx.timeout;
+        // Begun in the middle (resumed, released, emitted): the functions before have had their say about the timeout.
+        let whole = passed == 0;
         if !whole {
             self.keep_at_least(actor, timeout);
         }
@@ -330,7 +360,7 @@ impl<P: Port> Runtime<P> {
     fn leave_chain(
         &mut self,
         actor: u32,
-        mut packet: PacketBox,
+        packet: PacketBox,
         direction: Direction,
         timeout: u64,
         whole: bool,
@@ -340,9 +370,11 @@ impl<P: Port> Runtime<P> {
             if whole {
                 self.extend(actor, timeout);
             }
-            if self.slab.header(actor).flags & flag::SETTLED == 0 && direction == Direction::Opening {
-                self.settle(actor, &mut packet);
+            if self.slab.header(actor).flags & flag::SETTLED == 0 {
+                return self.settle(actor, packet, direction);
             }
+        } else {
+            self.settle_all();
         }
         self.pass(packet);
     }
@@ -370,76 +402,6 @@ impl<P: Port> Runtime<P> {
         // A later deadline is found out when the wheel looks; an earlier one must be told.
         if deadline < before || before == 0 {
             self.wheel.file_by(actor, deadline);
-        }
-    }
-
-    /// After a flow's first packet has passed: if it was translated, its replies have another key.
-    #[cold]
-    fn settle(&mut self, actor: u32, packet: &mut PacketBox) {
-        self.slab.header_mut(actor).flags |= flag::SETTLED;
-        let Some((mut key, way)) = FlowKey::of(packet) else {
-            return;
-        };
-        let turns = packet.has(packet_flag::TURN_AROUND);
-        if turns {
-            // Its replies come back as turned packets, and only they.
-            key = key.turned(way.reversed());
-        } else if key == self.slab.header(actor).key {
-            return;
-        }
-        let hash = key.hash(&self.settings.seed);
-        if self.table.find(hash, |value| self.has_key(value, &key)).is_some() {
-            // Another flow has this key already: its packets are its own. Functions that hand out endpoints never let it
-            // happen; two that rewrite to the same endpoint by rule do.
-            return;
-        }
-        if self.table.insert(hash, actor << 1 | 1).is_err() {
-            return;
-        }
-        self.slab.set_second_key(actor, key);
-        let header = self.slab.header_mut(actor);
-        header.flags |= flag::SECOND_KEY;
-        if way == Orientation::Along {
-            header.flags |= flag::SECOND_ALONG;
-        }
-        self.announce_second_key(actor, key, packet);
-    }
-
-    /// Tells the switch whose packets have the second key, where it could not know by itself.
-    fn announce_second_key(&mut self, actor: u32, key: FlowKey, packet: &PacketBox) {
-        if self.settings.switches == 0 {
-            return;
-        }
-        let header = self.slab.header(actor);
-        let group = if header.group == NO_GROUP {
-            GroupKey::of_flow(header.key)
-        } else {
-            self.groups.key(header.group)
-        };
-        // How the switch will see a reply: its source is where this packet goes.
-        let (near, far) = match packet.exit() {
-            Side::Outside => (packet.source(), packet.destination()),
-            Side::Inside => (packet.destination(), packet.source()),
-        };
-        let known = match self.affinity {
-            Affinity::Flow => false,
-            Affinity::OutsideAddress => GroupKey::of_address(far.addr) == group,
-            // A reply from outside finds its block's owner; one from inside names its host itself.
-            _ if packet.exit() == Side::Outside => {
-                self.owners.owner(near) == Some(group) || self.inside_group(near, packet.protocol()) == group
-            }
-            _ => self.inside_group(near, packet.protocol()) == group,
-        };
-        if !known {
-            self.slab.header_mut(actor).flags |= flag::ANNOUNCED;
-            self.tell(Message::Routed(GroupKey::of_flow(key)));
-        }
-    }
-
-    fn inside_group(&self, inside: nf::Endpoint, protocol: u8) -> GroupKey {
-        match self.affinity {
-            Affinity::InsideEndpoint => GroupKey::of_endpoint(inside, protocol),
-            _ => GroupKey::of_address(inside.addr),
         }
     }
 
@@ -473,7 +435,7 @@ impl<P: Port> Runtime<P> {
             header.flags |= flag::FROM_OUTSIDE;
         }
         self.flows_opened += 1;
-        self.create_states(actor, packet.side());
+        self.create_states(actor, group, chain, packet.side());
         self.begin(actor, packet, Direction::Opening);
     }
 
@@ -520,23 +482,24 @@ impl<P: Port> Runtime<P> {
     }
 
     /// Default state for each function of the chain, and word that the flow has arrived.
-    fn create_states(&mut self, actor: u32, side: Side) {
-        let header = *self.slab.header(actor);
+    fn create_states(&mut self, actor: u32, group: u32, chain: u8, side: Side) {
         let state = self.slab.state(actor);
-        let group = self.group_state(header.group, state);
-        if header.group == NO_GROUP && self.stages.group_size > 0 {
+        let is_alone = group == NO_GROUP;
+        let group = self.group_state(group, state);
+        if is_alone && self.stages.group_size > 0 {
             self.create_group_states(group);
         }
-        let cx = self.prepare(&header, side, Direction::Opening);
-        for step in &self.stages.chains[usize::from(header.chain)] {
+        let cx = self.prepare(actor, side, Direction::Opening);
+        let fresh = self.stages.fresh(chain);
+        // SAFETY: the state is this actor's, with room for every chain's, and nobody else uses it.
+        unsafe { core::ptr::copy_nonoverlapping(fresh.as_ptr(), state.as_ptr(), fresh.len()) };
+        for step in self.stages.way(chain, Direction::Opening) {
             let stage = &self.stages.functions[usize::from(step.function)];
-            // SAFETY: the state is this actor's, laid out for this chain, and nobody else uses it.
+            cx.counters = step.counters;
+            // SAFETY: as above; the state was laid out for this chain.
             unsafe {
-                let flow = state.add(step.flow as usize);
-                stage.create(flow);
                 cx.group = group.add(step.group as usize);
-                cx.counters = step.counters;
-                stage.arrived(flow, Arrival::New, cx);
+                stage.arrived(state.add(step.flow as usize), Arrival::New, cx);
             }
         }
         if cx.effects != 0 {
@@ -602,7 +565,7 @@ impl<P: Port> Runtime<P> {
         };
         // A flow whose first packet was refused is not kept; one that was told to end goes when its packet has gone.
         let refused = code.drop_reason().is_some()
-            && self.slab.header(actor).flags & (flag::SETTLED | flag::HOLDS) == 0;
+            && self.slab.header(actor).flags & (flag::SETTLED | flag::SETTLING | flag::HOLDS) == 0;
         if effects & effect::END != 0 || refused {
             match goes_on {
                 Some(job) => self.finish_then_end(job),

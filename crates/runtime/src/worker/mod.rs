@@ -26,6 +26,7 @@
 mod data;
 mod expiry;
 mod output;
+mod settle;
 mod view;
 mod waiting;
 
@@ -46,7 +47,7 @@ use core::ptr::NonNull;
 use nf::cx::{EventLog, RawCx};
 use nf::{Affinity, ConfigError, Direction, Reason, Side, WorkerInfo};
 use wire::memory::Region;
-use wire::{FlowKey, HashSeed, Orientation, PacketBox, PacketList, Pool};
+use wire::{HashSeed, Orientation, PacketBox, PacketList, Pool};
 
 pub(crate) use data::owner_by_plan;
 pub(crate) use output::turn_around;
@@ -139,6 +140,8 @@ pub struct Runtime<P: Port> {
     frame: u32,
     frame_ptr: NonNull<Frame>,
     jobs: ArrayVec<Job, JOBS_MAX>,
+    /// First packets whose flows' second keys are not yet in the table.
+    settling: settle::Queue,
     /// By actor, place in its chain, and whether in the opening direction.
     held: hashbrown::HashMap<(u32, u8, bool), PacketList>,
     held_count: u32,
@@ -216,7 +219,7 @@ impl<P: Port> Runtime<P> {
             now: 0,
             wake_at: RawCx::NO_WAKE,
             timeout: 0,
-            key: FlowKey::default(),
+            key: NonNull::dangling(),
             opening: Orientation::Along,
             side: Side::Inside,
             direction: Direction::Opening,
@@ -249,6 +252,7 @@ impl<P: Port> Runtime<P> {
             wheel: Wheel::new(flows, settings.now),
             groups: Groups::new(
                 memory(Groups::region_length(groups_max, stages.group_size)),
+                memory(Table::region_length(groups_max)),
                 groups_max,
                 stages.group_size,
                 settings.seed,
@@ -260,6 +264,7 @@ impl<P: Port> Runtime<P> {
             frame,
             frames,
             jobs: ArrayVec::new(),
+            settling: settle::Queue::default(),
             held: hashbrown::HashMap::with_capacity(room_for(settings.held_max as usize)),
             held_count: 0,
             queued_count: 0,
@@ -301,6 +306,7 @@ impl<P: Port> Runtime<P> {
                 self.take_up(0, &mut burst);
             }
             work.other += self.wake(BURST_WAKES);
+            self.settle_all();
             work.other += self.expire(BURST_LOOKS);
         } else {
             self.stalls += 1;
