@@ -1,6 +1,7 @@
 //! [`NetworkFunction`] and the small types in its signatures.
 
 use crate::{Cx, FlowState};
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
 use core::future::Future;
@@ -119,7 +120,7 @@ pub struct ConfigError {
     /// What to write instead.
     pub remedy: String,
     /// Where it stands, if that is in a file which the setting names.
-    pub place: Option<FilePlace>,
+    pub place: Option<Box<FilePlace>>,
 }
 
 /// A line of a file that a setting names.
@@ -147,18 +148,18 @@ impl ConfigError {
     /// The same error, standing on a line of a file that the setting names.
     #[must_use]
     pub fn in_file(mut self, file: impl Into<String>, line: usize, text: impl Into<String>) -> Self {
-        self.place = Some(FilePlace {
+        self.place = Some(Box::new(FilePlace {
             file: file.into(),
             line,
             text: text.into(),
-        });
+        }));
         self
     }
 }
 
 impl core::fmt::Display for ConfigError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        if let Some(FilePlace { file, line, .. }) = &self.place {
+        if let Some(FilePlace { file, line, .. }) = self.place.as_deref() {
             write!(f, "{file}:{line}: ")?;
         }
         write!(f, "{}: {}; {}", self.at, self.problem, self.remedy)

@@ -22,7 +22,8 @@ use aho_corasick::automaton::{Automaton, StateID};
 use aho_corasick::dfa::DFA;
 use aho_corasick::nfa::contiguous::NFA;
 use aho_corasick::{Anchored, BuildError, MatchKind, StartKind};
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
+use alloc::collections::btree_map::{BTreeMap, Entry};
 use alloc::vec::Vec;
 
 /// Beyond so many bytes of patterns the table of all states by all bytes is not worth its memory.
@@ -130,8 +131,8 @@ fn number<A: Automaton>(automaton: &A) -> (Vec<StateID>, BTreeMap<u32, u32>) {
     while let Some(state) = queue.pop_front() {
         for byte in 0..=u8::MAX {
             let next = automaton.next_state(Anchored::No, state, byte);
-            if !numbers.contains_key(&next.as_u32()) {
-                numbers.insert(next.as_u32(), states.len() as u32);
+            if let Entry::Vacant(vacant) = numbers.entry(next.as_u32()) {
+                vacant.insert(states.len() as u32);
                 states.push(next);
                 queue.push_back(next);
             }

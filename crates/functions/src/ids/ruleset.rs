@@ -58,6 +58,9 @@ fn is_about(protocol: Protocol, group: usize) -> bool {
     }
 }
 
+/// A word on flow bits, and their numbers.
+pub(super) type NumberedBits = (BitWord, Vec<u8>);
+
 /// A rule with what follows from it.
 #[derive(Debug)]
 pub(super) struct Compiled {
@@ -65,7 +68,7 @@ pub(super) struct Compiled {
     /// The pattern of each content.
     pub patterns: Vec<u32>,
     /// Words on flow bits, by number.
-    pub bits: Vec<(BitWord, Vec<u8>)>,
+    pub bits: Vec<NumberedBits>,
     pub about_flow: bool,
     pub about_packet: bool,
     pub category: &'static str,
@@ -214,10 +217,7 @@ fn check_numbers(rules: &[Rule]) -> Result<(), (usize, Fault)> {
     Ok(())
 }
 
-fn number_bits(
-    rule: &Rule,
-    names: &mut BTreeMap<String, u8>,
-) -> Result<Vec<(BitWord, Vec<u8>)>, (usize, Fault)> {
+fn number_bits(rule: &Rule, names: &mut BTreeMap<String, u8>) -> Result<Vec<NumberedBits>, (usize, Fault)> {
     let mut words = Vec::with_capacity(rule.bits.len());
     for bits in &rule.bits {
         let mut numbers = Vec::with_capacity(bits.names.len());

@@ -59,7 +59,7 @@ fn drops_expected(yaml: &str) -> Option<usize> {
     let drops = |filter: &&str| filter.contains("event_type: drop") && filter.matches(": ").count() == 2;
     let filter = filters
         .map(|f| f.split("- filter").next().unwrap_or(f))
-        .find(|f| drops(&f))?;
+        .find(drops)?;
     let count = filter.split("count: ").nth(1)?.lines().next()?;
     count.trim().parse().ok()
 }

@@ -71,7 +71,8 @@ fn a_copied_state_goes_on() {
         for (index, at) in (0..text.len()).enumerate() {
             let at = if swap { at ^ 1 } else { at };
             // Each packet at the other worker, which knows only the bytes.
-            flow = from_bytes::<Inspection>(&bytes_of(&flow).to_vec()).expect("a state");
+            let bytes: Vec<u8> = bytes_of(&flow).into();
+            flow = from_bytes::<Inspection>(&bytes).expect("a state");
             let frame = segment(101 + at as u32, false, &text[at..=at]);
             let verdict = process(&mut workers[index % 2], &mut packets, &frame, &mut flow);
             dropped.push(matches!(verdict, Verdict::Drop(_)));
