@@ -47,7 +47,10 @@ fn block(page: &str, mark: &str) -> String {
 
 #[test]
 fn the_reference_of_settings_is_a_good_configuration() {
-    good("docs/configuration.md", &from_here(&block("docs/configuration.md", "toml")));
+    good(
+        "docs/configuration.md",
+        &from_here(&block("docs/configuration.md", "toml")),
+    );
 }
 
 #[test]
@@ -111,7 +114,10 @@ fn the_demonstration() {
     let path = root().join("examples/demo.toml");
     good("examples/demo.toml", &std::fs::read_to_string(path).unwrap());
     let path = root().join("examples/ids.toml");
-    good("examples/ids.toml", &from_here(&std::fs::read_to_string(path).unwrap()));
+    good(
+        "examples/ids.toml",
+        &from_here(&std::fs::read_to_string(path).unwrap()),
+    );
 }
 
 #[test]

@@ -99,7 +99,7 @@ fn alerts_and_records_are_lines_of_the_log() {
     for runtimes in [1, 2] {
         let events = directory.0.join("events.jsonl");
         let text = format!(
-            "runtimes = {runtimes}\n{}[log]\nevents = \"{}\"\n",
+            "runtimes = {runtimes}\nflows_max = 1000\n{}[log]\nevents = \"{}\"\n",
             chain(&rules, "").replace("example.pcap", &capture.display().to_string()),
             events.display()
         );
