@@ -1,47 +1,183 @@
-//! Writes the seed corpus of every target: packets from `wire::hostile`, and files of this repository.
+//! Writes the seed corpus of every target: packets from `wire::hostile`, configurations out of this repository's own files and
+//! pages, short inputs that earlier runs came upon (`fuzz/seeds/config.jsonl`), and the configuration's words as a dictionary.
 
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fmt::Write;
 use std::fs;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
 const SEED: u64 = 2026;
 
-fn main() -> std::io::Result<()> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let corpus_of = |target: &str| {
-        let corpus = here.join("corpus").join(target);
-        fs::create_dir_all(&corpus).map(|()| corpus)
-    };
+fn main() -> io::Result<()> {
+    // Where fuzzers put what breaks something.
+    fs::create_dir_all(here().join("artifacts"))?;
+    packets()?;
+    configurations()?;
+    fs::write(here().join("corpus/config.dict"), dictionary())?;
+    let capture = fs::read(here().join("../crates/flowkeep/templates/new/example.pcap"))?;
+    keep("capture", "example.pcap", &capture)?;
+    keep("rules", "ids.rules", &fs::read(here().join("../examples/ids.rules"))?)?;
+    // A record of each type.
+    for (kind, length) in [(1, 61), (2, 21), (3, 41), (4, 45)] {
+        keep("messages", &format!("type-{kind}"), &vec![kind; length])?;
+    }
+    // Short inputs that earlier runs found, each a JSON string.
+    let found = fs::read_to_string(here().join("seeds/config.jsonl"))?;
+    for (number, line) in found.lines().enumerate() {
+        let input: String = serde_json::from_str(line).expect("a JSON string a line");
+        keep("config", &format!("found-{number:03}"), input.as_bytes())?;
+    }
+    Ok(())
+}
+
+fn here() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Puts an input into a target's corpus.
+fn keep(target: &str, name: &str, input: &[u8]) -> io::Result<()> {
+    let corpus = here().join("corpus").join(target);
+    fs::create_dir_all(&corpus)?;
+    fs::write(corpus.join(name), input)
+}
+
+fn packets() -> io::Result<()> {
     for target in ["parse", "rewrite"] {
-        let corpus = corpus_of(target)?;
         let valid = wire::hostile::valid(SEED, 600);
         let packets = wire::hostile::packets(SEED, 600);
         for (number, (link, frame)) in valid.chain(packets).enumerate() {
             let cut = if number % 8 == 7 { number as u8 } else { 0 };
-            fs::write(
-                corpus.join(format!("seed-{number:04}")),
-                flowkeep_fuzz::join(link, cut, &frame),
-            )?;
+            let input = flowkeep_fuzz::join(link, cut, &frame);
+            keep(target, &format!("seed-{number:04}"), &input)?;
         }
     }
-    // The first byte of an input of `config` says what the rest is: `p` a profile, `c` a configuration.
-    let template = "../crates/flowkeep/templates/new";
-    for (target, head, file) in [
-        ("config", "c", "../examples/demo.toml".to_string()),
-        ("config", "c", format!("{template}/chain.toml")),
-        ("config", "p", "../examples/demo-traffic.toml".to_string()),
-        ("rules", "", "../examples/ids.rules".to_string()),
-        ("capture", "", format!("{template}/example.pcap")),
+    Ok(())
+}
+
+/// The first byte of an input of `config` says what the rest is: `p` a profile, `c` a configuration.
+fn configurations() -> io::Result<()> {
+    let template = "../crates/flowkeep/templates/new/chain.toml";
+    for (head, file) in [
+        ("c", "../examples/demo.toml"),
+        ("c", template),
+        ("p", "../examples/demo-traffic.toml"),
     ] {
-        let bytes = [head.as_bytes(), &fs::read(here.join(&file))?].concat();
-        let name = Path::new(&file).file_name().expect("a file");
-        fs::write(corpus_of(target)?.join(name), bytes)?;
-    }
-    // A record of each type.
-    for (kind, length) in [(1, 61), (2, 21), (3, 41), (4, 45)] {
-        fs::write(
-            corpus_of("messages")?.join(format!("type-{kind}")),
-            vec![kind; length],
+        let name = Path::new(file).file_name().expect("a file");
+        let text = fs::read_to_string(here().join(file))?;
+        keep(
+            "config",
+            &name.to_string_lossy(),
+            (head.to_owned() + &text).as_bytes(),
         )?;
     }
+    let folders = ["..", "../docs", "../docs/guide"];
+    let mut number = 0;
+    for folder in folders {
+        for page in fs::read_dir(here().join(folder))? {
+            let page = page?.path();
+            if page.extension().is_none_or(|extension| extension != "md") {
+                continue;
+            }
+            for block in fs::read_to_string(&page)?.split("```toml\n").skip(1) {
+                let text = block.split("```").next().unwrap_or_default();
+                for head in ["c", "p"] {
+                    number += 1;
+                    let name = format!("page-{number:03}");
+                    keep("config", &name, (head.to_owned() + text).as_bytes())?;
+                }
+            }
+        }
+    }
     Ok(())
+}
+
+/// All names of settings, their values' names and their examples, as libFuzzer reads them.
+fn dictionary() -> String {
+    let functions = flowkeep::functions();
+    let mut words = BTreeSet::from(
+        [
+            "[[",
+            "]]\n",
+            "[function.",
+            "]\n",
+            " = ",
+            "{ ",
+            " }",
+            "\"\"\"",
+            "'''",
+            "\n",
+            "#",
+            "+inf",
+            "nan",
+            "0x",
+            "1e9",
+            "1979-05-27",
+            "\"10.0.0.0/8\"",
+            "\"2001:db8::/32\"",
+            "flows",
+            "packets",
+            "seconds",
+            "classes",
+            "share",
+            "size",
+            "life",
+            "rate",
+            "per_flow",
+            "total",
+            "popularity",
+            "zipf",
+            "uniform",
+            "turns",
+            "imix",
+            "endless",
+            "exponential",
+            "pareto",
+            "shape",
+            "least",
+            "cdf",
+            "table",
+            "fixed",
+            "sources",
+            "destinations",
+            "replies",
+            "round_trip",
+        ]
+        .map(str::to_owned),
+    );
+    collect(flowkeep::config::schema::of(&functions), &mut words);
+    let mut text = String::new();
+    for word in words.iter().filter(|word| (1..=64).contains(&word.len())) {
+        text.push('"');
+        for byte in word.bytes() {
+            let _ = match byte {
+                b'"' | b'\\' => write!(text, "\\{}", char::from(byte)),
+                b' '..=b'~' => write!(text, "{}", char::from(byte)),
+                other => write!(text, "\\x{other:02x}"),
+            };
+        }
+        text.push_str("\"\n");
+    }
+    text
+}
+
+fn collect(schema: &Value, words: &mut BTreeSet<String>) {
+    match schema {
+        Value::Object(table) => {
+            for (key, value) in table {
+                match (key.as_str(), value) {
+                    ("properties", Value::Object(properties)) => words.extend(properties.keys().cloned()),
+                    ("enum" | "examples", Value::Array(values)) => {
+                        words.extend(values.iter().map(Value::to_string));
+                    }
+                    ("const", value) => drop(words.insert(value.to_string())),
+                    _ => {}
+                }
+                collect(value, words);
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| collect(value, words)),
+        _ => {}
+    }
 }

@@ -12,7 +12,7 @@
 //! | `config` | configurations and generator profiles, to the tool's readers |
 //! | `rules` | rules of the IDS, to `functions::ids` |
 //!
-//! `cargo xtask nightly` runs each for a minute. By hand (a nightly compiler and `cargo install cargo-fuzz`):
+//! `cargo xtask nightly` runs each for a minute, or as `--fuzz-seconds` says. By hand (a nightly compiler and `cargo install cargo-fuzz`):
 //!
 //! ```text
 //!   cargo +nightly run --release --manifest-path fuzz/Cargo.toml --example seeds     the corpus to begin with

@@ -20,10 +20,11 @@ use std::process::ExitCode;
 const HELP: &str = "\
 cargo xtask WORD
 
-  ci             every check and every test
-  nightly        the same with many more random cases, the unsafe code under miri, and the fuzzers
-  check [NAME]   the checks that only read the sources: all of them, or one
-  help           this list
+  ci                           every check and every test
+  nightly [--fuzz-seconds N]   the same with many more random cases, the unsafe code under miri, and the fuzzers,
+                               each for N seconds (60)
+  check [NAME]                 the checks that only read the sources: all of them, or one
+  help                         this list
 ";
 
 fn main() -> ExitCode {
@@ -31,7 +32,14 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
         ["ci"] => steps::ci(),
-        ["nightly"] => steps::nightly(),
+        ["nightly"] => steps::nightly(60),
+        ["nightly", "--fuzz-seconds", seconds] => match seconds.parse() {
+            Ok(seconds @ 1..) => steps::nightly(seconds),
+            _ => {
+                eprintln!("`{seconds}` is no number of seconds; write for example --fuzz-seconds 60");
+                ExitCode::from(2)
+            }
+        },
         ["check"] => steps::only_checks(None),
         ["check", name] if checks::named(name).is_some() => steps::only_checks(Some(name)),
         ["check", name] => {

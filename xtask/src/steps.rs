@@ -13,8 +13,13 @@
 //! A test that cannot run here (no captures, no root) prints a line that starts with `not run:` and returns; those lines
 //! are listed, so that nobody takes them for passed.
 
+mod commands;
+
 use crate::checks::{self, Check};
 use crate::workspace::{Workspace, root};
+use commands::{
+    CLIPPY, DOCS, FORMAT, FUZZ_BUILD, FUZZ_LOCK, MANY_CASES, MIRI, MIRI_RING, SEEDS, TESTS, fuzzers,
+};
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
@@ -24,169 +29,10 @@ use std::time::{Duration, Instant};
 struct Step {
     name: &'static str,
     words: &'static [&'static str],
+    /// Words behind those, chosen by whoever runs it.
+    more: Vec<String>,
     environment: &'static [(&'static str, &'static str)],
 }
-
-const FORMAT: Step = Step {
-    name: "format",
-    words: &["cargo", "fmt", "--all", "--check"],
-    environment: &[],
-};
-
-const CLIPPY: Step = Step {
-    name: "clippy",
-    words: &[
-        "cargo",
-        "clippy",
-        "--locked",
-        "--workspace",
-        "--all-targets",
-        "--",
-        "-D",
-        "warnings",
-    ],
-    environment: &[],
-};
-
-const DOCS: Step = Step {
-    name: "docs",
-    words: &[
-        "cargo",
-        "doc",
-        "--locked",
-        "--workspace",
-        "--no-deps",
-        "--document-private-items",
-    ],
-    environment: &[("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links")],
-};
-
-const TESTS: Step = Step {
-    name: "tests",
-    words: &[
-        "cargo",
-        "test",
-        "--locked",
-        "--workspace",
-        "--no-fail-fast",
-        "--",
-        "--show-output",
-    ],
-    environment: &[],
-};
-
-/// The tests again, optimised, each property with forty times its usual number of cases.
-const MANY_CASES: Step = Step {
-    name: "tests, many cases",
-    words: &[
-        "cargo",
-        "test",
-        "--locked",
-        "--workspace",
-        "--no-fail-fast",
-        "--profile",
-        "quick",
-        "--",
-        "--show-output",
-    ],
-    environment: &[
-        ("PROPTEST_CASES", "10000"),
-        ("CARGO_PROFILE_QUICK_DEBUG_ASSERTIONS", "true"),
-        // Packets of the flood of SYNs; it is five million in every other run.
-        ("FLOWKEEP_FLOOD", "50000000"),
-    ],
-};
-
-/// The crates whose unsafe code works on plain memory. Miri is some hundred times slower: few cases. What is alive at the
-/// end of a test is leaked by design: a pool whose buffers are out leaves its memory to them.
-const MIRI: Step = Step {
-    name: "miri",
-    words: &[
-        "cargo",
-        "+nightly",
-        "miri",
-        "test",
-        "--locked",
-        "--no-fail-fast",
-        "-p",
-        "flowkeep-wire",
-        "-p",
-        "flowkeep-nf",
-        "-p",
-        "flowkeep-runtime",
-        "--lib",
-        "--",
-        "--show-output",
-    ],
-    environment: &[
-        ("PROPTEST_CASES", "2"),
-        ("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-ignore-leaks"),
-    ],
-};
-
-/// The corpus the fuzzers begin with.
-const SEEDS: Step = Step {
-    name: "fuzz seeds",
-    words: &[
-        "cargo",
-        "+nightly",
-        "run",
-        "--locked",
-        "--manifest-path",
-        "fuzz/Cargo.toml",
-        "--example",
-        "seeds",
-    ],
-    environment: &[],
-};
-
-const FUZZ_TARGET: &str = if cfg!(target_arch = "aarch64") {
-    "aarch64-unknown-linux-gnu"
-} else {
-    "x86_64-unknown-linux-gnu"
-};
-
-/// What `cargo fuzz` passes to the compiler; so nobody need install it for this.
-const FUZZ_FLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cdebug-assertions -Ccodegen-units=16 \
-     -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
-     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
-     -Cllvm-args=-sanitizer-coverage-trace-compares";
-
-/// Runs a fuzzer for a minute; what it finds to be new it adds to the corpus.
-macro_rules! fuzz {
-    ($name:literal) => {
-        Step {
-            name: concat!("fuzz ", $name),
-            words: &[
-                "cargo",
-                "+nightly",
-                "run",
-                "--locked",
-                "--release",
-                "--manifest-path",
-                "fuzz/Cargo.toml",
-                "--target",
-                FUZZ_TARGET,
-                "--bin",
-                $name,
-                "--",
-                concat!("fuzz/corpus/", $name),
-                "-max_total_time=60",
-                "-timeout=20",
-            ],
-            environment: &[("RUSTFLAGS", FUZZ_FLAGS)],
-        }
-    };
-}
-
-const FUZZERS: [Step; 6] = [
-    fuzz!("parse"),
-    fuzz!("rewrite"),
-    fuzz!("messages"),
-    fuzz!("capture"),
-    fuzz!("config"),
-    fuzz!("rules"),
-];
 
 /// What a run of test binaries came to.
 #[derive(Default, Debug, PartialEq, Eq)]
@@ -197,10 +43,20 @@ struct Tally {
 }
 
 /// How all steps went so far.
-#[derive(Default)]
 struct Outcome {
+    begin: Instant,
     failed: Vec<String>,
     tally: Tally,
+}
+
+impl Default for Outcome {
+    fn default() -> Self {
+        Outcome {
+            begin: Instant::now(),
+            failed: Vec::new(),
+            tally: Tally::default(),
+        }
+    }
 }
 
 /// Every check and every test.
@@ -210,23 +66,27 @@ pub fn ci() -> ExitCode {
     outcome.checks(checks::ALL);
     outcome.command(&CLIPPY);
     outcome.command(&DOCS);
+    outcome.command(&FUZZ_LOCK);
     outcome.tests(&TESTS);
     outcome.told()
 }
 
-/// What takes longer.
-pub fn nightly() -> ExitCode {
+/// What takes longer; each fuzzer runs for `fuzz_seconds`.
+pub fn nightly(fuzz_seconds: u32) -> ExitCode {
     let mut outcome = Outcome::default();
     outcome.command(&FORMAT);
     outcome.checks(checks::ALL);
     outcome.command(&CLIPPY);
     outcome.command(&DOCS);
+    outcome.command(&FUZZ_LOCK);
     outcome.tests(&TESTS);
     outcome.tests(&MANY_CASES);
     outcome.tests(&MIRI);
+    outcome.tests(&MIRI_RING);
+    outcome.command(&FUZZ_BUILD);
     outcome.command(&SEEDS);
-    for fuzzer in &FUZZERS {
-        outcome.command(fuzzer);
+    for fuzzer in &fuzzers(fuzz_seconds) {
+        outcome.fuzzer(fuzzer);
     }
     outcome.told()
 }
@@ -295,6 +155,14 @@ impl Outcome {
         self.tally.failed += tally.failed;
     }
 
+    fn fuzzer(&mut self, step: &Step) {
+        let (good, output, time) = run(step);
+        let note = executions(&output);
+        // Without its figures it was not a fuzzer that ran.
+        let good = good && note.is_some();
+        self.conclude(step, good, time, &output, &note.unwrap_or_default());
+    }
+
     fn conclude(&mut self, step: &Step, good: bool, time: Duration, output: &str, note: &str) {
         if good {
             self.line(step.name, true, time, note);
@@ -313,8 +181,9 @@ impl Outcome {
         }
     }
 
-    /// The end: which steps failed, and the sum over all test binaries as the last line.
+    /// The end: the time, which steps failed, and the sum over all test binaries as the last line.
     fn told(&self) -> ExitCode {
+        println!("{:.1} minutes in all", self.begin.elapsed().as_secs_f64() / 60.0);
         if !self.failed.is_empty() {
             println!("failed: {}", self.failed.join(", "));
         }
@@ -344,6 +213,7 @@ fn run(step: &Step) -> (bool, String, Duration) {
         let file = File::create(&log)?;
         Command::new(step.words[0])
             .args(&step.words[1..])
+            .args(&step.more)
             .envs(step.environment.iter().copied())
             // This program's own, set by the `cargo` that runs it, would be taken for the step's.
             .env_remove("CARGO_MANIFEST_DIR")
@@ -367,6 +237,7 @@ fn repeat(step: &Step) -> String {
         words.push(format!("{name}='{value}'"));
     }
     words.extend(step.words.iter().map(|word| (*word).to_owned()));
+    words.extend(step.more.iter().cloned());
     words.join(" ")
 }
 
@@ -444,6 +315,17 @@ fn tally(output: &str) -> Tally {
     tally
 }
 
+/// What a fuzzer did, from the figures at its end.
+fn executions(output: &str) -> Option<String> {
+    let figure = |name: &str| {
+        let line = output.lines().rev().find_map(|line| line.strip_prefix(name))?;
+        line.trim().parse::<u64>().ok()
+    };
+    let count = figure("stat::number_of_executed_units:")?;
+    let rate = figure("stat::average_exec_per_sec:")?;
+    Some(format!("{count} inputs, {rate} a second"))
+}
+
 fn number_before(text: &str, word: &str) -> u64 {
     let before = text.split(word).next().unwrap_or_default();
     let digits = before.rsplit(|c: char| !c.is_ascii_digit()).next();
@@ -492,17 +374,28 @@ test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
     }
 
     #[test]
+    fn a_fuzzer_tells_what_it_did() {
+        let output = "#9 DONE\nstat::number_of_executed_units: 1234\nstat::average_exec_per_sec:     56\n";
+        assert_eq!(executions(output).as_deref(), Some("1234 inputs, 56 a second"));
+        assert_eq!(executions("error: no such binary"), None);
+        let all = fuzzers(7);
+        assert!(all.iter().all(|step| repeat(step).ends_with("-max_total_time=7")));
+    }
+
+    #[test]
     fn a_command_that_fails_fails_the_run() {
         let mut outcome = Outcome::default();
         outcome.command(&Step {
             name: "false",
             words: &["false"],
+            more: Vec::new(),
             environment: &[],
         });
         assert_eq!(outcome.failed, ["false"]);
         let absent = Step {
             name: "absent",
             words: &["no-such-program-anywhere"],
+            more: Vec::new(),
             environment: &[],
         };
         assert!(!run(&absent).0);

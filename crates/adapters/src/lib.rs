@@ -6,20 +6,28 @@
 //! |---|---|
 //! | [`pcap`] | captures as ports: read by their own timing or at full speed, written as pcap or pcapng |
 //! | [`memory`] | frames from and to the same process, for tests and benches |
+//! | [`afpacket`] | network interfaces by packet sockets |
+//! | [`afxdp`] | network interfaces by AF_XDP: the kernel receives into, and sends from, the worker's own buffers |
+//! | [`interface`] | what live ports need to know of an interface, and what they put into the kernel |
 //! | [`ring`] | the link between two workers of one process |
 //! | [`generate`] | traffic made from a profile |
 //! | [`reflect`] | an outside world that answers |
 //! | [`tee`] | ports made of ports: recorded ones, and an input joined with an output |
 //! | [`uri`], [`open`] | ports by name: `pcap:in.pcap?loop=3` |
 //! | [`report`] | what went wrong at a port, in words, for whoever runs it |
+//! | [`buffers`] | pools of packet buffers as ports need them |
 //! | [`pages`] | memory in 2 MiB pages |
 //! | [`clock`] | time, cycles, pinning |
 //! | [`machine`] | facts about the machine, for benches |
 //!
 //! Not here: threads (the binary starts them), configuration files (`flowkeep`), anything that knows what a flow is.
 
+pub mod afpacket;
+pub mod afxdp;
+pub mod buffers;
 pub mod clock;
 pub mod generate;
+pub mod interface;
 pub mod large;
 pub mod machine;
 pub mod memory;
@@ -53,4 +61,9 @@ pub(crate) fn consume(pool: &mut Pool, burst: &mut Burst, mut each: impl FnMut(&
         }
     }
     *burst = foreign;
+}
+
+/// How many packets a burst has, buffers on their way home not counted.
+pub(crate) fn count_packets(burst: &Burst) -> u64 {
+    burst.iter().filter(|packet| packet.kind() != Kind::Empty).count() as u64
 }

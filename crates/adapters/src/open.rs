@@ -18,16 +18,21 @@
 //!
 //! Not here: what the URIs mean ([`crate::uri`]), which port is on which side.
 
+use crate::afpacket::{Half, PacketPort};
+use crate::afxdp::{Redirects, XdpPort};
+use crate::interface::InterfaceError;
+use crate::interface::addresses::Addresses;
 use crate::memory::{MemoryEnd, MemoryPort};
 use crate::pcap::{CaptureError, Format, PcapInput, PcapOutput};
 use crate::reflect::ReflectPort;
 use crate::report::Reports;
 use crate::tee::{Duplex, Tee};
 use crate::uri::{GenerateUri, PortUri, Role, UriError};
-use runtime::env::Port;
+use runtime::env::{AttachError, Port};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Any port.
 pub type BoxPort = Box<dyn Port + Send>;
@@ -44,6 +49,12 @@ pub enum OpenError {
     /// A capture cannot be read or written.
     #[error(transparent)]
     Capture(#[from] CaptureError),
+    /// A network interface cannot be used.
+    #[error(transparent)]
+    Interface(#[from] InterfaceError),
+    /// A port cannot work with the buffers that there are.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
     /// A file is to be written that this run already has open.
     #[error("{path}: this run reads or writes it already; choose another name for what is written", path = path.display())]
     InUse {
@@ -79,6 +90,9 @@ pub struct Ports {
     memories: BTreeMap<String, MemoryEnd>,
     files: BTreeSet<PathBuf>,
     generator: Option<OpenGenerator>,
+    /// This host's own addresses, once a port asks.
+    addresses: Option<Arc<Addresses>>,
+    redirects: Redirects,
 }
 
 impl Ports {
@@ -105,35 +119,41 @@ impl Ports {
         self.memories.entry(name.to_owned()).or_insert_with(new).clone()
     }
 
+    /// Called when all ports are open: an error for an interface of which only some queues are read.
+    pub fn complete(&self) -> Result<(), OpenError> {
+        Ok(self.redirects.complete()?)
+    }
+
     /// Opens what packets come from.
     pub fn open_input(&mut self, uri: &str) -> Result<BoxPort, OpenError> {
-        self.open_one(PortUri::parse(uri, Role::Input)?)
+        self.open_one(PortUri::parse(uri, Role::Input)?, Half::Receive)
     }
 
     /// Opens what packets go to.
     pub fn open_output(&mut self, uri: &str) -> Result<BoxPort, OpenError> {
-        self.open_one(PortUri::parse(uri, Role::Output)?)
+        self.open_one(PortUri::parse(uri, Role::Output)?, Half::Transmit)
     }
 
-    /// Opens a port that receives from one thing and transmits to another. The same memory queue or reflector as both is
-    /// one port.
+    /// Opens a port that receives from one thing and transmits to another. The same memory queue, reflector or
+    /// interface as both is one port.
     pub fn open(&mut self, input: &str, output: &str) -> Result<BoxPort, OpenError> {
         let (from, to) = (
             PortUri::parse(input, Role::Input)?,
             PortUri::parse(output, Role::Output)?,
         );
         if from == to {
-            return self.open_one(from);
+            return self.open_one(from, Half::Both);
         }
         for (uri, parsed) in [(input, &from), (output, &to)] {
             if matches!(parsed, PortUri::Reflect { .. }) {
                 return Err(OpenError::ReflectorIsBoth { uri: uri.to_owned() });
             }
         }
-        Ok(Box::new(Duplex::new(self.open_one(from)?, self.open_one(to)?)))
+        let from = self.open_one(from, Half::Receive)?;
+        Ok(Box::new(Duplex::new(from, self.open_one(to, Half::Transmit)?)))
     }
 
-    fn open_one(&mut self, uri: PortUri) -> Result<BoxPort, OpenError> {
+    fn open_one(&mut self, uri: PortUri, half: Half) -> Result<BoxPort, OpenError> {
         Ok(match uri {
             PortUri::PcapInput { path, settings } => {
                 let port = PcapInput::open(&path, settings, self.reports.clone())?;
@@ -142,6 +162,18 @@ impl Ports {
             }
             PortUri::PcapOutput { path, format } => Box::new(self.create(&path, format)?),
             PortUri::Memory { name } => Box::new(self.memory(&name).port()),
+            PortUri::Packet { interface, settings } => {
+                let reports = self.reports.clone();
+                let addresses = || self.addresses();
+                Box::new(PacketPort::open(&interface, settings, half, addresses, reports)?)
+            }
+            PortUri::Xdp { interface, settings } => {
+                let (reports, redirects) = (self.reports.clone(), self.redirects.clone());
+                let addresses = || self.addresses();
+                Box::new(XdpPort::open(
+                    &interface, settings, half, &redirects, addresses, reports,
+                )?)
+            }
             PortUri::Generate(uri) => self.generate(&uri)?,
             PortUri::Reflect {
                 settings,
@@ -157,6 +189,20 @@ impl Ports {
                 Box::new(Tee::new(port, sent, received))
             }
         })
+    }
+
+    /// This host's own addresses: one map for all ports.
+    fn addresses(&mut self) -> Result<Arc<Addresses>, InterfaceError> {
+        if let Some(addresses) = &self.addresses {
+            return Ok(addresses.clone());
+        }
+        let addresses = Addresses::watch(self.reports.clone()).map_err(|source| InterfaceError::System {
+            port: "addresses of this host".into(),
+            what: "they cannot be read",
+            source,
+            advice: String::new(),
+        })?;
+        Ok(self.addresses.insert(Arc::new(addresses)).clone())
     }
 
     fn generate(&self, uri: &GenerateUri) -> Result<BoxPort, OpenError> {

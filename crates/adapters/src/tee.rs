@@ -10,7 +10,7 @@
 //! be written is reported by the capture, not counted by the port.
 
 use crate::pcap::PcapOutput;
-use runtime::env::{Burst, Port, PortCounters};
+use runtime::env::{AttachError, Burst, Port, PortCounters};
 use std::fs::File;
 use std::io::Write;
 use wire::Pool;
@@ -31,6 +31,22 @@ impl<A: Port, W: Write> Tee<A, W> {
 }
 
 impl<A: Port, W: Write> Port for Tee<A, W> {
+    fn frame_max(&self) -> usize {
+        self.port.frame_max()
+    }
+
+    fn attach(&mut self, pool: &mut Pool) -> Result<(), AttachError> {
+        self.port.attach(pool)
+    }
+
+    fn settle(&mut self, pool: &mut Pool) {
+        self.port.settle(pool);
+    }
+
+    fn reserved(&self) -> usize {
+        self.port.reserved()
+    }
+
     fn receive(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst) {
         let before = burst.len();
         self.port.receive(now, pool, burst);
@@ -94,6 +110,24 @@ impl<I: Port, O: Port> Duplex<I, O> {
 }
 
 impl<I: Port, O: Port> Port for Duplex<I, O> {
+    fn frame_max(&self) -> usize {
+        self.input.frame_max()
+    }
+
+    fn attach(&mut self, pool: &mut Pool) -> Result<(), AttachError> {
+        self.input.attach(pool)?;
+        self.output.attach(pool)
+    }
+
+    fn settle(&mut self, pool: &mut Pool) {
+        self.input.settle(pool);
+        self.output.settle(pool);
+    }
+
+    fn reserved(&self) -> usize {
+        self.input.reserved() + self.output.reserved()
+    }
+
     fn receive(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst) {
         self.input.receive(now, pool, burst);
     }
@@ -129,6 +163,7 @@ impl<I: Port, O: Port> Port for Duplex<I, O> {
             received_packets: input.received_packets,
             received_bytes: input.received_bytes,
             refused_packets: input.refused_packets,
+            lost_packets: input.lost_packets,
             sent_packets: output.sent_packets,
             sent_bytes: output.sent_bytes,
             unsent_packets: output.unsent_packets,

@@ -8,6 +8,8 @@
 //! | `pcap:out.pcapng` | output | `format=pcap` or `pcapng` where the name does not say it |
 //! | `memory:name` | both | |
 //! | `generate:profile.toml` | input | read by the generator |
+//! | `afpacket:eth0` | both | `take=routed` or `everything`; `fanout=7`; `fanout_by=hash` or `queue` |
+//! | `afxdp:eth0` | both | `take=routed` or `everything`; `mode=native` or `generic`; `queue=0`; `copy=auto`, `yes` or `no` |
 //! | `reflect:` | both | `mode=mirror` or `answer`; `queue=4096`; `record=sent.pcapng`; `record_answers=back.pcapng` |
 //!
 //! A name is everything up to the first `?`, taken as it stands; a parameter's value is everything up to the next `&`.
@@ -22,6 +24,8 @@
 //!
 //! Not here: opening ([`crate::open`]).
 
+use crate::afpacket::{FanoutBy, PacketSettings, Taking};
+use crate::afxdp::{Copying, Mode as XdpMode, XdpSettings};
 use crate::pcap::{Format, InputSettings, Rounds, Timing};
 use crate::reflect::{Mode, ReflectSettings};
 use std::path::{Path, PathBuf};
@@ -56,6 +60,20 @@ pub enum PortUri {
     Memory {
         /// Which.
         name: String,
+    },
+    /// A network interface, by packet sockets.
+    Packet {
+        /// Its name.
+        interface: String,
+        /// How it is opened.
+        settings: PacketSettings,
+    },
+    /// A network interface, by AF_XDP.
+    Xdp {
+        /// Its name.
+        interface: String,
+        /// How it is opened.
+        settings: XdpSettings,
     },
     /// Generated traffic.
     Generate(GenerateUri),
@@ -150,6 +168,14 @@ pub enum UriError {
         /// Its value.
         value: String,
     },
+    /// `fanout_by` without `fanout`.
+    #[error(
+        "`fanout_by` says how ports with one number share an interface; write `fanout=1&fanout_by={value}`, or leave it out"
+    )]
+    FanoutOfNothing {
+        /// Its value.
+        value: String,
+    },
     /// A generator is no place to send packets to.
     #[error(
         "a generator makes packets and takes none; write `reflect:` for an outside that answers, or `pcap:out.pcap`"
@@ -157,10 +183,12 @@ pub enum UriError {
     NoOutput,
 }
 
-const SCHEMES: [&str; 4] = ["pcap", "memory", "generate", "reflect"];
+const SCHEMES: [&str; 6] = ["pcap", "memory", "generate", "reflect", "afpacket", "afxdp"];
 const PCAP_INPUT: &[&str] = &["timing", "speed", "loop"];
 const PCAP_OUTPUT: &[&str] = &["format"];
 const MEMORY: &[&str] = &[];
+const PACKET: &[&str] = &["take", "fanout", "fanout_by"];
+const XDP: &[&str] = &["take", "mode", "queue", "copy"];
 const REFLECT: &[&str] = &["mode", "queue", "record", "record_answers"];
 
 impl PortUri {
@@ -187,6 +215,8 @@ impl PortUri {
                     .collect(),
             })),
             ("reflect", _) => reflect(name, query),
+            ("afpacket", _) => packet(name, query),
+            ("afxdp", _) => xdp(name, query),
             _ => Err(UriError::UnknownScheme {
                 scheme: scheme.to_owned(),
             }),
@@ -265,6 +295,60 @@ fn reflect(name: &str, query: &str) -> Result<PortUri, UriError> {
         record: file("record")?,
         record_answers: file("record_answers")?,
     })
+}
+
+fn packet(name: &str, query: &str) -> Result<PortUri, UriError> {
+    let parameters = Parameters::read("afpacket", query, PACKET)?;
+    let interface = named(name, "afpacket", "afpacket:eth0")?.to_owned();
+    let fanout = parameters.value("fanout", "a number from 0 to 65535", |value| value.parse().ok())?;
+    let by = parameters.value("fanout_by", "`hash` or `queue`", |value| match value {
+        "hash" => Some(FanoutBy::Hash),
+        "queue" => Some(FanoutBy::Queue),
+        _ => None,
+    })?;
+    if let (None, Some(value)) = (fanout, parameters.raw("fanout_by")) {
+        return Err(UriError::FanoutOfNothing {
+            value: value.to_owned(),
+        });
+    }
+    let settings = PacketSettings {
+        taking: taking(&parameters)?,
+        fanout,
+        fanout_by: by.unwrap_or_default(),
+    };
+    Ok(PortUri::Packet { interface, settings })
+}
+
+fn xdp(name: &str, query: &str) -> Result<PortUri, UriError> {
+    let parameters = Parameters::read("afxdp", query, XDP)?;
+    let interface = named(name, "afxdp", "afxdp:eth0")?.to_owned();
+    let mode = parameters.value("mode", "`native` or `generic`", |value| match value {
+        "native" => Some(XdpMode::Native),
+        "generic" => Some(XdpMode::Generic),
+        _ => None,
+    })?;
+    let copying = parameters.value("copy", "`auto`, `yes` or `no`", |value| match value {
+        "auto" => Some(Copying::Auto),
+        "yes" => Some(Copying::Copy),
+        "no" => Some(Copying::ZeroCopy),
+        _ => None,
+    })?;
+    let settings = XdpSettings {
+        taking: taking(&parameters)?,
+        mode: mode.unwrap_or_default(),
+        copying: copying.unwrap_or_default(),
+        queue: parameters.value("queue", "a number from 0 on", |value| value.parse().ok())?,
+    };
+    Ok(PortUri::Xdp { interface, settings })
+}
+
+fn taking(parameters: &Parameters<'_>) -> Result<Taking, UriError> {
+    let taking = parameters.value("take", "`routed` or `everything`", |value| match value {
+        "routed" => Some(Taking::Routed),
+        "everything" => Some(Taking::Everything),
+        _ => None,
+    })?;
+    Ok(taking.unwrap_or_default())
 }
 
 fn named<'a>(name: &'a str, scheme: &'static str, example: &'static str) -> Result<&'a str, UriError> {
@@ -415,6 +499,39 @@ mod tests {
         let text = "reflect:?mode=answer&queue=9&record=s.pcapng&record_answers=b.pcapng";
         assert_eq!(output(text), Ok(reflector));
         assert!(output("reflect:").is_ok());
+        let packet = |settings| {
+            Ok(PortUri::Packet {
+                interface: "eth0".into(),
+                settings,
+            })
+        };
+        assert_eq!(input("afpacket:eth0"), packet(PacketSettings::default()));
+        let settings = PacketSettings {
+            taking: Taking::Everything,
+            fanout: Some(7),
+            fanout_by: FanoutBy::Queue,
+        };
+        assert_eq!(
+            output("afpacket:eth0?take=everything&fanout=7&fanout_by=queue"),
+            packet(settings)
+        );
+        let xdp = |settings| {
+            Ok(PortUri::Xdp {
+                interface: "eth0".into(),
+                settings,
+            })
+        };
+        assert_eq!(input("afxdp:eth0"), xdp(XdpSettings::default()));
+        let settings = XdpSettings {
+            taking: Taking::Everything,
+            mode: XdpMode::Generic,
+            copying: Copying::Copy,
+            queue: Some(3),
+        };
+        assert_eq!(
+            output("afxdp:eth0?take=everything&mode=generic&copy=yes&queue=3"),
+            xdp(settings)
+        );
     }
 
     #[test]
@@ -422,15 +539,15 @@ mod tests {
         let cases = [
             (
                 input("in.pcap"),
-                "`in.pcap` does not say what it is; write for example `pcap:in.pcap`. There are: pcap, memory, generate, reflect",
+                "`in.pcap` does not say what it is; write for example `pcap:in.pcap`. There are: pcap, memory, generate, reflect, afpacket, afxdp",
             ),
             (
                 input("pacp:in.pcap"),
-                "there is no port `pacp:`; did you mean `pcap`? There are: pcap, memory, generate, reflect",
+                "there is no port `pacp:`; did you mean `pcap`? There are: pcap, memory, generate, reflect, afpacket, afxdp",
             ),
             (
                 input("https://x"),
-                "there is no port `https:`. There are: pcap, memory, generate, reflect",
+                "there is no port `https:`. There are: pcap, memory, generate, reflect, afpacket, afxdp",
             ),
             (
                 input("pcap:"),
@@ -482,6 +599,30 @@ mod tests {
                 "`queue=many` cannot be; queue is a number of packets from 1 on",
             ),
             (
+                input("afpacket:"),
+                "`afpacket:` names nothing; write for example `afpacket:eth0`",
+            ),
+            (
+                input("afpacket:eth0?take=some"),
+                "`take=some` cannot be; take is `routed` or `everything`",
+            ),
+            (
+                input("afpacket:eth0?fanout=70000"),
+                "`fanout=70000` cannot be; fanout is a number from 0 to 65535",
+            ),
+            (
+                input("afxdp:eth0?mode=hardware"),
+                "`mode=hardware` cannot be; mode is `native` or `generic`",
+            ),
+            (
+                input("afxdp:eth0?queue=all"),
+                "`queue=all` cannot be; queue is a number from 0 on",
+            ),
+            (
+                input("afpacket:eth0?fanout_by=queue"),
+                "`fanout_by` says how ports with one number share an interface; write `fanout=1&fanout_by=queue`, or leave it out",
+            ),
+            (
                 output("reflect:?record="),
                 "`record=` cannot be; record is a file's name",
             ),
@@ -494,7 +635,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_a_port_or_an_error(text in "(pcap|memory|generate|reflect|)?:?[ -~é]{0,40}") {
+        fn any_text_is_a_port_or_an_error(text in "(pcap|memory|generate|reflect|afpacket|afxdp|)?:?[ -~é]{0,40}") {
             for role in [Role::Input, Role::Output] {
                 if let Err(error) = PortUri::parse(&text, role) {
                     prop_assert!(!error.to_string().is_empty());

@@ -7,11 +7,13 @@
 //! Not here: what happens to a packet (`flowkeep-runtime`), and where packets come from (`flowkeep-adapters`).
 
 pub mod bench;
+pub mod bridge;
 pub mod cli;
 pub mod cluster;
 pub mod config;
 pub mod control;
 pub mod generate;
+pub mod lab;
 pub mod metrics;
 pub mod new;
 pub mod registry;
@@ -39,6 +41,7 @@ pub fn main(registry: registry::Registry) -> std::process::ExitCode {
         run: run::job::run,
         bench: bench::job,
         new: make,
+        bridge: bridge::run,
     };
     cli::main(std::env::args_os(), &registry, &jobs)
 }

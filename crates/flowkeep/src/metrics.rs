@@ -268,7 +268,7 @@ fn runtimes(text: &mut Text, snapshot: &Snapshot) {
 }
 
 fn ports(text: &mut Text, snapshot: &Snapshot) {
-    let each: [Figure<PortCounters>; 6] = [
+    let each: [Figure<PortCounters>; 7] = [
         ("port_received_packets", "Packets received by a port.", |port| {
             port.received_packets
         }),
@@ -294,6 +294,11 @@ fn ports(text: &mut Text, snapshot: &Snapshot) {
             "port_unsent_packets",
             "Packets that a port could not send.",
             |port| port.unsent_packets,
+        ),
+        (
+            "port_lost_packets",
+            "Frames that the kernel lost before a port could have them; never counted as received.",
+            |port| port.lost_packets,
         ),
     ];
     for (name, help, of) in each {

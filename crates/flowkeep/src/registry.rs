@@ -15,8 +15,10 @@
 use nf::{Affinity, NetworkFunction};
 use runtime::stage::{Configured, Factory};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::Value;
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::OnceLock;
 use toml::Spanned;
 use toml::de::DeTable;
 
@@ -69,7 +71,11 @@ impl fmt::Debug for Entry {
 
 /// The functions a binary knows.
 #[derive(Clone, Debug, Default)]
-pub struct Registry(Vec<Entry>);
+pub struct Registry {
+    entries: Vec<Entry>,
+    /// The configuration's schema with these functions, once somebody has asked for it.
+    pub(crate) schema: OnceLock<Value>,
+}
 
 impl Registry {
     /// A registry of these functions.
@@ -81,22 +87,25 @@ impl Registry {
             let twice = entries[..index].iter().any(|other| other.name == entry.name);
             assert!(!twice, "two functions are called `{}`: rename one", entry.name);
         }
-        Registry(entries)
+        Registry {
+            entries,
+            schema: OnceLock::new(),
+        }
     }
 
     /// All of them, in the order in which they were given.
     pub fn entries(&self) -> &[Entry] {
-        &self.0
+        &self.entries
     }
 
     /// The function of that name.
     pub fn entry(&self, name: &str) -> Option<&Entry> {
-        self.0.iter().find(|entry| entry.name == name)
+        self.entries.iter().find(|entry| entry.name == name)
     }
 
     /// All names.
     pub fn names(&self) -> Vec<&'static str> {
-        self.0.iter().map(|entry| entry.name).collect()
+        self.entries.iter().map(|entry| entry.name).collect()
     }
 }
 

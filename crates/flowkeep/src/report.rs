@@ -73,6 +73,9 @@ pub struct PortStatus {
     pub sent_bytes: u64,
     /// Frames that were no packets, and packets that could not be sent.
     pub failed_packets: u64,
+    /// Frames that the kernel lost before the port could have them.
+    #[serde(default)]
+    pub lost_packets: u64,
 }
 
 /// What a cluster does, and how it is.
@@ -148,6 +151,7 @@ impl From<&Snapshot> for Status {
                     sent_packets: port.counters.sent_packets,
                     sent_bytes: port.counters.sent_bytes,
                     failed_packets: port.counters.refused_packets + port.counters.unsent_packets,
+                    lost_packets: port.counters.lost_packets,
                 })
                 .collect(),
             counters,
@@ -216,7 +220,7 @@ impl fmt::Display for Status {
         }
         write!(f, "{table}")?;
         if !self.ports.is_empty() {
-            let mut table = Table::new(&["Port", ">Received", ">", ">Sent", ">", ">Failed"]);
+            let mut table = Table::new(&["Port", ">Received", ">", ">Sent", ">", ">Failed", ">Lost"]);
             for port in &self.ports {
                 table.row([
                     port.name.clone(),
@@ -225,6 +229,7 @@ impl fmt::Display for Status {
                     grouped(port.sent_packets),
                     human_size(port.sent_bytes),
                     grouped(port.failed_packets),
+                    grouped(port.lost_packets),
                 ]);
             }
             write!(f, "\n{table}")?;
@@ -511,8 +516,8 @@ Runtime  Received  Passed  Dropped  Flows  Groups  Waiting
       0        50      45        4      2       0        0
       1        47      44        3      2       0        0
 
-Port     Received          Sent          Failed
-lan \"1\"       100  6.4 kB    89  5.7 kB       0
+Port     Received          Sent          Failed  Lost
+lan \"1\"       100  6.4 kB    89  5.7 kB       0     0
 
 Counter       Count
 nat/mappings      4

@@ -55,10 +55,11 @@ fn the_reference_of_settings_is_a_good_configuration() {
 
 #[test]
 fn the_reference_of_settings_is_complete() {
-    let schema = config::schema::of(&flowkeep::functions());
+    let functions = flowkeep::functions();
+    let schema = config::schema::of(&functions);
     let page = block("docs/configuration.md", "toml");
     let mut settings = std::collections::BTreeSet::new();
-    collect_properties(&schema, &mut settings);
+    collect_properties(schema, &mut settings);
     assert!(settings.len() > 80, "{}", settings.len());
     for name in settings {
         let shown = [format!("{name} = "), format!("{name}]"), format!(".{name}.")];

@@ -4,7 +4,10 @@
 //! another worker. Buffers move by ownership; a port that is done with one gives it to the pool it is handed, if the
 //! buffer is that pool's ([`give_or_keep`] says), and a link passes foreign ones home.
 
+use alloc::string::String;
 use arrayvec::ArrayVec;
+use core::fmt;
+use wire::packet::FRAME_MAX;
 use wire::{PacketBox, Pool};
 
 /// The most packets handled at a time.
@@ -28,10 +31,49 @@ pub struct PortCounters {
     pub refused_packets: u64,
     /// Packets to be sent that were lost at the port (queue full, write error).
     pub unsent_packets: u64,
+    /// Frames that the kernel or the device lost before the port could have them (its queue was full): never counted as
+    /// received.
+    pub lost_packets: u64,
 }
+
+/// Why a port cannot work with a pool's buffers, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttachError(pub String);
+
+impl fmt::Display for AttachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl core::error::Error for AttachError {}
 
 /// Where packets come from and go to.
 pub trait Port {
+    /// The longest frame that it may receive, in bytes, so that buffers can be made for it.
+    fn frame_max(&self) -> usize {
+        FRAME_MAX
+    }
+
+    /// Called once, before the first burst, with the pool that all bursts will come with. A port whose device writes into
+    /// the pool's memory by itself tells it where that is, and takes buffers for what will be received.
+    fn attach(&mut self, pool: &mut Pool) -> Result<(), AttachError> {
+        let _ = pool;
+        Ok(())
+    }
+
+    /// Goes on with what is queued and gives buffers that the device is done with back to `pool`. Called again and again, by
+    /// whoever drives the port, when it is not read any more, too. Never blocks.
+    fn settle(&mut self, pool: &mut Pool) {
+        let _ = pool;
+    }
+
+    /// How many of the pool's buffers the port keeps ready for what it will receive: they are not packets, and do not come
+    /// home before the port goes.
+    fn reserved(&self) -> usize {
+        0
+    }
+
     /// Appends received packets to `burst`, at most its remaining capacity, in buffers taken from `pool`. Sets each
     /// packet's frame, link type, wire length and timestamp; `now` is the worker's clock in nanoseconds. Never blocks.
     fn receive(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst);
@@ -76,6 +118,18 @@ pub trait Port {
 }
 
 impl<P: Port + ?Sized> Port for alloc::boxed::Box<P> {
+    fn frame_max(&self) -> usize {
+        (**self).frame_max()
+    }
+    fn attach(&mut self, pool: &mut Pool) -> Result<(), AttachError> {
+        (**self).attach(pool)
+    }
+    fn settle(&mut self, pool: &mut Pool) {
+        (**self).settle(pool);
+    }
+    fn reserved(&self) -> usize {
+        (**self).reserved()
+    }
     fn receive(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst) {
         (**self).receive(now, pool, burst);
     }

@@ -25,5 +25,5 @@ pub mod worker;
 #[cfg(test)]
 mod tests;
 
-pub use env::{BURST, Burst, Port, PortCounters};
+pub use env::{AttachError, BURST, Burst, Port, PortCounters};
 pub use worker::{Runtime, Settings};

@@ -43,6 +43,11 @@ pub enum DropReason {
     NoRuntime,
     /// As many routes as the switch is configured for.
     RoutesFull,
+    /// It opened a flow whose replies, as it was translated, would be taken for another flow's.
+    ReplyKeyTaken,
+    /// It would have opened a flow in a group that is another runtime's: its flow ended, or its block of ports changed hands,
+    /// while it was on its way.
+    RouteOver,
     /// No port on the side the packet should leave by.
     NoEgress,
     /// The port could not send it.
@@ -53,7 +58,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 21] = {
+    pub const ALL: [DropReason; 23] = {
         use DropReason::*;
         [
             FrameTruncated,
@@ -74,6 +79,8 @@ impl DropReason {
             RuntimeBusy,
             NoRuntime,
             RoutesFull,
+            ReplyKeyTaken,
+            RouteOver,
             NoEgress,
             PortUnsent,
             Stopped,
@@ -102,6 +109,8 @@ impl DropReason {
             RuntimeBusy => "runtime_busy",
             NoRuntime => "no_runtime",
             RoutesFull => "routes_full",
+            ReplyKeyTaken => "reply_key_taken",
+            RouteOver => "route_over",
             NoEgress => "no_egress",
             PortUnsent => "port_unsent",
             Stopped => "stopped",

@@ -11,7 +11,7 @@
 //!
 //! Equal times go by flow number, so the order depends on nothing but the times.
 //!
-//! Invariant: what is taken never lies before what was taken earlier (`tests::the_wheel_sorts`).
+//! Invariant: what is taken never lies before what was taken earlier (`tests::hostile::the_wheel_sorts`).
 //!
 //! Source: R. Brown, "Calendar queues", CACM 31(10), 1988. Not here: resizing; the load is known from the start.
 

@@ -102,7 +102,8 @@ impl<R: Read> Reader<R> {
         Self::with_buffer(source, path, BUFFER)
     }
 
-    pub(super) fn with_buffer(source: R, path: PathBuf, buffer: usize) -> Result<Self, CaptureError> {
+    /// The same through a window of `buffer` bytes, which grows if a record is longer.
+    pub fn with_buffer(source: R, path: PathBuf, buffer: usize) -> Result<Self, CaptureError> {
         let mut reader = Reader {
             path,
             window: Window::new(source, buffer),

@@ -4,9 +4,9 @@
 //! name, compare keys. Written as lean as can be, since it is what others are compared with.
 
 use super::Memory;
+use arrayvec::ArrayVec;
 use runtime::BURST;
 use runtime::table::Table;
-use std::mem::MaybeUninit;
 use wire::memory::{Array, prefetch};
 use wire::{FlowKey, HashSeed, PacketBox};
 
@@ -56,21 +56,18 @@ impl<T: Keyed> Lookup<T> {
     /// Calls `each` with every packet of a burst and what its key finds.
     #[inline(always)]
     pub fn each(&mut self, packets: &mut [PacketBox], mut each: impl FnMut(&mut PacketBox, &mut T)) {
-        let mut lanes = [const { MaybeUninit::<Lane>::uninit() }; BURST];
-        let lanes = &mut lanes[..packets.len()];
-        for (packet, lane) in packets.iter_mut().zip(lanes.iter_mut()) {
+        let mut lanes = ArrayVec::<Lane, BURST>::new();
+        for packet in packets.iter_mut() {
             let _ = wire::parse(packet);
             let (key, _) = FlowKey::of(packet).expect("the benchmark's packets are good");
             let hash = key.hash(&HashSeed::FIXED);
             self.table.prefetch(hash);
-            lane.write(Lane {
+            lanes.push(Lane {
                 key,
                 hash,
                 candidate: 0,
             });
         }
-        // SAFETY: all lanes were written just above; a `MaybeUninit` has its type's layout.
-        let lanes = unsafe { &mut *(std::ptr::from_mut(lanes) as *mut [Lane]) };
         for lane in lanes.iter_mut() {
             lane.candidate = self.table.candidate(lane.hash).unwrap_or(0);
             let start = std::ptr::from_ref(&self.slots[lane.candidate as usize]).cast::<u8>();

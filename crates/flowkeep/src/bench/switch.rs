@@ -33,6 +33,8 @@ impl Routing {
             fragments_max: 64,
             egress: [None, None],
             packet_clock: false,
+            lead_max: u64::MAX,
+            patient: false,
             now: 0,
         };
         let pool = Pool::new(Region::heap(Pool::region_length(64, 128)), 64, 128, 0);

@@ -8,7 +8,7 @@ use adapters::uri::Role;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// The functions behind `run`, `bench` and `new`.
+/// The functions behind `run`, `bench`, `new` and `port bridge`.
 #[derive(Clone, Copy, Debug)]
 pub struct Jobs {
     /// Runs a cluster to its end, and prints its report.
@@ -17,6 +17,8 @@ pub struct Jobs {
     pub bench: fn(BenchJob, &Registry) -> ExitCode,
     /// Makes a crate.
     pub new: fn(NewJob) -> ExitCode,
+    /// Passes frames between two ports.
+    pub bridge: fn(BridgeJob) -> ExitCode,
 }
 
 /// A cluster to run.
@@ -54,6 +56,23 @@ pub struct NewJob {
     pub directory: PathBuf,
 }
 
+/// Two ports to pass frames between.
+#[derive(Debug)]
+pub struct BridgeJob {
+    /// Their URIs.
+    pub ports: [String; 2],
+    /// End with one JSON object.
+    pub json: bool,
+    /// When to end.
+    pub stop: StopSignal,
+}
+
+/// A signal that ends a job, by the process's signals or after a time.
+pub(super) fn stop_signal(after: Option<nf::Period>) -> Result<StopSignal, Failure> {
+    StopSignal::of_process(after.map(nf::Period::duration))
+        .map_err(|error| Failure::failed(format!("signals cannot be handled: {error}")))
+}
+
 /// The function that `run` without a configuration runs.
 const MONITOR: &str = "flow_monitor";
 
@@ -83,8 +102,7 @@ pub(super) fn run_job(run: Run, registry: &Registry) -> Result<RunJob, Failure> 
     if run.socket.is_some() {
         config.control.socket = run.socket;
     }
-    let stop = StopSignal::of_process(run.stop_after.map(nf::Period::duration))
-        .map_err(|error| Failure::failed(format!("signals cannot be handled: {error}")))?;
+    let stop = stop_signal(run.stop_after)?;
     Ok(RunJob {
         config,
         json: run.json,

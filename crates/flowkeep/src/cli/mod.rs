@@ -4,7 +4,7 @@
 //! print them as JSON. What drives workers is a [`jobs::Jobs`] function; everything else is done here.
 //!
 //! ```text
-//! run, bench, new ─────────────▶ Jobs (crate::run, crate::bench, crate::new)
+//! run, bench, new, port ───────▶ Jobs (crate::run, crate::bench, crate::new, crate::bridge)
 //! chain ───────────────────────▶ chains.rs    reads the configuration
 //! status, flow, function, stop ▶ asking.rs    over the control socket
 //! completions, man ────────────▶ pages.rs
@@ -69,6 +69,9 @@ enum Verb {
     /// Look at flows of the running cluster
     #[command(subcommand)]
     Flow(FlowVerb),
+    /// Try ports without a chain
+    #[command(subcommand)]
+    Port(PortVerb),
     /// Say something to a function of the running cluster
     Function(FunctionVerb),
     /// End the running cluster gracefully
@@ -205,6 +208,30 @@ Examples:
         vlan: u16,
         #[command(flatten)]
         asking: Asking,
+    },
+}
+
+#[derive(Subcommand, Debug)]
+enum PortVerb {
+    /// Pass every frame from one port to the other, and back
+    #[command(after_help = "\
+Nothing stands between the two: what does not work here is not a chain's fault.
+
+Example:
+  flowkeep port bridge 'afpacket:eth0?take=everything' 'afpacket:eth1?take=everything'")]
+    Bridge {
+        /// One port
+        #[arg(value_name = "URI")]
+        one: String,
+        /// The other
+        #[arg(value_name = "URI")]
+        other: String,
+        /// End after this time, like 90s or 1h30m
+        #[arg(long = "for", value_name = "TIME")]
+        stop_after: Option<Period>,
+        /// End with one JSON object
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -394,6 +421,16 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
             vlan,
             asking,
         }) => asking::flow_show(&protocol, source, destination, vlan, &asking, out)?,
+        Verb::Port(PortVerb::Bridge {
+            one,
+            other,
+            stop_after,
+            json,
+        }) => {
+            let stop = jobs::stop_signal(stop_after)?;
+            let ports = [one, other];
+            return Ok((jobs.bridge)(jobs::BridgeJob { ports, json, stop }));
+        }
         Verb::Function(FunctionVerb { name, words, asking }) => asking::function(name, words, &asking, out)?,
         Verb::Stop(asking) => asking::stop(&asking, out)?,
         Verb::Completions { shell } => pages::completions(shell, out),

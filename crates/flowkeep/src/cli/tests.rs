@@ -53,6 +53,7 @@ fn jobs() -> Jobs {
             ))
         },
         new: |job: NewJob| see(format!("new {} in {}", job.name, job.directory.display())),
+        bridge: |job: jobs::BridgeJob| see(format!("bridge {} {}", job.ports.join(" "), job.json)),
     }
 }
 

@@ -9,14 +9,14 @@ use runtime::chain::{CHAINS_MAX, FUNCTIONS_MAX};
 use std::collections::BTreeSet;
 
 /// Checks a configuration as a whole, and gives default settings to functions that chains name and that have no table.
-pub fn check(config: &mut Config, registry: &Registry, document: &mut Document<'_>) {
+pub fn check(config: &mut Config, registry: &Registry, document: &mut Document<'_, '_>) {
     ports(config, document);
     chains(config, registry, document);
     affinities(config, document);
     instances(config, document);
 }
 
-fn ports(config: &Config, document: &mut Document<'_>) {
+fn ports(config: &Config, document: &mut Document<'_, '_>) {
     let mut names = BTreeSet::new();
     for (index, port) in config.port.iter().enumerate() {
         if !names.insert(port.name.as_str()) {
@@ -31,7 +31,7 @@ fn ports(config: &Config, document: &mut Document<'_>) {
     }
 }
 
-fn chains(config: &mut Config, registry: &Registry, document: &mut Document<'_>) {
+fn chains(config: &mut Config, registry: &Registry, document: &mut Document<'_, '_>) {
     if config.chain.is_empty() {
         let remedy = "add [[chain]], and below it name = \"default\" and functions = [\"firewall\"]";
         document.problem_at("", "there is no chain", remedy);
@@ -79,7 +79,7 @@ fn chains(config: &mut Config, registry: &Registry, document: &mut Document<'_>)
 }
 
 /// Every function of a chain has a table, or is registered and gets its defaults.
-fn functions_exist(config: &mut Config, chain: usize, registry: &Registry, document: &mut Document<'_>) {
+fn functions_exist(config: &mut Config, chain: usize, registry: &Registry, document: &mut Document<'_, '_>) {
     let names = config.chain[chain].functions.clone();
     for (index, name) in names.iter().enumerate() {
         let path = format!("chain[{chain}].functions[{index}]");
@@ -122,7 +122,7 @@ fn functions_exist(config: &mut Config, chain: usize, registry: &Registry, docum
 }
 
 /// There is a way to group flows that serves all functions of all chains: runtimes and switches have one for everything.
-fn affinities(config: &Config, document: &mut Document<'_>) {
+fn affinities(config: &Config, document: &mut Document<'_, '_>) {
     let mut joined = (Affinity::Flow, "");
     for (chain, index, name) in config.chain.iter().enumerate().flat_map(|(chain, rule)| {
         rule.functions
@@ -162,7 +162,7 @@ fn describe(affinity: Affinity) -> &'static str {
 }
 
 /// Each function takes its settings: an instance can be made.
-fn instances(config: &Config, document: &mut Document<'_>) {
+fn instances(config: &Config, document: &mut Document<'_, '_>) {
     let worker = WorkerInfo {
         runtime: 0,
         runtimes: config.runtimes,

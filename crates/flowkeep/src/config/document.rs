@@ -11,7 +11,6 @@ use super::problem::{Problem, write_instead};
 use super::{Function, schema};
 use crate::registry::{Entry, Registry};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use toml::Spanned;
@@ -19,14 +18,15 @@ use toml::de::{DeTable, DeValue};
 
 /// A configuration on its way from text to values.
 #[derive(Debug)]
-pub struct Document<'t> {
+pub struct Document<'t, 'r> {
     file: String,
     text: &'t str,
     /// Whole, to look places up in.
     tree: Spanned<DeTable<'t>>,
     /// What of it has not been read yet.
     rest: Spanned<DeTable<'t>>,
-    schema: Value,
+    /// The functions there are; its schema has the examples for messages.
+    registry: &'r Registry,
     /// What was found wrong so far.
     pub problems: Vec<Problem>,
 }
@@ -39,17 +39,21 @@ pub struct FunctionTable<'t, 'r> {
     table: Spanned<DeTable<'t>>,
 }
 
-impl<'t> Document<'t> {
+impl<'t, 'r> Document<'t, 'r> {
     /// Parses TOML. What is no TOML is all that can be said then.
-    pub fn parse(file: &str, text: &'t str, schema: Value) -> Result<Self, Vec<Problem>> {
+    pub fn parse(file: &str, text: &'t str, registry: &'r Registry) -> Result<Self, Vec<Problem>> {
         let (tree, errors) = DeTable::parse_recoverable(text);
-        let (rest, _) = DeTable::parse_recoverable(text);
+        let rest = if errors.is_empty() {
+            tree.clone()
+        } else {
+            Spanned::new(0..0, DeTable::new())
+        };
         let mut document = Document {
             file: file.to_owned(),
             text,
             tree,
             rest,
-            schema,
+            registry,
             problems: Vec::new(),
         };
         if errors.is_empty() {
@@ -70,7 +74,7 @@ impl<'t> Document<'t> {
     }
 
     /// Takes the tables `[function.NAME]` out, and finds which registered function each is.
-    pub fn take_functions<'r>(&mut self, registry: &'r Registry) -> Vec<FunctionTable<'t, 'r>> {
+    pub fn take_functions(&mut self) -> Vec<FunctionTable<'t, 'r>> {
         let Some(all) = self.rest.get_mut().remove("function") else {
             return Vec::new();
         };
@@ -102,7 +106,7 @@ impl<'t> Document<'t> {
                 }
             };
             let has_kind = self.find(&format!("{path}.kind")).is_some();
-            match registry.entry(&kind) {
+            match self.registry.entry(&kind) {
                 Some(entry) => tables.push(FunctionTable {
                     name,
                     entry,
@@ -110,7 +114,7 @@ impl<'t> Document<'t> {
                 }),
                 None => {
                     let at = if has_kind { format!("{path}.kind") } else { path };
-                    let remedy = write_instead(&kind, &registry.names());
+                    let remedy = write_instead(&kind, &self.registry.names());
                     self.problem_at(&at, &format!("there is no function `{kind}`"), &remedy);
                 }
             }
@@ -146,7 +150,7 @@ impl<'t> Document<'t> {
                     let example = error_path
                         .strip_prefix(&path)
                         .map(|rest| format!("function.{}{rest}", entry.name))
-                        .and_then(|path| schema::example(&self.schema, &path));
+                        .and_then(|path| schema::example(schema::of(self.registry), &path));
                     self.not_readable(&error, whole, example);
                 }
             }
@@ -192,7 +196,7 @@ impl<'t> Document<'t> {
             Ok(value) => Some(value),
             Err(error) => {
                 let path = error.span().map(|span| self.path_at(&span)).unwrap_or_default();
-                let example = schema::example(&self.schema, &path);
+                let example = schema::example(schema::of(self.registry), &path);
                 self.not_readable(&error, 0..0, example);
                 None
             }
@@ -470,7 +474,8 @@ mod tests {
     #[test]
     fn places_have_paths_and_paths_have_places() {
         let text = "a = 1\n[[list]]\nb = [10, 20]\n[[list]]\nc = { d = \"x\" }\n[t.\"u.v\"]\nw = 5\n";
-        let document = Document::parse("f", text, Value::Null).unwrap();
+        let registry = Registry::default();
+        let document = Document::parse("f", text, &registry).unwrap();
         for (path, value) in [
             ("a", "1"),
             ("list[0].b[1]", "20"),

@@ -7,8 +7,13 @@ use super::Config;
 use crate::registry::Registry;
 use serde_json::{Map, Value, json};
 
-/// The schema of a configuration with these functions.
-pub fn of(registry: &Registry) -> Value {
+/// The schema of a configuration with these functions. It is made when it is first asked for, which takes some milliseconds;
+/// a configuration without mistakes needs none.
+pub fn of(registry: &Registry) -> &Value {
+    registry.schema.get_or_init(|| make(registry))
+}
+
+fn make(registry: &Registry) -> Value {
     let mut generator = schemars::SchemaGenerator::default();
     let mut functions = Map::new();
     for entry in registry.entries() {
@@ -106,30 +111,32 @@ mod tests {
 
     #[test]
     fn examples_are_found_by_path() {
-        let schema = of(&Registry::default());
-        assert_eq!(example(&schema, "runtimes").as_deref(), Some("runtimes = 2"));
+        let registry = Registry::default();
+        let schema = of(&registry);
+        assert_eq!(example(schema, "runtimes").as_deref(), Some("runtimes = 2"));
         assert_eq!(
-            example(&schema, "metrics.listen").as_deref(),
+            example(schema, "metrics.listen").as_deref(),
             Some("listen = \"127.0.0.1:9464\"")
         );
         assert_eq!(
-            example(&schema, "chain[0].match.destination_port").as_deref(),
+            example(schema, "chain[0].match.destination_port").as_deref(),
             Some("destination_port = [\"80\", \"8000-8100\"]")
         );
         assert_eq!(
-            example(&schema, "port[1].side").as_deref(),
+            example(schema, "port[1].side").as_deref(),
             Some("side = \"inside\"")
         );
         assert_eq!(
-            example(&schema, "chain[0].functions[1]").as_deref(),
+            example(schema, "chain[0].functions[1]").as_deref(),
             Some("functions = [\"firewall\", \"nat\"]")
         );
-        assert_eq!(example(&schema, "nothing.like.it"), None);
+        assert_eq!(example(schema, "nothing.like.it"), None);
     }
 
     #[test]
     fn every_setting_of_a_configuration_is_described() {
-        let schema = of(&Registry::default());
+        let registry = Registry::default();
+        let schema = of(&registry);
         for (name, setting) in schema["properties"].as_object().unwrap() {
             assert!(
                 setting["description"].is_string() || setting["$ref"].is_string(),

@@ -4,7 +4,7 @@ use super::driver::{Driver, Handle, Seat, Worker};
 use crate::config::{Clock, Config, Threads};
 use adapters::clock::allowed_cpus;
 use adapters::open::{BoxPort, OpenError, Ports};
-use adapters::pages::{Want, map};
+use adapters::pages::{PagesError, Want, map};
 use adapters::report::Reports;
 use adapters::ring::RingPort;
 use nf::{ConfigError, WorkerInfo};
@@ -46,6 +46,9 @@ pub enum RunError {
         /// Why.
         source: ConfigError,
     },
+    /// There is no memory for packet buffers.
+    #[error(transparent)]
+    Memory(#[from] PagesError),
     /// A thread cannot be started.
     #[error("a thread cannot be started: {0}")]
     Thread(std::io::Error),
@@ -63,7 +66,7 @@ impl RunError {
             | RunError::NoInput
             | RunError::Plan(_)
             | RunError::Function { .. } => true,
-            RunError::Thread(_) => false,
+            RunError::Memory(_) | RunError::Thread(_) => false,
         }
     }
 }
@@ -83,8 +86,9 @@ const BUFFERS: usize = 8192;
 const QUEUE: usize = 1024;
 /// Buffers of each runtime, for messages and for packets that functions emit.
 const OWN_BUFFERS: usize = 1024;
-/// The longest frame of a capture: super-frames of segmentation offload included.
-const CAPTURE_FRAME: usize = 65_535;
+/// In a replay with a port that answers: how far, in nanoseconds of the capture, packets may be ahead of answers. Far below the
+/// shortest timeout by default, half a minute.
+const LEAD: u64 = 100_000_000;
 const OWN_FRAME: usize = 2048;
 
 struct OpenPort {
@@ -102,12 +106,18 @@ pub(super) fn build(
 ) -> Result<Built, RunError> {
     let mut ports = ports.with_generator(crate::generate::open);
     let opened = open_ports(&config, &mut ports)?;
+    ports.complete().map_err(|source| RunError::Port {
+        port: "all".to_owned(),
+        source,
+    })?;
     let packet_clock = match config.clock {
         Clock::Capture => true,
         Clock::Machine => false,
         Clock::Auto => opened.iter().all(|open| open.port.waits()),
     };
     let timed = opened.iter().any(|open| !open.port.waits());
+    // Who answers takes the time of what it answers, so what is read must not run away from it.
+    let answering = opened.iter().any(|open| open.port.answers());
     let rules = config.rules();
     let plan = Plan::new(rules, config.take_factories())?;
     let (switches, runtimes) = (usize::from(config.switches), usize::from(config.runtimes));
@@ -121,6 +131,8 @@ pub(super) fn build(
         runtimes,
         seed,
         packet_clock,
+        lead_max: if answering { LEAD } else { u64::MAX },
+        patient: !timed,
         now: if packet_clock {
             0
         } else {
@@ -140,7 +152,7 @@ pub(super) fn build(
     let mut seats = Vec::new();
     let (mut switch_handles, mut runtime_handles) = (Vec::new(), Vec::new());
     for (index, ports) in per_switch.into_iter().enumerate() {
-        let switch = shape.switch(index, ports, &config, &plan, &mut links, egress);
+        let switch = shape.switch(index, ports, &config, &plan, &mut links, egress)?;
         let (handle, commands) = Handle::new();
         switch_handles.push(handle);
         seats.push(seat(Worker::Switch(Box::new(switch)), commands));
@@ -239,6 +251,8 @@ struct Shape {
     runtimes: usize,
     seed: HashSeed,
     packet_clock: bool,
+    lead_max: u64,
+    patient: bool,
     now: u64,
 }
 
@@ -300,12 +314,12 @@ impl Shape {
     fn switch(
         &self,
         index: usize,
-        ports: Vec<OpenPort>,
+        mut ports: Vec<OpenPort>,
         config: &Config,
         plan: &Plan,
         links: &mut Links,
         egress: Egress,
-    ) -> Switch<BoxPort, RingPort> {
+    ) -> Result<Switch<BoxPort, RingPort>, RunError> {
         let settings = runtime::switch::Settings {
             switch: index as u8,
             switches: self.switches as u8,
@@ -321,16 +335,26 @@ impl Shape {
                     .map(|(_, port)| port as u8)
             }),
             packet_clock: self.packet_clock,
+            lead_max: self.lead_max,
+            patient: self.patient,
             now: self.now,
         };
-        let pool = pool(BUFFERS, CAPTURE_FRAME, index);
+        let frame_max = ports.iter().map(|open| open.port.frame_max()).max();
+        let mut pool = adapters::buffers::pool(BUFFERS, frame_max.unwrap_or(0), index as u8)?;
+        for open in &mut ports {
+            open.port.attach(&mut pool).map_err(|error| RunError::Port {
+                port: open.name.clone(),
+                source: error.into(),
+            })?;
+        }
         let runtimes = links.runtime[index]
             .iter_mut()
             .map(|(near, _)| near.take().expect("taken once"))
             .collect();
         let peers = std::mem::take(&mut links.peer[index]);
         let ports = ports.into_iter().map(|open| (open.port, open.rule)).collect();
-        Switch::new(settings, plan.clone(), ports, runtimes, peers, pool, region)
+        let plan = plan.clone();
+        Ok(Switch::new(settings, plan, ports, runtimes, peers, pool, region))
     }
 
     fn runtime(
@@ -341,6 +365,10 @@ impl Shape {
         links: &mut Links,
         egress: Egress,
     ) -> Result<Runtime<RingPort>, RunError> {
+        let by_address = config
+            .port
+            .iter()
+            .any(|port| matches!(config.side_rule(port), SideRule::BySource(_)));
         let settings = runtime::Settings {
             info: WorkerInfo {
                 runtime: index as u16,
@@ -352,6 +380,11 @@ impl Shape {
             waiting_max: config.waiting_max,
             switches: self.switches as u8,
             egress: egress.map(|place| place.map_or(0, |(switch, _)| switch as u8)),
+            inside: if by_address {
+                config.inside.clone()
+            } else {
+                Vec::new()
+            },
             packet_clock: self.packet_clock,
             now: self.now,
             ..runtime::Settings::alone(config.flows_max)

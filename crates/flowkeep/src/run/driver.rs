@@ -230,7 +230,7 @@ impl Seat {
             (Worker::Switch(switch), Question::Drained) => {
                 let (stats, pool) = (switch.stats(), switch.pool());
                 let moved = stats.received + stats.sent + pool.free() as u64;
-                let out = (pool.total() - pool.free()) as u64;
+                let out = (pool.total() - pool.free() - switch.reserved()) as u64;
                 Answer::Drained {
                     home: switch.finished(),
                     out,

@@ -1,16 +1,25 @@
-//! The firewall in a whole cluster against a Linux kernel: as many packets of each class.
+//! The firewall in a whole cluster against a Linux kernel: every packet's class.
 //!
-//! The oracle is what `nf_conntrack` of Linux 6.18 said of each packet, with "allow new from anywhere, drop invalid". Which
-//! packet is of which class is compared packet by packet in the function's own test; here it is the number of each class that
-//! must be the same whatever the number of workers.
+//! The oracle is what `nf_conntrack` of Linux 6.18 said of each packet, with "allow new from anywhere, drop invalid". It is
+//! compared in two ways, whatever the number of workers:
+//!
+//! - *packet by packet*: each is handed in when the one before is out or dropped; which counter of the firewall's has moved
+//!   then is its class, and what comes out must be the packet itself. A capture is gone through as far as the kernel said
+//!   something of each packet: from then on its flows and ours may differ.
+//! - *as fast as it goes*: as many packets of each class, with all of them under way at once. Only captures count of which
+//!   the kernel forwarded every IP packet, tracked every one and found none invalid; of the others it is not known in what
+//!   class it would have counted the rest.
 //!
 //! The kernel's replay took so little time that no flow expired; so time is the machine's here, not the capture's.
-//!
-//! Only packets that the kernel spoke about can be counted: captures in which it forwarded every IP packet, tracked every one
-//! and found none invalid. Of the others it is not known in what class it would have counted the rest.
 
-use crate::cluster::{Shape, capture_port, data, every_capture, files, name, run_to_end};
+use crate::cluster::{Shape, capture_port, data, every_capture, files, finish, name, run_to_end, start};
+use adapters::memory::Frame;
+use adapters::open::Ports;
+use adapters::pcap::Reader;
+use flowkeep::cluster::{Cluster, Snapshot};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// How often the kernel said each word.
 #[derive(Default)]
@@ -38,6 +47,15 @@ fn verdicts(path: &Path) -> Verdicts {
     all
 }
 
+/// A firewall that lets everything in but what is invalid, at a port.
+fn guarded(shape: Shape, port: &str) -> String {
+    format!(
+        "clock = \"machine\"\n{}{port}[[chain]]\nname = \"guarded\"\nfunctions = [\"firewall\"]\n\
+         [[function.firewall.rules]]\nname = \"everything\"\naction = \"allow\"\n",
+        shape.toml(4096),
+    )
+}
+
 fn compare(captures: &Path, folder: &Path, shapes: &[Shape], with_invalid: bool) -> usize {
     let mut compared = 0;
     let every = if with_invalid || every_capture() { 1 } else { 4 };
@@ -48,12 +66,7 @@ fn compare(captures: &Path, folder: &Path, shapes: &[Shape], with_invalid: bool)
             continue;
         }
         for shape in shapes {
-            let toml = format!(
-                "clock = \"machine\"\n{}{}[[chain]]\nname = \"guarded\"\nfunctions = [\"firewall\"]\n\
-                 [[function.firewall.rules]]\nname = \"everything\"\naction = \"allow\"\n",
-                shape.toml(4096),
-                capture_port(&capture)
-            );
+            let toml = guarded(*shape, &capture_port(&capture));
             let what = format!("{} {shape:?}", name(&capture));
             let ran = run_to_end(&toml, &what);
             let counted = ["new_packets", "related_packets", "invalid_packets"].map(|c| ran.counter(c));
@@ -101,4 +114,141 @@ fn the_kernels_classes_of_tcp_corner_cases() {
     let folder = data.join("nat/ct-scenarios");
     let shapes = [Shape::of(1), Shape::of(2), Shape::of(4).on_one_thread()];
     assert_eq!(compare(&folder, &folder.join("expected"), &shapes, true), 4);
+}
+
+/// The kernel's word for each packet, by number from 1. It has none for what is no IP packet.
+fn words(path: &Path) -> BTreeMap<usize, String> {
+    let text = std::fs::read_to_string(path).expect("the verdicts read");
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let mut fields = line.split('\t');
+            let number = fields.next().expect("a number").parse().expect("a number");
+            (number, fields.next().expect("a verdict").to_owned())
+        })
+        .collect()
+}
+
+/// Longer than any packet takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until so many packets are in, and each of them out or dropped; the figures then.
+fn settled(cluster: &dyn Cluster, received: u64, what: &str) -> Snapshot {
+    let began = Instant::now();
+    loop {
+        let packets = cluster.snapshot().packets();
+        if packets.received == received && packets.add_up() && packets.held == 0 {
+            // Workers were asked one after the other: by now all have counted it.
+            return cluster.snapshot();
+        }
+        assert!(
+            began.elapsed() < PATIENCE,
+            "{what}: packet {received}: {packets:?}"
+        );
+        std::thread::yield_now();
+    }
+}
+
+/// What the firewall took the packet for that came between two sets of figures.
+fn class(before: &Snapshot, after: &Snapshot) -> &'static str {
+    let moved = |name: &str| {
+        let count = |snapshot: &Snapshot| -> u64 {
+            let all = snapshot.runtimes.iter().flat_map(|runtime| &runtime.counters);
+            all.filter(|c| c.name == name).map(|c| c.count).sum()
+        };
+        count(after) > count(before)
+    };
+    let (was, is) = (before.packets(), after.packets());
+    let reason = is
+        .dropped
+        .iter()
+        .find(|(r, n)| was.dropped.get(r).copied() < Some(**n));
+    match reason.map(|((function, reason), _)| (function.as_str(), *reason)) {
+        Some(("", "not_ip")) => "not a packet",
+        // What cannot be parsed does not come as far as the firewall; the kernel's word for it is the same.
+        Some(("", "invalid")) => "INVALID",
+        Some(_) if moved("invalid_packets") => "INVALID",
+        Some(_) => "dropped",
+        None if moved("new_packets") => "NEW",
+        None if moved("related_packets") => "RELATED",
+        None if moved("untracked_packets") => "UNTRACKED",
+        None => "ESTABLISHED",
+    }
+}
+
+/// Hands a capture to a cluster packet by packet; how many were compared.
+fn each_packet(capture: &Path, oracle: &Path, shape: Shape, most: usize) -> usize {
+    let what = format!("{} {shape:?}", name(capture));
+    let words = words(oracle);
+    let mut ports = Ports::new();
+    let line = ports.memory("line");
+    let port = "[[port]]\nname = \"line\"\nside = \"by-address\"\ninput = \"memory:line\"\noutput = \"memory:line\"\n";
+    let (running, lines) = start(&guarded(shape, port), ports);
+    let cluster = running.cluster();
+    let mut reader = Reader::open(capture).expect("a capture");
+    let mut before = cluster.snapshot();
+    let (mut number, mut compared) = (0, 0);
+    while let Ok(Some(record)) = reader.next() {
+        number += 1;
+        let kernel = words.get(&number).map_or("not a packet", String::as_str);
+        if compared == most || matches!(kernel, "-" | "FRAG" | "UNTRACKED") {
+            break;
+        }
+        let mut frame = Frame::new(reader.frame(&record), record.link.expect("a link that is read"));
+        frame.wire_length = record.wire_length;
+        line.push_frame(frame.clone());
+        let after = settled(&*cluster, number as u64, &what);
+        let here = class(&before, &after);
+        assert_eq!(here, kernel, "{what}: packet {number}: {:?}", after.packets());
+        let out: Vec<Vec<u8>> = line.take_all().into_iter().map(|frame| frame.bytes).collect();
+        match here {
+            "INVALID" | "not a packet" => assert!(out.is_empty(), "{what}: packet {number}"),
+            _ => assert_eq!(out, [frame.bytes], "{what}: packet {number}"),
+        }
+        compared += usize::from(here != "not a packet");
+        before = after;
+    }
+    line.close();
+    finish(running.wait(|_| {}), &lines, &what);
+    compared
+}
+
+#[test]
+fn the_kernels_class_of_every_packet() {
+    let Some(data) = data() else { return };
+    let flow = data.join("flow");
+    let scenarios = data.join("nat/ct-scenarios");
+    let (every, most) = if every_capture() {
+        (1, usize::MAX)
+    } else {
+        (6, 200)
+    };
+    // One after the other through threads that nap when there is nothing to do takes long: mostly on one.
+    let on_one = [
+        Shape::of(2).on_one_thread(),
+        Shape::of(4).on_one_thread().with_switches(2),
+    ];
+    let threaded = [Shape::of(2)];
+    let ndpi = (flow.join("ndpi/pcap"), flow.join("linux-conntrack/ndpi"));
+    let zeek = (flow.join("zeek-conn/traces"), flow.join("linux-conntrack/zeek"));
+    let corner_cases = (scenarios.clone(), scenarios.join("expected"));
+    let (mut captures, mut packets) = (0, 0);
+    for ((folder, oracles), every, shapes) in [
+        (ndpi, every, &on_one[..]),
+        (zeek, every, &on_one),
+        (corner_cases, 1, &threaded),
+    ] {
+        for oracle in files(&oracles, "tsv").into_iter().step_by(every) {
+            let capture = folder.join(name(&oracle).trim_end_matches(".ct.tsv"));
+            if !capture.is_file() {
+                continue;
+            }
+            for &shape in shapes {
+                packets += each_packet(&capture, &oracle, shape, most);
+            }
+            captures += 1;
+        }
+    }
+    println!("{captures} captures, {packets} packets, each of the kernel's class");
+    assert!(captures > 30 && packets > 2000, "{captures}, {packets}");
 }

@@ -12,6 +12,8 @@
 //! | `firewall` | a Linux kernel's verdicts |
 //! | `nat` | the capture itself, mirrored here; tshark for checksums |
 //! | `endpoints` | RFC 4787: mapping, filtering, hairpinning |
+//! | `tagged` | the packets made for it: VLAN tags, fragments, minutes between |
+//! | `egress` | which ports a configuration says packets leave by |
 //! | `conservation` | the sum: in + made = out + held + dropped, and nothing left after a stop |
 //!
 //! Invariant: every run in here adds up, holds nothing afterwards and loses no event line ([`cluster::Cluster::run`]).
@@ -20,11 +22,13 @@
 
 mod cluster;
 mod conservation;
+mod egress;
 mod endpoints;
 mod firewall;
 mod flow_tables;
 mod frames;
 mod nat;
+mod tagged;
 
 /// Independent flow tables, and the comparison with them.
 #[path = "../../../functions/tests/flow_monitor/tables/mod.rs"]

@@ -29,7 +29,7 @@
 //!   ([`state::Phase`]); they are those that RFC 5382 and RFC 4787 ask of a NAT, so it prolongs no flow that a NAT in the
 //!   chain serves. A service's `idle_timeout` replaces them.
 //!
-//! Invariants: the sum of the counts is the number of served flows (`tests::counts_follow_the_flows`); a served packet
+//! Invariants: the sum of the counts is the number of served flows (`tests::oracle::counts_follow_the_flows`); a served packet
 //! leaves with correct checksums (`tests`, against etherparse); equal configurations choose equally under Maglev.
 //!
 //! Not here: health checks, source NAT towards the servers (replies must come back through this chain by routing),

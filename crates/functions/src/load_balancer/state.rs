@@ -14,7 +14,7 @@
 //! shortens how long an idle flow is remembered.
 //!
 //! Invariant: in the phases from `Datagram` on, the flow is counted at exactly one runtime under `backend`
-//! (`tests::counts_follow_the_flows`).
+//! (`tests::oracle::counts_follow_the_flows`).
 //!
 //! Not here: checks of a TCP packet's sequence numbers (the firewall's).
 

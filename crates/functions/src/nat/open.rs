@@ -45,6 +45,14 @@ impl Nat {
         let Some((source, destination)) = packet.v4_addrs() else {
             return untouched(flow, cx);
         };
+        if packet.has(flag::LATERAL) {
+            // It does not leave; and its flow is in one group with what the other end sends, which may be another host's.
+            return if self.is_ours(source) || self.is_ours(destination) {
+                cx.drop("no_mapping")
+            } else {
+                untouched(flow, cx)
+            };
+        }
         if !self.plan.is_inside(source) {
             // Nobody inside may speak as one of our external addresses.
             if self.is_ours(source) {

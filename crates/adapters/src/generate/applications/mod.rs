@@ -26,10 +26,10 @@ pub mod template;
 #[cfg(test)]
 mod tests;
 
-use super::profile::{Emit, Pace, Profile, ProfileError, Spacing};
+use super::paced::{self, Made, Paced, Source};
+use super::profile::{Emit, Profile, ProfileError, Spacing};
 use super::random::Random;
 use super::tuples::{Tuple, Tuples};
-use runtime::env::{BURST, Burst, Port, PortCounters};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::cmp::Reverse;
@@ -37,7 +37,7 @@ use std::collections::BinaryHeap;
 use std::path::Path;
 use template::{Template, read_list};
 use wire::packet::Side;
-use wire::{Endpoint, LinkType, Packet, PacketBox, Pool};
+use wire::{Endpoint, LinkType, Packet};
 
 /// Settings of the applications' port.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -66,8 +66,8 @@ struct Playing {
     tuple: Tuple,
 }
 
-/// A port that receives applications' packets.
-pub struct Applications {
+/// Connections of a mix.
+pub struct Mix {
     templates: Vec<Template>,
     tuples: Tuples,
     random: Random,
@@ -79,15 +79,12 @@ pub struct Applications {
     /// Places in `playing` that are free.
     free: Vec<u32>,
     begun: Vec<u64>,
-    pace: Pace,
-    emit: Emit,
-    start: Option<u64>,
-    left: u64,
+    /// No connection begins from then on.
     end: u64,
-    next_at: Option<u64>,
-    finished: bool,
-    counters: PortCounters,
 }
+
+/// A port that receives applications' packets.
+pub type Applications = Paced<Mix>;
 
 impl Applications {
     /// Reads the mix and its captures.
@@ -98,6 +95,18 @@ impl Applications {
             ..profile.traffic.clone()
         };
         traffic.check()?;
+        Ok(Paced::over(Mix::new(profile, &traffic)?, &traffic))
+    }
+
+    /// Templates' names and how many connections of each have begun.
+    pub fn begun(&self) -> impl Iterator<Item = (&str, u64)> {
+        let names = self.source.templates.iter().map(|t| t.name.as_str());
+        names.zip(self.source.begun.iter().copied())
+    }
+}
+
+impl Mix {
+    fn new(profile: &ApplicationsProfile, traffic: &Profile) -> Result<Self, ProfileError> {
         if !(1e-6..=1e6).contains(&profile.factor) {
             return Err(ProfileError::new(
                 "factor",
@@ -106,7 +115,7 @@ impl Applications {
             ));
         }
         let templates = read_list(Path::new(&profile.mix))?;
-        let tuples = Tuples::new(&traffic, 4)?.ok_or_else(|| {
+        let tuples = Tuples::new(traffic, 4)?.ok_or_else(|| {
             ProfileError::new(
                 "traffic.sources",
                 "`sources` or `destinations` have no IPv4 prefix",
@@ -119,9 +128,7 @@ impl Applications {
             Reverse(((gap * random.unit()) as u64, number))
         };
         let due = (0..).zip(&templates).map(first).collect();
-        let left = traffic.packets_max.unwrap_or(u64::MAX);
-        let end = traffic.seconds_max.map_or(u64::MAX, |s| (s * 1e9) as u64);
-        Ok(Applications {
+        Ok(Mix {
             begun: vec![0; templates.len()],
             templates,
             tuples,
@@ -131,39 +138,8 @@ impl Applications {
             due,
             playing: Vec::new(),
             free: Vec::new(),
-            pace: traffic.pace,
-            emit: traffic.emit,
-            start: (traffic.pace == Pace::Reader).then_some(0),
-            left,
-            end,
-            next_at: Some(0),
-            finished: left == 0 || end == 0,
-            counters: PortCounters::default(),
+            end: paced::end(traffic),
         })
-    }
-
-    /// Templates' names and how many connections of each have begun.
-    pub fn begun(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.templates
-            .iter()
-            .map(|t| t.name.as_str())
-            .zip(self.begun.iter().copied())
-    }
-
-    /// Begins the connections that are due before or with the next packet; says when that packet is due.
-    fn peek(&mut self) -> u64 {
-        loop {
-            match self.due.peek() {
-                Some(&Reverse((due, number)))
-                    if (number as usize) < self.templates.len() && due < self.end =>
-                {
-                    self.due.pop();
-                    self.begin(due, number);
-                }
-                Some(Reverse((due, _))) => return *due,
-                None => return u64::MAX,
-            }
-        }
     }
 
     fn begin(&mut self, now: u64, template: u32) {
@@ -192,9 +168,26 @@ impl Applications {
         };
         self.due.push(Reverse((now, self.templates.len() as u32 + place)));
     }
+}
 
-    /// Takes the packet that is due: writes it, if it is this port's, and says so.
-    fn take(&mut self, packet: &mut Packet) -> Made {
+impl Source for Mix {
+    /// Begins the connections that are due before or with the next packet; says when that packet is due.
+    fn peek(&mut self) -> u64 {
+        loop {
+            match self.due.peek() {
+                Some(&Reverse((due, number)))
+                    if (number as usize) < self.templates.len() && due < self.end =>
+                {
+                    self.due.pop();
+                    self.begin(due, number);
+                }
+                Some(Reverse((due, _))) => return *due,
+                None => return u64::MAX,
+            }
+        }
+    }
+
+    fn take(&mut self, emit: Emit, packet: &mut Packet) -> Made {
         let Some(Reverse((_, number))) = self.due.pop() else {
             return Made::OtherEnds;
         };
@@ -209,12 +202,7 @@ impl Applications {
                 .push(Reverse((connection.start + following.after, number))),
             None => self.free.push(place),
         }
-        let wanted = match self.emit {
-            Emit::Both => true,
-            Emit::Client => recorded.from_client,
-            Emit::Server => !recorded.from_client,
-        };
-        if !wanted {
+        if !emit.wants(recorded.from_client) {
             return Made::OtherEnds;
         }
         if !packet.set_frame(template.frame(recorded), LinkType::Ethernet) {
@@ -244,83 +232,5 @@ impl Applications {
             packet.set_side(Side::Outside);
         }
         Made::Packet
-    }
-
-    fn make(&mut self, at: u64, mut packet: PacketBox, pool: &mut Pool, burst: &mut Burst) {
-        match self.take(&mut packet) {
-            Made::Packet => {
-                packet.set_timestamp(at);
-                self.counters.received_packets += 1;
-                self.counters.received_bytes += u64::from(packet.wire_length());
-                burst.push(packet);
-            }
-            Made::OtherEnds => pool.give(packet),
-            Made::Refused => {
-                self.counters.refused_packets += 1;
-                pool.give(packet);
-            }
-        }
-        if self.left != u64::MAX {
-            self.left -= 1;
-        }
-    }
-}
-
-enum Made {
-    Packet,
-    /// The other end's port gives it out.
-    OtherEnds,
-    /// The buffer is too small.
-    Refused,
-}
-
-impl Port for Applications {
-    fn receive(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst) {
-        let start = *self.start.get_or_insert(now);
-        for _ in 0..4 * BURST {
-            if self.finished || burst.is_full() {
-                return;
-            }
-            let due = self.peek();
-            let at = start.saturating_add(due);
-            self.next_at = Some(at);
-            if self.left == 0 || due >= self.end {
-                self.finished = true;
-                self.next_at = None;
-                return;
-            }
-            if self.pace == Pace::Clock && at > now {
-                return;
-            }
-            let Some(packet) = pool.take() else { return };
-            self.make(at, packet, pool, burst);
-        }
-    }
-
-    fn transmit(&mut self, _now: u64, pool: &mut Pool, burst: &mut Burst) {
-        let counters = &mut self.counters;
-        crate::consume(pool, burst, |packet| {
-            counters.sent_packets += 1;
-            counters.sent_bytes += u64::from(packet.wire_length());
-        });
-    }
-
-    fn finished(&self) -> bool {
-        self.finished
-    }
-
-    fn waits(&self) -> bool {
-        self.pace == Pace::Reader
-    }
-
-    fn next_at(&self) -> Option<u64> {
-        match self.pace {
-            Pace::Reader => None,
-            Pace::Clock => self.next_at,
-        }
-    }
-
-    fn counters(&self) -> PortCounters {
-        self.counters
     }
 }

@@ -3,9 +3,10 @@
 use super::template::entries;
 use super::*;
 use etherparse::{NetHeaders, PacketBuilder, PacketHeaders, TransportHeader};
+use runtime::env::{BURST, Burst, Port};
 use std::collections::{BTreeMap, HashMap};
-use wire::FlowKey;
 use wire::memory::Region;
+use wire::{FlowKey, Pool};
 
 /// A pcap file of frames and their times in microseconds.
 fn capture(frames: &[(u32, Vec<u8>)]) -> Vec<u8> {
@@ -229,7 +230,7 @@ fn sfr_is_played_at_its_rates() {
     }
     // The recorded checksums are not all right; those that are stay so.
     let mut wrong = Vec::new();
-    for template in &applications.templates {
+    for template in &applications.source.templates {
         let looks = template.packets.iter().map(|p| look(template.frame(p)));
         wrong.extend(looks.filter(|l| !l.2).map(|l| l.1));
     }

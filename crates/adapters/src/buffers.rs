@@ -1,0 +1,43 @@
+//! Pools of packet buffers as ports need them.
+//!
+//! A capture has frames of up to 64 KiB, nearly all of them short: buffers of that size from the heap, of which only the
+//! beginning is ever touched. Ports on interfaces have frames of an MTU: buffers of one page, in large pages, which
+//! `AF_XDP` can receive into ([`crate::afxdp`]).
+//!
+//! Invariant: where every port's longest frame fits into a page beside what is kept before it, buffers are pages.
+
+use crate::afxdp::{CHUNK, FRAME};
+use crate::pages::{PagesError, Want, map};
+use wire::Pool;
+use wire::memory::Region;
+
+/// A pool of `count` buffers for frames of up to `frame_max` bytes, with the number `origin`.
+pub fn pool(count: usize, frame_max: usize, origin: u8) -> Result<Pool, PagesError> {
+    if frame_max > FRAME {
+        let region = Region::heap(Pool::region_length(count, frame_max));
+        return Ok(Pool::new(region, count, frame_max, origin));
+    }
+    let frame_max = Pool::frame_max_of(CHUNK);
+    let region = map(Pool::region_length(count, frame_max), Want::Huge)?.region;
+    Ok(Pool::new(region, count, frame_max, origin))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_for_an_mtu_are_pages_and_those_for_captures_are_not() {
+        for frame_max in [0, 1518, FRAME] {
+            let pool = pool(16, frame_max, 3).unwrap();
+            let memory = pool.memory();
+            assert_eq!((memory.stride, memory.length), (CHUNK, 16 * CHUNK));
+            assert!(memory.start.addr().get().is_multiple_of(CHUNK));
+            assert!(Pool::frame_max_of(memory.stride) >= FRAME && pool.origin() == 3);
+        }
+        let mut pool = pool(2, 65_535, 0).unwrap();
+        let packet = pool.take().unwrap();
+        assert_eq!(packet.room(), 65_535);
+        pool.give(packet);
+    }
+}

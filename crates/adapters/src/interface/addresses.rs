@@ -1,0 +1,203 @@
+//! This host's own addresses, in a map that the kernel's filter reads, kept as they are now.
+//!
+//! Theory of operation. At start-up all addresses of this network namespace go into the map, broadcast addresses too. A
+//! thread then waits on a netlink socket for the kernel to say that an address has come or gone, and reads all of them
+//! again: that is rare, and reading all cannot miss one. If it fails, the map stays as it was and that is reported once.
+//!
+//! ```text
+//!   ip address add … ─► netlink ─► this thread ─► map ─► filter: "that one is the kernel's"
+//! ```
+//!
+//! Invariant: once the thread has settled, the map holds exactly the addresses that the system lists. The thread ends when
+//! the last port that uses it is gone.
+//!
+//! Not here: routes and neighbours.
+
+use super::bpf::{Map, MapKind};
+use super::filter::Key;
+use super::system::{bind, socket};
+use crate::report::Reports;
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// The most addresses that are looked after.
+const ADDRESSES_MAX: u32 = 65_536;
+/// How long the thread waits before it looks whether it is still wanted, in milliseconds.
+const LOOK_MS: i32 = 200;
+
+/// The map of this host's addresses, and who keeps it.
+#[derive(Debug)]
+pub struct Addresses {
+    map: Arc<Map<16, 1>>,
+    ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Addresses {
+    /// Reads the addresses of the calling thread's network namespace and keeps the map up to date.
+    pub fn watch(reports: Reports) -> io::Result<Self> {
+        let map = Arc::new(Map::new(MapKind::Hash, ADDRESSES_MAX, "fk_addresses")?);
+        // Before the first reading, so that nothing between the two is missed.
+        let events = subscribe()?;
+        let mut known = BTreeSet::new();
+        settle(&map, &mut known)?;
+        let ended = Arc::new(AtomicBool::new(false));
+        let thread = {
+            let (map, ended) = (map.clone(), ended.clone());
+            let name = std::thread::Builder::new().name("addresses".into());
+            name.spawn(move || follow(&events, &map, known, &ended, &reports))?
+        };
+        Ok(Addresses {
+            map,
+            ended,
+            thread: Some(thread),
+        })
+    }
+
+    /// The map's descriptor, for the filter.
+    pub fn descriptor(&self) -> i32 {
+        self.map.descriptor()
+    }
+}
+
+impl Drop for Addresses {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A socket on which the kernel says that an address has come or gone.
+fn subscribe() -> io::Result<OwnedFd> {
+    let fd = socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE)?;
+    // SAFETY: zeros are a value of `sockaddr_nl`, which is integers.
+    let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
+    address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
+    address.nl_groups = (libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
+    // SAFETY: it is the address structure of netlink.
+    unsafe { bind(&fd, &address) }?;
+    Ok(fd)
+}
+
+fn follow(
+    events: &OwnedFd,
+    map: &Map<16, 1>,
+    mut known: BTreeSet<Key>,
+    ended: &AtomicBool,
+    reports: &Reports,
+) {
+    while !ended.load(Ordering::Relaxed) {
+        if !wait(events) {
+            continue;
+        }
+        drain(events);
+        if let Err(error) = settle(map, &mut known) {
+            reports.tell(
+                "addresses of this host",
+                format_args!("cannot be read any more: {error}"),
+                "those known before stay; restart to have the new ones",
+            );
+            return;
+        }
+    }
+}
+
+/// Whether something is there to be read; waits a while for it.
+fn wait(events: &OwnedFd) -> bool {
+    let mut poll = libc::pollfd {
+        fd: events.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one structure, borrowed for the call.
+    unsafe { libc::poll(&raw mut poll, 1, LOOK_MS) > 0 }
+}
+
+/// Reads what the kernel has said. What exactly is of no interest, nor whether it had more to say than it could keep: all
+/// addresses are read again in any case.
+fn drain(events: &OwnedFd) {
+    let mut bytes = [0_u8; 4096];
+    // SAFETY: the kernel writes at most the buffer's length; the socket does not block.
+    while unsafe { libc::recv(events.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), 0) } > 0 {}
+}
+
+/// Makes the map hold what the system lists. New ones go in before old ones go out.
+fn settle(map: &Map<16, 1>, known: &mut BTreeSet<Key>) -> io::Result<()> {
+    let now = addresses()?;
+    for key in now.difference(known) {
+        map.insert(key, &[1])?;
+    }
+    for key in known.difference(&now) {
+        map.remove(key)?;
+    }
+    *known = now;
+    Ok(())
+}
+
+/// All addresses of this network namespace, and the broadcast addresses of its networks.
+fn addresses() -> io::Result<BTreeSet<Key>> {
+    let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: the function writes the list's beginning, or fails.
+    super::system::checked(unsafe { libc::getifaddrs(&raw mut list) })?;
+    let mut found = BTreeSet::new();
+    let mut at = list;
+    while !at.is_null() {
+        // SAFETY: an element of the list, which lives until it is freed below.
+        let entry = unsafe { &*at };
+        // SAFETY: each is null or an address with its family in it, as the list's contract says.
+        unsafe {
+            found.extend(key_of(entry.ifa_addr));
+            if entry.ifa_flags & libc::IFF_BROADCAST as u32 != 0 {
+                found.extend(key_of(entry.ifa_ifu));
+            }
+        }
+        at = entry.ifa_next;
+    }
+    // SAFETY: the list that was made above, freed once, behind its last use.
+    unsafe { libc::freeifaddrs(list) };
+    Ok(found)
+}
+
+/// # Safety
+/// The pointer is null, or leads to an address as long as its family says.
+unsafe fn key_of(address: *const libc::sockaddr) -> Option<Key> {
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: by the caller's promise there is a family, and behind it what the family says.
+    unsafe {
+        match i32::from((*address).sa_family) {
+            libc::AF_INET => {
+                let address = (*address.cast::<libc::sockaddr_in>()).sin_addr.s_addr;
+                Some(Ipv4Addr::from(u32::from_be(address)).to_ipv6_mapped().octets())
+            }
+            libc::AF_INET6 => {
+                Some(Ipv6Addr::from((*address.cast::<libc::sockaddr_in6>()).sin6_addr.s6_addr).octets())
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_address_is_this_hosts() {
+        let found = addresses().unwrap();
+        if found.is_empty() {
+            println!("not run: needs a network interface with an address");
+            return;
+        }
+        let loopback = Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets();
+        assert!(found.contains(&loopback), "{found:?}");
+    }
+}

@@ -1,0 +1,185 @@
+//! System calls with types: sockets and their options, `ioctl` on interfaces, shared mappings.
+//!
+//! Each wrapper says in its proof why the kernel reads and writes only what it is handed. What they answer is the system's
+//! own error; what that means is for the caller to say.
+
+use std::io;
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+
+/// A structure of the kernel's interface: plain memory, of which every pattern of bytes is a value.
+///
+/// # Safety
+/// The type has no padding that matters, no pointer that is followed in safe code, and any bytes are a value of it.
+pub(crate) unsafe trait Plain: Sized {}
+
+macro_rules! plain {
+    ($($kind:ty),* $(,)?) => {
+        $(
+            // SAFETY: an integer, or a `repr(C)` structure of the kernel's made of integers.
+            unsafe impl Plain for $kind {}
+        )*
+    };
+}
+
+plain!(
+    libc::c_int,
+    libc::tpacket_req,
+    libc::tpacket_req3,
+    libc::tpacket_stats,
+    libc::tpacket_stats_v3,
+    libc::packet_mreq,
+    u64,
+    libc::xdp_desc,
+    libc::xdp_umem_reg,
+    libc::xdp_mmap_offsets,
+    libc::xdp_statistics,
+    libc::xdp_options,
+);
+
+/// The answer of a call that says -1 when it failed.
+pub(crate) fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+/// A socket that never blocks and does not outlive this program in a child.
+pub(crate) fn socket(domain: libc::c_int, kind: libc::c_int, protocol: libc::c_int) -> io::Result<OwnedFd> {
+    let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: the call takes numbers only.
+    let fd = checked(unsafe { libc::socket(domain, kind, protocol) })?;
+    // SAFETY: the kernel has just made this descriptor, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Sets a socket's option.
+pub(crate) fn set_option<T: Plain>(
+    fd: &OwnedFd,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
+    // SAFETY: the kernel reads `size_of::<T>()` bytes of a value that is borrowed for the call.
+    checked(unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            level,
+            name,
+            std::ptr::from_ref(value).cast(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    })
+    .map(drop)
+}
+
+/// Reads a socket's option. A kernel that knows fewer fields leaves the rest zero.
+pub(crate) fn option<T: Plain>(fd: &OwnedFd, level: libc::c_int, name: libc::c_int) -> io::Result<T> {
+    let mut value = MaybeUninit::<T>::zeroed();
+    let mut length = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes, which is the value's size.
+    checked(unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            level,
+            name,
+            value.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    })?;
+    // SAFETY: any bytes are a value of a plain type, and it was zeroed before.
+    Ok(unsafe { value.assume_init() })
+}
+
+/// Ties a socket to an address.
+///
+/// # Safety
+/// `T` is the address structure of the socket's family.
+pub(crate) unsafe fn bind<T>(fd: &OwnedFd, address: &T) -> io::Result<()> {
+    // SAFETY: the kernel reads `size_of::<T>()` bytes of an address that is borrowed for the call.
+    checked(unsafe {
+        libc::bind(
+            fd.as_raw_fd(),
+            std::ptr::from_ref(address).cast(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    })
+    .map(drop)
+}
+
+/// A request about the interface called `name`, without an argument yet; `None` if no interface can be called that.
+pub(crate) fn request_for(name: &str) -> Option<libc::ifreq> {
+    if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(['\0', '/']) {
+        return None;
+    }
+    // SAFETY: zeros are a value of `ifreq`: integers, and a union of integers and a pointer.
+    let mut request: libc::ifreq = unsafe { MaybeUninit::zeroed().assume_init() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    Some(request)
+}
+
+/// Asks about an interface.
+///
+/// # Safety
+/// `number` is a request that reads and writes no more than the `ifreq`, and what a pointer in it points at.
+pub(crate) unsafe fn ask(fd: &OwnedFd, number: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
+    // SAFETY: the caller's promise.
+    checked(unsafe { libc::ioctl(fd.as_raw_fd(), number as libc::Ioctl, std::ptr::from_mut(request)) })
+        .map(drop)
+}
+
+/// Memory shared with the kernel, unmapped when dropped.
+pub(crate) struct Shared {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: a mapping is not tied to a thread. Who reads and writes it is its users' business, and none of them is `Sync`.
+unsafe impl Send for Shared {}
+
+impl Shared {
+    /// Maps `length` bytes of a socket's rings, from `offset` on.
+    pub fn map(fd: &OwnedFd, length: usize, offset: u64) -> io::Result<Self> {
+        // SAFETY: a new mapping wherever the kernel likes touches nobody's memory.
+        let start = unsafe {
+            libc::mmap64(
+                std::ptr::null_mut(),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_POPULATE,
+                fd.as_raw_fd(),
+                offset as libc::off64_t,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        NonNull::new(start.cast())
+            .map(|start| Shared { start, length })
+            .ok_or(io::ErrorKind::InvalidData.into())
+    }
+
+    /// Where it starts.
+    #[inline]
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// How long it is.
+    #[inline]
+    pub fn length(&self) -> usize {
+        self.length
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: this mapping was made with this length, and nobody uses it any more. There is nobody to tell an error.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
+    }
+}

@@ -1,0 +1,125 @@
+//! Original timing, and captures that are played several times.
+
+use super::*;
+
+#[test]
+fn an_empty_pool_delays_and_loses_nothing() {
+    let mut port = input(timed(&[0, 1, 2]), InputSettings::default(), &Reports::default());
+    let mut pool = pool(2, 64);
+    let mut burst = Burst::new();
+    port.receive(0, &mut pool, &mut burst);
+    assert_eq!(burst.len(), 2);
+    assert!(!port.finished() && port.waits());
+    burst.drain(..).for_each(|p| pool.give(p));
+    assert_eq!(receive(&mut port, 0, &mut pool)[0].bytes, [2]);
+    assert!(port.finished());
+    assert_eq!(port.counters().refused_packets, 0);
+}
+
+#[test]
+fn original_timing_follows_the_capture() {
+    let settings = InputSettings {
+        timing: Timing::Original { speed: 2.0 },
+        rounds: Rounds::Times(1),
+    };
+    let mut port = input(
+        timed(&[1_000_000, 1_500_000, 1_500_000, 4_000_000]),
+        settings,
+        &Reports::default(),
+    );
+    assert!(!port.waits());
+    let mut pool = pool(8, 64);
+    let start = 77_000_000_000;
+    let bytes = |frames: &[Frame]| frames.iter().map(|f| f.bytes[0]).collect::<Vec<_>>();
+    assert_eq!(bytes(&receive(&mut port, start, &mut pool)), [0]);
+    assert_eq!(port.next_at(), Some(start + 250_000_000));
+    assert_eq!(
+        bytes(&receive(&mut port, start + 249_999_999, &mut pool)),
+        Vec::<u8>::new()
+    );
+    let frames = receive(&mut port, start + 250_000_000, &mut pool);
+    assert_eq!(bytes(&frames), [1, 2]);
+    assert_eq!(
+        frames[0].timestamp, 1_500_000_000,
+        "a timestamp is the time of capture"
+    );
+    assert_eq!(port.next_at(), Some(start + 1_500_000_000));
+    assert!(!port.finished());
+    assert_eq!(bytes(&receive(&mut port, start + 9_000_000_000, &mut pool)), [3]);
+    assert!(port.finished());
+    assert_eq!(port.next_at(), None);
+}
+
+#[test]
+fn rounds_go_on_in_time_and_never_back() {
+    let settings = InputSettings {
+        rounds: Rounds::Times(3),
+        ..InputSettings::default()
+    };
+    // The third record was captured out of order.
+    let mut port = input(
+        timed(&[1_000, 1_010, 1_005, 1_030]),
+        settings,
+        &Reports::default(),
+    );
+    let mut pool = pool(32, 64);
+    let frames = receive(&mut port, 0, &mut pool);
+    assert_eq!(frames.len(), 12);
+    let stamps: Vec<u64> = frames.iter().map(|f| f.timestamp / 1000).collect();
+    assert_eq!(
+        stamps,
+        [
+            1000, 1010, 1010, 1030, 1040, 1050, 1050, 1070, 1080, 1090, 1090, 1110
+        ]
+    );
+    assert!(port.finished());
+    assert_eq!(port.counters().received_packets, 12);
+}
+
+#[test]
+fn rounds_of_one_packet_and_of_none() {
+    let forever = InputSettings {
+        rounds: Rounds::Forever,
+        ..InputSettings::default()
+    };
+    let mut pool = pool(40, 64);
+    let mut port = input(timed(&[5]), forever, &Reports::default());
+    let frames = receive(&mut port, 0, &mut pool);
+    assert_eq!(frames.len(), 32);
+    assert!(
+        frames
+            .windows(2)
+            .all(|pair| pair[0].timestamp < pair[1].timestamp)
+    );
+    assert!(!port.finished());
+    let mut port = input(timed(&[]), forever, &Reports::default());
+    assert_eq!(receive(&mut port, 0, &mut pool), []);
+    assert!(port.finished(), "an empty capture is not read for ever");
+}
+
+#[test]
+fn original_timing_holds_over_rounds() {
+    let settings = InputSettings {
+        timing: Timing::Original { speed: 1.0 },
+        rounds: Rounds::Times(2),
+    };
+    let mut port = input(timed(&[100, 200]), settings, &Reports::default());
+    let mut pool = pool(8, 64);
+    let mut seen = Vec::new();
+    for now in (0..400_000).step_by(50_000) {
+        seen.extend(
+            receive(&mut port, now, &mut pool)
+                .iter()
+                .map(|f| (now, f.timestamp)),
+        );
+    }
+    assert_eq!(
+        seen,
+        [
+            (0, 100_000),
+            (100_000, 200_000),
+            (200_000, 300_000),
+            (300_000, 400_000)
+        ]
+    );
+}

@@ -1,0 +1,214 @@
+//! A client and a server, on either side of a gateway; what they say to each other, and how it went.
+//!
+//! ```text
+//!   client eth0 ═══ left  gateway  right ═══ eth0 server
+//! ```
+
+use flowkeep::lab::process::{Process, Run};
+use flowkeep::lab::{Lab, LabError, Namespace, need};
+use serde_json::Value;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How long anything here may take, on a machine that does other things too.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One at a time: they share two processors with each other.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Three hosts in a row.
+pub struct Network {
+    // Dropped in this order: programs before the namespaces that they run in.
+    pub servers: Vec<Process>,
+    pub client: Namespace,
+    pub gateway: Namespace,
+    pub server: Namespace,
+    _lab: Lab,
+    pub folder: Folder,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// A directory that is gone afterwards.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let unique = format!(
+            "flowkeep-live-{}-{:?}",
+            std::process::id(),
+            std::thread::current().id()
+        );
+        let path = std::env::temp_dir().join(unique);
+        fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    pub fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A lab if this machine and user can have one, and all programs are there; otherwise a line says what is missing.
+fn lab(programs: &[(&str, &'static str)]) -> Option<Lab> {
+    let missing = programs
+        .iter()
+        .find_map(|(program, package)| need(program, package).err());
+    match missing.map_or_else(Lab::new, Err) {
+        Ok(lab) => Some(lab),
+        Err(error @ (LabError::NotRoot | LabError::NoProgram { .. })) => {
+            println!("not run: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The network, or a line that says what is missing for it.
+pub fn network(programs: &[(&str, &'static str)]) -> Option<Network> {
+    let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    Some(Network::new(lab(programs)?, alone).unwrap())
+}
+
+/// A lab for something else than the network, and the right to be the only one.
+pub fn alone(programs: &[(&str, &'static str)]) -> Option<(Lab, MutexGuard<'static, ()>)> {
+    let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    Some((lab(programs)?, alone))
+}
+
+impl Network {
+    fn new(mut lab: Lab, alone: MutexGuard<'static, ()>) -> Result<Self, LabError> {
+        let client = lab.namespace("client")?;
+        let gateway = lab.namespace("gateway")?;
+        let server = lab.namespace("server")?;
+        lab.cable((&client, "eth0"), (&gateway, "left"))?;
+        lab.cable((&server, "eth0"), (&gateway, "right"))?;
+        Ok(Network {
+            servers: Vec::new(),
+            client,
+            gateway,
+            server,
+            _lab: lab,
+            folder: Folder::new(),
+            _alone: alone,
+        })
+    }
+
+    /// Client and server in one network, with nothing between them but what the gateway does.
+    pub fn one_network(&self) {
+        for (host, number) in [(&self.client, 1), (&self.server, 2)] {
+            host.address("eth0", &format!("10.0.0.{number}/24")).unwrap();
+            host.address("eth0", &format!("2001:db8::{number}/64")).unwrap();
+        }
+    }
+
+    /// Starts the tool in the gateway and waits until it says that it is ready.
+    pub fn flowkeep(&self, words: &str, ready: &str) -> Process {
+        let words = format!("{} {words}", env!("CARGO_BIN_EXE_flowkeep"));
+        let mut process = self.gateway.start(&words).unwrap();
+        process.wait_for(ready, PATIENCE).unwrap();
+        process
+    }
+
+    /// nginx at the server, with a file of so many bytes that do not repeat; answers them.
+    pub fn serve_file(&mut self, name: &str, bytes: usize) -> Vec<u8> {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let content: Vec<u8> = (0..bytes)
+            .map(|_| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state as u8
+            })
+            .collect();
+        fs::write(self.folder.path(name), &content).unwrap();
+        let folder = self.folder.path("");
+        let folder = folder.trim_end_matches('/');
+        let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .map(|kind| format!("{kind}_temp_path {folder}/{kind};"))
+            .join(" ");
+        let config = format!(
+            "user root; daemon off; master_process off; pid {folder}/nginx.pid; error_log stderr notice;\n\
+             events {{ worker_connections 1024; }}\n\
+             http {{ access_log off; {temporary}\n\
+             server {{ listen 80; listen [::]:80; root {folder}; }} }}\n"
+        );
+        let file = self.folder.path("nginx.conf");
+        fs::write(&file, config).unwrap();
+        let mut nginx = self.server.start(&format!("nginx -c {file}")).unwrap();
+        nginx.wait_for("using the", PATIENCE).unwrap();
+        self.servers.push(nginx);
+        content
+    }
+
+    /// An iperf3 server.
+    pub fn serve_iperf3(&mut self) {
+        let mut iperf3 = self.server.start("iperf3 --server --forceflush").unwrap();
+        iperf3.wait_for("Server listening", PATIENCE).unwrap();
+        self.servers.push(iperf3);
+    }
+
+    /// Downloads a file at the client and compares it with what it should be.
+    pub fn download(&self, url: &str, expected: &[u8]) {
+        let file = self.folder.path("downloaded");
+        self.at_client(&format!(
+            "curl --silent --show-error --fail --globoff --max-time 50 --output {file} {url}"
+        ));
+        let got = fs::read(&file).unwrap();
+        assert_eq!(got.len(), expected.len(), "{url}");
+        assert!(got == expected, "{url}: the content differs");
+        fs::remove_file(&file).unwrap();
+    }
+
+    /// Sends so many echo requests from the client; all must be answered.
+    pub fn ping(&self, address: &str, count: u32, size: u32) {
+        let out = self.at_client(&format!("ping -n -c {count} -i 0.02 -W 5 -s {size} {address}"));
+        assert!(
+            out.contains(&format!("{count} packets transmitted, {count} received")),
+            "{out}"
+        );
+    }
+
+    /// Measures from the client; answers what was received.
+    pub fn iperf3(&self, words: &str) -> Value {
+        // Its server is busy for a moment after each measurement.
+        for _ in 0..50 {
+            let out = self.at_client(&format!("iperf3 --json --client {words}"));
+            let report: Value = serde_json::from_str(&out).unwrap();
+            match report.get("error").and_then(Value::as_str) {
+                None => return report["end"].clone(),
+                Some(error) if error.contains("busy") => std::thread::sleep(Duration::from_millis(100)),
+                Some(error) => panic!("{error}"),
+            }
+        }
+        panic!("iperf3's server stays busy");
+    }
+
+    /// How many datagrams client and server have lost because their programs did not read them in time.
+    pub fn udp_overflows(&self) -> u64 {
+        let of = |host: &Namespace| -> u64 {
+            let snmp = host.run("cat /proc/net/snmp", Run::within(PATIENCE)).unwrap();
+            let mut lines = snmp.lines().filter(|line| line.starts_with("Udp:"));
+            let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+            let at = names.split(' ').position(|name| name == "RcvbufErrors").unwrap();
+            values.split(' ').nth(at).unwrap().parse().unwrap()
+        };
+        of(&self.client) + of(&self.server)
+    }
+
+    /// Runs a program at the client to its end.
+    #[track_caller]
+    pub fn at_client(&self, words: &str) -> String {
+        match self.client.run(words, Run::within(PATIENCE)) {
+            Ok(out) => out,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
