@@ -29,7 +29,7 @@ const ERROR_LENGTH_MAX: [usize; 2] = [576, 1280];
 const TTL: u8 = 64;
 
 /// How many answers may still be made: a second's worth at most at once.
-pub(super) struct Budget {
+pub(crate) struct Budget {
     per_second: u64,
     /// Nanoseconds of credit; an answer costs `1e9 / per_second`.
     credit: Cell<u64>,

@@ -34,7 +34,7 @@
 //!
 //! Sources: RFC 9293, 7323, 2018, 5961 (TCP); RFC 5382, 4787, 5508 (timeouts); RFC 792, 4443, 4890 (ICMP).
 
-mod answer;
+pub(crate) mod answer;
 pub mod config;
 mod meaning;
 mod names;
