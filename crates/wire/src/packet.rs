@@ -80,6 +80,8 @@ pub mod flag {
     /// A source route (IPv4 option, IPv6 routing header) still leads elsewhere: the destination address is not the
     /// final one, which is the one that the transport checksum covers (RFC 8200 8.1).
     pub const SOURCE_ROUTED: u16 = 256;
+    /// A fragment that is followed: it has the ports of its first one.
+    pub const FOLLOWED: u16 = 512;
 }
 
 /// A packet: the frame's bytes and what is known of them.

@@ -159,8 +159,8 @@ impl Running {
         }
         let mut drained = self.drain(&mut each);
         if drained {
-            for runtime in &self.shared.runtimes {
-                runtime.tell(Command::Finish);
+            for worker in self.shared.switches.iter().chain(&self.shared.runtimes) {
+                worker.tell(Command::Finish);
             }
             drained = self.drain(&mut each);
         }

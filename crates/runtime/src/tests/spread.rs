@@ -14,7 +14,7 @@ use wire::HashSeed;
 type Queue = Rc<RefCell<VecDeque<PacketBox>>>;
 
 /// One end of a link.
-struct Link {
+pub(super) struct Link {
     incoming: Queue,
     outgoing: Queue,
     depth: usize,
@@ -54,13 +54,13 @@ impl Port for Link {
     }
 }
 
-struct Cluster {
-    switches: Vec<Switch<QueuePort, Link>>,
-    runtimes: Vec<Runtime<Link>>,
-    now: u64,
+pub(super) struct Cluster {
+    pub switches: Vec<Switch<QueuePort, Link>>,
+    pub runtimes: Vec<Runtime<Link>>,
+    pub now: u64,
 }
 
-fn cluster(switches: u8, runtimes: u16, policy: Policy, plan: &Plan, flows_max: u32) -> Cluster {
+pub(super) fn cluster(switches: u8, runtimes: u16, policy: Policy, plan: &Plan, flows_max: u32) -> Cluster {
     let mut switch_links: Vec<Vec<Link>> = (0..switches).map(|_| Vec::new()).collect();
     let mut made = Vec::new();
     for runtime in 0..runtimes {
@@ -142,7 +142,7 @@ fn cluster(switches: u8, runtimes: u16, policy: Policy, plan: &Plan, flows_max: 
 
 impl Cluster {
     /// Steps everybody until nothing moves.
-    fn settle(&mut self) {
+    pub fn settle(&mut self) {
         let mut idle = 0;
         while idle < 3 {
             self.now += 1000;
@@ -157,18 +157,18 @@ impl Cluster {
         }
     }
 
-    fn feed(&mut self, switch: usize, packets: impl IntoIterator<Item = (Side, Vec<u8>)>) {
+    pub fn feed(&mut self, switch: usize, packets: impl IntoIterator<Item = (Side, Vec<u8>)>) {
         self.switches[switch].port_mut(0).input.extend(packets);
         self.settle();
     }
 
-    fn sent(&mut self) -> Vec<Sent> {
+    pub fn sent(&mut self) -> Vec<Sent> {
         (0..self.switches.len())
             .flat_map(|s| self.switches[s].port_mut(0).output.clone())
             .collect()
     }
 
-    fn check(&self) {
+    pub fn check(&self) {
         let received: u64 = self.switches.iter().map(|s| s.stats().received).sum();
         let sent: u64 = self.switches.iter().map(|s| s.stats().sent).sum();
         let mut dropped: u64 = self
@@ -177,7 +177,8 @@ impl Cluster {
             .flat_map(|s| s.stats().dropped)
             .map(|d| d.count)
             .sum();
-        let (mut held, mut emitted) = (0, 0);
+        let mut held: u64 = self.switches.iter().map(|s| s.stats().held).sum();
+        let mut emitted = 0;
         for runtime in &self.runtimes {
             assert_conserved(runtime);
             let stats = runtime.stats();

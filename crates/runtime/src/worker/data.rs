@@ -3,7 +3,7 @@
 use super::{Job, Runtime};
 use crate::actor::{Header, NO_GROUP, Phase, flag};
 use crate::env::{BURST, Burst, Port};
-use crate::fragments::Resolution;
+use crate::fragments;
 use crate::group::GroupKey;
 use crate::message::Message;
 use crate::stage::Code;
@@ -41,6 +41,53 @@ impl<P: Port> Runtime<P> {
         }
         self.received += burst.len() as u64;
         self.take_up(link, burst);
+        if !self.astray.is_empty() {
+            self.take_up_astray(link);
+        }
+    }
+
+    /// A fragment, and what came behind it in its burst, in the order received.
+    #[cold]
+    fn take_up_astray(&mut self, link: usize) {
+        let mut burst = Burst::new();
+        while let Some(packet) = self.astray.pop() {
+            if !fragments::is_astray(&packet) {
+                burst.push(packet);
+            } else {
+                let mut next = self.fragments.take(packet, self.now);
+                while let Some(packet) = next {
+                    if burst.is_full() {
+                        self.take_up(link, &mut burst);
+                    }
+                    burst.push(packet);
+                    next = self.fragments.released();
+                }
+                self.drop_fragments();
+            }
+            if burst.is_full() {
+                self.take_up(link, &mut burst);
+            }
+        }
+        self.take_up(link, &mut burst);
+    }
+
+    #[cold]
+    pub(super) fn drop_fragments(&mut self) -> usize {
+        let mut count = 0;
+        while let Some((packet, reason)) = self.fragments.refused() {
+            self.drop_packet(packet, reason);
+            count += 1;
+        }
+        count
+    }
+
+    /// A packet that is not identified: no packet, or one behind a fragment of the same burst, or that itself.
+    #[cold]
+    fn set_aside(&mut self, packet: PacketBox, reason: DropReason) {
+        if packet.has(packet_flag::PARSED) {
+            return self.astray.push(packet);
+        }
+        self.drop_packet(packet, reason);
     }
 
     /// Takes buffers that came home, and anything else that is no packet, out of a burst.
@@ -68,7 +115,7 @@ impl<P: Port> Runtime<P> {
                     lanes[packets.len()].write(lane);
                     packets.push(packet);
                 }
-                Err(reason) => self.drop_packet(packet, reason),
+                Err(reason) => self.set_aside(packet, reason),
             }
         }
         // SAFETY: the first `packets.len()` lanes were written just above.
@@ -104,14 +151,15 @@ impl<P: Port> Runtime<P> {
     fn identify(&mut self, packet: &mut PacketBox) -> Result<Lane, DropReason> {
         if !packet.has(packet_flag::PARSED) {
             wire::parse(packet)?;
-            if packet.has(packet_flag::FIRST_FRAGMENT | packet_flag::LATER_FRAGMENT)
-                && self.fragments.resolve(packet, self.now) == Resolution::Unknown
-            {
+            self.plan.judge_icmp_error(packet);
+            if fragments::is_astray(packet) || !self.astray.is_empty() {
                 return Err(DropReason::FragmentUnknown);
             }
-            self.plan.judge_icmp_error(packet);
         }
-        let (mut key, way) = FlowKey::of(packet).ok_or(DropReason::FrameMalformed)?;
+        let Some((mut key, way)) = FlowKey::of(packet) else {
+            packet.clear_flags(packet_flag::PARSED);
+            return Err(DropReason::FrameMalformed);
+        };
         if packet.turns() > 0 {
             key = key.turned(way);
         }

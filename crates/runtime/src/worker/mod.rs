@@ -144,6 +144,8 @@ pub struct Runtime<P: Port> {
     held_count: u32,
     queued_count: u32,
     turned: PacketList,
+    /// A fragment whose flow is not known yet, and what came behind it.
+    astray: PacketList,
     links: Vec<P>,
     outputs: Vec<output::Output>,
     pool: Pool,
@@ -264,6 +266,7 @@ impl<P: Port> Runtime<P> {
             held_count: 0,
             queued_count: 0,
             turned: PacketList::new(),
+            astray: PacketList::new(),
             outputs: links.iter().map(|_| output::Output::default()).collect(),
             links,
             pool,
@@ -301,6 +304,9 @@ impl<P: Port> Runtime<P> {
                 self.take_up(0, &mut burst);
             }
             work.other += self.wake(BURST_WAKES);
+            if self.fragments.expire(self.now) {
+                work.other += self.drop_fragments();
+            }
             work.other += self.expire(BURST_LOOKS);
         } else {
             self.stalls += 1;
@@ -311,6 +317,8 @@ impl<P: Port> Runtime<P> {
 
     /// Ends up to `budget` flows as if they had expired; `true` when none is left. For a graceful stop.
     pub fn finish(&mut self, budget: usize) -> bool {
+        self.fragments.finish();
+        self.drop_fragments();
         let done = self.end_all(budget);
         self.transmit_all();
         done
@@ -402,7 +410,8 @@ impl<P: Port> Runtime<P> {
             emitted: self.emitted,
             held: u64::from(self.held_count + self.queued_count)
                 + self.frames.waiting() as u64
-                + self.turned.len() as u64,
+                + self.turned.len() as u64
+                + self.fragments.held() as u64,
             dropped,
             counters,
             flows: self.slab.active() as u64,
