@@ -1,28 +1,26 @@
-//! `#[network_function]`: an ordinary `fn process` becomes the trait's `process_now`.
+//! `#[network_function]`: an ordinary `fn process` becomes what the trait's `process_now` calls.
 //!
 //! # Theory of operation
 //! The trait has two ways to process a packet: `process`, which may wait, and `process_now`, which may not and answers
-//! `Option<Verdict>`. An author writes one function named `process`. If it is an `async fn`, it is left alone. If not:
+//! `Option<Verdict>`. An author writes one function named `process`. If it is an `async fn`, it is left alone. If not, it
+//! becomes the hidden `process_plain`, and the hidden constant `PLAIN` says that `process_now` is to call it:
 //!
 //! ```text
 //! fn process(&self, packet, flow, cx) -> Verdict { BODY }
 //!     becomes
-//! #[inline] #[allow(clippy::redundant_closure_call)] fn process_now(&self, packet, flow, cx) -> Option<Verdict> {
-//!     let verdict: Verdict = (move || -> Verdict { BODY })();
-//!     Some(verdict)
-//! }
+//! const PLAIN: bool = true;
+//! #[inline(always)] fn process_plain(&self, packet, flow, cx) -> Verdict { BODY }
 //! ```
 //!
-//! The closure is there so that a `return` in BODY returns a `Verdict`. It is called once, where it is made, so the
-//! optimizer leaves nothing of it.
+//! It is inlined into the two places that call it: the runtime's entry and a call by hand.
 //!
 //! # Invariants
 //! What an author can get wrong in the signature is reported here, in terms of `process`: the compiler would speak of
-//! `process_now`, which the author never wrote.
+//! `process_plain`, which the author never wrote.
 
 use crate::reported;
 use proc_macro2::TokenStream as Tokens;
-use quote::{ToTokens, format_ident, quote, quote_spanned};
+use quote::{ToTokens, format_ident, quote};
 use syn::spanned::Spanned;
 use syn::{Error, FnArg, ImplItem, ImplItemFn, Item, ItemImpl, ReturnType, Signature, Type};
 
@@ -88,6 +86,13 @@ fn processing(block: &mut ItemImpl) -> Result<(), Error> {
             ));
         }
         rename(&mut process);
+        block.items.insert(
+            at,
+            syn::parse_quote!(
+                #[doc(hidden)]
+                const PLAIN: bool = true;
+            ),
+        );
     }
     block.items.insert(at, ImplItem::Fn(process));
     Ok(())
@@ -111,23 +116,9 @@ fn methods(block: &ItemImpl) -> impl Iterator<Item = &ImplItemFn> {
 }
 
 fn rename(process: &mut ImplItemFn) {
-    let ReturnType::Type(_, output) = process.sig.output.clone() else {
-        return;
-    };
-    let body = &process.block;
-    process.sig.ident = format_ident!("process_now", span = process.sig.ident.span());
-    // At the place of the answer's type, so that another one than `Verdict` is underlined itself.
-    let answer = quote_spanned!(output.span()=> ::nf::Verdict);
-    let call = quote_spanned!(output.span()=> (move || -> #output #body)());
-    process.block = syn::parse_quote!({
-        let verdict: #answer = #call;
-        ::core::option::Option::Some(verdict)
-    });
-    process.sig.output = syn::parse_quote!(-> ::core::option::Option<::nf::Verdict>);
-    process.attrs.push(syn::parse_quote!(#[inline]));
-    process.attrs.push(syn::parse_quote!(
-        #[allow(clippy::redundant_closure_call, reason = "the macro's closure, not the author's")]
-    ));
+    process.sig.ident = format_ident!("process_plain", span = process.sig.ident.span());
+    process.attrs.push(syn::parse_quote!(#[inline(always)]));
+    process.attrs.push(syn::parse_quote!(#[doc(hidden)]));
 }
 
 /// What is wrong with the signature of `process`, waiting or not.
@@ -264,11 +255,12 @@ mod tests {
         );
         let expected = quote! {
             impl NetworkFunction for F {
-                #[inline]
-                #[allow(clippy::redundant_closure_call, reason = "the macro's closure, not the author's")]
-                fn process_now(&self, p: &mut P, f: &mut S, c: &mut C) -> ::core::option::Option<::nf::Verdict> {
-                    let verdict: ::nf::Verdict = (move || -> Verdict { return V; })();
-                    ::core::option::Option::Some(verdict)
+                #[doc(hidden)]
+                const PLAIN: bool = true;
+                #[inline(always)]
+                #[doc(hidden)]
+                fn process_plain(&self, p: &mut P, f: &mut S, c: &mut C) -> Verdict {
+                    return V;
                 }
             }
         };

@@ -23,6 +23,7 @@ pub struct ByHand<F: NetworkFunction> {
     _counters: Vec<u64>,
     _log: Box<EventLog>,
     _group: Box<F::Group>,
+    key: Box<FlowKey>,
 }
 
 impl<F: NetworkFunction> ByHand<F> {
@@ -31,11 +32,12 @@ impl<F: NetworkFunction> ByHand<F> {
         let mut counters = vec![0; F::COUNTERS.len() + 1];
         let mut log = Box::new(EventLog::new(1 << 16, 0));
         let mut group = Box::<F::Group>::default();
+        let mut key = Box::<FlowKey>::default();
         let raw = Box::new(RawCx {
             now: 0,
             wake_at: RawCx::NO_WAKE,
             timeout: 0,
-            key: FlowKey::default(),
+            key: NonNull::from(&mut *key),
             opening: Orientation::Along,
             side: Side::Inside,
             direction: Direction::Opening,
@@ -55,6 +57,7 @@ impl<F: NetworkFunction> ByHand<F> {
             _counters: counters,
             _log: log,
             _group: group,
+            key,
         }
     }
 
@@ -63,6 +66,14 @@ impl<F: NetworkFunction> ByHand<F> {
     pub fn raw(&mut self) -> &mut RawFacts {
         // Only plain facts can be changed through this view: see `RawFacts`.
         RawFacts::of(&mut self.raw)
+    }
+
+    /// Sets the flow's key and which way its opening direction runs.
+    #[inline(always)]
+    pub fn set_key(&mut self, key: FlowKey, opening: Orientation) {
+        *self.key = key;
+        self.raw.key = NonNull::from(&mut *self.key);
+        self.raw.opening = opening;
     }
 
     /// Calls `process_now` with a packet and a flow's state.
@@ -113,14 +124,6 @@ impl RawFacts {
         self.0.now = now;
         self.0.side = side;
         self.0.direction = direction;
-        self
-    }
-
-    /// Sets the flow's key and which way its opening direction runs.
-    #[inline(always)]
-    pub fn set_key(&mut self, key: FlowKey, opening: Orientation) -> &mut Self {
-        self.0.key = key;
-        self.0.opening = opening;
         self
     }
 }

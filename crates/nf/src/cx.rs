@@ -191,8 +191,8 @@ pub struct RawCx {
     pub wake_at: u64,
     /// The longest timeout a function of the chain has asked for, in nanoseconds.
     pub timeout: u64,
-    /// The key that opened the flow, as its first packet had it.
-    pub key: FlowKey,
+    /// The key that opened the flow, as its first packet had it; the actor's own.
+    pub key: NonNull<FlowKey>,
     /// The orientation of the opening direction in `key`.
     pub opening: Orientation,
     /// Where the packet came in.
@@ -253,7 +253,7 @@ impl<F: NetworkFunction> Cx<F> {
     /// For the runtime: the typed view of what it filled in.
     ///
     /// # Safety
-    /// `raw.group` points to a valid `F::Group` that nothing else refers to, `raw.counters` to `F::COUNTERS.len() + 1`
+    /// `raw.key` points to the flow's key, `raw.group` to a valid `F::Group` that nothing else refers to, `raw.counters` to `F::COUNTERS.len() + 1`
     /// numbers, `raw.log` to a log, all for as long as the view is used.
     #[inline(always)]
     pub unsafe fn of(raw: &mut RawCx) -> &mut Cx<F> {
@@ -295,13 +295,14 @@ impl<F: NetworkFunction> Cx<F> {
 
     /// Source and destination of the flow's first packet, as the first function of the chain saw it.
     pub fn opened_by(&self) -> (wire::Endpoint, wire::Endpoint) {
-        self.raw.key.ends(self.raw.opening)
+        self.key().ends(self.raw.opening)
     }
 
     /// The flow's key.
     #[inline]
     pub fn key(&self) -> &FlowKey {
-        &self.raw.key
+        // SAFETY: promised by whoever made the view (`Cx::of`).
+        unsafe { self.raw.key.as_ref() }
     }
 
     /// The state of the flow's group.

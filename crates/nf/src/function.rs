@@ -189,10 +189,31 @@ pub trait NetworkFunction: Sized + 'static {
 
     /// What happens to a packet, when no waiting is needed. It declines with `None`, before any side effect, and then
     /// [`process`](Self::process) is called.
-    #[inline]
+    #[inline(always)]
     fn process_now(&self, packet: &mut Packet, flow: &mut Self::Flow, cx: &mut Cx<Self>) -> Option<Verdict> {
-        let _ = (packet, flow, cx);
+        if Self::PLAIN {
+            return Some(self.process_plain(packet, flow, cx));
+        }
         None
+    }
+
+    /// Whether [`process_plain`](Self::process_plain) is there: `#[network_function]` sees to both.
+    #[doc(hidden)]
+    const PLAIN: bool = false;
+
+    /// What `#[network_function]` makes of an ordinary `fn process`.
+    #[doc(hidden)]
+    fn process_plain(&self, packet: &mut Packet, flow: &mut Self::Flow, cx: &mut Cx<Self>) -> Verdict {
+        let _ = (packet, flow, cx);
+        Verdict::Drop(Reason::UNDECLARED)
+    }
+
+    /// A packet that will probably open a flow is about to come to [`process`](Self::process). A function with tables of its
+    /// own may fetch the lines it will look at ([`wire::memory::prefetch`]): the packets of a burst are announced together, so
+    /// their cache misses overlap. The packet is as it came in, untouched by the functions before this one.
+    #[inline]
+    fn prefetch(&self, packet: &Packet) {
+        let _ = packet;
     }
 
     /// A flow's state has appeared here.

@@ -84,6 +84,8 @@ pub mod flag {
     pub const HOLDS: u8 = 32;
     /// The opening packet came from outside.
     pub const FROM_OUTSIDE: u8 = 64;
+    /// The packet that will settle the flow has passed its chain and waits for the end of its burst.
+    pub const SETTLING: u8 = 128;
 }
 
 /// The first cache line of an actor.
@@ -228,12 +230,10 @@ impl Slab {
         }
     }
 
-    /// Asks the processor for the actors that the next `count` launches will take.
+    /// The actors that the next `count` launches will take, as far as there are that many.
     #[inline]
-    pub fn prefetch_free(&self, count: usize) {
-        for index in self.free.iter().rev().take(count) {
-            self.prefetch(*index);
-        }
+    pub fn next_free(&self, count: usize) -> impl Iterator<Item = u32> {
+        self.free.iter().rev().take(count).copied()
     }
 
     /// An actor's header.
@@ -241,6 +241,13 @@ impl Slab {
     pub fn header(&self, index: u32) -> &Header {
         // SAFETY: in bounds (asserted), aligned to 64; the bytes are a header, zeroed or written by `launch`.
         unsafe { self.address(index).cast::<Header>().as_ref() }
+    }
+
+    /// Where an actor's first key is. It stays valid as long as the slab.
+    #[inline(always)]
+    pub fn key(&self, index: u32) -> NonNull<FlowKey> {
+        // The header begins with it.
+        self.address(index).cast()
     }
 
     /// An actor's header, to be changed.

@@ -10,15 +10,16 @@
 //!
 //! Invariants: a block has at most one owner; a group's flow count is the number of actors that name it.
 
+use crate::table::Table;
 use alloc::vec::Vec;
 use core::ptr::NonNull;
-use hashbrown::HashTable;
 use nf::{Addr, Affinity, Block, Endpoint, Side};
-use wire::memory::Region;
+use wire::memory::{Region, prefetch};
 use wire::{FlowKey, HashSeed, Packet};
 
 /// What names a group.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(transparent)]
 pub struct GroupKey(FlowKey);
 
 /// In a group key's version byte, where a flow key has 4 or 6.
@@ -178,18 +179,24 @@ impl BlockOwners {
     }
 }
 
-/// A group's bookkeeping.
+/// A group's bookkeeping, in front of its state.
 #[derive(Clone, Copy)]
+#[repr(C, align(16))]
 struct Entry {
     key: GroupKey,
     flows: u32,
+    reserved: u32,
 }
 
 /// The groups of one runtime, with their functions' state.
+///
+/// A group's place is one or more cache lines: its entry, then the state of all functions. The index is the same kind of
+/// table as the flows', so that both can be fetched ahead for a burst of new flows.
 pub struct Groups {
-    index: HashTable<u32>,
-    entries: Vec<Entry>,
+    index: Table,
     free: Vec<u32>,
+    /// Places never used yet begin here.
+    unused: u32,
     stride: usize,
     capacity: usize,
     seed: HashSeed,
@@ -198,7 +205,7 @@ pub struct Groups {
 
 impl Groups {
     fn stride(state: usize) -> usize {
-        state.next_multiple_of(64)
+        (size_of::<Entry>() + state).next_multiple_of(64)
     }
 
     /// Bytes of region for `capacity` groups of `state` bytes.
@@ -206,16 +213,16 @@ impl Groups {
         capacity * Self::stride(state)
     }
 
-    /// Room for `capacity` groups of `state` bytes.
-    pub fn new(region: Region, capacity: usize, state: usize, seed: HashSeed) -> Self {
+    /// Room for `capacity` groups of `state` bytes, in a region for them and one of [`Table::region_length`] for the index.
+    pub fn new(region: Region, index: Region, capacity: usize, state: usize, seed: HashSeed) -> Self {
         assert!(
             region.length() >= Self::region_length(capacity, state),
             "the region is too small for the groups"
         );
         Groups {
-            index: HashTable::with_capacity(room_for(capacity)),
-            entries: Vec::with_capacity(capacity),
+            index: Table::new(index, capacity),
             free: Vec::with_capacity(capacity),
+            unused: 0,
             stride: Self::stride(state),
             capacity,
             seed,
@@ -223,70 +230,108 @@ impl Groups {
         }
     }
 
+    #[inline]
+    fn place(&self, index: u32) -> NonNull<u8> {
+        assert!((index as usize) < self.capacity);
+        // SAFETY: the index is below the capacity, so the offset is within the region.
+        unsafe { self.region.start().add(index as usize * self.stride) }
+    }
+
+    #[inline]
+    fn entry(&self, index: u32) -> &Entry {
+        // SAFETY: a place begins with an entry, zeroed or written by `enter`; whoever has a pointer to state has not to it.
+        unsafe { self.place(index).cast::<Entry>().as_ref() }
+    }
+
+    #[inline]
+    fn entry_mut(&mut self, index: u32) -> &mut Entry {
+        // SAFETY: as above; `&mut self` makes it the only reference.
+        unsafe { self.place(index).cast::<Entry>().as_mut() }
+    }
+
+    /// Asks the processor for the line that finding a key of this hash begins with.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        self.index.prefetch(hash);
+    }
+
+    /// Asks the processor for the group that has, by all likelihood, a key of this hash; or for the place it would get.
+    #[inline]
+    pub fn prefetch_candidate(&self, hash: u64) {
+        let index = match self.index.candidate(hash) {
+            Some(index) => index,
+            None => self.free.last().copied().unwrap_or(self.unused),
+        };
+        if (index as usize) < self.capacity {
+            let place = self.place(index).as_ptr();
+            for line in 0..self.stride.min(256) / 64 {
+                prefetch(place.wrapping_add(64 * line));
+            }
+        }
+    }
+
+    fn find(&self, hash: u64, key: GroupKey) -> Option<u32> {
+        self.index.find(hash, |index| self.entry(index).key == key)
+    }
+
     /// The group of this key, made if need be; whether it is new; `None` if there is no room.
     pub fn enter(&mut self, key: GroupKey) -> Option<(u32, bool)> {
         let hash = key.hash(&self.seed);
-        let entries = &mut self.entries;
-        if let Some(index) = self.index.find(hash, |i| entries[*i as usize].key == key) {
-            entries[*index as usize].flows += 1;
-            return Some((*index, false));
+        if let Some(index) = self.find(hash, key) {
+            self.entry_mut(index).flows += 1;
+            return Some((index, false));
         }
-        let entry = Entry { key, flows: 1 };
-        let index = match self.free.pop() {
-            Some(index) => {
-                entries[index as usize] = entry;
-                index
-            }
-            None if entries.len() < self.capacity => {
-                entries.push(entry);
-                entries.len() as u32 - 1
-            }
+        let index = match self.free.last() {
+            Some(index) => *index,
+            None if (self.unused as usize) < self.capacity => self.unused,
             None => return None,
         };
-        self.index
-            .insert_unique(hash, index, |i| entries[*i as usize].key.hash(&self.seed));
+        self.index.insert(hash, index).ok()?;
+        if self.free.pop().is_none() {
+            self.unused += 1;
+        }
+        *self.entry_mut(index) = Entry {
+            key,
+            flows: 1,
+            reserved: 0,
+        };
         Some((index, true))
     }
 
     /// Whether there is a group of this key.
     pub fn has(&self, key: GroupKey) -> bool {
-        self.index
-            .find(key.hash(&self.seed), |i| self.entries[*i as usize].key == key)
-            .is_some()
+        self.find(key.hash(&self.seed), key).is_some()
     }
 
     /// Whether this flow is the group's last.
     pub fn is_last(&self, index: u32) -> bool {
-        self.entries[index as usize].flows == 1
+        self.entry(index).flows == 1
     }
 
     /// A flow leaves; with its last one the group is gone and its key is answered.
     pub fn leave(&mut self, index: u32) -> Option<GroupKey> {
-        let entry = &mut self.entries[index as usize];
+        let entry = self.entry_mut(index);
         entry.flows -= 1;
         if entry.flows > 0 {
             return None;
         }
         let key = entry.key;
-        let hash = key.hash(&self.seed);
-        if let Ok(found) = self.index.find_entry(hash, |i| *i == index) {
-            found.remove();
-        }
+        let removed = self.index.remove(key.hash(&self.seed), index);
+        debug_assert!(removed, "a group is in the index");
         self.free.push(index);
         Some(key)
     }
 
     /// The key of a group.
     pub fn key(&self, index: u32) -> GroupKey {
-        self.entries[index as usize].key
+        self.entry(index).key
     }
 
     /// Where a group's state begins. It stays valid as long as this lives.
     #[inline]
     pub fn state(&self, index: u32) -> NonNull<u8> {
-        assert!((index as usize) < self.capacity);
-        // SAFETY: the index is below the capacity, so the offset is within the region (or zero, for groups of no size).
-        unsafe { self.region.start().add(index as usize * self.stride) }
+        // SAFETY: a place has room for an entry and the state.
+        unsafe { self.place(index).add(size_of::<Entry>()) }
     }
 
     /// How many groups there are.
@@ -306,7 +351,8 @@ mod tests {
 
     #[test]
     fn groups_begin_and_end_with_their_flows() {
-        let mut groups = Groups::new(Region::heap(Groups::region_length(2, 8)), 2, 8, HashSeed::FIXED);
+        let (region, index) = (Groups::region_length(2, 8), Table::region_length(2));
+        let mut groups = Groups::new(Region::heap(region), Region::heap(index), 2, 8, HashSeed::FIXED);
         let a = GroupKey::of_address("10.0.0.1".parse().unwrap());
         let b = GroupKey::of_address("10.0.0.2".parse().unwrap());
         let (ia, new) = groups.enter(a).unwrap();

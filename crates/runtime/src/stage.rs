@@ -109,6 +109,8 @@ pub unsafe trait Stage {
     /// # Safety
     /// `group` is valid for writes of the group layout.
     unsafe fn create_group(&self, group: NonNull<u8>);
+    /// [`NetworkFunction::prefetch`].
+    fn prefetch(&self, packet: &Packet);
     /// [`NetworkFunction::arrived`].
     ///
     /// # Safety
@@ -296,6 +298,9 @@ unsafe impl<F: NetworkFunction> Stage for Instance<F> {
     unsafe fn create_group(&self, group: NonNull<u8>) {
         // SAFETY: the caller's promise.
         unsafe { group.cast::<F::Group>().write(F::Group::default()) }
+    }
+    fn prefetch(&self, packet: &Packet) {
+        self.0.prefetch(packet);
     }
     unsafe fn arrived(&self, flow: NonNull<u8>, why: Arrival, cx: &mut RawCx) {
         // SAFETY: the caller's promise.

@@ -27,6 +27,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec;
+use wire::memory::prefetch;
 
 const SLOTS: usize = 256;
 const LEVELS: usize = 3;
@@ -87,6 +88,14 @@ impl Wheel {
             self.unlink(index);
         }
         self.link(index, tick);
+    }
+
+    /// Asks the processor for the line of an index that is about to be filed.
+    #[inline]
+    pub fn prefetch(&self, index: u32) {
+        if let Some(node) = self.nodes.get(index as usize) {
+            prefetch(node);
+        }
     }
 
     /// The first tick that lies wholly behind `deadline`.

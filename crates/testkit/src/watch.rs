@@ -109,6 +109,10 @@ impl<F: NetworkFunction> NetworkFunction for Watched<F> {
         }
     }
 
+    fn prefetch(&self, packet: &Packet) {
+        self.function.prefetch(packet);
+    }
+
     fn arrived(&self, flow: &mut F::Flow, why: Arrival, cx: &mut Cx<Self>) {
         self.note(|notes| notes.arrived += 1);
         self.function.arrived(flow, why, cx.lend());

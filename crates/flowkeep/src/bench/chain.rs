@@ -162,15 +162,12 @@ impl Baseline {
         } else {
             wire::Orientation::Against
         };
-        self.firewall
-            .raw()
-            .set(now, side, direction)
-            .set_key(key, opening);
-        self.nat.raw().set(now, side, direction).set_key(key, opening);
-        self.load_balancer
-            .raw()
-            .set(now, side, direction)
-            .set_key(key, opening);
+        self.firewall.raw().set(now, side, direction);
+        self.nat.raw().set(now, side, direction);
+        self.load_balancer.raw().set(now, side, direction);
+        self.firewall.set_key(key, opening);
+        self.nat.set_key(key, opening);
+        self.load_balancer.set_key(key, opening);
     }
 
     /// Opens all flows as `Chain::open` does; each host's group state is put into the NAT's hand for its flows.

@@ -17,6 +17,11 @@
 //! with address-and-port-dependent filtering whoever is allowed in *is* the remote end of an existing flow, so a packet
 //! that opens a flow from outside is never allowed.
 //!
+//! New flows come in bursts, and every line of these tables that one touches is a cache miss. So the worker announces
+//! opening packets ahead ([`Mappings::prefetch`]), entries to be used next are fetched when one is taken, and a new mapping
+//! is put into its outside chain a little later, when the chain's head has arrived: until then it is *pending*. Whoever
+//! looks for something by its outside, or takes something out, sees to the pending ones first.
+//!
 //! Invariants (checked in `tests` against an oracle): the number of uses is the number of translated flows with that
 //! external endpoint; the peers' counts add up to it; entries are in exactly the chains of their keys. Everything here
 //! can be made anew from the flow states.
@@ -28,10 +33,12 @@
 use super::alloc::vec;
 use super::alloc::vec::Vec;
 use super::state::V4Endpoint;
+use wire::memory::prefetch;
 use wire::{FlowKey, HashSeed};
 
-/// One mapping. Handles count from 1; 0 is none.
+/// One mapping, a cache line. Handles count from 1; 0 is none.
 #[derive(Clone, Copy, Default, Debug)]
+#[repr(align(64))]
 pub(super) struct Mapping {
     pub inside: V4Endpoint,
     pub outside: V4Endpoint,
@@ -93,16 +100,27 @@ impl Heads {
     fn first(&self, hash: u64) -> u32 {
         self.heads[(hash & self.mask) as usize]
     }
+
+    fn prefetch(&self, hash: u64) {
+        prefetch(&raw const self.heads[(hash & self.mask) as usize]);
+    }
 }
+
+/// Mappings that may be pending at once: as many as a burst has packets.
+const PENDING_MAX: usize = 32;
+/// How many entries ahead of the one taken are fetched.
+const AHEAD: usize = 4;
 
 /// The tables. See the module's page.
 pub(super) struct Mappings {
     entries: Vec<Mapping>,
-    free: u32,
+    free: Vec<u32>,
     count: usize,
     capacity: usize,
     inside: Heads,
     outside: Heads,
+    /// Handles and hashes of mappings that are not yet in their outside chains.
+    pending: Vec<(u32, u64)>,
     peers: Option<Peers>,
     seed: HashSeed,
 }
@@ -115,11 +133,12 @@ impl Mappings {
         entries.push(Mapping::default());
         Mappings {
             entries,
-            free: 0,
+            free: Vec::with_capacity(capacity),
             count: 0,
             capacity,
             inside: Heads::new(capacity),
             outside: Heads::new(capacity),
+            pending: Vec::with_capacity(PENDING_MAX),
             peers: peers.map(Peers::new),
             seed,
         }
@@ -155,6 +174,12 @@ impl Mappings {
         self.inside_hash(outside, V4Endpoint::default(), protocol, 0)
     }
 
+    /// Fetches what [`Mappings::by_inside`] will look at first.
+    pub fn prefetch(&self, inside: V4Endpoint, remote: V4Endpoint, protocol: u8, vlan: u16) {
+        self.inside
+            .prefetch(self.inside_hash(inside, remote, protocol, vlan));
+    }
+
     /// The mapping of an inside endpoint; `remote` is zero but for address-and-port-dependent mapping.
     pub fn by_inside(&self, inside: V4Endpoint, remote: V4Endpoint, protocol: u8, vlan: u16) -> Option<u32> {
         let mut handle = self
@@ -171,7 +196,8 @@ impl Mappings {
     }
 
     /// The mapping of an external endpoint.
-    pub fn by_outside(&self, outside: V4Endpoint, protocol: u8) -> Option<u32> {
+    pub fn by_outside(&mut self, outside: V4Endpoint, protocol: u8) -> Option<u32> {
+        self.link_pending();
         let mut handle = self.outside.first(self.outside_hash(outside, protocol));
         while handle != 0 {
             let m = self.at(handle);
@@ -188,27 +214,44 @@ impl Mappings {
         if self.count >= self.capacity {
             return None;
         }
-        debug_assert!(self.by_outside(mapping.outside, mapping.protocol).is_none());
+        if self.pending.len() == PENDING_MAX {
+            self.link_pending();
+        }
         let hash = self.outside_hash(mapping.outside, mapping.protocol);
+        self.outside.prefetch(hash);
         let entry = Mapping {
             indexed: false,
             uses: 0,
             peer_uses: 0,
-            next_outside: self.outside.first(hash),
             ..mapping
         };
-        let handle = self.free;
-        let handle = if handle != 0 {
-            self.free = self.at(handle).next_outside;
-            self.entries[handle as usize] = entry;
-            handle
-        } else {
-            self.entries.push(entry);
-            (self.entries.len() - 1) as u32
+        let handle = match self.free.pop() {
+            Some(handle) => {
+                if let Some(ahead) = self.free.len().checked_sub(AHEAD) {
+                    prefetch(&raw const self.entries[self.free[ahead] as usize]);
+                }
+                self.entries[handle as usize] = entry;
+                handle
+            }
+            None => {
+                self.entries.push(entry);
+                (self.entries.len() - 1) as u32
+            }
         };
-        *self.outside.at(hash) = handle;
+        self.pending.push((handle, hash));
         self.count += 1;
         Some(handle)
+    }
+
+    /// Puts new mappings into their outside chains.
+    fn link_pending(&mut self) {
+        for at in 0..self.pending.len() {
+            let (handle, hash) = self.pending[at];
+            let first = self.outside.at(hash);
+            self.entries[handle as usize].next_outside = *first;
+            *first = handle;
+        }
+        self.pending.clear();
     }
 
     /// Makes a mapping findable by its inside endpoint (and `remote`).
@@ -266,6 +309,7 @@ impl Mappings {
     }
 
     fn remove(&mut self, handle: u32) -> Mapping {
+        self.link_pending();
         let m = *self.at(handle);
         let hash = self.outside_hash(m.outside, m.protocol);
         let mut link = self.outside.first(hash);
@@ -280,8 +324,7 @@ impl Mappings {
         if m.indexed {
             self.unindex(handle, &m);
         }
-        self.entries[handle as usize].next_outside = self.free;
-        self.free = handle;
+        self.free.push(handle);
         self.count -= 1;
         m
     }

@@ -183,6 +183,21 @@ impl NetworkFunction for Nat {
         self.handle_rare(packet, flow, cx)
     }
 
+    fn prefetch(&self, packet: &Packet) {
+        if packet.side() == Side::Inside
+            && let (Some(source), Some(destination)) = (
+                V4Endpoint::of(packet.source()),
+                V4Endpoint::of(packet.destination()),
+            )
+        {
+            let remote = self.key_part(destination);
+            self.tables
+                .borrow()
+                .mappings
+                .prefetch(source, remote, packet.protocol(), packet.vlan());
+        }
+    }
+
     fn arrived(&self, flow: &mut Translation, why: Arrival, cx: &mut Cx<Self>) {
         if why != Arrival::New && flow.is_translated() {
             self.adopt(flow, cx);

@@ -1,13 +1,14 @@
 //! From a burst of packets to their chains: the path that is counted in cycles.
 
 use super::{Job, Runtime};
-use crate::actor::{Header, NO_GROUP, Phase, flag};
+use crate::actor::{NO_GROUP, Phase, flag};
 use crate::env::{BURST, Burst, Port};
 use crate::fragments;
 use crate::group::GroupKey;
 use crate::message::Message;
 use crate::stage::Code;
 use crate::stats::DropReason;
+use arrayvec::ArrayVec;
 use core::ptr::NonNull;
 use nf::cx::{BlockEffect, RawCx, effect};
 use nf::{Affinity, Arrival, Direction, Side, Way};
@@ -132,7 +133,7 @@ impl<P: Port> Runtime<P> {
             }
         }
         if unknown > 0 {
-            self.slab.prefetch_free(unknown);
+            self.anticipate(&packets, lanes, unknown);
         }
         for (packet, lane) in packets.drain(..).zip(lanes.iter()) {
             if self.settings.packet_clock {
@@ -144,6 +145,38 @@ impl<P: Port> Runtime<P> {
         }
         let dropped = (received - lanes.len()) as u32;
         self.outputs[link].consumed = self.outputs[link].consumed.wrapping_add(dropped);
+        self.settle_all();
+    }
+
+    /// Fetches what the packets that will open flows are going to touch, for all of them at once: launched one after the
+    /// other, each would wait for its own dozen cache misses.
+    #[cold]
+    #[inline(never)]
+    fn anticipate(&mut self, packets: &[PacketBox], lanes: &[Lane], unknown: usize) {
+        let openings = || {
+            packets
+                .iter()
+                .zip(lanes)
+                .filter(|(_, lane)| lane.candidate == NOBODY)
+        };
+        for actor in self.slab.next_free(unknown) {
+            self.slab.prefetch(actor);
+            self.wheel.prefetch(actor);
+        }
+        let mut groups = ArrayVec::<u64, BURST>::new();
+        for (packet, lane) in openings() {
+            if self.affinity != Affinity::Flow {
+                let hash = self.group_of(packet, lane.key).hash(&self.settings.seed);
+                self.groups.prefetch(hash);
+                groups.push(hash);
+            }
+            for function in &self.stages.functions {
+                function.prefetch(packet);
+            }
+        }
+        for hash in groups {
+            self.groups.prefetch_candidate(hash);
+        }
     }
 
     /// Parses a packet unless the switch did, and computes its key.
@@ -179,10 +212,18 @@ impl<P: Port> Runtime<P> {
             return self.deliver(packet, lane.candidate, lane, link);
         }
         // The first packets of this burst may have launched the flow meanwhile.
-        match self.table.find(lane.hash, |value| self.has_key(value, &lane.key)) {
+        match self.find(lane.hash, &lane.key) {
             Some(value) => self.deliver(packet, value, lane, link),
             None => self.launch(packet, lane),
         }
+    }
+
+    /// The actor, and which of its keys, that has this key.
+    fn find(&mut self, hash: u64, key: &FlowKey) -> Option<u32> {
+        if self.is_settling(hash) {
+            self.settle_all();
+        }
+        self.table.find(hash, |value| self.has_key(value, key))
     }
 
     /// A flow whose time was over before this packet came, though nobody had looked: the packet opens it anew.
@@ -198,7 +239,7 @@ impl<P: Port> Runtime<P> {
     /// [`Runtime::meet`] for a packet that waited behind a call.
     pub(super) fn meet_again(&mut self, packet: PacketBox, key: FlowKey, hash: u64, way: Orientation) {
         // Consumed long ago, by whichever link: a group that ends now has seen it.
-        match self.table.find(hash, |value| self.has_key(value, &key)) {
+        match self.find(hash, &key) {
             Some(value) if self.slab.header(value >> 1).phase == Phase::Waiting => {
                 self.queue_behind(value >> 1, packet);
             }
@@ -243,7 +284,7 @@ impl<P: Port> Runtime<P> {
     }
 
     #[inline(always)]
-    fn has_key(&self, value: u32, key: &FlowKey) -> bool {
+    pub(super) fn has_key(&self, value: u32, key: &FlowKey) -> bool {
         let index = value >> 1;
         if value & 1 == 0 {
             self.slab.header(index).key == *key
@@ -296,14 +337,14 @@ impl<P: Port> Runtime<P> {
 
     /// Fills in what a function may ask about the packet at hand.
     #[inline(always)]
-    pub(super) fn prepare<'a>(&self, header: &Header, side: Side, direction: Direction) -> &'a mut RawCx {
+    pub(super) fn prepare<'a>(&self, actor: u32, side: Side, direction: Direction) -> &'a mut RawCx {
         // SAFETY: the frame in hand is valid and nobody else uses it: its last call is over.
         let cx = unsafe { &mut (*self.frame_ptr.as_ptr()).cx };
         cx.now = self.now;
         cx.wake_at = RawCx::NO_WAKE;
         cx.timeout = 0;
-        cx.key = header.key;
-        cx.opening = header.opening(0);
+        cx.key = self.slab.key(actor);
+        cx.opening = self.slab.header(actor).opening(0);
         cx.side = side;
         cx.direction = direction;
         cx.effects = 0;
@@ -333,7 +374,7 @@ impl<P: Port> Runtime<P> {
         let (chain, group) = (header.chain, header.group);
         let state = self.slab.state(actor);
         let group = self.group_state(group, state);
-        let cx = self.prepare(header, packet.side(), direction);
+        let cx = self.prepare(actor, packet.side(), direction);
         let chain = usize::from(chain);
         let count = self.stages.chains[chain].len();
         let mut passed = usize::from(passed);
@@ -378,7 +419,7 @@ impl<P: Port> Runtime<P> {
     fn leave_chain(
         &mut self,
         actor: u32,
-        mut packet: PacketBox,
+        packet: PacketBox,
         direction: Direction,
         timeout: u64,
         whole: bool,
@@ -388,9 +429,11 @@ impl<P: Port> Runtime<P> {
             if whole {
                 self.extend(actor, timeout);
             }
-            if self.slab.header(actor).flags & flag::SETTLED == 0 && direction == Direction::Opening {
-                self.settle(actor, &mut packet);
+            if self.slab.header(actor).flags & flag::SETTLED == 0 {
+                return self.settle(actor, packet, direction);
             }
+        } else {
+            self.settle_all();
         }
         self.pass(packet);
     }
@@ -418,76 +461,6 @@ impl<P: Port> Runtime<P> {
         // A later deadline is found out when the wheel looks; an earlier one must be told.
         if deadline < before || before == 0 {
             self.wheel.file_by(actor, deadline);
-        }
-    }
-
-    /// After a flow's first packet has passed: if it was translated, its replies have another key.
-    #[cold]
-    fn settle(&mut self, actor: u32, packet: &mut PacketBox) {
-        self.slab.header_mut(actor).flags |= flag::SETTLED;
-        let Some((mut key, way)) = FlowKey::of(packet) else {
-            return;
-        };
-        let turns = packet.has(packet_flag::TURN_AROUND);
-        if turns {
-            // Its replies come back as turned packets, and only they.
-            key = key.turned(way.reversed());
-        } else if key == self.slab.header(actor).key {
-            return;
-        }
-        let hash = key.hash(&self.settings.seed);
-        if self.table.find(hash, |value| self.has_key(value, &key)).is_some() {
-            // Another flow has this key already: its packets are its own. Functions that hand out endpoints never let it
-            // happen; two that rewrite to the same endpoint by rule do.
-            return;
-        }
-        if self.table.insert(hash, actor << 1 | 1).is_err() {
-            return;
-        }
-        self.slab.set_second_key(actor, key);
-        let header = self.slab.header_mut(actor);
-        header.flags |= flag::SECOND_KEY;
-        if way == Orientation::Along {
-            header.flags |= flag::SECOND_ALONG;
-        }
-        self.announce_second_key(actor, key, packet);
-    }
-
-    /// Tells the switch whose packets have the second key, where it could not know by itself.
-    fn announce_second_key(&mut self, actor: u32, key: FlowKey, packet: &PacketBox) {
-        if self.settings.switches == 0 {
-            return;
-        }
-        let header = self.slab.header(actor);
-        let group = if header.group == NO_GROUP {
-            GroupKey::of_flow(header.key)
-        } else {
-            self.groups.key(header.group)
-        };
-        // How the switch will see a reply: its source is where this packet goes.
-        let (near, far) = match packet.exit() {
-            Side::Outside => (packet.source(), packet.destination()),
-            Side::Inside => (packet.destination(), packet.source()),
-        };
-        let known = match self.affinity {
-            Affinity::Flow => false,
-            Affinity::OutsideAddress => GroupKey::of_address(far.addr) == group,
-            // A reply from outside finds its block's owner; one from inside names its host itself.
-            _ if packet.exit() == Side::Outside => {
-                self.owners.owner(near) == Some(group) || self.inside_group(near, packet.protocol()) == group
-            }
-            _ => self.inside_group(near, packet.protocol()) == group,
-        };
-        if !known {
-            self.slab.header_mut(actor).flags |= flag::ANNOUNCED;
-            self.tell(Message::Routed(GroupKey::of_flow(key)));
-        }
-    }
-
-    fn inside_group(&self, inside: nf::Endpoint, protocol: u8) -> GroupKey {
-        match self.affinity {
-            Affinity::InsideEndpoint => GroupKey::of_endpoint(inside, protocol),
-            _ => GroupKey::of_address(inside.addr),
         }
     }
 
@@ -575,7 +548,7 @@ impl<P: Port> Runtime<P> {
         if header.group == NO_GROUP && self.stages.group_size > 0 {
             self.create_group_states(group);
         }
-        let cx = self.prepare(&header, side, Direction::Opening);
+        let cx = self.prepare(actor, side, Direction::Opening);
         for step in &self.stages.chains[usize::from(header.chain)] {
             let stage = &self.stages.functions[usize::from(step.function)];
             // SAFETY: the state is this actor's, laid out for this chain, and nobody else uses it.
@@ -650,7 +623,7 @@ impl<P: Port> Runtime<P> {
         };
         // A flow whose first packet was refused is not kept; one that was told to end goes when its packet has gone.
         let refused = code.drop_reason().is_some()
-            && self.slab.header(actor).flags & (flag::SETTLED | flag::HOLDS) == 0;
+            && self.slab.header(actor).flags & (flag::SETTLED | flag::SETTLING | flag::HOLDS) == 0;
         if effects & effect::END != 0 || refused {
             match goes_on {
                 Some(job) => self.finish_then_end(job),

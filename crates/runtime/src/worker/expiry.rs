@@ -44,6 +44,7 @@ impl<P: Port> Runtime<P> {
 
     /// Ends a flow: its functions give back what it took, its keys and, with its last flow, its group go.
     pub(super) fn end_actor(&mut self, actor: u32) {
+        self.settle_all();
         self.drop_held(actor);
         let header = *self.slab.header(actor);
         let state = self.slab.state(actor);
@@ -53,7 +54,7 @@ impl<P: Port> Runtime<P> {
         } else {
             Side::Inside
         };
-        let cx = self.prepare(&header, side, Direction::Opening);
+        let cx = self.prepare(actor, side, Direction::Opening);
         let chain = usize::from(header.chain);
         for at in 0..self.stages.chains[chain].len() {
             let step = &self.stages.chains[chain][at];
@@ -87,8 +88,7 @@ impl<P: Port> Runtime<P> {
         if self.stages.group_size == 0 {
             return;
         }
-        let header = *self.slab.header(actor);
-        let cx = self.prepare(&header, Side::Inside, Direction::Opening);
+        let cx = self.prepare(actor, Side::Inside, Direction::Opening);
         // Every function of the runtime may have state in the group, in this chain or another.
         let mut seen = 0_u64;
         for chain in 0..self.stages.chains.len() {

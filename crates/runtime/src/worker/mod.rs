@@ -26,12 +26,13 @@
 mod data;
 mod expiry;
 mod output;
+mod settle;
 mod view;
 mod waiting;
 
 use crate::actor::Slab;
 use crate::chain::{Plan, Stages};
-use crate::env::{Burst, Port};
+use crate::env::{BURST, Burst, Port};
 use crate::fragments::Tracker;
 use crate::group::{BlockOwners, Groups, room_for};
 use crate::microthread::{Frame, Frames};
@@ -46,7 +47,7 @@ use core::ptr::NonNull;
 use nf::cx::{EventLog, RawCx};
 use nf::{Affinity, ConfigError, Direction, Reason, Side, WorkerInfo};
 use wire::memory::Region;
-use wire::{FlowKey, HashSeed, Orientation, PacketBox, PacketList, Pool};
+use wire::{HashSeed, Orientation, PacketBox, PacketList, Pool};
 
 pub(crate) use data::owner_by_plan;
 pub(crate) use output::turn_around;
@@ -139,6 +140,8 @@ pub struct Runtime<P: Port> {
     frame: u32,
     frame_ptr: NonNull<Frame>,
     jobs: ArrayVec<Job, JOBS_MAX>,
+    /// First packets whose flows' second keys are not yet in the table.
+    settling: ArrayVec<settle::Settling, BURST>,
     /// By actor, place in its chain, and whether in the opening direction.
     held: hashbrown::HashMap<(u32, u8, bool), PacketList>,
     held_count: u32,
@@ -218,7 +221,7 @@ impl<P: Port> Runtime<P> {
             now: 0,
             wake_at: RawCx::NO_WAKE,
             timeout: 0,
-            key: FlowKey::default(),
+            key: NonNull::dangling(),
             opening: Orientation::Along,
             side: Side::Inside,
             direction: Direction::Opening,
@@ -251,6 +254,7 @@ impl<P: Port> Runtime<P> {
             wheel: Wheel::new(flows, settings.now),
             groups: Groups::new(
                 memory(Groups::region_length(groups_max, stages.group_size)),
+                memory(Table::region_length(groups_max)),
                 groups_max,
                 stages.group_size,
                 settings.seed,
@@ -262,6 +266,7 @@ impl<P: Port> Runtime<P> {
             frame,
             frames,
             jobs: ArrayVec::new(),
+            settling: ArrayVec::new(),
             held: hashbrown::HashMap::with_capacity(room_for(settings.held_max as usize)),
             held_count: 0,
             queued_count: 0,
@@ -307,6 +312,7 @@ impl<P: Port> Runtime<P> {
             if self.fragments.expire(self.now) {
                 work.other += self.drop_fragments();
             }
+            self.settle_all();
             work.other += self.expire(BURST_LOOKS);
         } else {
             self.stalls += 1;

@@ -1,0 +1,155 @@
+//! A flow's second key: learned from its first packet, once that has passed the chain.
+//!
+//! # Theory of operation
+//!
+//! A chain that translates gives a flow's replies another key than its opening packets have. The flow is *settled* when the
+//! table knows both. The second key's bucket is a cache miss for each new flow, so nobody waits for it: the bucket is
+//! fetched, the packet put aside, and at the end of the burst, when the lines have come, all second keys go into the table
+//! and the packets go out.
+//!
+//! ```text
+//!   launched ──first packet passes, key as before──► settled
+//!       └─────first packet passes, translated──► settling ──burst ends, or somebody looks──► settled
+//! ```
+//!
+//! Invariants: packets of one flow leave in the order they came (a second packet of a settling flow settles it first); no
+//! look-up misses a key that is being settled ([`Runtime::find`]); a flow does not end while it settles; nothing is settling
+//! between two steps.
+
+use super::Runtime;
+use crate::actor::{NO_GROUP, flag};
+use crate::env::Port;
+use crate::group::GroupKey;
+use crate::message::Message;
+use nf::{Affinity, Direction, Side};
+use wire::packet::flag as packet_flag;
+use wire::{FlowKey, Orientation, PacketBox};
+
+/// A flow's first packet, waiting for its second key to get into the table. The key itself is in the actor already.
+pub(super) struct Settling {
+    actor: u32,
+    way: Orientation,
+    hash: u64,
+    packet: PacketBox,
+}
+
+impl<P: Port> Runtime<P> {
+    /// Passes a packet of a flow that is not settled: with its first packet it begins to.
+    #[cold]
+    pub(super) fn settle(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
+        if self.slab.header(actor).flags & flag::SETTLING != 0 {
+            // Its first packet leaves before this one.
+            self.settle_all();
+            return self.pass(packet);
+        }
+        if direction == Direction::Reply {
+            return self.pass(packet);
+        }
+        let Some((mut key, way)) = FlowKey::of(&packet) else {
+            self.slab.header_mut(actor).flags |= flag::SETTLED;
+            return self.pass(packet);
+        };
+        if packet.has(packet_flag::TURN_AROUND) {
+            // Its replies come back as turned packets, and only they.
+            key = key.turned(way.reversed());
+        } else if key == self.slab.header(actor).key {
+            self.slab.header_mut(actor).flags |= flag::SETTLED;
+            return self.pass(packet);
+        }
+        let hash = key.hash(&self.settings.seed);
+        self.table.prefetch(hash);
+        self.slab.set_second_key(actor, key);
+        self.slab.header_mut(actor).flags |= flag::SETTLING;
+        if self.settling.is_full() {
+            self.settle_all();
+        }
+        self.settling.push(Settling {
+            actor,
+            way,
+            hash,
+            packet,
+        });
+        if !self.jobs.is_empty() {
+            // What this packet caused leaves behind it.
+            self.settle_all();
+        }
+    }
+
+    /// Whether a key of this hash is about to get into the table.
+    #[inline]
+    pub(super) fn is_settling(&self, hash: u64) -> bool {
+        self.settling.iter().any(|settling| settling.hash == hash)
+    }
+
+    /// Settles whatever is settling, and lets the packets go.
+    #[inline(always)]
+    pub(super) fn settle_all(&mut self) {
+        if !self.settling.is_empty() {
+            self.settle_each();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn settle_each(&mut self) {
+        for settling in core::mem::take(&mut self.settling) {
+            let actor = settling.actor;
+            let header = self.slab.header_mut(actor);
+            header.flags = header.flags & !flag::SETTLING | flag::SETTLED;
+            let key = *self.slab.second_key(actor);
+            // Another flow may have this key already: its packets are its own. Functions that hand out endpoints never let it
+            // happen; two that rewrite to the same endpoint by rule do.
+            let taken = self
+                .table
+                .find(settling.hash, |value| self.has_key(value, &key))
+                .is_some();
+            if !taken && self.table.insert(settling.hash, actor << 1 | 1).is_ok() {
+                let header = self.slab.header_mut(actor);
+                header.flags |= flag::SECOND_KEY;
+                if settling.way == Orientation::Along {
+                    header.flags |= flag::SECOND_ALONG;
+                }
+                self.announce_second_key(actor, key, &settling.packet);
+            }
+            self.pass(settling.packet);
+        }
+    }
+
+    /// Tells the switch whose packets have the second key, where it could not know by itself.
+    fn announce_second_key(&mut self, actor: u32, key: FlowKey, packet: &PacketBox) {
+        if self.settings.switches == 0 {
+            return;
+        }
+        let header = self.slab.header(actor);
+        let group = if header.group == NO_GROUP {
+            GroupKey::of_flow(header.key)
+        } else {
+            self.groups.key(header.group)
+        };
+        // How the switch will see a reply: its source is where this packet goes.
+        let (near, far) = match packet.exit() {
+            Side::Outside => (packet.source(), packet.destination()),
+            Side::Inside => (packet.destination(), packet.source()),
+        };
+        let known = match self.affinity {
+            Affinity::Flow => false,
+            Affinity::OutsideAddress => GroupKey::of_address(far.addr) == group,
+            // A reply from outside finds its block's owner; one from inside names its host itself.
+            _ if packet.exit() == Side::Outside => {
+                self.owners.owner(near) == Some(group) || self.inside_group(near, packet.protocol()) == group
+            }
+            _ => self.inside_group(near, packet.protocol()) == group,
+        };
+        if !known {
+            self.slab.header_mut(actor).flags |= flag::ANNOUNCED;
+            self.tell(Message::Routed(GroupKey::of_flow(key)));
+        }
+    }
+
+    fn inside_group(&self, inside: nf::Endpoint, protocol: u8) -> GroupKey {
+        match self.affinity {
+            Affinity::InsideEndpoint => GroupKey::of_endpoint(inside, protocol),
+            _ => GroupKey::of_address(inside.addr),
+        }
+    }
+}
