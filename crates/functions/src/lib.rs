@@ -5,7 +5,9 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod budget;
 pub mod firewall;
 pub mod flow_monitor;
+pub mod forward;
 pub mod load_balancer;
 pub mod nat;

@@ -3,6 +3,7 @@
 use crate::{Cx, FlowState};
 use alloc::string::String;
 use alloc::sync::Arc;
+use core::any::Any;
 use core::future::Future;
 use core::time::Duration;
 use wire::Packet;
@@ -164,6 +165,15 @@ pub trait NetworkFunction: Sized + 'static {
     /// asks for that, an ICMP error is a packet between its own addresses like any other: who counts packets wants
     /// those.
     const ICMP_ERRORS: bool = true;
+    /// Whether this function is the last one that a packet passes, whichever way it runs: it decides how the packet leaves,
+    /// so it must see what all others have made of it. Such a function stands at the end of its chain. The others are passed in
+    /// their order, or backward for replies, and then this one; its answers go back through all of them.
+    ///
+    /// ```text
+    ///   chain: firewall, nat, forward       opening   firewall ─► nat ─► forward ─►
+    ///                                       reply     nat ─► firewall ─► forward ─►
+    /// ```
+    const LAST: bool = false;
     /// Settings. Compile what is costly (automata, rule sets) while deserializing, or lazily inside: all instances
     /// share one value.
     type Config: serde::de::DeserializeOwned + Send + Sync + 'static;
@@ -252,6 +262,13 @@ pub trait NetworkFunction: Sized + 'static {
     fn command(&self, words: &[&str]) -> Result<String, String> {
         let _ = words;
         Err(alloc::format!("{} takes no commands", Self::NAME))
+    }
+
+    /// What somebody outside the data path keeps up to date for all instances (a routing table, say). Whoever runs the cluster
+    /// looks for the types it knows among these.
+    fn feed(config: &Self::Config) -> Option<Arc<dyn Any + Send + Sync>> {
+        let _ = config;
+        None
     }
 
     /// Static inside addresses that own an outside endpoint although no flow of theirs took a block: a static

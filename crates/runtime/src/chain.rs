@@ -18,7 +18,7 @@ use arrayvec::ArrayVec;
 use core::fmt;
 use core::ops::RangeInclusive;
 use core::ptr::NonNull;
-use nf::{Affinity, ConfigError, Side, WorkerInfo};
+use nf::{Affinity, ConfigError, Direction, Side, WorkerInfo};
 use wire::packet::flag;
 use wire::{Packet, Prefix};
 
@@ -110,6 +110,13 @@ pub enum PlanError {
         /// The name.
         function: String,
     },
+    /// A function that must be the last of its chain, and is not.
+    NotLast {
+        /// The chain.
+        chain: String,
+        /// The name.
+        function: String,
+    },
     /// Two functions that need different flows together, so that no worker could serve both.
     Affinities {
         /// A function.
@@ -137,6 +144,10 @@ impl fmt::Display for PlanError {
             PlanError::Twice { chain, function } => write!(
                 f,
                 "chain `{chain}` names `{function}` twice; give the second one a table and a name of its own"
+            ),
+            PlanError::NotLast { chain, function } => write!(
+                f,
+                "chain `{chain}` has functions behind `{function}`, which decides how packets leave; put it at the end"
             ),
             PlanError::Affinities { one, other } => write!(
                 f,
@@ -177,6 +188,12 @@ impl Plan {
                 };
                 if chain.functions[..position].contains(function) {
                     return Err(PlanError::Twice {
+                        chain: name(),
+                        function: function.clone(),
+                    });
+                }
+                if factory.is_last() && position + 1 < chain.functions.len() {
+                    return Err(PlanError::NotLast {
                         chain: name(),
                         function: function.clone(),
                     });
@@ -274,10 +291,48 @@ impl Step {
     }
 }
 
+/// A chain on one worker: its functions, and the order in which packets pass them.
+pub struct Steps {
+    steps: ArrayVec<Step, FUNCTIONS_MAX>,
+    /// How many of them replies pass backward: all but one that is always the last.
+    backward: usize,
+}
+
+impl Steps {
+    /// Where the function stands that comes when so many have been passed.
+    #[inline(always)]
+    pub fn at(&self, passed: usize, direction: Direction) -> usize {
+        if direction == Direction::Opening || passed >= self.backward {
+            passed
+        } else {
+            self.backward - 1 - passed
+        }
+    }
+
+    /// How many functions an answer of the one at `at`, made to a packet of `direction`, has passed already, seen its own way.
+    pub fn passed_by_answer(&self, at: usize, direction: Direction) -> usize {
+        if at >= self.backward {
+            0
+        } else if direction == Direction::Opening {
+            self.backward - at
+        } else {
+            at + 1
+        }
+    }
+}
+
+impl core::ops::Deref for Steps {
+    type Target = [Step];
+    #[inline(always)]
+    fn deref(&self) -> &[Step] {
+        &self.steps
+    }
+}
+
 /// The instances of all functions on one worker, and the chains over them.
 pub struct Stages {
     /// The chains, by the index that [`Plan::classify`] answers.
-    pub chains: Vec<ArrayVec<Step, FUNCTIONS_MAX>>,
+    pub chains: Vec<Steps>,
     /// The instances, in the plan's order.
     pub functions: Vec<Owned>,
     /// The names under which the configuration knows them.
@@ -350,7 +405,9 @@ impl Stages {
                 flow_offset += layout.flow.0;
             }
             stages.flow_size = stages.flow_size.max(flow_offset);
-            stages.chains.push(steps);
+            let last = |name: &String| plan.factories().iter().any(|f| f.name() == name && f.is_last());
+            let backward = steps.len() - usize::from(chain.functions.last().is_some_and(last));
+            stages.chains.push(Steps { steps, backward });
         }
         Ok(stages)
     }

@@ -86,7 +86,8 @@ impl SideRule {
 /// What a switch is made with.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Its number, which is also its pool's.
+    /// Its number, which is also its pool's. Of the cluster's ports, numbered in the order of the configuration, it has every
+    /// `switches`-th: the port at `index` has the number `index * switches + switch`.
     pub switch: u8,
     /// How many switches there are.
     pub switches: u8,
@@ -393,10 +394,13 @@ impl<P: Port, L: Port> Switch<P, L> {
     /// Sends a processed packet by the port of its side.
     #[inline]
     fn send(&mut self, packet: PacketBox) {
-        let Some(port) = self.settings.egress[packet.exit() as usize] else {
+        let port = match packet.egress() {
+            None => self.settings.egress[packet.exit() as usize],
+            Some(port) => Some(port / self.settings.switches),
+        };
+        let Some((port, slot)) = port.and_then(|port| Some((port, self.ports.get_mut(usize::from(port))?))) else {
             return self.drop_packet(packet, DropReason::NoEgress);
         };
-        let slot = &mut self.ports[usize::from(port)];
         slot.burst.push(packet);
         if slot.burst.is_full() {
             self.transmit(usize::from(port));
@@ -482,7 +486,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         self.received += count as u64;
         let mut packets = Burst::new();
         for mut packet in burst.drain(..) {
-            packet.set_port(index as u8);
+            packet.set_port(index as u8 * self.settings.switches + self.settings.switch);
             packet.clear_turns();
             if self.settings.packet_clock {
                 self.now = self.now.max(packet.timestamp());

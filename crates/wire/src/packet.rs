@@ -12,6 +12,8 @@
 //! has a box either passes it on or gives it back to a [`Pool`], and the conservation tests (packets in = out +
 //! held + dropped, buffers out of the pool = 0 at the end) prove that everybody does.
 
+mod ethernet;
+
 use crate::memory::Region;
 use crate::{Addr, Endpoint, LinkType};
 use alloc::vec::Vec;
@@ -118,6 +120,7 @@ struct Notes {
     origin: u8,
     port: u8,
     turns: u8,
+    egress: u8,
 }
 
 const _: () = assert!(size_of::<Notes>() == 64);
@@ -272,13 +275,25 @@ impl Packet {
         self.notes.kind = kind;
     }
 
+    /// Number of the port it leaves by, if a function said so; otherwise its side decides.
+    #[inline]
+    pub fn egress(&self) -> Option<u8> {
+        self.notes.egress.checked_sub(1)
+    }
+
+    /// Says by which port it leaves, by the number of [`Packet::port`]; below 255.
+    #[inline]
+    pub fn set_egress(&mut self, port: u8) {
+        self.notes.egress = port.saturating_add(1);
+    }
+
     /// Number of the pool the buffer belongs to.
     #[inline]
     pub fn origin(&self) -> u8 {
         self.notes.origin
     }
 
-    /// Number of the port it came in at.
+    /// Number of the port it came in at, among all ports of a cluster.
     #[inline]
     pub fn port(&self) -> u8 {
         self.notes.port
@@ -557,6 +572,7 @@ impl Notes {
         origin: 0,
         port: 0,
         turns: 0,
+        egress: 0,
     };
 }
 

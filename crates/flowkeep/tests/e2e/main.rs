@@ -12,6 +12,7 @@
 //! | `firewall` | a Linux kernel's verdicts |
 //! | `nat` | the capture itself, mirrored here; tshark for checksums |
 //! | `endpoints` | RFC 4787: mapping, filtering, hairpinning |
+//! | `fragments` | etherparse, and what PcapPlusPlus puts together |
 //! | `conservation` | the sum: in + made = out + held + dropped, and nothing left after a stop |
 //!
 //! Invariant: every run in here adds up, holds nothing afterwards and loses no event line ([`cluster::Cluster::run`]).
@@ -23,6 +24,7 @@ mod conservation;
 mod endpoints;
 mod firewall;
 mod flow_tables;
+mod fragments;
 mod frames;
 mod nat;
 

@@ -381,11 +381,7 @@ impl<P: Port> Runtime<P> {
         // Begun in the middle (resumed, released, emitted): the functions before have had their say about the timeout.
         let whole = passed == 0;
         while passed < count {
-            let at = if direction == Direction::Opening {
-                passed
-            } else {
-                count - 1 - passed
-            };
+            let at = self.stages.chains[chain].at(passed, direction);
             let step = &self.stages.chains[chain][at];
             // SAFETY: the group's state is as long as all functions' parts.
             cx.group = unsafe { group.add(step.group as usize) };
@@ -549,7 +545,7 @@ impl<P: Port> Runtime<P> {
             self.create_group_states(group);
         }
         let cx = self.prepare(actor, side, Direction::Opening);
-        for step in &self.stages.chains[usize::from(header.chain)] {
+        for step in self.stages.chains[usize::from(header.chain)].iter() {
             let stage = &self.stages.functions[usize::from(step.function)];
             // SAFETY: the state is this actor's, laid out for this chain, and nobody else uses it.
             unsafe {
@@ -623,6 +619,7 @@ impl<P: Port> Runtime<P> {
         };
         // A flow whose first packet was refused is not kept; one that was told to end goes when its packet has gone.
         let refused = code.drop_reason().is_some()
+            && !self.slab.header(actor).answered
             && self.slab.header(actor).flags & (flag::SETTLED | flag::SETTLING | flag::HOLDS) == 0;
         if effects & effect::END != 0 || refused {
             match goes_on {
@@ -660,11 +657,8 @@ impl<P: Port> Runtime<P> {
 
     /// The functions already passed, seen in the other direction, as a job's count.
     fn turned_count(&self, actor: u32, at: usize, direction: Direction) -> u8 {
-        let count = self.stages.chains[usize::from(self.slab.header(actor).chain)].len();
-        match direction {
-            Direction::Opening => (count - at) as u8,
-            Direction::Reply => (at + 1) as u8,
-        }
+        let chain = self.slab.header(actor).chain;
+        self.stages.chains[usize::from(chain)].passed_by_answer(at, direction) as u8
     }
 
     /// Sends the packet, now an answer, back through the functions it had passed.
@@ -675,7 +669,7 @@ impl<P: Port> Runtime<P> {
             direction,
             ..
         } = job;
-        self.slab.header_mut(actor).flags |= flag::SETTLED;
+        self.slab.header_mut(actor).answered = true;
         if self.slab.header(actor).deadline == 0 {
             self.extend(actor, 0);
         }
