@@ -58,8 +58,11 @@ impl Default for Config {
 fn prefixes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Prefix>, D::Error> {
     let texts = Vec::<String>::deserialize(deserializer)?;
     let parse = |text: &String| {
-        text.parse::<Prefix>()
-            .map_err(|_| de::Error::custom(alloc::format!("`{text}` is no prefix; write one like \"203.0.113.0/28\"")))
+        text.parse::<Prefix>().map_err(|_| {
+            de::Error::custom(alloc::format!(
+                "`{text}` is no prefix; write one like \"203.0.113.0/28\""
+            ))
+        })
     };
     texts.iter().map(parse).collect()
 }

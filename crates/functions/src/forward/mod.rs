@@ -45,8 +45,8 @@
 
 pub mod config;
 pub mod feed;
-mod refuse;
 pub mod ranges;
+mod refuse;
 mod split;
 pub mod state;
 pub mod tables;
@@ -247,8 +247,9 @@ impl Forward {
         for n in 1..=plan.later() {
             let whole: &Packet = packet;
             let filled = cx.emit(nf::Way::Onward, |part| {
+                let written = plan.write(whole, n, part);
                 part.set_egress(hop.port);
-                plan.write(whole, n, part)
+                written
             });
             if !filled {
                 return cx.drop("no_buffer");
@@ -282,7 +283,11 @@ fn length_of(packet: &Packet) -> u32 {
         Some(bytes) => u32::from(u16::from_be_bytes([bytes[0], bytes[1]])),
         None => 0,
     };
-    if packet.version() == 4 { word(2) } else { 40 + word(4) }
+    if packet.version() == 4 {
+        word(2)
+    } else {
+        40 + word(4)
+    }
 }
 
 /// Takes a hop off and writes the way in front.

@@ -84,7 +84,11 @@ impl Forward {
     pub(super) fn too_big(&self, packet: &mut Packet, cx: &mut Cx<Self>, mtu: u32) -> Verdict {
         let kind = if packet.version() == 4 { (3, 4) } else { (2, 0) };
         // IPv4 has 16 bits for it (RFC 1191 4).
-        let told = if packet.version() == 4 { mtu.min(0xffff) } else { mtu };
+        let told = if packet.version() == 4 {
+            mtu.min(0xffff)
+        } else {
+            mtu
+        };
         self.answer(packet, cx, ("too_big", "too_big"), kind, told)
     }
 
