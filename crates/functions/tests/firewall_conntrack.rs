@@ -162,7 +162,7 @@ impl Harness {
         &mut self,
         packet: &mut Packet,
         flow: &mut Connection,
-        key: FlowKey,
+        mut key: FlowKey,
         way: Orientation,
         opening: Orientation,
     ) -> (Verdict, bool) {
@@ -172,7 +172,7 @@ impl Harness {
             now: 0,
             wake_at: RawCx::NO_WAKE,
             timeout: 0,
-            key,
+            key: NonNull::from(&mut key),
             opening,
             side: if same { Side::Inside } else { Side::Outside },
             direction: if same {

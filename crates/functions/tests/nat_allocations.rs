@@ -51,11 +51,12 @@ struct Bench {
 
 impl Bench {
     fn with<R>(&mut self, side: Side, f: impl FnOnce(&Nat, &mut Cx<Nat>) -> R) -> R {
+        let mut key = FlowKey::default();
         let mut raw = RawCx {
             now: 1,
             wake_at: RawCx::NO_WAKE,
             timeout: 0,
-            key: FlowKey::default(),
+            key: NonNull::from(&mut key),
             opening: wire::Orientation::Along,
             side,
             direction: Direction::Opening,
@@ -69,7 +70,7 @@ impl Bench {
             discard: Reason::UNDECLARED,
             pinned: core::marker::PhantomPinned,
         };
-        // SAFETY: group, counters and log are this bench's own and not referred to otherwise during the call.
+        // SAFETY: key, group, counters and log are this bench's own and not referred to otherwise during the call.
         f(&self.nat, unsafe { Cx::of(&mut raw) })
     }
 

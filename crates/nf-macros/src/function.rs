@@ -16,7 +16,7 @@
 //!
 //! # Invariants
 //! What an author can get wrong in the signature is reported here, in terms of `process`: the compiler would speak of
-//! `process_plain`, which the author never wrote.
+//! `process_plain`, which the author never wrote (it still does for an answer that is no `Verdict`, where it shows the mend).
 
 use crate::reported;
 use proc_macro2::TokenStream as Tokens;
@@ -255,13 +255,13 @@ mod tests {
         );
         let expected = quote! {
             impl NetworkFunction for F {
-                #[doc(hidden)]
-                const PLAIN: bool = true;
                 #[inline(always)]
                 #[doc(hidden)]
                 fn process_plain(&self, p: &mut P, f: &mut S, c: &mut C) -> Verdict {
                     return V;
                 }
+                #[doc(hidden)]
+                const PLAIN: bool = true;
             }
         };
         assert_eq!(written, expected.to_string());

@@ -27,6 +27,7 @@
 
 use alloc::vec::Vec;
 use core::ptr::NonNull;
+use nf::Direction;
 use wire::memory::{Region, prefetch};
 use wire::{FlowKey, Orientation};
 
@@ -137,6 +138,16 @@ impl Header {
             Orientation::Along
         } else {
             Orientation::Against
+        }
+    }
+
+    /// Which way a packet of this orientation, in the first (0) or second (1) key, runs.
+    #[inline(always)]
+    pub fn direction(&self, which: u32, way: Orientation) -> Direction {
+        if way == self.opening(which) {
+            Direction::Opening
+        } else {
+            Direction::Reply
         }
     }
 
@@ -263,6 +274,18 @@ impl Slab {
     pub fn state(&self, index: u32) -> NonNull<u8> {
         // SAFETY: a stride is larger than the header.
         unsafe { self.address(index).add(size_of::<Header>()) }
+    }
+
+    /// An actor's first (0) or second (1) key. What an actor has not, or not any more, may still be there.
+    #[inline(always)]
+    pub fn nth_key(&self, index: u32, which: u32) -> &FlowKey {
+        // SAFETY: both are inside the stride, aligned to 8; any bytes are a key.
+        unsafe {
+            self.address(index)
+                .add(self.second_key * which as usize)
+                .cast::<FlowKey>()
+                .as_ref()
+        }
     }
 
     /// An actor's second key; meaningful with [`flag::SECOND_KEY`].

@@ -9,7 +9,7 @@
 //!
 //! Not here: the functions' code ([`crate::stage`]) and the actors' layout ([`crate::actor`]).
 
-use crate::stage::{Code, Entry, Factory, Stage};
+use crate::stage::{Answer, Entry, Factory, Stage};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -45,12 +45,13 @@ pub struct Match {
 impl Match {
     /// Whether a packet is meant.
     pub fn matches(&self, packet: &Packet) -> bool {
-        let within =
-            |prefixes: &[Prefix], addr| prefixes.is_empty() || prefixes.iter().any(|p| p.contains(addr));
+        let within = |prefixes: &[Prefix], addr: fn(&Packet) -> wire::Addr| {
+            prefixes.is_empty() || prefixes.iter().any(|p| p.contains(addr(packet)))
+        };
         self.protocol.is_none_or(|p| p == packet.protocol())
             && self.side.is_none_or(|s| s == packet.side())
-            && within(&self.source, packet.source_addr())
-            && within(&self.destination, packet.destination_addr())
+            && within(&self.source, Packet::source_addr)
+            && within(&self.destination, Packet::destination_addr)
             && (self.destination_port.is_empty()
                 || self
                     .destination_port
@@ -261,6 +262,7 @@ impl Plan {
 }
 
 /// A function's place in a chain, on one worker.
+#[derive(Clone, Copy)]
 pub struct Step {
     entry: Entry,
     instance: *const (),
@@ -272,6 +274,8 @@ pub struct Step {
     pub counters: NonNull<u64>,
     /// Its index in [`Stages`].
     pub function: u8,
+    /// Where it stands in its chain.
+    pub at: u8,
 }
 
 impl Step {
@@ -285,13 +289,13 @@ impl Step {
         packet: &mut Packet,
         flow: NonNull<u8>,
         frame: NonNull<crate::microthread::Frame>,
-    ) -> Code {
+    ) -> Answer {
         // SAFETY: `instance` is the entry's own, alive as long as the stages; the rest is the caller's promise.
         unsafe { (self.entry)(self.instance, packet, flow, frame) }
     }
 }
 
-/// A chain on one worker: its functions, and the order in which packets pass them.
+/// A chain on one worker: its functions, in the order in which its opening direction passes them.
 pub struct Steps {
     steps: ArrayVec<Step, FUNCTIONS_MAX>,
     /// How many of them replies pass backward: all but one that is always the last.
@@ -299,16 +303,6 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// Where the function stands that comes when so many have been passed.
-    #[inline(always)]
-    pub fn at(&self, passed: usize, direction: Direction) -> usize {
-        if direction == Direction::Opening || passed >= self.backward {
-            passed
-        } else {
-            self.backward - 1 - passed
-        }
-    }
-
     /// How many functions an answer of the one at `at`, made to a packet of `direction`, has passed already, seen its own way.
     pub fn passed_by_answer(&self, at: usize, direction: Direction) -> usize {
         if at >= self.backward {
@@ -333,6 +327,8 @@ impl core::ops::Deref for Steps {
 pub struct Stages {
     /// The chains, by the index that [`Plan::classify`] answers.
     pub chains: Vec<Steps>,
+    /// The same in the order in which packets pass them: twice a chain's index, plus the direction.
+    ways: Vec<Box<[Step]>>,
     /// The instances, in the plan's order.
     pub functions: Vec<Owned>,
     /// The names under which the configuration knows them.
@@ -373,6 +369,7 @@ impl Stages {
         }
         let mut stages = Stages {
             chains: Vec::new(),
+            ways: Vec::new(),
             functions,
             names,
             counters,
@@ -401,15 +398,25 @@ impl Stages {
                     counters: NonNull::new(stages.counters[index].as_mut_ptr())
                         .expect("a vector's pointer is not null"),
                     function: index as u8,
+                    at: steps.len() as u8,
                 });
                 flow_offset += layout.flow.0;
             }
             stages.flow_size = stages.flow_size.max(flow_offset);
             let last = |name: &String| plan.factories().iter().any(|f| f.name() == name && f.is_last());
             let backward = steps.len() - usize::from(chain.functions.last().is_some_and(last));
+            let (turned, last) = steps.split_at(backward);
+            stages.ways.push(steps.iter().copied().collect());
+            stages.ways.push(turned.iter().rev().chain(last).copied().collect());
             stages.chains.push(Steps { steps, backward });
         }
         Ok(stages)
+    }
+
+    /// A chain's steps in the order in which a packet of this direction passes them.
+    #[inline(always)]
+    pub fn way(&self, chain: u8, direction: Direction) -> &[Step] {
+        &self.ways[2 * usize::from(chain) + direction as usize]
     }
 
     /// The counters of a function, in the order of its names.

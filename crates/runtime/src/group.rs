@@ -87,6 +87,13 @@ impl GroupKey {
         if affinity == Affinity::Flow {
             return GroupKey::of_flow(key);
         }
+        // Most packets that open a flow come from inside, and their source says it all.
+        if affinity == Affinity::InsideAddress
+            && packet.side() == Side::Inside
+            && !packet.has(wire::packet::flag::ICMP_ERROR)
+        {
+            return GroupKey::of_address(packet.source_addr());
+        }
         // An ICMP error belongs where the packet it quotes belongs: seen from the error, that one's ends are swapped. Its
         // protocol is the quoted one's, too: an endpoint of a static mapping has an owner for one protocol only.
         let (near, far, protocol) = match wire::parse::quoted(packet) {
@@ -247,6 +254,12 @@ impl Groups {
     fn entry_mut(&mut self, index: u32) -> &mut Entry {
         // SAFETY: as above; `&mut self` makes it the only reference.
         unsafe { self.place(index).cast::<Entry>().as_mut() }
+    }
+
+    /// The hash of a key in the index.
+    #[inline]
+    pub fn hash(&self, key: GroupKey) -> u64 {
+        key.hash(&self.seed)
     }
 
     /// Asks the processor for the line that finding a key of this hash begins with.

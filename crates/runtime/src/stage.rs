@@ -34,6 +34,7 @@ use wire::Endpoint;
 
 /// A verdict as a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
 pub struct Code(u32);
 
 impl Code {
@@ -46,6 +47,12 @@ impl Code {
     /// The function waits; its future is in the frame.
     pub const WAITING: Code = Code(3);
     const DROP: u32 = 0x100;
+
+    /// As a plain number; 0 for [`Code::FORWARD`].
+    #[inline(always)]
+    pub fn number(self) -> u32 {
+        self.0
+    }
 
     /// The index of the drop reason, if this is a drop.
     #[inline]
@@ -66,6 +73,16 @@ impl From<Verdict> for Code {
     }
 }
 
+/// What a call answers: in two registers, so that nothing of it goes through memory.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Answer {
+    /// How long the flow is to live from now on, in nanoseconds, if this is more than others ask; 0 for no wish.
+    pub timeout: u64,
+    /// The verdict.
+    pub code: Code,
+}
+
 /// Sizes in bytes of what a function keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Layout {
@@ -81,7 +98,7 @@ pub struct Layout {
 ///
 /// # Safety
 /// See [`Stage::entry`].
-pub type Entry = unsafe fn(*const (), &mut Packet, NonNull<u8>, NonNull<Frame>) -> Code;
+pub type Entry = unsafe fn(*const (), &mut Packet, NonNull<u8>, NonNull<Frame>) -> Answer;
 
 /// One instance of a function on one worker.
 ///
@@ -222,7 +239,7 @@ unsafe fn run<F: NetworkFunction>(
     packet: &mut Packet,
     flow: NonNull<u8>,
     frame: NonNull<Frame>,
-) -> Code {
+) -> Answer {
     // SAFETY: the caller's promise: the instance outlives the call, the state is this function's and nobody else's.
     let (function, state) = unsafe {
         (
@@ -233,31 +250,27 @@ unsafe fn run<F: NetworkFunction>(
     // SAFETY: the frame's cx is filled in for this function.
     let cx = unsafe { Cx::<F>::of(&mut (*frame.as_ptr()).cx) };
     match function.process_now(packet, state, cx) {
-        Some(verdict) => {
-            if !matches!(verdict, Verdict::Drop(_)) {
-                // SAFETY: the state and cx are still ours; `process_now` has returned.
-                unsafe { ask_timeout(function, flow, frame) };
-            }
-            verdict.into()
-        }
+        Some(verdict) => Answer {
+            timeout: match verdict {
+                Verdict::Drop(_) => 0,
+                // SAFETY: the state is still ours; `process_now` has returned.
+                _ => nanoseconds(function.timeout(unsafe { flow.cast::<F::Flow>().as_ref() })),
+            },
+            code: verdict.into(),
+        },
         // SAFETY: the caller's promise, handed on.
         None => unsafe { start::<F>(function, packet, flow, frame) },
     }
 }
 
-/// # Safety
-/// `flow` is valid state of `F` and `frame` a valid frame.
 #[inline(always)]
-unsafe fn ask_timeout<F: NetworkFunction>(function: &F, flow: NonNull<u8>, frame: NonNull<Frame>) {
-    // SAFETY: the caller's promise.
-    if let Some(timeout) = function.timeout(unsafe { flow.cast::<F::Flow>().as_ref() }) {
-        let nanoseconds = timeout
+fn nanoseconds(timeout: Option<core::time::Duration>) -> u64 {
+    match timeout {
+        Some(timeout) => timeout
             .as_secs()
             .saturating_mul(1_000_000_000)
-            .saturating_add(u64::from(timeout.subsec_nanos()));
-        // SAFETY: the caller's promise.
-        let cx = unsafe { &mut (*frame.as_ptr()).cx };
-        cx.timeout = cx.timeout.max(nanoseconds);
+            .saturating_add(u64::from(timeout.subsec_nanos())),
+        None => 0,
     }
 }
 
@@ -265,12 +278,13 @@ unsafe fn ask_timeout<F: NetworkFunction>(function: &F, flow: NonNull<u8>, frame
 ///
 /// # Safety
 /// As for [`run`].
+#[inline(never)]
 unsafe fn start<F: NetworkFunction>(
     function: &F,
     packet: &mut Packet,
     flow: NonNull<u8>,
     frame: NonNull<Frame>,
-) -> Code {
+) -> Answer {
     // SAFETY: the worker keeps packet, flow state, frame and instance in place and untouched until this future is gone.
     unsafe {
         let function: &'static F = &*core::ptr::from_ref(function);
@@ -281,7 +295,11 @@ unsafe fn start<F: NetworkFunction>(
             let verdict = function.process(packet, &mut *state, cx).await;
             (verdict, function.timeout(state))
         };
-        FutureSlot::start(frame, future)
+        let code = FutureSlot::start(frame, future);
+        Answer {
+            timeout: (*frame.as_ptr()).cx.timeout,
+            code,
+        }
     }
 }
 

@@ -36,14 +36,8 @@ impl Addr {
     /// An IPv4 address from its four bytes in network order.
     #[inline]
     pub const fn v4(bytes: [u8; 4]) -> Self {
-        let mut mapped = [0; 16];
-        mapped[10] = 0xff;
-        mapped[11] = 0xff;
-        mapped[12] = bytes[0];
-        mapped[13] = bytes[1];
-        mapped[14] = bytes[2];
-        mapped[15] = bytes[3];
-        Addr(mapped)
+        // As one number, so that it is written as one: byte by byte, whoever compares it next would wait for the stores.
+        Addr((0xffff_0000_0000 | u32::from_be_bytes(bytes) as u128).to_be_bytes())
     }
 
     /// An IPv6 address from its sixteen bytes in network order.
@@ -234,6 +228,11 @@ impl Prefix {
     /// Whether `addr` lies in the prefix. An IPv4 address never lies in an IPv6 prefix.
     #[inline]
     pub fn contains(&self, addr: Addr) -> bool {
+        if self.bits >= 96 && addr.is_v4() {
+            // Both are mapped: the last 32 bits decide (and the first 96 are equal, if this is an IPv4 prefix).
+            let difference = addr.low_u32() ^ self.addr.low_u32();
+            return self.addr.is_v4() && difference & Self::mask(self.bits) as u32 == 0;
+        }
         if addr.is_v4() != self.is_v4() {
             return false;
         }

@@ -16,8 +16,8 @@ pub fn sum(bytes: &[u8], mut sum: u32) -> u32 {
 /// Folds a sum to 16 bits.
 #[inline]
 pub const fn fold(sum: u32) -> u16 {
-    let sum = (sum & 0xffff) + (sum >> 16);
-    ((sum & 0xffff) + (sum >> 16)) as u16
+    // Both halves become the sum of both; the carry of the lower one is the upper one's end-around carry.
+    (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
 /// The checksum of `bytes`, to be written into a header whose checksum field is zero.
@@ -25,11 +25,12 @@ pub fn checksum(bytes: &[u8]) -> u16 {
     !fold(sum(bytes, 0))
 }
 
-/// What a change of fields adds to a checksum: the sum of `!old + new` over 16-bit words (RFC 1624, eqn. 3).
+/// What a change of fields adds to a checksum: the sum of `!old + new` over 16-bit words (RFC 1624, eqn. 3), or over 32-bit
+/// ones, which come to the same when the sum is folded (RFC 1071 2 C).
 ///
 /// Built once for a rewrite and applied to each checksum that covers the fields.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
-pub struct Delta(u32);
+pub struct Delta(u64);
 
 impl Delta {
     /// No change.
@@ -39,15 +40,14 @@ impl Delta {
     #[inline]
     #[must_use]
     pub const fn word(self, old: u16, new: u16) -> Delta {
-        Delta(self.0 + (!old) as u32 + new as u32)
+        Delta(self.0 + (!old) as u64 + new as u64)
     }
 
     /// A 32-bit field at an even offset changed.
     #[inline]
     #[must_use]
     pub const fn long(self, old: u32, new: u32) -> Delta {
-        self.word((old >> 16) as u16, (new >> 16) as u16)
-            .word(old as u16, new as u16)
+        Delta(self.0 + (!old) as u64 + new as u64)
     }
 
     /// An IPv6 address changed.
@@ -70,7 +70,8 @@ impl Delta {
     /// The new value of a checksum field.
     #[inline]
     pub const fn apply(self, old: u16) -> u16 {
-        !fold((!old) as u32 + (self.0 & 0xffff) + (self.0 >> 16))
+        let sum = self.0 + (!old) as u64;
+        !fold((sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32)
     }
 }
 

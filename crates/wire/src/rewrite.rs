@@ -120,6 +120,17 @@ impl Packet {
     /// UDP. Otherwise nothing changes and the answer is `None`: [`Packet::rewrite`] is for the rest.
     #[inline]
     pub fn swap_v4(&mut self, end: End, old: ([u8; 4], u16), new: ([u8; 4], u16)) -> Option<u8> {
+        self.exchange_v4(end, Some(old), new)
+    }
+
+    /// [`Packet::swap_v4`] whatever is there now.
+    #[inline]
+    pub fn put_v4(&mut self, end: End, new: ([u8; 4], u16)) -> Option<u8> {
+        self.exchange_v4(end, None, new)
+    }
+
+    #[inline(always)]
+    fn exchange_v4(&mut self, end: End, old: Option<([u8; 4], u16)>, new: ([u8; 4], u16)) -> Option<u8> {
         const OTHER: u16 = flag::LATER_FRAGMENT | flag::HAS_OPTIONS | flag::ICMP_ERROR | flag::ICMP_QUERY;
         if self.has(OTHER) || self.version() != 4 {
             return None;
@@ -133,17 +144,15 @@ impl Packet {
             End::Source => (12, 20),
             End::Destination => (16, 22),
         };
-        let addresses = Delta::NONE.long(u32::from_be_bytes(old.0), u32::from_be_bytes(new.0));
-        let both = addresses.word(old.1, new.1);
         let flags = if is_tcp {
             let head: &mut [u8; 40] = rest.first_chunk_mut()?;
-            swap_end(head, at, port, old, new)?;
+            let (addresses, both) = exchange_end(head, at, port, old, new)?;
             swap_sum(head, 36, both);
             swap_sum(head, 10, addresses);
             head[33]
         } else if udp {
             let head: &mut [u8; 28] = rest.first_chunk_mut()?;
-            swap_end(head, at, port, old, new)?;
+            let (addresses, both) = exchange_end(head, at, port, old, new)?;
             swap_sum(head, 10, addresses);
             if head[26..28] != [0, 0] {
                 swap_sum(head, 26, both);
@@ -244,21 +253,25 @@ impl Packet {
 #[derive(Clone, Copy)]
 struct AddressChange(Delta);
 
-/// Writes address and port if `old` is there; `None`, and no change, if not.
+/// Writes address and port, if `old` is there where one is named, and answers the change of the address and that of both;
+/// `None`, and no change, if it is not.
 #[inline(always)]
-fn swap_end<const N: usize>(
+fn exchange_end<const N: usize>(
     head: &mut [u8; N],
     at: usize,
     port: usize,
-    old: ([u8; 4], u16),
+    old: Option<([u8; 4], u16)>,
     new: ([u8; 4], u16),
-) -> Option<()> {
-    if head[at..at + 4] != old.0 || head[port..port + 2] != old.1.to_be_bytes() {
+) -> Option<(Delta, Delta)> {
+    let was_addr = [head[at], head[at + 1], head[at + 2], head[at + 3]];
+    let was_port = u16::from_be_bytes([head[port], head[port + 1]]);
+    if old.is_some_and(|old| old != (was_addr, was_port)) {
         return None;
     }
     head[at..at + 4].copy_from_slice(&new.0);
     head[port..port + 2].copy_from_slice(&new.1.to_be_bytes());
-    Some(())
+    let addresses = Delta::NONE.long(u32::from_be_bytes(was_addr), u32::from_be_bytes(new.0));
+    Some((addresses, addresses.word(was_port, new.1)))
 }
 
 #[inline(always)]

@@ -199,9 +199,9 @@ impl PoolBuilder {
 }
 
 impl Pool {
-    fn set(&self, number: u32) -> &[u64] {
-        let from = number as usize * self.words;
-        &self.bits[from..from + self.words]
+    #[inline]
+    fn word(&self, number: u32, word: usize) -> u64 {
+        self.bits[number as usize * self.words + word]
     }
 }
 
@@ -251,10 +251,12 @@ impl<K: Copy + Ord + Default> Intervals<K> {
         })
     }
 
-    fn find(&self, key: K) -> &[u64] {
+    /// The number of a key's bit set.
+    #[inline]
+    fn number(&self, key: K) -> u32 {
         // `starts[0]` is the smallest key there is, so at least one start is not above it.
         let at = self.starts.partition_point(|start| *start <= key);
-        self.pool.set(self.sets[at - 1])
+        self.sets[at - 1]
     }
 }
 
@@ -282,8 +284,9 @@ impl Direct {
         })
     }
 
-    fn find(&self, value: usize) -> &[u64] {
-        self.pool.set(self.sets[value])
+    #[inline]
+    fn number(&self, value: usize) -> u32 {
+        self.sets[value]
     }
 }
 
@@ -322,11 +325,14 @@ impl AddressTable {
         })
     }
 
-    fn find(&self, addr: nf::Addr) -> &[u64] {
+    /// The pool of the address's version, and the number of its bit set there.
+    #[inline]
+    fn find(&self, addr: nf::Addr) -> (&Pool, u32) {
         if addr.is_v4() {
-            self.v4.find(addr.low_u32())
+            (&self.v4.pool, self.v4.number(addr.low_u32()))
         } else {
-            self.v6.find(u128::from_be_bytes(*addr.octets()))
+            let number = self.v6.number(u128::from_be_bytes(*addr.octets()));
+            (&self.v6.pool, number)
         }
     }
 }
@@ -389,17 +395,21 @@ impl Program {
         let has_ports = WITH_PORTS.contains(&opening.protocol);
         let port = |endpoint: &Endpoint| if has_ports { endpoint.port } else { 0 };
         let side = opening.side as usize;
-        let sets = [
-            self.class.find(side << 8 | usize::from(opening.protocol)),
-            self.destination_port.find(port(&opening.destination)),
-            self.destination.find(opening.destination.addr),
-            self.source.find(opening.source.addr),
-            self.source_port.find(port(&opening.source)),
-            self.icmp_type.find(opening.icmp_type.map_or(NONE, usize::from)),
-            self.tcp_flags.find(opening.tcp_flags.map_or(NONE, usize::from)),
-        ];
+        let class = self.class.number(side << 8 | usize::from(opening.protocol));
+        let destination_port = self.destination_port.number(port(&opening.destination));
+        let source_port = self.source_port.number(port(&opening.source));
+        let (destinations, destination) = self.destination.find(opening.destination.addr);
+        let (sources, source) = self.source.find(opening.source.addr);
+        let icmp_type = self.icmp_type.number(opening.icmp_type.map_or(NONE, usize::from));
+        let tcp_flags = self.tcp_flags.number(opening.tcp_flags.map_or(NONE, usize::from));
         for word in 0..self.class.pool.words {
-            let common = sets.iter().fold(u64::MAX, |bits, set| bits & set[word]);
+            let common = self.class.pool.word(class, word)
+                & self.destination_port.pool.word(destination_port, word)
+                & self.source_port.pool.word(source_port, word)
+                & destinations.word(destination, word)
+                & sources.word(source, word)
+                & self.icmp_type.pool.word(icmp_type, word)
+                & self.tcp_flags.pool.word(tcp_flags, word);
             if common != 0 {
                 let term = word * 64 + common.trailing_zeros() as usize;
                 return Some(self.rule_of[term] as usize);

@@ -55,15 +55,48 @@ pub enum Step {
     Refuse,
 }
 
-/// The transitions: by phase, by sender (`false`: the opener) and by kind, in the order of [`Kind`].
+/// The transitions: by phase, by sender (`false`: the opener) and by kind.
+#[inline]
 pub fn next(phase: Phase, responder: bool, kind: Kind) -> Step {
+    let rows = TRANSITIONS.get(phase as usize).unwrap_or(&[[Step::Refuse; 5]; 2]);
+    let row = &rows[usize::from(responder)];
+    row.get(kind as usize).copied().unwrap_or(Step::Refuse)
+}
+
+/// The phases of TCP, in their order.
+const PHASES: [Phase; 10] = [
+    Phase::New,
+    Phase::TcpSynSent,
+    Phase::TcpBothSynSent,
+    Phase::TcpSynReceived,
+    Phase::TcpEstablished,
+    Phase::TcpFinWait,
+    Phase::TcpCloseWait,
+    Phase::TcpLastAck,
+    Phase::TcpTimeWait,
+    Phase::TcpClosed,
+];
+
+static TRANSITIONS: [[[Step; 5]; 2]; PHASES.len()] = {
+    let mut table = [[[Step::Refuse; 5]; 2]; PHASES.len()];
+    let mut at = 0;
+    while at < PHASES.len() {
+        assert!(PHASES[at] as usize == at, "the phases of TCP come first, in this order");
+        table[at] = [row(PHASES[at], false), row(PHASES[at], true)];
+        at += 1;
+    }
+    table
+};
+
+/// What follows in a phase from what its opener, or its responder, sends: by kind, in the order of [`Kind`].
+const fn row(phase: Phase, responder: bool) -> [Step; 5] {
     use Phase::{
         TcpBothSynSent as Both, TcpCloseWait as CloseWait, TcpClosed as Closed, TcpEstablished as Open,
         TcpFinWait as FinWait, TcpLastAck as LastAck, TcpSynReceived as Received, TcpSynSent as Sent,
         TcpTimeWait as TimeWait,
     };
     use Step::{Refuse, To, Watch};
-    let row = match (phase, responder) {
+    match (phase, responder) {
         //                             SYN          SYN+ACK       FIN           ACK            RST
         (Phase::New, false) => [To(Sent), Refuse, Refuse, To(Open), Refuse],
         (Phase::New, true) => [Refuse; 5],
@@ -84,8 +117,7 @@ pub fn next(phase: Phase, responder: bool, kind: Kind) -> Step {
         (Closed, false) => [To(Sent), Refuse, To(Closed), To(Closed), To(Closed)],
         (Closed, true) => [Refuse, Watch, To(Closed), To(Closed), To(Closed)],
         _ => [Refuse; 5],
-    };
-    row.get(kind as usize).copied().unwrap_or(Refuse)
+    }
 }
 
 /// Why a segment is refused.

@@ -47,6 +47,10 @@ impl LoadBalancer {
                 last_port: compiled.last_port,
                 service: index as u16,
                 idle_timeout: settings.idle_timeout.unwrap_or(BY_PHASE),
+                hash: maglev::hash(
+                    addr.octets(),
+                    u64::from(compiled.protocol) << 16 | u64::from(compiled.first_port),
+                ),
             }));
         }
         frontends.sort_by_key(|f| (f.addr, f.protocol, f.first_port));
@@ -166,7 +170,7 @@ fn target(name: &str, endpoint: Endpoint) -> Target {
 fn policy(settings: &config::ServiceConfig, seed: u64) -> Policy {
     match settings.policy {
         PolicyConfig::LeastConnections => Policy::LeastConnections(Cell::new(0)),
-        PolicyConfig::RoundRobin => Policy::RoundRobin,
+        PolicyConfig::RoundRobin => Policy::RoundRobin(policy::Turn::default()),
         PolicyConfig::Maglev => {
             let names = settings.backends.iter().map(|b| b.name.as_str());
             Policy::Maglev(maglev::Table::new(settings.table_size, names, seed))

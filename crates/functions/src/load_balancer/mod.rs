@@ -101,6 +101,8 @@ struct Frontend {
     last_port: u16,
     service: u16,
     idle_timeout: u32,
+    /// Its part of a flow's `identity`.
+    hash: u64,
 }
 
 /// In [`Frontend::idle_timeout`]: by phase.
@@ -206,18 +208,37 @@ impl LoadBalancer {
             cx.end_flow();
             return cx.drop("backend_down");
         }
+        let (end, to) = match cx.direction() {
+            Direction::Opening => (End::Destination, target.endpoint(flow.port)),
+            Direction::Reply => match self.frontends.get(usize::from(flow.frontend)) {
+                Some(frontend) => (End::Source, Endpoint::new(frontend.addr, flow.port)),
+                None => return cx.drop("backend_gone"),
+            },
+        };
+        if let Some(addr) = to.addr.as_v4()
+            && let Some(flags) = packet.put_v4(end, (addr, to.port))
+        {
+            if flow.phase == Phase::Datagram {
+                return Verdict::Forward;
+            }
+            return self.follow(flags, flow, cx);
+        }
+        self.translate_any(packet, (end, to), flow, cx)
+    }
+
+    /// A packet that is no plain TCP or UDP over IPv4.
+    #[inline(never)]
+    fn translate_any(
+        &self,
+        packet: &mut Packet,
+        (end, to): (End, Endpoint),
+        flow: &mut Balanced,
+        cx: &mut Cx<Self>,
+    ) -> Verdict {
         if packet.has(flag::ICMP_ERROR) {
             return self.translate_error(packet, flow, cx);
         }
-        let translated = if cx.direction() == Direction::Opening {
-            packet.set_destination(target.endpoint(flow.port))
-        } else {
-            match self.frontends.get(usize::from(flow.frontend)) {
-                Some(frontend) => packet.set_source(Endpoint::new(frontend.addr, flow.port)),
-                None => false,
-            }
-        };
-        if !translated {
+        if !packet.rewrite(end, to) {
             return cx.drop("backend_gone");
         }
         if flow.phase != Phase::Datagram
@@ -362,14 +383,7 @@ impl LoadBalancer {
 
     /// What a frontend and a backend are, as a number: the same wherever the same are configured.
     fn identity(&self, frontend: usize, backend: usize) -> u32 {
-        let Frontend {
-            addr,
-            protocol,
-            first_port,
-            ..
-        } = self.frontends[frontend];
-        let first = maglev::hash(addr.octets(), u64::from(protocol) << 16 | u64::from(first_port));
-        maglev::mix(first ^ u64::from(self.targets[backend].identity)) as u32
+        maglev::mix(self.frontends[frontend].hash ^ u64::from(self.targets[backend].identity)) as u32
     }
 
     /// Makes a flow's indices this instance's and counts it; `false`, and the flow has no server, if its server or

@@ -52,7 +52,7 @@ pub enum Policy {
     /// Fewest connections for its weight. Holds where the next search begins.
     LeastConnections(Cell<usize>),
     /// In turn.
-    RoundRobin,
+    RoundRobin(Turn),
     /// By hash.
     Maglev(Table),
 }
@@ -62,7 +62,7 @@ impl Policy {
     pub fn choose(&self, loads: &[Load], hash: u64) -> Option<usize> {
         match self {
             Policy::LeastConnections(start) => least_connections(loads, start),
-            Policy::RoundRobin => round_robin(loads),
+            Policy::RoundRobin(turn) => turn.choose(loads),
             Policy::Maglev(table) => table.choose(hash),
         }
     }
@@ -71,7 +71,7 @@ impl Policy {
     pub fn on_health(&self, loads: &[Load]) {
         match self {
             Policy::LeastConnections(_) => {}
-            Policy::RoundRobin => loads.iter().for_each(|l| l.credit.set(0)),
+            Policy::RoundRobin(turn) => turn.begin(loads),
             Policy::Maglev(table) => table.fill(loads),
         }
     }
@@ -99,7 +99,39 @@ fn least_connections(loads: &[Load], start: &Cell<usize>) -> Option<usize> {
     Some(index)
 }
 
-fn round_robin(loads: &[Load]) -> Option<usize> {
+/// Whose turn it is. With equal weights the next one's; else that of the one with the most credit.
+#[derive(Default)]
+pub struct Turn {
+    next: Cell<usize>,
+    is_weighted: Cell<bool>,
+}
+
+impl Turn {
+    fn begin(&self, loads: &[Load]) {
+        loads.iter().for_each(|l| l.credit.set(0));
+        let mut weights = loads.iter().filter(|l| l.takes()).map(|l| l.weight);
+        let first = weights.next();
+        self.next.set(0);
+        self.is_weighted.set(weights.any(|weight| Some(weight) != first));
+    }
+
+    fn choose(&self, loads: &[Load]) -> Option<usize> {
+        if self.is_weighted.get() {
+            return by_credit(loads);
+        }
+        let next = self.next.get();
+        let takes = |from: usize, to: usize| {
+            let found = loads.get(from..to)?.iter().position(Load::takes)?;
+            Some(from + found)
+        };
+        let index = takes(next, loads.len()).or_else(|| takes(0, next))?;
+        self.next.set(index + 1);
+        Some(index)
+    }
+}
+
+/// Smooth weighted round robin: everybody earns their weight, the richest is chosen and pays for all.
+pub(super) fn by_credit(loads: &[Load]) -> Option<usize> {
     let mut sum = 0;
     let mut richest: Option<(usize, i64)> = None;
     for (index, load) in loads.iter().enumerate().filter(|(_, l)| l.takes()) {

@@ -71,12 +71,12 @@ impl Bench {
         direction: Direction,
         call: impl FnOnce(&LoadBalancer, &mut Cx<LoadBalancer>) -> T,
     ) -> T {
-        let (key, opening) = FlowKey::new(flow.client, flow.service, flow.protocol, 0);
+        let (mut key, opening) = FlowKey::new(flow.client, flow.service, flow.protocol, 0);
         let mut raw = RawCx {
             now: 0,
             wake_at: RawCx::NO_WAKE,
             timeout: 0,
-            key,
+            key: NonNull::from(&mut key),
             opening,
             side: Side::Outside,
             direction,
@@ -90,7 +90,7 @@ impl Bench {
             discard: nf::Reason::UNDECLARED,
             pinned: core::marker::PhantomPinned,
         };
-        // SAFETY: the group is zero-sized; counters (one more than declared) and log outlive the view.
+        // SAFETY: the key is here, the group is zero-sized; counters (one more than declared) and log outlive the view.
         let cx = unsafe { Cx::of(&mut raw) };
         let result = call(&self.balancer, cx);
         self.ended = raw.effects & effect::END != 0;
@@ -707,10 +707,24 @@ fn round_robin_is_smooth() {
 #[test]
 fn the_greatest_weights_do_not_overflow() {
     let loads: Vec<Load> = (0..65_535).map(|_| Load::new(u16::MAX, Health::Up)).collect();
-    for policy in [Policy::RoundRobin, Policy::LeastConnections(Cell::new(0))] {
-        assert_eq!(policy.choose(&loads, 0), Some(0));
-        assert_eq!(policy.choose(&loads, 0), Some(1));
-    }
+    let policy = Policy::LeastConnections(Cell::new(0));
+    assert_eq!(policy.choose(&loads, 0), Some(0));
+    assert_eq!(policy.choose(&loads, 0), Some(1));
+    assert_eq!(policy::by_credit(&loads), Some(0));
+    assert_eq!(policy::by_credit(&loads), Some(1));
+}
+
+#[test]
+fn with_equal_weights_it_is_the_next_ones_turn() {
+    let loads = loads(4);
+    let policy = Policy::RoundRobin(policy::Turn::default());
+    policy.on_health(&loads);
+    let mut choose = || policy.choose(&loads, 0);
+    assert_eq!([choose(), choose()], [Some(0), Some(1)]);
+    loads[2].health.set(Health::Down);
+    assert_eq!([choose(), choose(), choose()], [Some(3), Some(0), Some(1)]);
+    loads.iter().for_each(|load| load.health.set(Health::Down));
+    assert_eq!(choose(), None);
 }
 
 fn loads(count: usize) -> Vec<Load> {

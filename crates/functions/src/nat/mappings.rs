@@ -68,6 +68,9 @@ impl Mapping {
     }
 }
 
+/// The hash of an inside endpoint (and remote end) that has no mapping.
+pub(super) struct InsideHash(u64);
+
 /// A remote address beside [`Mapping::peer`].
 #[derive(Clone, Copy, Default)]
 struct Peer {
@@ -181,18 +184,24 @@ impl Mappings {
     }
 
     /// The mapping of an inside endpoint; `remote` is zero but for address-and-port-dependent mapping.
-    pub fn by_inside(&self, inside: V4Endpoint, remote: V4Endpoint, protocol: u8, vlan: u16) -> Option<u32> {
-        let mut handle = self
-            .inside
-            .first(self.inside_hash(inside, remote, protocol, vlan));
+    /// Without one, the answer is where it would be findable ([`Mappings::index`]).
+    pub fn by_inside(
+        &self,
+        inside: V4Endpoint,
+        remote: V4Endpoint,
+        protocol: u8,
+        vlan: u16,
+    ) -> Result<u32, InsideHash> {
+        let hash = self.inside_hash(inside, remote, protocol, vlan);
+        let mut handle = self.inside.first(hash);
         while handle != 0 {
             let m = self.at(handle);
             if m.inside == inside && m.remote == remote && m.protocol == protocol && m.vlan == vlan {
-                return Some(handle);
+                return Ok(handle);
             }
             handle = m.next_inside;
         }
-        None
+        Err(InsideHash(hash))
     }
 
     /// The mapping of an external endpoint.
@@ -255,16 +264,21 @@ impl Mappings {
     }
 
     /// Makes a mapping findable by its inside endpoint (and `remote`).
-    pub fn index(&mut self, handle: u32, remote: V4Endpoint) {
-        let m = *self.at(handle);
+    pub fn index(&mut self, handle: u32, remote: V4Endpoint, InsideHash(hash): InsideHash) {
+        let m = &mut self.entries[handle as usize];
         if m.indexed {
             return;
         }
+        let first = self.inside.at(hash);
+        (m.remote, m.next_inside, m.indexed) = (remote, *first, true);
+        *first = handle;
+    }
+
+    /// [`Mappings::index`] for a mapping that nobody has looked for by its inside.
+    pub fn index_anew(&mut self, handle: u32, remote: V4Endpoint) {
+        let m = self.at(handle);
         let hash = self.inside_hash(m.inside, remote, m.protocol, m.vlan);
-        let next = self.inside.first(hash);
-        let m = &mut self.entries[handle as usize];
-        (m.remote, m.next_inside, m.indexed) = (remote, next, true);
-        *self.inside.at(hash) = handle;
+        self.index(handle, remote, InsideHash(hash));
     }
 
     /// One more flow with this remote end. The caller has seen that there is room.

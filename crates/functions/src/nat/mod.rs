@@ -165,32 +165,23 @@ impl NetworkFunction for Nat {
     }
 
     fn process(&self, packet: &mut Packet, flow: &mut Translation, cx: &mut Cx<Self>) -> Verdict {
-        if flow.is_translated() {
-            let outward = cx.side() == Side::Inside;
-            let swapped = if outward {
-                packet.swap_v4(End::Source, flow.inside.pair(), flow.outside.pair())
-            } else {
-                packet.swap_v4(End::Destination, flow.outside.pair(), flow.inside.pair())
-            };
-            if let Some(tcp_flags) = swapped {
-                flow.note(tcp_flags, cx.direction());
-                if outward && flow.is_hairpin() {
-                    packet.set_flags(flag::TURN_AROUND);
-                }
-                return Verdict::Forward;
-            }
+        if flow.is_translated() && swap(packet, flow, cx) {
+            return Verdict::Forward;
         }
         self.handle_rare(packet, flow, cx)
     }
 
     fn prefetch(&self, packet: &Packet) {
         if packet.side() == Side::Inside
-            && let (Some(source), Some(destination)) = (
-                V4Endpoint::of(packet.source()),
-                V4Endpoint::of(packet.destination()),
-            )
+            && packet.version() == 4
+            && let Some(source) = V4Endpoint::of(packet.source())
         {
-            let remote = self.key_part(destination);
+            let remote = match self.config.mapping {
+                MappingBehavior::EndpointIndependent => V4Endpoint::default(),
+                MappingBehavior::AddressAndPortDependent => {
+                    V4Endpoint::of(packet.destination()).unwrap_or_default()
+                }
+            };
             self.tables
                 .borrow()
                 .mappings
@@ -269,6 +260,9 @@ impl Nat {
 
     /// A packet of a translated flow, whatever it looks like: with IP options, a fragment, an ICMP query.
     fn translate(&self, packet: &mut Packet, flow: &mut Translation, cx: &mut Cx<Self>) -> Verdict {
+        if swap(packet, flow, cx) {
+            return Verdict::Forward;
+        }
         let outward = cx.side() == Side::Inside;
         let (end, found, expected, replacement) = if outward {
             (End::Source, packet.source(), flow.inside, flow.outside)
@@ -285,6 +279,23 @@ impl Nat {
         }
         Verdict::Forward
     }
+}
+
+/// Translates a packet of a translated flow, if it is as plain as nearly all are; else nothing changes.
+#[inline(always)]
+fn swap(packet: &mut Packet, flow: &mut Translation, cx: &Cx<Nat>) -> bool {
+    let outward = cx.side() == Side::Inside;
+    let swapped = if outward {
+        packet.swap_v4(End::Source, flow.inside.pair(), flow.outside.pair())
+    } else {
+        packet.swap_v4(End::Destination, flow.outside.pair(), flow.inside.pair())
+    };
+    let Some(tcp_flags) = swapped else { return false };
+    flow.note(tcp_flags, cx.direction());
+    if outward && flow.is_hairpin() {
+        packet.set_flags(flag::TURN_AROUND);
+    }
+    true
 }
 
 fn seed(worker: u64) -> HashSeed {

@@ -16,7 +16,7 @@
 //! Not here: the tables themselves (`mappings`, `ports`); ICMP errors, which open nothing (`icmp`).
 
 use super::config::{Filtering, MappingBehavior, OtherProtocols};
-use super::mappings::Mapping;
+use super::mappings::{InsideHash, Mapping};
 use super::ports::{Refused, Wish, space_of};
 use super::state::{Host, Phase, STATIC, Translation, V4Endpoint, how};
 use super::{Nat, Tables};
@@ -157,12 +157,12 @@ impl Nat {
         let tables = &mut *self.tables.borrow_mut();
         let remote = self.key_part(destination);
         let found = tables.mappings.by_inside(source, remote, protocol, vlan);
-        if !tables.mappings.has_room(found.is_none()) {
+        if !tables.mappings.has_room(found.is_err()) {
             return Err("table_full");
         }
         let handle = match found {
-            Some(handle) => handle,
-            None => self.make_mapping(tables, opening, remote, cx)?,
+            Ok(handle) => handle,
+            Err(hash) => self.make_mapping(tables, opening, (remote, hash), cx)?,
         };
         let outside = tables.mappings.at(handle).outside;
         tables.mappings.acquire(handle, destination);
@@ -194,7 +194,7 @@ impl Nat {
     }
 
     /// The remote end as far as it is part of a mapping's key.
-    pub(super) fn key_part(&self, remote: V4Endpoint) -> V4Endpoint {
+    fn key_part(&self, remote: V4Endpoint) -> V4Endpoint {
         match self.config.mapping {
             MappingBehavior::EndpointIndependent => V4Endpoint::default(),
             MappingBehavior::AddressAndPortDependent => remote,
@@ -205,7 +205,7 @@ impl Nat {
         &self,
         tables: &mut Tables,
         opening: &Opening,
-        remote: V4Endpoint,
+        (remote, hash): (V4Endpoint, InsideHash),
         cx: &mut Cx<Self>,
     ) -> Result<u32, &'static str> {
         let inside = opening.source;
@@ -227,7 +227,7 @@ impl Nat {
         let mapping = Mapping::new(inside, outside, opening.protocol, opening.vlan);
         // Cannot fail: the caller has seen that there is room.
         let handle = tables.mappings.insert(mapping).ok_or("table_full")?;
-        tables.mappings.index(handle, remote);
+        tables.mappings.index(handle, remote, hash);
         if let Some(block) = claimed {
             cx.claim_block(block);
             cx.count("blocks_claimed");
@@ -291,7 +291,7 @@ impl Nat {
         // A flow from outside does not know whom an address-and-port-dependent mapping is for.
         let from_inside = flow.how & how::FROM_OUTSIDE == 0;
         if from_inside || self.config.mapping == MappingBehavior::EndpointIndependent {
-            tables.mappings.index(handle, self.key_part(flow.remote));
+            tables.mappings.index_anew(handle, self.key_part(flow.remote));
         }
         tables.mappings.acquire(handle, flow.remote);
         flow.mapping = handle;

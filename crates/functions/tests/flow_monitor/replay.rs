@@ -168,7 +168,7 @@ impl Replay {
 
     fn call<R>(
         &mut self,
-        (key, opening): (FlowKey, Orientation),
+        (mut key, opening): (FlowKey, Orientation),
         direction: Direction,
         now: u64,
         run: impl FnOnce(&FlowMonitor, &mut Cx<FlowMonitor>) -> R,
@@ -177,7 +177,7 @@ impl Replay {
             now,
             wake_at: RawCx::NO_WAKE,
             timeout: 0,
-            key,
+            key: NonNull::from(&mut key),
             opening,
             side: nf::Side::Inside,
             direction,

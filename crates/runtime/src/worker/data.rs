@@ -20,8 +20,23 @@ use wire::{FlowKey, Orientation, PacketBox};
 struct Lane {
     key: FlowKey,
     hash: u64,
-    way: Orientation,
     candidate: u32,
+    way: Orientation,
+    /// Why the packet has no flow, if it has none. Its key is then the default one, which no flow has.
+    refused: Option<DropReason>,
+}
+
+impl Lane {
+    #[cold]
+    fn refused(reason: DropReason) -> Lane {
+        Lane {
+            key: FlowKey::default(),
+            hash: 0,
+            candidate: NOBODY,
+            way: Orientation::Along,
+            refused: Some(reason),
+        }
+    }
 }
 
 /// In [`Lane::candidate`]: the table has nothing like it.
@@ -42,34 +57,6 @@ impl<P: Port> Runtime<P> {
         }
         self.received += burst.len() as u64;
         self.take_up(link, burst);
-        if !self.astray.is_empty() {
-            self.take_up_astray(link);
-        }
-    }
-
-    /// A fragment, and what came behind it in its burst, in the order received.
-    #[cold]
-    fn take_up_astray(&mut self, link: usize) {
-        let mut burst = Burst::new();
-        while let Some(packet) = self.astray.pop() {
-            if !fragments::is_astray(&packet) {
-                burst.push(packet);
-            } else {
-                let mut next = self.fragments.take(packet, self.now);
-                while let Some(packet) = next {
-                    if burst.is_full() {
-                        self.take_up(link, &mut burst);
-                    }
-                    burst.push(packet);
-                    next = self.fragments.released();
-                }
-                self.drop_fragments();
-            }
-            if burst.is_full() {
-                self.take_up(link, &mut burst);
-            }
-        }
-        self.take_up(link, &mut burst);
     }
 
     #[cold]
@@ -82,13 +69,23 @@ impl<P: Port> Runtime<P> {
         count
     }
 
-    /// A packet that is not identified: no packet, or one behind a fragment of the same burst, or that itself.
+    /// A packet without a key: no packet, or a fragment. That and those that waited for it are taken up by themselves.
     #[cold]
-    fn set_aside(&mut self, packet: PacketBox, reason: DropReason) {
-        if packet.has(packet_flag::PARSED) {
-            return self.astray.push(packet);
+    fn set_aside(&mut self, packet: PacketBox, reason: DropReason, link: usize) {
+        if !packet.has(packet_flag::PARSED) || !fragments::is_astray(&packet) {
+            return self.drop_packet(packet, reason);
         }
-        self.drop_packet(packet, reason);
+        let mut next = self.fragments.take(packet, self.now);
+        let mut burst = Burst::new();
+        while let Some(packet) = next {
+            if burst.is_full() {
+                self.take_up(link, &mut burst);
+            }
+            burst.push(packet);
+            next = self.fragments.released();
+        }
+        self.drop_fragments();
+        self.take_up(link, &mut burst);
     }
 
     /// Takes buffers that came home, and anything else that is no packet, out of a burst.
@@ -106,22 +103,19 @@ impl<P: Port> Runtime<P> {
     /// Looks up all packets of a burst, then runs their chains in order.
     pub(super) fn take_up(&mut self, link: usize, burst: &mut Burst) {
         self.top_up_spares();
-        let received = burst.len();
-        let mut packets = Burst::new();
         let mut lanes = [const { core::mem::MaybeUninit::<Lane>::uninit() }; BURST];
-        for mut packet in burst.drain(..) {
-            match self.identify(&mut packet) {
+        let lanes = &mut lanes[..burst.len()];
+        for (packet, lane) in burst.iter_mut().zip(lanes.iter_mut()) {
+            lane.write(match self.identify(packet) {
                 Ok(lane) => {
                     self.table.prefetch(lane.hash);
-                    lanes[packets.len()].write(lane);
-                    packets.push(packet);
+                    lane
                 }
-                Err(reason) => self.set_aside(packet, reason),
-            }
+                Err(reason) => Lane::refused(reason),
+            });
         }
-        // SAFETY: the first `packets.len()` lanes were written just above.
-        let lanes: &mut [Lane] =
-            unsafe { core::slice::from_raw_parts_mut(lanes.as_mut_ptr().cast::<Lane>(), packets.len()) };
+        // SAFETY: all lanes were written just above; a `MaybeUninit` has its type's layout.
+        let lanes = unsafe { &mut *(core::ptr::from_mut(lanes) as *mut [Lane]) };
         let mut unknown = 0;
         for lane in lanes.iter_mut() {
             match self.table.candidate(lane.hash) {
@@ -133,9 +127,9 @@ impl<P: Port> Runtime<P> {
             }
         }
         if unknown > 0 {
-            self.anticipate(&packets, lanes, unknown);
+            self.anticipate(burst, lanes, unknown);
         }
-        for (packet, lane) in packets.drain(..).zip(lanes.iter()) {
+        for (packet, lane) in burst.drain(..).zip(lanes.iter()) {
             if self.settings.packet_clock {
                 self.now = self.now.max(packet.timestamp());
             }
@@ -143,8 +137,6 @@ impl<P: Port> Runtime<P> {
             self.outputs[link].consumed = self.outputs[link].consumed.wrapping_add(1);
             self.meet(packet, lane, link);
         }
-        let dropped = (received - lanes.len()) as u32;
-        self.outputs[link].consumed = self.outputs[link].consumed.wrapping_add(dropped);
         self.settle_all();
     }
 
@@ -157,7 +149,7 @@ impl<P: Port> Runtime<P> {
             packets
                 .iter()
                 .zip(lanes)
-                .filter(|(_, lane)| lane.candidate == NOBODY)
+                .filter(|(_, lane)| lane.candidate == NOBODY && lane.refused.is_none())
         };
         for actor in self.slab.next_free(unknown) {
             self.slab.prefetch(actor);
@@ -166,7 +158,7 @@ impl<P: Port> Runtime<P> {
         let mut groups = ArrayVec::<u64, BURST>::new();
         for (packet, lane) in openings() {
             if self.affinity != Affinity::Flow {
-                let hash = self.group_of(packet, lane.key).hash(&self.settings.seed);
+                let hash = self.groups.hash(self.group_of(packet, lane.key));
                 self.groups.prefetch(hash);
                 groups.push(hash);
             }
@@ -185,14 +177,11 @@ impl<P: Port> Runtime<P> {
         if !packet.has(packet_flag::PARSED) {
             wire::parse(packet)?;
             self.plan.judge_icmp_error(packet);
-            if fragments::is_astray(packet) || !self.astray.is_empty() {
+            if fragments::is_astray(packet) {
                 return Err(DropReason::FragmentUnknown);
             }
         }
-        let Some((mut key, way)) = FlowKey::of(packet) else {
-            packet.clear_flags(packet_flag::PARSED);
-            return Err(DropReason::FrameMalformed);
-        };
+        let (mut key, way) = FlowKey::of(packet).ok_or(DropReason::FrameMalformed)?;
         if packet.turns() > 0 {
             key = key.turned(way);
         }
@@ -202,25 +191,53 @@ impl<P: Port> Runtime<P> {
             hash,
             way,
             candidate: NOBODY,
+            refused: None,
         })
     }
 
     /// Gives a packet to its flow's actor, launching one for a new flow.
     #[inline(always)]
     fn meet(&mut self, packet: PacketBox, lane: &Lane, link: usize) {
-        if lane.candidate != NOBODY && self.still_has_key(lane.candidate, &lane.key) {
-            return self.deliver(packet, lane.candidate, lane, link);
+        if lane.candidate != NOBODY && self.has_key(lane.candidate, &lane.key) {
+            let header = self.slab.header(lane.candidate >> 1);
+            let is_second = lane.candidate & 1 != 0;
+            if header.phase == Phase::Active
+                && header.deadline > self.now
+                && (!is_second || header.flags & flag::SECOND_KEY != 0)
+            {
+                let direction = header.direction(lane.candidate & 1, lane.way);
+                return self.begin(lane.candidate >> 1, packet, direction);
+            }
         }
-        // The first packets of this burst may have launched the flow meanwhile.
-        match self.find(lane.hash, &lane.key) {
-            Some(value) => self.deliver(packet, value, lane, link),
-            None => self.launch(packet, lane),
+        self.meet_rare(packet, lane, link);
+    }
+
+    /// [`Runtime::meet`] for all but a packet of a flow that is there, active and not over.
+    #[cold]
+    #[inline(never)]
+    fn meet_rare(&mut self, packet: PacketBox, lane: &Lane, link: usize) {
+        if let Some(reason) = lane.refused {
+            return self.set_aside(packet, reason, link);
         }
+        // The first packets of this burst may have launched the flow, or ended it.
+        let Some(value) = self.find(lane.hash, &lane.key) else {
+            return self.launch(packet, lane);
+        };
+        let actor = value >> 1;
+        let header = self.slab.header(actor);
+        if header.phase == Phase::Waiting {
+            return self.queue_behind(actor, packet);
+        }
+        if header.deadline <= self.now {
+            return self.renew(packet, actor, lane, link);
+        }
+        let direction = header.direction(value & 1, lane.way);
+        self.begin(actor, packet, direction);
     }
 
     /// The actor, and which of its keys, that has this key.
     fn find(&mut self, hash: u64, key: &FlowKey) -> Option<u32> {
-        if self.is_settling(hash) {
+        if self.settling.has(hash) {
             self.settle_all();
         }
         self.table.find(hash, |value| self.has_key(value, key))
@@ -244,12 +261,7 @@ impl<P: Port> Runtime<P> {
                 self.queue_behind(value >> 1, packet);
             }
             Some(value) => {
-                let along = way == self.slab.header(value >> 1).opening(value & 1);
-                let direction = if along {
-                    Direction::Opening
-                } else {
-                    Direction::Reply
-                };
+                let direction = self.slab.header(value >> 1).direction(value & 1, way);
                 self.begin(value >> 1, packet, direction);
             }
             None => self.launch(
@@ -259,6 +271,7 @@ impl<P: Port> Runtime<P> {
                     hash,
                     way,
                     candidate: NOBODY,
+                    refused: None,
                 },
             ),
         }
@@ -268,48 +281,16 @@ impl<P: Port> Runtime<P> {
     #[cold]
     pub(super) fn run_now(&mut self, job: Job) {
         match self.slab.header(job.actor).phase {
-            Phase::Active => self.run(job),
+            Phase::Active => self.run(job.actor, job.packet, job.direction, usize::from(job.passed)),
             Phase::Waiting => self.queue_job_behind(job),
             Phase::Free => self.drop_packet(job.packet, DropReason::HeldAtEnd),
         }
     }
 
-    /// [`Runtime::has_key`] of an actor that was in the table when the burst began: an earlier packet of it may have ended the
-    /// flow, and the place may be another's or nobody's.
-    #[inline(always)]
-    fn still_has_key(&self, value: u32, key: &FlowKey) -> bool {
-        let header = self.slab.header(value >> 1);
-        let is_there = value & 1 == 0 || header.flags & flag::SECOND_KEY != 0;
-        header.phase != crate::actor::Phase::Free && is_there && self.has_key(value, key)
-    }
-
+    /// Whether this is the first (even values) or second key of an actor, or was its last.
     #[inline(always)]
     pub(super) fn has_key(&self, value: u32, key: &FlowKey) -> bool {
-        let index = value >> 1;
-        if value & 1 == 0 {
-            self.slab.header(index).key == *key
-        } else {
-            self.slab.second_key(index) == key
-        }
-    }
-
-    /// Starts a packet on its chain, unless its flow waits or is over.
-    #[inline(always)]
-    fn deliver(&mut self, packet: PacketBox, value: u32, lane: &Lane, link: usize) {
-        let actor = value >> 1;
-        let header = self.slab.header(actor);
-        if header.phase == Phase::Waiting {
-            return self.queue_behind(actor, packet);
-        }
-        if header.deadline <= self.now {
-            return self.renew(packet, actor, lane, link);
-        }
-        let direction = if lane.way == header.opening(value & 1) {
-            Direction::Opening
-        } else {
-            Direction::Reply
-        };
-        self.begin(actor, packet, direction);
+        self.slab.nth_key(value >> 1, value & 1) == key
     }
 
     /// Runs a packet's chain from the start, and whatever jobs that makes.
@@ -317,12 +298,7 @@ impl<P: Port> Runtime<P> {
     pub(super) fn begin(&mut self, actor: u32, mut packet: PacketBox, direction: Direction) {
         let exit = packet.side().opposite();
         packet.set_exit(exit);
-        self.run(Job {
-            actor,
-            packet,
-            direction,
-            passed: 0,
-        });
+        self.run(actor, packet, direction, 0);
         if !self.jobs.is_empty() {
             self.run_jobs();
         }
@@ -361,49 +337,42 @@ impl<P: Port> Runtime<P> {
         unsafe { state.add(self.stages.flow_size.next_multiple_of(16)) }
     }
 
-    /// Runs a job: the functions ahead of it, until one stops the packet or it leaves the chain.
+    /// Runs the functions ahead of a packet that has passed so many, until one stops it or it leaves the chain.
     #[inline(always)]
-    fn run(&mut self, job: Job) {
-        let Job {
-            actor,
-            mut packet,
-            direction,
-            passed,
-        } = job;
+    fn run(&mut self, actor: u32, mut packet: PacketBox, direction: Direction, passed: usize) {
         let header = self.slab.header(actor);
-        let (chain, group) = (header.chain, header.group);
         let state = self.slab.state(actor);
-        let group = self.group_state(group, state);
+        let group = self.group_state(header.group, state);
+        let steps = core::ptr::from_ref(self.stages.way(header.chain, direction));
         let cx = self.prepare(actor, packet.side(), direction);
-        let chain = usize::from(chain);
-        let count = self.stages.chains[chain].len();
-        let mut passed = usize::from(passed);
-        // Begun in the middle (resumed, released, emitted): the functions before have had their say about the timeout.
-        let whole = passed == 0;
-        while passed < count {
-            let at = self.stages.chains[chain].at(passed, direction);
-            let step = &self.stages.chains[chain][at];
+        let mut timeout = 0;
+        // SAFETY: nothing changes the stages while a runtime runs: the steps stay where they are.
+        let steps = unsafe { &*steps };
+        for (index, step) in steps.iter().enumerate().skip(passed) {
             // SAFETY: the group's state is as long as all functions' parts.
             cx.group = unsafe { group.add(step.group as usize) };
             cx.counters = step.counters;
             // SAFETY: the state is this actor's, laid out for this chain; if the call waits, the actor is pinned, and the
             // packet and frame are put aside until its future is done.
-            let code = unsafe { step.run(&mut packet, state.add(step.flow as usize), self.frame_ptr) };
-            if code != Code::FORWARD || cx.effects != 0 {
+            let answer = unsafe { step.run(&mut packet, state.add(step.flow as usize), self.frame_ptr) };
+            timeout = timeout.max(answer.timeout);
+            if answer.code.number() | u32::from(cx.effects) != 0 {
+                let at = usize::from(step.at);
                 let job = Job {
                     actor,
                     packet,
                     direction,
-                    passed: passed as u8,
+                    passed: index as u8,
                 };
-                match self.turn_aside(job, at, code) {
+                cx.timeout = timeout;
+                match self.turn_aside(job, at, answer.code) {
                     Some(job) => packet = job.packet,
                     None => return,
                 }
             }
-            passed += 1;
         }
-        let timeout = cx.timeout;
+        // Begun in the middle (resumed, released, emitted): the functions before have had their say about the timeout.
+        let whole = passed == 0;
         if !whole {
             self.keep_at_least(actor, timeout);
         }

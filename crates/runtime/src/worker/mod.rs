@@ -32,7 +32,7 @@ mod waiting;
 
 use crate::actor::Slab;
 use crate::chain::{Plan, Stages};
-use crate::env::{BURST, Burst, Port};
+use crate::env::{Burst, Port};
 use crate::fragments::Tracker;
 use crate::group::{BlockOwners, Groups, room_for};
 use crate::microthread::{Frame, Frames};
@@ -141,14 +141,12 @@ pub struct Runtime<P: Port> {
     frame_ptr: NonNull<Frame>,
     jobs: ArrayVec<Job, JOBS_MAX>,
     /// First packets whose flows' second keys are not yet in the table.
-    settling: ArrayVec<settle::Settling, BURST>,
+    settling: settle::Queue,
     /// By actor, place in its chain, and whether in the opening direction.
     held: hashbrown::HashMap<(u32, u8, bool), PacketList>,
     held_count: u32,
     queued_count: u32,
     turned: PacketList,
-    /// A fragment whose flow is not known yet, and what came behind it.
-    astray: PacketList,
     links: Vec<P>,
     outputs: Vec<output::Output>,
     pool: Pool,
@@ -266,12 +264,11 @@ impl<P: Port> Runtime<P> {
             frame,
             frames,
             jobs: ArrayVec::new(),
-            settling: ArrayVec::new(),
+            settling: settle::Queue::default(),
             held: hashbrown::HashMap::with_capacity(room_for(settings.held_max as usize)),
             held_count: 0,
             queued_count: 0,
             turned: PacketList::new(),
-            astray: PacketList::new(),
             outputs: links.iter().map(|_| output::Output::default()).collect(),
             links,
             pool,

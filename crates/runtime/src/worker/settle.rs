@@ -18,12 +18,34 @@
 
 use super::Runtime;
 use crate::actor::{NO_GROUP, flag};
-use crate::env::Port;
+use crate::env::{BURST, Port};
 use crate::group::GroupKey;
 use crate::message::Message;
+use arrayvec::ArrayVec;
 use nf::{Affinity, Direction, Side};
 use wire::packet::flag as packet_flag;
 use wire::{FlowKey, Orientation, PacketBox};
+
+/// The packets whose flows are settling, in the order in which they passed their chains.
+#[derive(Default)]
+pub(super) struct Queue {
+    packets: ArrayVec<Settling, BURST>,
+    /// A bit for each hash in the queue: most look-ups need not look further.
+    bits: u64,
+}
+
+impl Queue {
+    #[inline]
+    fn bit(hash: u64) -> u64 {
+        1 << (hash >> 24 & 63)
+    }
+
+    /// Whether a key of this hash is about to get into the table.
+    #[inline]
+    pub(super) fn has(&self, hash: u64) -> bool {
+        self.bits & Self::bit(hash) != 0 && self.packets.iter().any(|settling| settling.hash == hash)
+    }
+}
 
 /// A flow's first packet, waiting for its second key to get into the table. The key itself is in the actor already.
 pub(super) struct Settling {
@@ -60,10 +82,11 @@ impl<P: Port> Runtime<P> {
         self.table.prefetch(hash);
         self.slab.set_second_key(actor, key);
         self.slab.header_mut(actor).flags |= flag::SETTLING;
-        if self.settling.is_full() {
+        if self.settling.packets.is_full() {
             self.settle_all();
         }
-        self.settling.push(Settling {
+        self.settling.bits |= Queue::bit(hash);
+        self.settling.packets.push(Settling {
             actor,
             way,
             hash,
@@ -75,16 +98,10 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Whether a key of this hash is about to get into the table.
-    #[inline]
-    pub(super) fn is_settling(&self, hash: u64) -> bool {
-        self.settling.iter().any(|settling| settling.hash == hash)
-    }
-
     /// Settles whatever is settling, and lets the packets go.
     #[inline(always)]
     pub(super) fn settle_all(&mut self) {
-        if !self.settling.is_empty() {
+        if self.settling.bits != 0 {
             self.settle_each();
         }
     }
@@ -92,7 +109,7 @@ impl<P: Port> Runtime<P> {
     #[cold]
     #[inline(never)]
     fn settle_each(&mut self) {
-        for settling in core::mem::take(&mut self.settling) {
+        for settling in core::mem::take(&mut self.settling).packets {
             let actor = settling.actor;
             let header = self.slab.header_mut(actor);
             header.flags = header.flags & !flag::SETTLING | flag::SETTLED;

@@ -85,7 +85,7 @@ impl<P: Port> Runtime<P> {
         let Job { actor, packet, .. } = job;
         self.drop_packet(packet, reason);
         let header = self.slab.header(actor);
-        if !header.answered && header.flags & (flag::SETTLED | flag::HOLDS) == 0 {
+        if !header.answered && header.flags & (flag::SETTLED | flag::SETTLING | flag::HOLDS) == 0 {
             self.end_actor(actor);
         }
     }

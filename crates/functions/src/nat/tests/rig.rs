@@ -278,7 +278,7 @@ impl Rig {
         direction: Direction,
         f: impl FnOnce(&Nat, &mut Cx<Nat>) -> R,
     ) -> R {
-        let (key, opening) = self
+        let (mut key, opening) = self
             .actors
             .get(&id)
             .map_or((FlowKey::default(), Orientation::Along), |a| (a.key, a.opening));
@@ -287,7 +287,7 @@ impl Rig {
             now: self.now,
             wake_at: RawCx::NO_WAKE,
             timeout: 0,
-            key,
+            key: NonNull::from(&mut key),
             opening,
             side,
             direction,
@@ -302,7 +302,7 @@ impl Rig {
             pinned: core::marker::PhantomPinned,
         };
         let nat = &self.nats[entry.runtime];
-        // SAFETY: group, counters and log are the rig's own, alive and not referred to otherwise during the call.
+        // SAFETY: key, group, counters and log are the rig's own, alive and not referred to otherwise during the call.
         let result = f(nat, unsafe { Cx::of(&mut raw) });
         for effect in raw.blocks {
             match effect {
