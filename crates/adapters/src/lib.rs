@@ -7,6 +7,7 @@
 //! | [`pcap`] | captures as ports: read by their own timing or at full speed, written as pcap or pcapng |
 //! | [`memory`] | frames from and to the same process, for tests and benches |
 //! | [`ring`] | the link between two workers of one process |
+//! | [`netlink`] | the kernel's links, addresses, routes and neighbours, and their changes |
 //! | [`generate`] | traffic made from a profile |
 //! | [`reflect`] | an outside world that answers |
 //! | [`tee`] | ports made of ports: recorded ones, and an input joined with an output |
@@ -23,6 +24,7 @@ pub mod generate;
 pub mod large;
 pub mod machine;
 pub mod memory;
+pub mod netlink;
 pub mod open;
 pub mod pages;
 pub mod pcap;
