@@ -2,7 +2,7 @@
 //!
 //! The test runs itself again under `unshare --net`, so all it makes is gone with it. It needs root; without, it says so.
 
-use adapters::netlink::{RouteKind, Watcher};
+use flowkeep_adapters::netlink::{RouteKind, Watcher};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use wire::Addr;
@@ -87,14 +87,18 @@ fn follow() {
         w.network().routes.iter().find(|route| route.to == to).cloned()
     };
     until(&mut watcher, "the link's own route", |w| {
-        route(w, "10.77.0.0/24").is_some() && route(w, "10.77.0.1/32").is_some_and(|r| r.kind == RouteKind::Local)
+        route(w, "10.77.0.0/24").is_some()
+            && route(w, "10.77.0.1/32").is_some_and(|r| r.kind == RouteKind::Local)
     });
     // Routes come, change and go.
     ip("route add 198.51.100.0/24 via 10.77.0.2 mtu 1300 metric 50");
     until(&mut watcher, "a route", |w| route(w, "198.51.100.0/24").is_some());
     let found = route(&watcher, "198.51.100.0/24").unwrap();
     assert_eq!((found.mtu, found.rank), (1300, (1, 50)));
-    assert_eq!((found.ways[0].link, found.ways[0].gateway), (fk0.index, Some(addr("10.77.0.2"))));
+    assert_eq!(
+        (found.ways[0].link, found.ways[0].gateway),
+        (fk0.index, Some(addr("10.77.0.2")))
+    );
     ip("route replace 198.51.100.0/24 metric 50 nexthop via 10.77.0.2 weight 3 nexthop via 10.77.0.3");
     until(&mut watcher, "two ways", |w| {
         route(w, "198.51.100.0/24").is_some_and(|r| r.ways.iter().map(|way| way.weight).eq([3, 1]))
@@ -110,24 +114,34 @@ fn follow() {
     });
     assert_eq!(route(&watcher, "198.18.0.0/15"), None, "another table's");
     ip("route del 198.51.100.0/24");
-    until(&mut watcher, "the route gone", |w| route(w, "198.51.100.0/24").is_none());
+    until(&mut watcher, "the route gone", |w| {
+        route(w, "198.51.100.0/24").is_none()
+    });
     // Neighbours: told, changed, gone, and asked for.
     let of = |w: &Watcher, address: &str| {
         let neighbours = &w.network().neighbours;
         neighbours.get(&(fk0.index, addr(address))).map(|n| n.link)
     };
     ip("neigh add 10.77.0.9 lladdr 02:00:00:00:00:09 dev fk0 nud permanent");
-    until(&mut watcher, "a neighbour", |w| of(w, "10.77.0.9") == Some([2, 0, 0, 0, 0, 9]));
+    until(&mut watcher, "a neighbour", |w| {
+        of(w, "10.77.0.9") == Some([2, 0, 0, 0, 0, 9])
+    });
     ip("neigh replace 10.77.0.9 lladdr 02:00:00:00:00:0a dev fk0 nud permanent");
-    until(&mut watcher, "its new address", |w| of(w, "10.77.0.9") == Some([2, 0, 0, 0, 0, 10]));
+    until(&mut watcher, "its new address", |w| {
+        of(w, "10.77.0.9") == Some([2, 0, 0, 0, 0, 10])
+    });
     ip("neigh del 10.77.0.9 dev fk0");
     until(&mut watcher, "no neighbour", |w| of(w, "10.77.0.9").is_none());
     assert_eq!(of(&watcher, "10.77.0.2"), None);
     watcher.resolve(fk0.index, addr("10.77.0.2")).expect("root");
-    until(&mut watcher, "an answer to ARP", |w| of(w, "10.77.0.2") == Some([2, 0, 0, 0, 0x77, 2]));
+    until(&mut watcher, "an answer to ARP", |w| {
+        of(w, "10.77.0.2") == Some([2, 0, 0, 0, 0x77, 2])
+    });
     theirs("addr add fd77::2/64 dev fk1 nodad");
     watcher.resolve(fk0.index, addr("fd77::2")).expect("root");
-    until(&mut watcher, "an answer to a solicitation", |w| of(w, "fd77::2") == Some([2, 0, 0, 0, 0x77, 2]));
+    until(&mut watcher, "an answer to a solicitation", |w| {
+        of(w, "fd77::2") == Some([2, 0, 0, 0, 0x77, 2])
+    });
     // Its end takes all along.
     ip("link set fk0 down");
     until(&mut watcher, "nothing by a link that is down", |w| {

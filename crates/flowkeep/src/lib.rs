@@ -28,6 +28,7 @@ pub fn functions() -> registry::Registry {
         ::functions::nat::Nat,
         ::functions::load_balancer::LoadBalancer,
         ::functions::flow_monitor::FlowMonitor,
+        ::functions::forward::Forward,
     ]
 }
 

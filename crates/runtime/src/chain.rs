@@ -407,7 +407,9 @@ impl Stages {
             let backward = steps.len() - usize::from(chain.functions.last().is_some_and(last));
             let (turned, last) = steps.split_at(backward);
             stages.ways.push(steps.iter().copied().collect());
-            stages.ways.push(turned.iter().rev().chain(last).copied().collect());
+            stages
+                .ways
+                .push(turned.iter().rev().chain(last).copied().collect());
             stages.chains.push(Steps { steps, backward });
         }
         Ok(stages)

@@ -398,7 +398,8 @@ impl<P: Port, L: Port> Switch<P, L> {
             None => self.settings.egress[packet.exit() as usize],
             Some(port) => Some(port / self.settings.switches),
         };
-        let Some((port, slot)) = port.and_then(|port| Some((port, self.ports.get_mut(usize::from(port))?))) else {
+        let Some((port, slot)) = port.and_then(|port| Some((port, self.ports.get_mut(usize::from(port))?)))
+        else {
             return self.drop_packet(packet, DropReason::NoEgress);
         };
         slot.burst.push(packet);

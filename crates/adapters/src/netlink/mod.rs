@@ -30,8 +30,8 @@ use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteNextHop, RouteNextHopFlags, RouteType,
-    RouteVia,
+    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteNextHop, RouteNextHopFlags,
+    RouteType, RouteVia,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::io::Errno;
@@ -125,7 +125,9 @@ pub struct Network {
 
 /// Why the kernel cannot be followed.
 #[derive(Debug, thiserror::Error)]
-#[error("the kernel does not tell its routes and neighbours (netlink: {0}); is this Linux, and not a sandbox that forbids it?")]
+#[error(
+    "the kernel does not tell its routes and neighbours (netlink: {0}); is this Linux, and not a sandbox that forbids it?"
+)]
 pub struct NetlinkError(Errno);
 
 impl From<Errno> for NetlinkError {
@@ -266,7 +268,9 @@ impl Watcher {
                 self.due.addresses = true;
                 self.due.routes = true;
             }
-            RouteNetlinkMessage::NewAddress(_) | RouteNetlinkMessage::DelAddress(_) => self.due.addresses = true,
+            RouteNetlinkMessage::NewAddress(_) | RouteNetlinkMessage::DelAddress(_) => {
+                self.due.addresses = true
+            }
             RouteNetlinkMessage::NewRoute(_) | RouteNetlinkMessage::DelRoute(_) => self.due.routes = true,
             _ => return,
         }
@@ -296,14 +300,16 @@ impl Watcher {
         }
         if due.addresses {
             let mut addresses = BTreeMap::<u32, Vec<Addr>>::new();
-            self.asking
-                .dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()), |message| {
+            self.asking.dump(
+                RouteNetlinkMessage::GetAddress(AddressMessage::default()),
+                |message| {
                     if let RouteNetlinkMessage::NewAddress(message) = message
                         && let Some(address) = address_of(&message)
                     {
                         addresses.entry(message.header.index).or_default().push(address);
                     }
-                })?;
+                },
+            )?;
             self.network.addresses = addresses;
         }
         if due.routes {
@@ -311,22 +317,25 @@ impl Watcher {
             for family in [AddressFamily::Inet, AddressFamily::Inet6] {
                 let mut request = RouteMessage::default();
                 request.header.address_family = family;
-                self.asking.dump(RouteNetlinkMessage::GetRoute(request), |message| {
-                    if let RouteNetlinkMessage::NewRoute(message) = message {
-                        routes.extend(route_of(&message));
-                    }
-                })?;
+                self.asking
+                    .dump(RouteNetlinkMessage::GetRoute(request), |message| {
+                        if let RouteNetlinkMessage::NewRoute(message) = message {
+                            routes.extend(route_of(&message));
+                        }
+                    })?;
             }
             self.network.routes = routes;
         }
         if due.neighbours {
             let mut network = Network::default();
-            self.asking
-                .dump(RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default()), |message| {
+            self.asking.dump(
+                RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default()),
+                |message| {
                     if let RouteNetlinkMessage::NewNeighbour(message) = message {
                         take_neighbour(&mut network, &message, true);
                     }
-                })?;
+                },
+            )?;
             self.network.neighbours = network.neighbours;
         }
         (self.due, self.due_since) = (Due::default(), None);
@@ -386,8 +395,12 @@ fn take_neighbour(network: &mut Network, message: &NeighbourMessage, is_there: b
     let mut link = None;
     for attribute in &message.attributes {
         match attribute {
-            NeighbourAttribute::Destination(NeighbourAddress::Inet(v4)) => destination = Some(Addr::from(*v4)),
-            NeighbourAttribute::Destination(NeighbourAddress::Inet6(v6)) => destination = Some(IpAddr::V6(*v6).into()),
+            NeighbourAttribute::Destination(NeighbourAddress::Inet(v4)) => {
+                destination = Some(Addr::from(*v4))
+            }
+            NeighbourAttribute::Destination(NeighbourAddress::Inet6(v6)) => {
+                destination = Some(IpAddr::V6(*v6).into())
+            }
             NeighbourAttribute::LinkLayerAddress(bytes) => link = <[u8; 6]>::try_from(bytes.as_slice()).ok(),
             _ => {}
         }
@@ -498,9 +511,10 @@ fn route_of(message: &RouteMessage) -> Option<Route> {
                 weight: 1,
             }));
         }
-        let alive = several
-            .iter()
-            .filter(|way| !way.flags.intersects(RouteNextHopFlags::Dead | RouteNextHopFlags::Linkdown));
+        let alive = several.iter().filter(|way| {
+            !way.flags
+                .intersects(RouteNextHopFlags::Dead | RouteNextHopFlags::Linkdown)
+        });
         ways.extend(alive.map(|way| RouteWay {
             link: way.interface_index,
             gateway: gateway_of(&way.attributes),

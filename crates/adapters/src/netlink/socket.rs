@@ -7,7 +7,9 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::sockopt::{Timeout, set_socket_recv_buffer_size, set_socket_timeout};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
+};
 use std::time::Duration;
 
 /// The kernel's messages fit into this: it makes dumps of pages, 32 KiB at most.
@@ -128,7 +130,11 @@ impl Socket {
 /// One datagram; one that is longer than the buffer is as good as lost.
 fn recv_whole(fd: &OwnedFd, buffer: &mut [u8]) -> Result<usize, Errno> {
     let (_, length) = recv(fd, buffer, RecvFlags::TRUNC)?;
-    if length > BUFFER { Err(Errno::NOBUFS) } else { Ok(length) }
+    if length > BUFFER {
+        Err(Errno::NOBUFS)
+    } else {
+        Ok(length)
+    }
 }
 
 /// The messages of a datagram, up to the first that cannot be read.

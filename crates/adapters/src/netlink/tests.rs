@@ -17,13 +17,20 @@ fn route(kind: RouteType, table: u8, attributes: Vec<RouteAttribute>) -> RouteMe
 #[test]
 fn routes_that_packets_take() {
     let read = |message: &RouteMessage| route_of(message);
-    let one = read(&route(RouteType::Unicast, 254, vec![RouteAttribute::Oif(3), RouteAttribute::Priority(20)]));
+    let one = read(&route(
+        RouteType::Unicast,
+        254,
+        vec![RouteAttribute::Oif(3), RouteAttribute::Priority(20)],
+    ));
     let one = one.expect("a route");
     assert_eq!((one.to, one.rank), ("192.0.2.0/24".parse().unwrap(), (1, 20)));
     assert_eq!(one.ways.len(), 1);
     assert_eq!((one.ways[0].link, one.ways[0].gateway), (3, None));
     // Another table, by either way of saying it.
-    assert_eq!(read(&route(RouteType::Unicast, 100, vec![RouteAttribute::Oif(3)])), None);
+    assert_eq!(
+        read(&route(RouteType::Unicast, 100, vec![RouteAttribute::Oif(3)])),
+        None
+    );
     let far = vec![RouteAttribute::Oif(3), RouteAttribute::Table(1000)];
     assert_eq!(read(&route(RouteType::Unicast, 252, far)), None);
     // A dead link, a cached route, one by source.
@@ -49,7 +56,10 @@ fn a_sub_interface_says_where_it_is_and_its_tag() {
         LinkAttribute::LinkInfo(vec![LinkInfo::Data(InfoData::Vlan(vec![InfoVlan::Id(20)]))]),
     ];
     let link = link_of(&message);
-    assert_eq!((link.vlan, link.mtu, link.address), (Some((3, 20)), 1496, Some([2, 0, 0, 0, 0, 9])));
+    assert_eq!(
+        (link.vlan, link.mtu, link.address),
+        (Some((3, 20)), 1496, Some([2, 0, 0, 0, 0, 9]))
+    );
     // One end of a pair says where its other end is, and has no tag.
     message.attributes.pop();
     assert_eq!(link_of(&message).vlan, None);

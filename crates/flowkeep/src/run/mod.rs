@@ -19,6 +19,7 @@
 mod build;
 mod driver;
 pub mod job;
+mod kernel;
 
 use crate::cluster::{Cluster, Cursor, PortStats, Snapshot};
 use crate::config::Config;
@@ -45,6 +46,9 @@ pub struct Running {
     threads: Vec<JoinHandle<()>>,
     writer: Option<JoinHandle<Result<(), String>>>,
     reports: Reports,
+    /// Follows the kernel's tables, for chains that forward; ends when this does.
+    #[allow(dead_code, reason = "it is there to be dropped")]
+    kernel: Vec<kernel::Kernel>,
 }
 
 /// What a cluster was when it ended.
@@ -85,6 +89,7 @@ pub fn start_with(config: Config, ports: Ports, events: Option<Events>) -> Resul
         runtimes,
         ports,
         reports,
+        kernel,
     } = build::build(config, ports, &lines)?;
     drop(lines);
     let shared = Arc::new(Shared {
@@ -110,6 +115,7 @@ pub fn start_with(config: Config, ports: Ports, events: Option<Events>) -> Resul
         threads: started,
         writer: Some(writer),
         reports,
+        kernel,
     })
 }
 

@@ -12,6 +12,7 @@
 //! | `firewall` | a Linux kernel's verdicts |
 //! | `nat` | the capture itself, mirrored here; tshark for checksums |
 //! | `endpoints` | RFC 4787: mapping, filtering, hairpinning |
+//! | `forward` | a Linux kernel's tables, in a namespace |
 //! | `fragments` | etherparse, and what PcapPlusPlus puts together |
 //! | `conservation` | the sum: in + made = out + held + dropped, and nothing left after a stop |
 //!
@@ -24,6 +25,7 @@ mod conservation;
 mod endpoints;
 mod firewall;
 mod flow_tables;
+mod forward;
 mod fragments;
 mod frames;
 mod nat;

@@ -50,8 +50,8 @@ mod window;
 pub use config::Config;
 pub use state::{Connection, Phase};
 
-use alloc::string::String;
 use crate::budget::Budget;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use config::{Action, InvalidAction};

@@ -3,7 +3,6 @@
 //! ```toml
 //! [function.forward]
 //! interfaces = { lan = "eth0", wan = "eth1" }
-//! answer_for = ["203.0.113.0/28"]
 //! ```
 //!
 //! Not here: reading the kernel's tables, which whoever runs the cluster does with these settings ([`super::Feed`]).
@@ -12,9 +11,8 @@ use super::feed::Feed;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::time::Duration;
-use nf::{Period, Prefix};
+use nf::Period;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de};
 
@@ -25,11 +23,6 @@ pub struct Config {
     /// The interface of this host that each port is, by the port's name: its routes, neighbours, addresses and MTU count. VLAN
     /// sub-interfaces of it count as well. Without an entry, a port on an interface (`afpacket:`, `afxdp:`) is that one.
     pub interfaces: BTreeMap<String, String>,
-    /// Addresses for which ARP requests and neighbour solicitations are answered on every interface, although this host does
-    /// not have them: a NAT's pool, a load balancer's services. Default: none.
-    #[schemars(with = "Vec<String>")]
-    #[serde(deserialize_with = "prefixes")]
-    pub answer_for: Vec<Prefix>,
     /// How many ICMP errors each runtime sends per second at most. Default 1000, Linux' `icmp_msgs_per_sec`.
     pub errors_per_second: u32,
     /// How long a flow's packets wait for a neighbour's link address. Then its sender is told that the host is unreachable.
@@ -47,24 +40,11 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             interfaces: BTreeMap::new(),
-            answer_for: Vec::new(),
             errors_per_second: 1000,
             resolve_timeout: Duration::from_secs(3),
             feed: Arc::default(),
         }
     }
-}
-
-fn prefixes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Prefix>, D::Error> {
-    let texts = Vec::<String>::deserialize(deserializer)?;
-    let parse = |text: &String| {
-        text.parse::<Prefix>().map_err(|_| {
-            de::Error::custom(alloc::format!(
-                "`{text}` is no prefix; write one like \"203.0.113.0/28\""
-            ))
-        })
-    };
-    texts.iter().map(parse).collect()
 }
 
 fn period<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {

@@ -59,6 +59,8 @@ pub use state::{Flow, Way};
 pub use tables::Tables;
 
 use crate::budget::Budget;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
 use alloc::sync::Arc;
 use core::any::Any;
 use core::cell::RefCell;
@@ -66,6 +68,15 @@ use core::time::Duration;
 use nf::{ConfigError, Cx, NetworkFunction, Packet, Verdict, WorkerInfo, network_function};
 use tables::{Found, Kind};
 use wire::packet::flag;
+
+/// What whoever fills the tables needs to know.
+#[derive(Clone, Debug)]
+pub struct Supply {
+    /// Where they go.
+    pub feed: Arc<Feed>,
+    /// Names of interfaces by those of ports.
+    pub interfaces: BTreeMap<String, String>,
+}
 
 /// How long between two looks for a neighbour.
 const LOOK: Duration = Duration::from_millis(2);
@@ -121,7 +132,10 @@ impl NetworkFunction for Forward {
     }
 
     fn feed(config: &Config) -> Option<Arc<dyn Any + Send + Sync>> {
-        Some(config.feed.clone())
+        Some(Arc::new(Supply {
+            feed: config.feed.clone(),
+            interfaces: config.interfaces.clone(),
+        }))
     }
 
     #[inline]

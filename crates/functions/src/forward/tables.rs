@@ -140,8 +140,8 @@ impl Tables {
         Tables::new(0, Vec::new(), Vec::new(), &[])
     }
 
-    /// Makes tables. Routes and neighbours by interfaces that are not there are left out; a route that loses all its ways
-    /// counts for nothing.
+    /// Makes tables. Neighbours on interfaces that are not there are left out, and so are ways by them: destinations of a route
+    /// that loses all its ways are unreachable.
     pub fn new(
         generation: u32,
         interfaces: Vec<Interface>,
@@ -155,7 +155,8 @@ impl Tables {
         for mut route in routes {
             route.ways.retain(|way| is_there(way.interface));
             if route.kind == Kind::Forward && route.ways.is_empty() {
-                continue;
+                // Not by a port of ours, and a shorter route would lead astray.
+                route.kind = Kind::Unreachable;
             }
             let value = entries.len() as u32;
             let (first, last) = ends(&route.to);

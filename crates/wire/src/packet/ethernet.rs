@@ -79,7 +79,9 @@ mod tests {
     #[test]
     fn any_link_header_becomes_ethernet_and_the_notes_agree() {
         let tagged = [2, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 0x81, 0, 0, 10, 0x08, 0];
-        let twice = [2, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 0x88, 0xa8, 0, 7, 0x81, 0, 0, 10, 0x08, 0];
+        let twice = [
+            2, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 0x88, 0xa8, 0, 7, 0x81, 0, 0, 10, 0x08, 0,
+        ];
         let plain = [2, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 0x08, 0];
         let cooked = [0, 0, 0, 1, 0, 6, 2, 0, 0, 0, 0, 9, 0, 0, 0x08, 0];
         let heads: [(&[u8], LinkType); 5] = [
@@ -98,7 +100,13 @@ mod tests {
                 assert_eq!(packet.wire_length() as usize, written.len());
                 let notes = |p: &crate::Packet| {
                     let ends = (p.source(), p.destination());
-                    (p.network().to_vec(), p.payload().to_vec(), p.vlan(), ends, p.flags())
+                    (
+                        p.network().to_vec(),
+                        p.payload().to_vec(),
+                        p.vlan(),
+                        ends,
+                        p.flags(),
+                    )
                 };
                 let fresh = parsed(LinkType::Ethernet, &written);
                 assert_eq!(notes(&packet), notes(&fresh), "{link:?} {vlan}");
