@@ -319,6 +319,10 @@ impl<P: Port, L: Port> Switch<P, L> {
             match packet.kind() {
                 Kind::Data if fragments::is_astray(&packet) => {
                     self.route(&mut packets, true);
+                    // It may be the first packet that tells this switch the time.
+                    if self.settings.packet_clock {
+                        self.now = self.now.max(packet.timestamp());
+                    }
                     let mut followed = Burst::new();
                     self.follow(packet, &mut followed);
                     self.route(&mut followed, false);
