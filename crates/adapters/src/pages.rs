@@ -109,6 +109,11 @@ pub fn map(length: usize, want: Want) -> Result<Pages, PagesError> {
     })
 }
 
+/// Keeps the kernel from putting large pages together for this process, whoever allocates: to measure what they bring.
+pub fn only_plain() -> std::io::Result<()> {
+    rustix::thread::disable_transparent_huge_pages(true).map_err(Into::into)
+}
+
 /// 2 MiB pages reserved beforehand; `None` if there are not enough.
 fn map_reserved(length: usize) -> Option<NonNull<u8>> {
     let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB | MapFlags::POPULATE;

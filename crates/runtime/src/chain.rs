@@ -19,6 +19,7 @@ use core::fmt;
 use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 use nf::{Affinity, ConfigError, Direction, Side, WorkerInfo};
+use wire::memory::Region;
 use wire::packet::flag;
 use wire::{Packet, Prefix};
 
@@ -329,6 +330,8 @@ pub struct Stages {
     pub chains: Vec<Steps>,
     /// The same in the order in which packets pass them: twice a chain's index, plus the direction.
     ways: Vec<Box<[Step]>>,
+    /// What the flow state of a new flow of each chain is, byte for byte: flow state is plain data.
+    fresh: Vec<Box<[u8]>>,
     /// The instances, in the plan's order.
     pub functions: Vec<Owned>,
     /// The names under which the configuration knows them.
@@ -370,6 +373,7 @@ impl Stages {
         let mut stages = Stages {
             chains: Vec::new(),
             ways: Vec::new(),
+            fresh: Vec::new(),
             functions,
             names,
             counters,
@@ -406,6 +410,7 @@ impl Stages {
             let last = |name: &String| plan.factories().iter().any(|f| f.name() == name && f.is_last());
             let backward = steps.len() - usize::from(chain.functions.last().is_some_and(last));
             let (turned, last) = steps.split_at(backward);
+            stages.fresh.push(stages.fresh_state(&steps, flow_offset));
             stages.ways.push(steps.iter().copied().collect());
             stages
                 .ways
@@ -413,6 +418,24 @@ impl Stages {
             stages.chains.push(Steps { steps, backward });
         }
         Ok(stages)
+    }
+
+    /// The default state of all functions of a chain, as in an actor.
+    fn fresh_state(&self, steps: &[Step], size: usize) -> Box<[u8]> {
+        let region = Region::heap(size);
+        for step in steps {
+            let stage = &self.functions[usize::from(step.function)];
+            // SAFETY: the region has the chain's layout and is aligned to a cache line.
+            unsafe { stage.create(region.start().add(step.flow as usize)) };
+        }
+        // SAFETY: the region was zeroed, and what was written since is plain data: every byte has a value.
+        unsafe { core::slice::from_raw_parts(region.start().as_ptr(), size) }.into()
+    }
+
+    /// The flow state that a new flow of a chain begins with.
+    #[inline]
+    pub fn fresh(&self, chain: u8) -> &[u8] {
+        &self.fresh[usize::from(chain)]
     }
 
     /// A chain's steps in the order in which a packet of this direction passes them.

@@ -15,6 +15,7 @@ use alloc::vec::Vec;
 use core::ptr::NonNull;
 use nf::{Addr, Affinity, Block, Endpoint, Side};
 use wire::memory::{Region, prefetch};
+use wire::packet::flag;
 use wire::{FlowKey, HashSeed, Packet};
 
 /// What names a group.
@@ -70,6 +71,21 @@ impl GroupKey {
             && self.0.words()[0] as u8 != ENDPOINT as u8
     }
 
+    /// The group of a flow between two inside hosts: neither direction says who opened it, so it is the one whose endpoint is the
+    /// smaller, whichever sends.
+    pub fn between(affinity: Affinity, key: FlowKey) -> Self {
+        match affinity {
+            Affinity::Flow => GroupKey::of_flow(key),
+            Affinity::InsideEndpoint => GroupKey::of_endpoint(key.first(), key.protocol()),
+            _ => GroupKey::of_address(key.first().addr),
+        }
+    }
+
+    /// The flow's own key, of a group that is a flow or a second key.
+    pub fn flow(&self) -> FlowKey {
+        self.0
+    }
+
     /// The hash that routes and tables use.
     #[inline]
     pub fn hash(&self, seed: &HashSeed) -> u64 {
@@ -90,9 +106,12 @@ impl GroupKey {
         // Most packets that open a flow come from inside, and their source says it all.
         if affinity == Affinity::InsideAddress
             && packet.side() == Side::Inside
-            && !packet.has(wire::packet::flag::ICMP_ERROR)
+            && !packet.has(flag::ICMP_ERROR | flag::LATERAL)
         {
             return GroupKey::of_address(packet.source_addr());
+        }
+        if packet.has(flag::LATERAL) {
+            return GroupKey::between(affinity, key);
         }
         // An ICMP error belongs where the packet it quotes belongs: seen from the error, that one's ends are swapped. Its
         // protocol is the quoted one's, too: an endpoint of a static mapping has an owner for one protocol only.

@@ -10,6 +10,13 @@
 //! | 3 | routed here: group 40 | 41 |
 //! | 4 | idle: group 40, packets consumed from this link 4 | 45 |
 //!
+//! And a switch to a runtime:
+//!
+//! | type | record | length |
+//! |---|---|---|
+//! | 5 | doubted: group 40 | 41 |
+//! | 6 | taken: second key 40 | 41 |
+//!
 //! *Told before the first packet leaves*: a runtime passes the frame on before the packet whose replies it is about, so a
 //! switch that reads its links before its ports knows the route before a reply can come.
 //!
@@ -19,12 +26,18 @@
 //! *Idle*: the count says how much of what the switch sent had been seen when the group was found idle. The switch forgets
 //! the route only if it has sent nothing for the group since; otherwise what it sent has begun the group anew, and the
 //! runtime will say so again. So no flow can be at two runtimes.
+//!
+//! *Doubted*: the switch does not know that what it sent by a route began, or begins, the group there (`switch::routes`). A
+//! runtime without it answers *idle*.
+//!
+//! *Taken*: a second key that the runtime announced is another runtime's, or there is no room for a route. The switch drops what the flow sends until it hears that
+//! the key is idle there.
 
 use crate::group::GroupKey;
 use nf::{Addr, Block};
 use wire::{LinkType, Packet, packet::Kind};
 
-/// What a runtime tells a switch.
+/// What workers tell each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Message {
     /// Packets from outside for this block are the group's.
@@ -35,6 +48,10 @@ pub enum Message {
     Routed(GroupKey),
     /// The group, or second key, has no flow; so many packets had been consumed from this link.
     Idle(GroupKey, u32),
+    /// By a switch: if the group, or second key, has no flow, say so.
+    Doubted(GroupKey),
+    /// By a switch: the second key gets no route to there; end its flow.
+    Taken(GroupKey),
 }
 
 /// The longest record.
@@ -68,6 +85,14 @@ impl Message {
                 writer.words(group.words());
                 writer.put(&consumed.to_be_bytes());
             }
+            Message::Doubted(group) => {
+                writer.put(&[5]);
+                writer.words(group.words());
+            }
+            Message::Taken(group) => {
+                writer.put(&[6]);
+                writer.words(group.words());
+            }
         }
         let length = writer.at;
         if at + length > frame.room() || !frame.set_length(at + length) {
@@ -94,6 +119,8 @@ impl Message {
                 GroupKey::from_words(reader.words()?),
                 u32::from_be_bytes(*reader.take::<4>()?),
             ),
+            5 => Message::Doubted(GroupKey::from_words(reader.words()?)),
+            6 => Message::Taken(GroupKey::from_words(reader.words()?)),
             _ => return None,
         };
         Some((message, reader.0))
@@ -165,7 +192,9 @@ mod tests {
             (block.clone(), group.clone()).prop_map(|(b, g)| Message::BlockClaimed(b, g)),
             block.prop_map(Message::BlockReleased),
             group.clone().prop_map(Message::Routed),
-            (group, any::<u32>()).prop_map(|(g, n)| Message::Idle(g, n)),
+            (group.clone(), any::<u32>()).prop_map(|(g, n)| Message::Idle(g, n)),
+            group.clone().prop_map(Message::Doubted),
+            group.prop_map(Message::Taken),
         ]
     }
 

@@ -49,6 +49,11 @@ pub enum DropReason {
     NoRuntime,
     /// As many routes as the switch is configured for.
     RoutesFull,
+    /// It opened a flow whose replies, as it was translated, would be taken for another flow's.
+    ReplyKeyTaken,
+    /// It would have opened a flow in a group that is another runtime's: its flow ended, or its block of ports changed hands,
+    /// while it was on its way.
+    RouteOver,
     /// No port on the side the packet should leave by.
     NoEgress,
     /// The port could not send it.
@@ -59,7 +64,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 24] = {
+    pub const ALL: [DropReason; 26] = {
         use DropReason::*;
         [
             FrameTruncated,
@@ -83,6 +88,8 @@ impl DropReason {
             RuntimeBusy,
             NoRuntime,
             RoutesFull,
+            ReplyKeyTaken,
+            RouteOver,
             NoEgress,
             PortUnsent,
             Stopped,
@@ -114,6 +121,8 @@ impl DropReason {
             RuntimeBusy => "runtime_busy",
             NoRuntime => "no_runtime",
             RoutesFull => "routes_full",
+            ReplyKeyTaken => "reply_key_taken",
+            RouteOver => "route_over",
             NoEgress => "no_egress",
             PortUnsent => "port_unsent",
             Stopped => "stopped",

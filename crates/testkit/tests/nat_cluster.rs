@@ -135,6 +135,8 @@ impl Cluster {
                 policy: Policy::RoundRobin,
                 fragments_max: 64,
                 packet_clock: false,
+                lead_max: u64::MAX,
+                patient: false,
                 egress: [
                     (number == 0).then_some(0),
                     (number + 1 == usize::from(switches)).then_some(0),
@@ -298,5 +300,33 @@ fn every_packet_finds_its_mapping_on_any_number_of_workers() {
         );
         let told = |event: &str| cluster.events.matches(event).count();
         assert_eq!((told("mapping_created"), told("mapping_released")), (12, 12));
+    }
+}
+
+#[test]
+fn what_inside_hosts_send_each_other_is_not_translated() {
+    let (one, other, remote) = (
+        ([10, 0, 0, 9], 5000),
+        ([10, 0, 0, 2], 6000),
+        ([198, 51, 100, 7], 53),
+    );
+    for (switches, runtimes) in [(1, 1), (2, 3)] {
+        let config = Config {
+            pool: vec!["203.0.113.0/31".parse().unwrap()],
+            ..Config::default()
+        };
+        let mut cluster = Cluster::new(switches, runtimes, config);
+        // Whether they have mappings by then or not, and whoever begins.
+        for _ in 0..2 {
+            for (from, to) in [(one, other), (other, one)] {
+                let sent = udp(from, to);
+                assert_eq!(cluster.send(sent.clone()), (Side::Inside, sent));
+            }
+            for host in [one, other] {
+                let (exit, frame) = cluster.send(udp(host, remote));
+                assert_eq!((exit, &frame[12..15]), (Side::Outside, &[203, 0, 113][..]));
+            }
+        }
+        assert_eq!(cluster.events.matches("mapping_created").count(), 2);
     }
 }

@@ -7,10 +7,9 @@
 //!              └ storage ─────────────────┘  `capacity` bytes
 //! ```
 //!
-//! A [`PacketBox`] *is* the right to a buffer. It moves: from the pool to a port, over rings to other workers,
-//! out of a port, back to the pool it came from. Nothing counts references and nothing is freed on drop: whoever
-//! has a box either passes it on or gives it back to a [`Pool`], and the conservation tests (packets in = out +
-//! held + dropped, buffers out of the pool = 0 at the end) prove that everybody does.
+//! A [`PacketBox`] *is* the right to a buffer. It moves: from the pool to a port, over rings to other workers, out of a port,
+//! back to the pool it came from. Nothing counts references and nothing is freed on drop: whoever has a box either passes it on or
+//! gives it back to a [`Pool`], and the conservation tests (in = out + held + dropped, all buffers home) prove that everybody does.
 
 mod ethernet;
 
@@ -79,11 +78,12 @@ pub mod flag {
     pub const TURN_AROUND: u16 = 64;
     /// The IP header has options (IPv4) or extension headers (IPv6).
     pub const HAS_OPTIONS: u16 = 128;
-    /// A source route (IPv4 option, IPv6 routing header) still leads elsewhere: the destination address is not the
-    /// final one, which is the one that the transport checksum covers (RFC 8200 8.1).
+    /// A source route (option, routing header) leads on: the checksum covers the final destination (RFC 8200 8.1).
     pub const SOURCE_ROUTED: u16 = 256;
+    /// Both ends are inside (of an ICMP error: of the packet it quotes): it does not cross the border, and leaves to inside.
+    pub const LATERAL: u16 = 512;
     /// A fragment that is followed: it has the ports of its first one.
-    pub const FOLLOWED: u16 = 512;
+    pub const FOLLOWED: u16 = 1024;
 }
 
 /// A packet: the frame's bytes and what is known of them.
@@ -466,6 +466,18 @@ impl Packet {
         }
     }
 
+    /// Source and destination address of an IPv4 header, as they stand there; `None` for IPv6.
+    #[inline]
+    pub fn v4_addrs(&self) -> Option<([u8; 4], [u8; 4])> {
+        if self.notes.version != 4 {
+            return None;
+        }
+        let at = self.notes.network as usize + 12;
+        let addrs: &[u8; 8] = self.frame().get(at..)?.first_chunk()?;
+        let [a, b, c, d, w, x, y, z] = *addrs;
+        Some(([a, b, c, d], [w, x, y, z]))
+    }
+
     /// Source port, or the ICMP identifier, or 0.
     #[inline]
     pub fn source_port(&self) -> u16 {
@@ -520,7 +532,8 @@ impl Packet {
         self.notes.protocol = layers.protocol;
         self.notes.version = layers.version;
         self.notes.ports = layers.ports;
-        self.notes.flags = (self.notes.flags & flag::TURN_AROUND) | layers.flags | flag::PARSED;
+        self.notes.flags =
+            (self.notes.flags & (flag::TURN_AROUND | flag::LATERAL)) | layers.flags | flag::PARSED;
     }
 
     /// Copies frame and notes (all but what ties a buffer to its pool) from another packet; `false` if it does not fit.

@@ -27,7 +27,7 @@ const PLACES: &[&str] = &[
     "crates/runtime/src/actor.rs",
     "crates/runtime/src/group.rs",
     "crates/runtime/src/table.rs",
-    "crates/runtime/src/switch.rs",
+    "crates/runtime/src/switch/mod.rs",
     // Functions with their types erased, the microthreads' slots, and who calls them.
     "crates/runtime/src/stage.rs",
     "crates/runtime/src/microthread.rs",

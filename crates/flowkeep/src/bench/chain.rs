@@ -3,11 +3,13 @@
 //! | case | what runs |
 //! |---|---|
 //! | `chain` | the runtime: table, actors, erased functions, groups, timers |
-//! | `baseline` | the same table, prefetching, burst and function code, hand-called: no actors, stages, groups, timers |
+//! | `baseline` | the same table, prefetching, burst and function code (`process` and `timeout`), hand-called, and a deadline kept: no actors, stages, groups |
+//! | `baseline, no deadlines` | the same without asking for timeouts: flows that never end |
 //! | `floor` | parse, look up, count, rewrite the source: what a packet costs that is only translated |
 //!
-//! All three see the same packets in the same order, from and to memory. Flows are opened by a handshake first.
+//! All see the same packets in the same order, from and to memory. Flows are opened by a handshake first.
 
+use super::lookup::{Keyed, Lookup};
 use super::report::Case;
 use super::stage::Chain;
 use super::traffic::{BenchPort, Popularity, Segment, Traffic};
@@ -18,12 +20,10 @@ use functions::nat::Nat;
 use nf::by_hand::ByHand;
 use nf::{Arrival, Direction, NetworkFunction, Packet, Side, Verdict, WorkerInfo};
 use runtime::BURST;
-use runtime::table::Table;
 use std::collections::HashMap;
 use std::sync::Arc;
-use wire::memory::Array;
+use wire::FlowKey;
 use wire::rewrite::End;
-use wire::{FlowKey, HashSeed, PacketBox};
 
 type Flow<F> = <F as NetworkFunction>::Flow;
 
@@ -59,65 +59,22 @@ impl Chain {
 #[repr(C, align(64))]
 struct Slot {
     key: FlowKey,
+    deadline: u64,
     firewall: Flow<Firewall>,
     nat: Flow<Nat>,
     load_balancer: Flow<LoadBalancer>,
 }
 
-/// Finds the slots of a burst's packets: the part that baseline and floor have in common with the runtime.
-struct Lookup {
-    table: Table,
-    seed: HashSeed,
-    keys: [FlowKey; BURST],
-    found: [u32; BURST],
-}
-
-impl Lookup {
-    fn new(flows: u32, memory: &Memory) -> Self {
-        let entries = 2 * flows as usize;
-        let table = Table::new(memory.region(Table::region_length(entries)), entries);
-        Lookup {
-            table,
-            seed: HashSeed::FIXED,
-            keys: [FlowKey::default(); BURST],
-            found: [0; BURST],
-        }
-    }
-
+impl Keyed for Slot {
     #[inline(always)]
-    fn find<T>(&mut self, packets: &mut [PacketBox], slots: &[T], key_of: impl Fn(&T) -> &FlowKey) {
-        let mut hashes = [0_u64; BURST];
-        for (index, packet) in packets.iter_mut().enumerate() {
-            let _ = wire::parse(packet);
-            self.keys[index] = FlowKey::of(packet).map_or_else(FlowKey::default, |(key, _)| key);
-            hashes[index] = self.keys[index].hash(&self.seed);
-            self.table.prefetch(hashes[index]);
-        }
-        for (index, hash) in hashes.iter().enumerate().take(packets.len()) {
-            self.found[index] = self.table.candidate(*hash).unwrap_or(0);
-            let start = std::ptr::from_ref(&slots[self.found[index] as usize]).cast::<u8>();
-            let mut line = 0;
-            while line < size_of::<T>() {
-                wire::memory::prefetch(start.wrapping_add(line));
-                line += 64;
-            }
-        }
-        for (index, hash) in hashes.iter().enumerate().take(packets.len()) {
-            let key = self.keys[index];
-            if *key_of(&slots[self.found[index] as usize]) != key {
-                let found = self
-                    .table
-                    .find(*hash, |slot| *key_of(&slots[slot as usize]) == key);
-                self.found[index] = found.unwrap_or(0);
-            }
-        }
+    fn key(&self) -> &FlowKey {
+        &self.key
     }
 }
 
-/// The same functions, hand-called.
-struct Baseline {
-    lookup: Lookup,
-    slots: Array<Slot>,
+/// The same functions, hand-called; with or without the deadline that a flow gets from what its functions ask for.
+struct Baseline<const DEADLINES: bool> {
+    lookup: Lookup<Slot>,
     firewall: ByHand<Firewall>,
     nat: ByHand<Nat>,
     load_balancer: ByHand<LoadBalancer>,
@@ -126,7 +83,7 @@ struct Baseline {
     now: u64,
 }
 
-impl Baseline {
+impl<const DEADLINES: bool> Baseline<DEADLINES> {
     fn new(flows: u32, memory: &Memory) -> Self {
         let (firewall, nat, load_balancer) = gateway::configs();
         let worker = WorkerInfo {
@@ -135,10 +92,8 @@ impl Baseline {
             flows_max: flows,
             seed: 1,
         };
-        let slots = memory.array(flows as usize, Slot::default());
         Baseline {
-            lookup: Lookup::new(flows, memory),
-            slots,
+            lookup: Lookup::new(flows, Slot::default(), memory),
             firewall: ByHand::new(Firewall::new(&Arc::new(firewall), &worker).expect("good settings")),
             nat: ByHand::new(Nat::new(&Arc::new(nat), &worker).expect("good settings")),
             load_balancer: ByHand::new(
@@ -152,7 +107,7 @@ impl Baseline {
 
     /// Sets what the functions may ask.
     fn facts(&mut self, flow: u32, side: Side, direction: Direction) {
-        let (key, now) = (self.slots[flow as usize].key, self.now);
+        let (key, now) = (self.lookup.at(flow).key, self.now);
         let source = nf::Endpoint::new(
             nf::Addr::v4(Traffic::source(flow).0.to_be_bytes()),
             Traffic::source(flow).1,
@@ -186,23 +141,22 @@ impl Baseline {
         let mut packet = self.port.ready.pop().expect("just filled");
         wire::parse(&mut packet).expect("a good packet");
         let (key, _) = FlowKey::of(&packet).expect("a good packet");
-        self.lookup
-            .table
-            .insert(key.hash(&self.lookup.seed), flow)
-            .expect("there is room");
-        self.slots[flow as usize].key = key;
+        let slot = Slot {
+            key,
+            ..Slot::default()
+        };
+        self.lookup.put(flow, slot);
         self.now += 1000;
         self.facts(flow, Side::Inside, Direction::Opening);
-        let slot = &mut self.slots[flow as usize];
+        let mut slot = *self.lookup.at(flow);
         self.firewall.arrived(&mut slot.firewall, Arrival::New);
         self.nat.arrived(&mut slot.nat, Arrival::New);
         self.load_balancer.arrived(&mut slot.load_balancer, Arrival::New);
-        assert!(self.forward(flow, &mut packet), "the SYN passes");
+        assert!(self.forward(&mut slot, &mut packet), "the SYN passes");
         packet.set_exit(Side::Outside);
         Traffic::accept(&mut packet);
         wire::parse(&mut packet).expect("a good packet");
         self.facts(flow, Side::Outside, Direction::Reply);
-        let slot = &mut self.slots[flow as usize];
         let passed = [
             self.load_balancer
                 .process_now(&mut packet, &mut slot.load_balancer),
@@ -210,6 +164,7 @@ impl Baseline {
             self.firewall.process_now(&mut packet, &mut slot.firewall),
         ];
         assert_eq!(passed, [Some(Verdict::Forward); 3], "the answer passes");
+        *self.lookup.at(flow) = slot;
         self.port.spent.push(packet);
         self.facts(flow, Side::Inside, Direction::Opening);
         self.nat.forget_effects();
@@ -217,8 +172,7 @@ impl Baseline {
     }
 
     #[inline(always)]
-    fn forward(&mut self, flow: u32, packet: &mut Packet) -> bool {
-        let slot = &mut self.slots[flow as usize];
+    fn forward(&mut self, slot: &mut Slot, packet: &mut Packet) -> bool {
         self.firewall.process_now(packet, &mut slot.firewall) == Some(Verdict::Forward)
             && self.nat.process_now(packet, &mut slot.nat) == Some(Verdict::Forward)
             && self.load_balancer.process_now(packet, &mut slot.load_balancer) == Some(Verdict::Forward)
@@ -227,22 +181,30 @@ impl Baseline {
     #[inline(always)]
     fn step(&mut self) {
         let mut packets = std::mem::take(&mut self.port.ready);
-        self.lookup.find(&mut packets, &self.slots, |slot| &slot.key);
         let now = self.now;
-        self.firewall.raw().set(now, Side::Inside, Direction::Opening);
-        self.nat.raw().set(now, Side::Inside, Direction::Opening);
-        self.load_balancer
-            .raw()
-            .set(now, Side::Inside, Direction::Opening);
-        for (index, packet) in packets.iter_mut().enumerate() {
-            let passed = self.forward(self.lookup.found[index], packet);
+        let (firewall, nat, load_balancer) = (&mut self.firewall, &mut self.nat, &mut self.load_balancer);
+        firewall.raw().set(now, Side::Inside, Direction::Opening);
+        nat.raw().set(now, Side::Inside, Direction::Opening);
+        load_balancer.raw().set(now, Side::Inside, Direction::Opening);
+        self.lookup.each(&mut packets, |packet, slot| {
+            let passed = firewall.process_now(packet, &mut slot.firewall) == Some(Verdict::Forward)
+                && nat.process_now(packet, &mut slot.nat) == Some(Verdict::Forward)
+                && load_balancer.process_now(packet, &mut slot.load_balancer) == Some(Verdict::Forward);
             assert!(passed, "a benchmark that drops measures something else");
-        }
+            if DEADLINES {
+                let timeout = firewall
+                    .function
+                    .timeout(&slot.firewall)
+                    .max(nat.function.timeout(&slot.nat))
+                    .max(load_balancer.function.timeout(&slot.load_balancer));
+                slot.deadline = now + timeout.map_or(0, |t| t.as_secs() * 1_000_000_000);
+            }
+        });
         self.port.spent.extend(packets);
     }
 }
 
-impl Subject for Baseline {
+impl<const DEADLINES: bool> Subject for Baseline<DEADLINES> {
     fn run(&mut self, flows: &[u32]) -> u64 {
         self.traffic.fill(&mut self.port, flows, Segment::Data);
         self.now += 1000;
@@ -260,17 +222,23 @@ struct Bare {
     packets: u64,
 }
 
+impl Keyed for Bare {
+    #[inline(always)]
+    fn key(&self) -> &FlowKey {
+        &self.key
+    }
+}
+
 /// Look up, count, rewrite.
 struct Floor {
-    lookup: Lookup,
-    slots: Array<Bare>,
+    lookup: Lookup<Bare>,
     port: BenchPort,
     traffic: Traffic,
 }
 
 impl Floor {
     fn new(flows: u32, memory: &Memory) -> Self {
-        let mut lookup = Lookup::new(flows, memory);
+        let mut lookup = Lookup::new(flows, Bare::default(), memory);
         let slot = |flow| {
             let (addr, port) = Traffic::source(flow);
             let inside = nf::Endpoint::new(nf::Addr::v4(addr.to_be_bytes()), port);
@@ -284,19 +252,11 @@ impl Floor {
                 packets: 0,
             }
         };
-        let mut slots = memory.array(flows as usize, Bare::default());
         for flow in 0..flows {
-            slots[flow as usize] = slot(flow);
-        }
-        for (flow, slot) in slots.iter().enumerate() {
-            lookup
-                .table
-                .insert(slot.key.hash(&lookup.seed), flow as u32)
-                .expect("there is room");
+            lookup.put(flow, slot(flow));
         }
         Floor {
             lookup,
-            slots,
             port: BenchPort::default(),
             traffic: Traffic::default(),
         }
@@ -305,16 +265,14 @@ impl Floor {
     #[inline(always)]
     fn step(&mut self) {
         let mut packets = std::mem::take(&mut self.port.ready);
-        self.lookup.find(&mut packets, &self.slots, |slot| &slot.key);
-        for (index, packet) in packets.iter_mut().enumerate() {
-            let slot = &mut self.slots[self.lookup.found[index] as usize];
+        self.lookup.each(&mut packets, |packet, slot| {
             slot.packets += 1;
             let translated = packet.swap_v4(End::Source, slot.inside, slot.outside);
             assert!(
                 translated.is_some(),
                 "a benchmark that drops measures something else"
             );
-        }
+        });
         self.port.spent.extend(packets);
     }
 }
@@ -326,7 +284,7 @@ impl Subject for Floor {
     }
 }
 
-/// Measures all three at all numbers of flows, drawn both ways.
+/// Measures all at all numbers of flows, drawn both ways.
 pub(super) fn measure(options: &Options, memory: &Memory) -> Vec<Case> {
     let mut cases = Vec::new();
     for &flows in &options.flows {
@@ -335,13 +293,19 @@ pub(super) fn measure(options: &Options, memory: &Memory) -> Vec<Case> {
         let mut chain = Chain::new(gateway::plan(), flows, memory);
         chain.open(&all);
         chain.check(flows);
-        let mut baseline = Baseline::new(flows, memory);
+        let mut baseline = Baseline::<true>::new(flows, memory);
         baseline.open(flows);
+        let mut endless = Baseline::<false>::new(flows, memory);
+        endless.open(flows);
         let mut floor = Floor::new(flows, memory);
         for popularity in [Popularity::Uniform, Popularity::Zipf] {
             let (orders, warm) = orders(options, popularity, flows);
-            let mut samples =
-                compete(&mut [&mut chain, &mut baseline, &mut floor], &orders, warm).into_iter();
+            let mut samples = compete(
+                &mut [&mut chain, &mut baseline, &mut endless, &mut floor],
+                &orders,
+                warm,
+            )
+            .into_iter();
             let mut case = |name| {
                 let samples = samples.next().expect("a list per subject");
                 Case::new(
@@ -352,9 +316,16 @@ pub(super) fn measure(options: &Options, memory: &Memory) -> Vec<Case> {
                     samples,
                 )
             };
-            let (chain, baseline, floor) = (case("chain"), case("baseline"), case("floor"));
-            let baseline = baseline.against(&floor);
-            cases.extend([chain.against(&baseline).goal(goal(flows)), baseline, floor]);
+            let (chain, baseline, endless) =
+                (case("chain"), case("baseline"), case("baseline, no deadlines"));
+            let floor = case("floor");
+            let (baseline, endless) = (baseline.against(&floor), endless.against(&floor));
+            cases.extend([
+                chain.against(&baseline).goal(goal(flows)),
+                baseline,
+                endless,
+                floor,
+            ]);
         }
         chain.check(flows);
     }

@@ -7,6 +7,7 @@
 mod chain;
 mod gateway;
 mod launch;
+mod lookup;
 pub mod report;
 mod stage;
 mod switch;
@@ -177,6 +178,11 @@ pub fn run(scenario: &str, options: &Options) -> Result<Report, String> {
     let machine = Machine::read();
     let (times, load) = (CpuTimes::read(), load_average());
     let rate = CycleRate::calibrate(Duration::from_millis(20));
+    if options.pages == Want::Plain {
+        // For everything that is allocated from now on, the functions' own tables among it.
+        adapters::pages::only_plain()
+            .map_err(|error| format!("large pages cannot be turned off: {error}"))?;
+    }
     let memory = Memory::new(options.pages);
     let cases = measure(options, &memory);
     let machine = Facts {
@@ -220,6 +226,10 @@ pub fn job(job: crate::cli::jobs::BenchJob, _registry: &crate::registry::Registr
     let options = Options {
         flows: job.flows,
         runs: usize::from(job.runs),
+        pages: match job.pages {
+            crate::cli::PageSize::Large => Want::Huge,
+            crate::cli::PageSize::Small => Want::Plain,
+        },
         ..Options::default()
     };
     match run(scenario, &options) {

@@ -1,17 +1,16 @@
 //! `bench switch`: routing packets to the runtimes that have their groups.
 //!
 //! One switch, four runtimes that only take; groups are flows. Measured is a step that receives a burst, parses it, finds each
-//! packet's route and hands it to a link. `floor` is what the same look-up costs by itself ([`super::chain`]'s, without the
-//! rewriting).
+//! packet's route and hands it to a link. `floor` is what the same look-up costs by itself ([`super::lookup`]).
 
+use super::lookup::{Keyed, Lookup};
 use super::report::Case;
 use super::stage::plan_of_one;
 use super::traffic::{BenchPort, Popularity, Segment, Traffic};
 use super::{Memory, Options, Subject, compete, orders, parameters, timed};
 use runtime::BURST;
 use runtime::switch::{Policy, Settings, SideRule, Switch};
-use runtime::table::Table;
-use wire::memory::{Array, Region};
+use wire::memory::Region;
 use wire::packet::Side;
 use wire::{FlowKey, HashSeed, Pool};
 
@@ -34,6 +33,8 @@ impl Routing {
             fragments_max: 64,
             egress: [None, None],
             packet_clock: false,
+            lead_max: u64::MAX,
+            patient: false,
             now: 0,
         };
         let pool = Pool::new(Region::heap(Pool::region_length(64, 128)), 64, 128, 0);
@@ -70,52 +71,39 @@ impl Subject for Routing {
     }
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 #[repr(C, align(64))]
 struct Route {
     key: FlowKey,
     packets: u64,
 }
 
+impl Keyed for Route {
+    #[inline(always)]
+    fn key(&self) -> &FlowKey {
+        &self.key
+    }
+}
+
 /// The look-up alone.
 struct Floor {
-    table: Table,
-    routes: Array<Route>,
+    lookup: Lookup<Route>,
     port: BenchPort,
     traffic: Traffic,
 }
 
 impl Floor {
     fn new(groups: u32, memory: &Memory) -> Self {
-        let mut table = Table::new(
-            memory.region(Table::region_length(groups as usize)),
-            groups as usize,
-        );
-        let route = |flow| {
+        let mut lookup = Lookup::new(groups, Route::default(), memory);
+        for flow in 0..groups {
             let (addr, port) = Traffic::source(flow);
             let inside = nf::Endpoint::new(nf::Addr::v4(addr.to_be_bytes()), port);
             let to = nf::Endpoint::new(nf::Addr::v4(super::traffic::SERVICE.0), super::traffic::SERVICE.1);
-            Route {
-                key: FlowKey::new(inside, to, wire::protocol::TCP, 0).0,
-                packets: 0,
-            }
-        };
-        let empty = Route {
-            key: FlowKey::default(),
-            packets: 0,
-        };
-        let mut routes = memory.array(groups as usize, empty);
-        for flow in 0..groups {
-            routes[flow as usize] = route(flow);
-        }
-        for (index, route) in routes.iter().enumerate() {
-            table
-                .insert(route.key.hash(&HashSeed::FIXED), index as u32)
-                .expect("there is room");
+            let (key, _) = FlowKey::new(inside, to, wire::protocol::TCP, 0);
+            lookup.put(flow, Route { key, packets: 0 });
         }
         Floor {
-            table,
-            routes,
+            lookup,
             port: BenchPort::default(),
             traffic: Traffic::default(),
         }
@@ -123,29 +111,9 @@ impl Floor {
 
     #[inline(always)]
     fn step(&mut self) {
-        let mut keys = [(FlowKey::default(), 0_u64, 0_u32); BURST];
         let mut packets = std::mem::take(&mut self.port.ready);
-        for (packet, (key, hash, _)) in packets.iter_mut().zip(&mut keys) {
-            let _ = wire::parse(packet);
-            *key = FlowKey::of(packet).map_or_else(FlowKey::default, |(key, _)| key);
-            *hash = key.hash(&HashSeed::FIXED);
-            self.table.prefetch(*hash);
-        }
-        for (_, hash, found) in keys.iter_mut().take(packets.len()) {
-            *found = self.table.candidate(*hash).unwrap_or(0);
-            wire::memory::prefetch(&raw const self.routes[*found as usize]);
-        }
-        for (key, hash, mut found) in keys.into_iter().take(packets.len()) {
-            if self.routes[found as usize].key != key {
-                let routes = &self.routes;
-                found = self
-                    .table
-                    .find(hash, |index| routes[index as usize].key == key)
-                    .unwrap_or(0);
-            }
-            self.routes[found as usize].packets += 1;
-        }
-        self.port.spent.extend(packets.drain(..));
+        self.lookup.each(&mut packets, |_, route| route.packets += 1);
+        self.port.spent.extend(packets);
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the commands that drive workers are handed.
 
-use super::{Failure, Run, Scenario};
+use super::{Failure, PageSize, Run, Scenario};
 use crate::config::{self, Chain, Config, Port, Side, Uri, problem::Problem};
 use crate::registry::Registry;
 use crate::signals::StopSignal;
@@ -39,6 +39,8 @@ pub struct BenchJob {
     pub flows: Vec<u32>,
     /// So often each.
     pub runs: u16,
+    /// In such pages.
+    pub pages: PageSize,
     /// Print one JSON object.
     pub json: bool,
 }

@@ -249,6 +249,15 @@ pub enum Scenario {
     Stage,
 }
 
+/// Size of memory pages.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageSize {
+    /// 2 MiB, as far as there are any
+    Large,
+    /// 4 KiB
+    Small,
+}
+
 /// Measure, compared with a baseline and a floor in the same run.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -266,6 +275,9 @@ struct Bench {
     /// How often each case is measured; the median counts
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
+    /// Which pages tables and flows lie in: large ones (2 MiB) or small ones (4 KiB)
+    #[arg(long, value_enum, value_name = "SIZE", default_value_t = PageSize::Large)]
+    pages: PageSize,
     /// Print one JSON object, raw samples included
     #[arg(long)]
     json: bool,
@@ -353,6 +365,7 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
                     scenario: bench.scenario,
                     flows: bench.flows,
                     runs: bench.runs,
+                    pages: bench.pages,
                     json: bench.json,
                 },
                 registry,

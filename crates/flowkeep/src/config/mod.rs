@@ -90,8 +90,8 @@ pub struct Config {
     /// How a switch picks the runtime of new flows. Default `"least_loaded"` (NFVactor V-A).
     #[schemars(example = &"least_loaded")]
     pub policy: Policy,
-    /// Source addresses that are inside, for ports whose side is `"by-address"`. Default: the private addresses of
-    /// RFC 1918 and RFC 4193.
+    /// Source addresses that are inside, for ports whose side is `"by-address"`. What one of them sends to another stays
+    /// inside: it is not translated, and leaves by the inside port. Default: the private addresses of RFC 1918 and RFC 4193.
     #[schemars(with = "Vec<String>", example = ["10.0.0.0/8"])]
     #[serde(deserialize_with = "values::prefixes")]
     pub inside: Vec<Prefix>,

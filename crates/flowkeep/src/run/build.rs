@@ -105,6 +105,9 @@ const BUFFERS: usize = 8192;
 const QUEUE: usize = 1024;
 /// Buffers of each runtime, for messages and for packets that functions emit.
 const OWN_BUFFERS: usize = 1024;
+/// In a replay with a port that answers: how far, in nanoseconds of the capture, packets may be ahead of answers. Far below the
+/// shortest timeout by default, half a minute.
+const LEAD: u64 = 100_000_000;
 /// The longest frame of a capture: super-frames of segmentation offload included.
 const CAPTURE_FRAME: usize = 65_535;
 const OWN_FRAME: usize = 2048;
@@ -130,6 +133,8 @@ pub(super) fn build(
         Clock::Auto => opened.iter().all(|open| open.port.waits()),
     };
     let timed = opened.iter().any(|open| !open.port.waits());
+    // Who answers takes the time of what it answers, so what is read must not run away from it.
+    let answering = opened.iter().any(|open| open.port.answers());
     let rules = config.rules();
     let plan = Plan::new(rules, config.take_factories())?;
     let kernel = follow_kernel(&config, &plan)?;
@@ -144,6 +149,8 @@ pub(super) fn build(
         runtimes,
         seed,
         packet_clock,
+        lead_max: if answering { LEAD } else { u64::MAX },
+        patient: !timed,
         now: if packet_clock {
             0
         } else {
@@ -288,6 +295,8 @@ struct Shape {
     runtimes: usize,
     seed: HashSeed,
     packet_clock: bool,
+    lead_max: u64,
+    patient: bool,
     now: u64,
 }
 
@@ -370,6 +379,8 @@ impl Shape {
                     .map(|(_, port)| port as u8)
             }),
             packet_clock: self.packet_clock,
+            lead_max: self.lead_max,
+            patient: self.patient,
             now: self.now,
         };
         let pool = pool(BUFFERS, CAPTURE_FRAME, index);
@@ -390,6 +401,10 @@ impl Shape {
         links: &mut Links,
         egress: Egress,
     ) -> Result<Runtime<RingPort>, RunError> {
+        let by_address = config
+            .port
+            .iter()
+            .any(|port| matches!(config.side_rule(port), SideRule::BySource(_)));
         let settings = runtime::Settings {
             info: WorkerInfo {
                 runtime: index as u16,
@@ -401,6 +416,11 @@ impl Shape {
             waiting_max: config.waiting_max,
             switches: self.switches as u8,
             egress: egress.map(|place| place.map_or(0, |(switch, _)| switch as u8)),
+            inside: if by_address {
+                config.inside.clone()
+            } else {
+                Vec::new()
+            },
             packet_clock: self.packet_clock,
             now: self.now,
             ..runtime::Settings::alone(config.flows_max)

@@ -139,12 +139,6 @@ pub fn start(toml: &str, ports: Ports) -> (Running, Lines) {
 /// What must hold of every run that ended by itself or by a graceful stop.
 #[track_caller]
 pub fn finish(outcome: Outcome, lines: &Lines, what: &str) -> Ran {
-    finish_leaving(outcome, lines, what, 0)
-}
-
-/// [`finish`], where up to so many routes may be left.
-#[track_caller]
-fn finish_leaving(outcome: Outcome, lines: &Lines, what: &str, routes_left: u64) -> Ran {
     let packets = outcome.snapshot.packets();
     assert!(!outcome.broken_off, "{what}: broken off: {packets:?}");
     assert!(packets.add_up(), "{what}: {packets:?}");
@@ -161,13 +155,11 @@ fn finish_leaving(outcome: Outcome, lines: &Lines, what: &str, routes_left: u64)
     }
     for switch in &outcome.snapshot.switches {
         assert_eq!(
-            (switch.second_keys, switch.blocks),
-            (0, 0),
-            "{what}: second keys, blocks"
+            (switch.routes, switch.second_keys, switch.blocks),
+            (0, 0, 0),
+            "{what}: routes, second keys, blocks"
         );
     }
-    let routes: u64 = outcome.snapshot.switches.iter().map(|s| s.routes).sum();
-    assert!(routes <= routes_left, "{what}: {routes} routes");
     // What ports sent and received is what the switches did.
     let sum = |of: fn(&runtime::PortCounters) -> u64| -> u64 {
         outcome.snapshot.ports.iter().map(|port| of(&port.counters)).sum()
@@ -184,17 +176,11 @@ fn finish_leaving(outcome: Outcome, lines: &Lines, what: &str, routes_left: u64)
 /// Runs a configuration to the end of its inputs.
 #[track_caller]
 pub fn run_to_end(toml: &str, what: &str) -> Ran {
-    run_leaving(toml, what, 0)
-}
-
-/// [`run_to_end`], where up to so many routes may be left.
-#[track_caller]
-pub fn run_leaving(toml: &str, what: &str, routes_left: u64) -> Ran {
     // One at a time: each has as many threads as there are processors.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let (running, lines) = start(toml, Ports::new());
-    finish_leaving(running.wait(|_| {}), &lines, what, routes_left)
+    finish(running.wait(|_| {}), &lines, what)
 }
 
 /// A port that reads a capture, told by addresses which side a packet is from, and throws away what is sent to it.

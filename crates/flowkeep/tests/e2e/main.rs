@@ -14,6 +14,8 @@
 //! | `endpoints` | RFC 4787: mapping, filtering, hairpinning |
 //! | `forward` | a Linux kernel's tables, in a namespace |
 //! | `fragments` | etherparse, and what PcapPlusPlus puts together |
+//! | `tagged` | the packets made for it: VLAN tags, fragments, minutes between |
+//! | `egress` | which ports a configuration says packets leave by |
 //! | `conservation` | the sum: in + made = out + held + dropped, and nothing left after a stop |
 //!
 //! Invariant: every run in here adds up, holds nothing afterwards and loses no event line ([`cluster::Cluster::run`]).
@@ -22,6 +24,7 @@
 
 mod cluster;
 mod conservation;
+mod egress;
 mod endpoints;
 mod firewall;
 mod flow_tables;
@@ -29,6 +32,7 @@ mod forward;
 mod fragments;
 mod frames;
 mod nat;
+mod tagged;
 
 /// Independent flow tables, and the comparison with them.
 #[path = "../../../functions/tests/flow_monitor/tables/mod.rs"]

@@ -6,13 +6,13 @@
 //!   held against the capture's own frames, turned around by `frames`, which shares no code with the reflector or NAT
 //! ```
 //!
-//! Time is the machine's: by a capture's clock that jumps over minutes, a flow is over before the reflector's answer to its last
-//! packet is read.
+//! Time is the capture's: however far it jumps, answers are read before it goes on.
 //!
 //! Inside are the private addresses of the capture. Whatever it has from elsewhere was an answer when it was captured; here it
-//! comes in by the lan with a source that is not inside and to an address that is not translated, and NAT drops it.
+//! comes in by the lan with a source that is not inside and to an address that is not translated, and NAT drops it. What inside
+//! hosts send each other goes back to the lan as it came.
 
-use crate::cluster::{Ran, Shape, data, name, run_leaving};
+use crate::cluster::{Ran, Shape, data, name, run_to_end};
 use crate::frames::{self, V4};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,6 +42,7 @@ const CAPTURES: &[&str] = &[
 /// What a run left in files, gone afterwards.
 struct Through {
     ran: Ran,
+    inside: Inside,
     sent: PathBuf,
     back: PathBuf,
 }
@@ -67,32 +68,71 @@ fn through_nat(capture: &Path, shape: Shape) -> Through {
         ))
     };
     let (sent, back) = (file("sent"), file("back"));
+    let inside = Inside::of(&frames::read(capture));
+    let prefixes = inside.toml();
     let world = format!("reflect:?record={}", sent.display());
     let toml = format!(
-        "clock = \"machine\"\n{}[[port]]\nname = \"lan\"\nside = \"by-address\"\ninput = \"pcap:{}\"\noutput = \"pcap:{}\"\n\
+        "clock = \"capture\"\ninside = {prefixes}\n{}[[port]]\nname = \"lan\"\nside = \"by-address\"\ninput = \"pcap:{}\"\noutput = \"pcap:{}\"\n\
          [[port]]\nname = \"world\"\nside = \"outside\"\ninput = \"{world}\"\noutput = \"{world}\"\n\
          [[chain]]\nname = \"gateway\"\nfunctions = [\"nat\"]\n\
          [function.nat]\npool = [\"203.0.113.0/28\"]\n\
-         inside = [\"10.0.0.0/8\", \"172.16.0.0/12\", \"192.168.0.0/16\"]\n",
+         inside = {prefixes}\n",
         shape.toml(4096),
         capture.display(),
         back.display(),
     );
     let what = format!("{} {shape:?}", name(capture));
-    // An inside host that answers an inside host on the same runtime meets the other's flow and is dropped there; the switch
-    // keeps the route it made for such a host, as the runtime has no group of it whose end it could tell. So many there may be.
-    let frames = frames::read(capture);
-    let between = frames
-        .iter()
-        .filter_map(|f| V4::of(f).map(|p| (p.source(f), p.destination(f))));
-    let between = between.filter(|(source, destination)| is_inside(*source) && is_inside(*destination));
-    let answering: BTreeSet<_> = between.map(|(source, _)| source).collect();
-    let ran = run_leaving(&toml, &what, answering.len() as u64);
-    Through { ran, sent, back }
+    let ran = run_to_end(&toml, &what);
+    Through {
+        ran,
+        inside,
+        sent,
+        back,
+    }
 }
 
-fn is_inside(addr: [u8; 4]) -> bool {
-    matches!(addr, [10, ..] | [172, 16..=31, ..] | [192, 168, ..])
+/// Which addresses of a capture are inside.
+#[derive(Clone, Copy)]
+enum Inside {
+    /// The private ones.
+    Private,
+    /// One host: where all hosts are private, so that something leaves.
+    Host([u8; 4]),
+}
+
+impl Inside {
+    fn of(frames: &[Vec<u8>]) -> Self {
+        let leaves = |f: &Vec<u8>| must_return(f, Inside::Private);
+        let first = frames.iter().find_map(|f| Some(V4::of(f)?.source(f)));
+        match first {
+            Some(first) if !frames.iter().any(leaves) => Inside::Host(first),
+            _ => Inside::Private,
+        }
+    }
+
+    fn has(self, addr: [u8; 4]) -> bool {
+        match self {
+            Inside::Private => matches!(addr, [10, ..] | [172, 16..=31, ..] | [192, 168, ..]),
+            Inside::Host(host) => addr == host,
+        }
+    }
+
+    fn toml(self) -> String {
+        match self {
+            Inside::Private => r#"["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"]"#.to_owned(),
+            Inside::Host([a, b, c, d]) => format!("[\"{a}.{b}.{c}.{d}/32\"]"),
+        }
+    }
+
+    /// For tshark.
+    fn filter(self) -> &'static str {
+        match self {
+            Inside::Private => {
+                "(ip.src == 10.0.0.0/8 || ip.src == 172.16.0.0/12 || ip.src == 192.168.0.0/16)"
+            }
+            Inside::Host(_) => "ip",
+        }
+    }
 }
 
 /// Ends and protocol of packets that must come back in their order.
@@ -110,15 +150,31 @@ fn flow(frame: &[u8]) -> Option<Flow> {
 }
 
 /// Whether a packet is one that NAT translates by itself: whole or the first fragment of TCP, UDP or an ICMP request.
-fn must_return(frame: &[u8]) -> bool {
+fn must_return(frame: &[u8], inside: Inside) -> bool {
     let Some(packet) = V4::of(frame) else { return false };
     let opens = match packet.protocol {
         6 | 17 => packet.fragment.0 == 0,
         1 => matches!(packet.icmp_type(frame), Some(8 | 13 | 15 | 17)),
         _ => false,
     };
-    let outward = is_inside(packet.source(frame)) && !is_inside(packet.destination(frame));
+    let outward = inside.has(packet.source(frame)) && !inside.has(packet.destination(frame));
     opens && outward && packet.ports(frame).is_some()
+}
+
+/// Whether both ends are inside.
+fn is_lateral(frame: &[u8], inside: Inside) -> bool {
+    V4::of(frame).is_some_and(|p| inside.has(p.source(frame)) && inside.has(p.destination(frame)))
+}
+
+/// Whether a packet between inside hosts passes by itself: not so later fragments and ICMP errors, whose flows may be unknown.
+fn must_pass(frame: &[u8]) -> bool {
+    let Some(packet) = V4::of(frame) else { return false };
+    let own = match packet.protocol {
+        6 | 17 => packet.fragment.0 == 0,
+        1 => matches!(packet.icmp_type(frame), Some(0 | 8)),
+        _ => false,
+    };
+    own && packet.ports(frame).is_some()
 }
 
 /// What was sent by flow, each turned around and without what may differ, in order.
@@ -133,15 +189,18 @@ fn by_flow(frames: impl Iterator<Item = Vec<u8>>) -> BTreeMap<Flow, Vec<Vec<u8>>
 }
 
 fn answers_return(capture: &Path, through: &Through, what: &str) -> usize {
-    let input = frames::read(capture);
-    let (must, may): (Vec<_>, Vec<_>) = input.iter().partition(|f| must_return(f));
-    let expected = by_flow(must.into_iter().filter_map(|f| frames::mirrored(f)));
-    // What may come back, too: fragments and ICMP errors of known flows, one half of what two inside hosts say to each other;
-    // and what is neither from inside nor for it passes NAT untouched.
-    let passing = |f: &&Vec<u8>| V4::of(f).is_some_and(|p| !is_inside(p.source(f)));
+    let (input, inside) = (frames::read(capture), through.inside);
+    let (lateral, crossing): (Vec<_>, Vec<_>) = input.iter().partition(|f| is_lateral(f, inside));
+    let (stays, lateral): (Vec<_>, Vec<_>) = lateral.into_iter().partition(|f| must_pass(f));
+    let (must, may): (Vec<_>, Vec<_>) = crossing.into_iter().partition(|f| must_return(f, inside));
+    let turned = must.into_iter().filter_map(|f| frames::mirrored(f));
+    let expected = by_flow(turned.chain(stays.into_iter().cloned()));
+    // What may come back, too: fragments and ICMP errors of known flows; and what is neither from inside nor for it passes NAT
+    // untouched.
+    let passing = |f: &&Vec<u8>| V4::of(f).is_some_and(|p| !inside.has(p.source(f)));
     let untouched = may.iter().copied().filter(passing).cloned();
     let turned = may.iter().filter_map(|f| frames::mirrored(f));
-    let other = by_flow(turned.chain(untouched));
+    let other = by_flow(turned.chain(untouched).chain(lateral.into_iter().cloned()));
     let back = by_flow(frames::read(&through.back).into_iter());
     let mut returned = 0;
     for (flow, frames) in &expected {
@@ -210,8 +269,8 @@ fn mappings_are_one_to_one(through: &Through, what: &str) -> usize {
     for frame in sent {
         let Some(packet) = V4::of(&frame) else { continue };
         assert!(
-            !is_inside(packet.source(&frame)),
-            "{what}: a private address left"
+            !through.inside.has(packet.source(&frame)),
+            "{what}: an inside address left"
         );
         let error = packet
             .icmp_type(&frame)
@@ -310,11 +369,11 @@ fn tshark_sees_no_error_that_was_not_there() {
         println!("not run: needs tshark");
         return;
     }
-    let inside = " && (ip.src == 10.0.0.0/8 || ip.src == 172.16.0.0/12 || ip.src == 192.168.0.0/16)";
     for capture in CAPTURES {
         let capture = data.join("flow").join(capture);
         let through = through_nat(&capture, Shape::of(2).on_one_thread());
-        let before = errors(&capture, inside).expect("tshark runs");
+        let inside = format!(" && {}", through.inside.filter());
+        let before = errors(&capture, &inside).expect("tshark runs");
         let sent = errors(&through.sent, "").expect("tshark runs");
         let back = errors(&through.back, "").expect("tshark runs");
         println!(

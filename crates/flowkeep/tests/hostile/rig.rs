@@ -341,6 +341,8 @@ impl Rig for Cluster {
             policy: Policy::LeastLoaded,
             fragments_max: 1024,
             packet_clock: false,
+            lead_max: u64::MAX,
+            patient: false,
             egress: [Some(0), Some(0)],
             now: 0,
         };

@@ -334,18 +334,19 @@ impl Firewall {
                     return Err(cx.drop("malformed"));
                 };
                 let segment = Segment::from(tcp);
-                let mut opened = Connection::default();
-                let judged = match tcp::open(&mut opened, &segment, half, self.loose) {
-                    true => tcp::judge(&mut opened, &segment, half),
+                // In its place: to be copied there, what was just written piece by piece would have to be read as a whole.
+                let before = *flow;
+                let judged = match tcp::open(flow, &segment, half, self.loose) {
+                    true => tcp::judge(flow, &segment, half),
                     false => Judgement::Refuse(Fault::State),
                 };
                 // Nothing that `tcp_may_open` lets through is refused here; if it were, the old flow would stand.
                 debug_assert_eq!(judged, Judgement::Accept);
                 if judged != Judgement::Accept {
+                    *flow = before;
                     cx.count("invalid_packets");
                     return Err(cx.drop("tcp_invalid_state"));
                 }
-                *flow = opened;
             }
             protocol::UDP => {
                 flow.phase = Phase::UdpUnreplied;

@@ -81,7 +81,10 @@ static TRANSITIONS: [[[Step; 5]; 2]; PHASES.len()] = {
     let mut table = [[[Step::Refuse; 5]; 2]; PHASES.len()];
     let mut at = 0;
     while at < PHASES.len() {
-        assert!(PHASES[at] as usize == at, "the phases of TCP come first, in this order");
+        assert!(
+            PHASES[at] as usize == at,
+            "the phases of TCP come first, in this order"
+        );
         table[at] = [row(PHASES[at], false), row(PHASES[at], true)];
         at += 1;
     }

@@ -334,6 +334,8 @@ pub(super) struct Plan {
     static_addresses: Vec<[u8; 4]>,
     /// By [`Phase`].
     pub timeouts: [Option<Duration>; PHASES],
+    /// The inside prefixes: mask, and what is left of an address under it.
+    inside: Vec<(u32, u32)>,
 }
 
 impl Plan {
@@ -365,7 +367,14 @@ impl Plan {
             by_outside,
             static_addresses,
             timeouts: timeouts(&config.timeouts)?,
+            inside: config.inside.iter().map(masked).collect(),
         })
+    }
+
+    /// Whether an address is one of those that are translated.
+    pub fn is_inside(&self, addr: [u8; 4]) -> bool {
+        let addr = u32::from_be_bytes(addr);
+        self.inside.iter().any(|(mask, rest)| addr & mask == *rest)
     }
 
     /// The external endpoint of a static mapping.
@@ -382,6 +391,11 @@ impl Plan {
     pub fn is_static_address(&self, addr: [u8; 4]) -> bool {
         self.static_addresses.binary_search(&addr).is_ok()
     }
+}
+
+fn masked(prefix: &Prefix) -> (u32, u32) {
+    let mask = u32::MAX.checked_shl(32 - u32::from(prefix.length())).unwrap_or(0);
+    (mask, prefix.addr().low_u32() & mask)
 }
 
 fn find(table: &[(u8, V4Endpoint, V4Endpoint)], protocol: u8, key: V4Endpoint) -> Option<V4Endpoint> {

@@ -22,7 +22,7 @@
 //! ```text
 //!   flow:   Fresh ──opening packet allowed──► translated ──expired──► mapping used once less
 //!             │ (refused: dropped, the flow goes at once)
-//!             └─IPv6, or not an inside source──► Untouched
+//!             └─IPv6, between inside hosts, or not an inside source──► Untouched
 //! ```
 //!
 //! Invariants, each with its test: no two inside endpoints have one external endpoint and protocol at a time; a mapping exists

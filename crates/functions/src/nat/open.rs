@@ -20,7 +20,7 @@ use super::mappings::{InsideHash, Mapping};
 use super::ports::{Refused, Wish, space_of};
 use super::state::{Host, Phase, STATIC, Translation, V4Endpoint, how};
 use super::{Nat, Tables};
-use nf::{Addr, Block, Cx, Packet, Verdict};
+use nf::{Block, Cx, Packet, Verdict};
 use wire::packet::flag;
 use wire::protocol;
 use wire::tcp::flags;
@@ -42,21 +42,32 @@ impl Nat {
         flow: &mut Translation,
         cx: &mut Cx<Self>,
     ) -> Verdict {
-        if !self.is_inside(packet.source_addr()) {
+        let Some((source, destination)) = packet.v4_addrs() else {
+            return untouched(flow, cx);
+        };
+        if packet.has(flag::LATERAL) {
+            // It does not leave; and its flow is in one group with what the other end sends, which may be another host's.
+            return if self.is_ours(source) || self.is_ours(destination) {
+                cx.drop("no_mapping")
+            } else {
+                untouched(flow, cx)
+            };
+        }
+        if !self.plan.is_inside(source) {
             // Nobody inside may speak as one of our external addresses.
-            if self.is_ours(packet.source_addr()) {
+            if self.is_ours(source) {
                 return cx.drop("spoofed");
             }
             return untouched(flow, cx);
         }
-        let opening = match self.opening(packet) {
+        let opening = match self.opening(packet, source, destination) {
             Ok(opening) => opening,
             Err("protocol_not_translated") if self.config.other_protocols == OtherProtocols::Pass => {
                 return untouched(flow, cx);
             }
             Err(reason) => return cx.drop(reason),
         };
-        let hairpin = self.is_ours(packet.destination_addr());
+        let hairpin = self.is_ours(destination);
         if hairpin && !self.config.hairpinning {
             return cx.drop("hairpin_off");
         }
@@ -80,18 +91,21 @@ impl Nat {
         flow: &mut Translation,
         cx: &mut Cx<Self>,
     ) -> Verdict {
-        let hairpin = self.is_ours(packet.source_addr());
+        let Some((source, destination)) = packet.v4_addrs() else {
+            return untouched(flow, cx);
+        };
+        let hairpin = self.is_ours(source);
         if hairpin && packet.turns() == 0 {
             return cx.drop("spoofed");
         }
-        if !self.is_ours(packet.destination_addr()) {
-            return if self.is_inside(packet.destination_addr()) {
+        if !self.is_ours(destination) {
+            return if self.plan.is_inside(destination) {
                 cx.drop("no_mapping")
             } else {
                 untouched(flow, cx)
             };
         }
-        let opening = match self.opening(packet) {
+        let opening = match self.opening(packet, source, destination) {
             Ok(opening) => opening,
             Err(reason) => return cx.drop(reason),
         };
@@ -110,26 +124,27 @@ impl Nat {
     }
 
     /// What a packet that may open a flow is, or why it may not.
-    fn opening(&self, packet: &Packet) -> Result<Opening, &'static str> {
+    fn opening(
+        &self,
+        packet: &Packet,
+        source: [u8; 4],
+        destination: [u8; 4],
+    ) -> Result<Opening, &'static str> {
         let protocol = packet.protocol();
         let space = space_of(protocol).ok_or("protocol_not_translated")?;
         if packet.has(flag::LATER_FRAGMENT) {
             return Err("fragment_without_flow");
         }
-        // Echo, timestamp, information and address mask requests; an answer opens nothing.
-        let asks = matches!(packet.transport().first(), Some(8 | 13 | 15 | 17));
-        if protocol == protocol::ICMP && !(packet.has(flag::ICMP_QUERY) && asks) {
-            return Err("icmp_unrelated");
+        if protocol == protocol::ICMP {
+            // Echo, timestamp, information and address mask requests; an answer opens nothing.
+            let asks = matches!(packet.transport().first(), Some(8 | 13 | 15 | 17));
+            if !(packet.has(flag::ICMP_QUERY) && asks) {
+                return Err("icmp_unrelated");
+            }
         }
-        let (Some(source), Some(destination)) = (
-            V4Endpoint::of(packet.source()),
-            V4Endpoint::of(packet.destination()),
-        ) else {
-            return Err("protocol_not_translated");
-        };
         Ok(Opening {
-            source,
-            destination,
+            source: V4Endpoint::new(source, packet.source_port()),
+            destination: V4Endpoint::new(destination, packet.destination_port()),
             protocol,
             space,
             vlan: packet.vlan(),
@@ -297,14 +312,9 @@ impl Nat {
         flow.mapping = handle;
     }
 
-    fn is_inside(&self, addr: Addr) -> bool {
-        self.config.inside.iter().any(|prefix| prefix.contains(addr))
-    }
-
     /// Whether an address is one of our external ones.
-    fn is_ours(&self, addr: Addr) -> bool {
-        let Some(bytes) = addr.as_v4() else { return false };
-        self.tables.borrow().ports.has(u32::from_be_bytes(bytes)) || self.plan.is_static_address(bytes)
+    fn is_ours(&self, addr: [u8; 4]) -> bool {
+        self.tables.borrow().ports.has(u32::from_be_bytes(addr)) || self.plan.is_static_address(addr)
     }
 
     pub(super) fn release_block(&self, block: Block, inside: [u8; 4], cx: &mut Cx<Self>) {

@@ -156,7 +156,8 @@ impl Ports {
 
     /// The block that holds a port of an address of the pool.
     fn block_of(&self, number: u32, port: u16) -> Option<u32> {
-        let within = u32::from(port.checked_sub(self.first_port)? / self.size);
+        // The size is a power of two, and a division takes as long as the rest.
+        let within = u32::from(port.checked_sub(self.first_port)? >> self.size.trailing_zeros());
         (within < self.blocks_per_address).then(|| number * self.blocks_per_address + within)
     }
 

@@ -71,6 +71,8 @@ pub const HOLD: u64 = 5_000_000_000;
 
 const PLACES: usize = 8;
 const NOBODY: u32 = u32::MAX;
+/// What a first fragment tells of the others, besides ports: that they are an identifier, and that both ends are inside.
+const INHERITED: u16 = flag::ICMP_QUERY | flag::LATERAL;
 
 /// What fragments of one packet have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -101,8 +103,8 @@ struct Place {
     until: u64,
     ports: [u16; 2],
     protocol: u8,
-    /// [`flag::ICMP_QUERY`] of the first fragment.
-    query: bool,
+    /// Those of [`INHERITED`] that the first fragment has.
+    flags: u16,
     held: PacketList,
     /// Neighbours in the order of waiting.
     before: u32,
@@ -133,7 +135,7 @@ impl Tracker {
             until: 0,
             ports: [0; 2],
             protocol: 0,
-            query: false,
+            flags: 0,
             held: PacketList::new(),
             before: NOBODY,
             behind: NOBODY,
@@ -333,7 +335,7 @@ impl Tracker {
         place.until = now.saturating_add(timeout_of(place.key.version));
         place.ports = [packet.source_port(), packet.destination_port()];
         place.protocol = packet.protocol();
-        place.query = packet.has(flag::ICMP_QUERY);
+        place.flags = packet.flags() & INHERITED;
         let mut held = core::mem::take(&mut place.held);
         self.held -= held.len();
         while let Some(mut later) = held.pop() {
@@ -356,7 +358,8 @@ impl Tracker {
         let place = &self.places[at];
         packet.set_protocol(place.protocol);
         packet.set_ports(place.ports[0], place.ports[1]);
-        packet.set_flags(flag::FOLLOWED | if place.query { flag::ICMP_QUERY } else { 0 });
+        packet.clear_flags(INHERITED);
+        packet.set_flags(flag::FOLLOWED | place.flags);
     }
 
     fn hold(&mut self, at: usize, packet: PacketBox) {

@@ -1,7 +1,9 @@
 //! Functions and ports for the worker's tests, and the tests by subject.
 
+mod ends;
 mod flows;
 mod fragments;
+mod groups;
 mod spread;
 mod waits;
 
@@ -25,6 +27,8 @@ pub type Sent = (Side, Vec<u8>);
 pub struct QueuePort {
     pub input: VecDeque<(Side, Vec<u8>)>,
     pub output: Vec<Sent>,
+    /// The most that `output` takes, if there is a limit.
+    pub output_max: Option<usize>,
     pub counters: PortCounters,
 }
 
@@ -42,6 +46,10 @@ impl Port for QueuePort {
     }
     fn transmit(&mut self, _now: u64, pool: &mut Pool, burst: &mut Burst) {
         for packet in burst.iter() {
+            if self.room() == 0 {
+                self.counters.unsent_packets += 1;
+                continue;
+            }
             self.output.push((packet.exit(), packet.frame().to_vec()));
             self.counters.sent_packets += 1;
         }
@@ -52,6 +60,10 @@ impl Port for QueuePort {
     }
     fn waits(&self) -> bool {
         true
+    }
+    fn room(&self) -> usize {
+        self.output_max
+            .map_or(usize::MAX, |most| most.saturating_sub(self.output.len()))
     }
     fn counters(&self) -> PortCounters {
         self.counters

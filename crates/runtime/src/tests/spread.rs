@@ -61,6 +61,17 @@ pub(super) struct Cluster {
 }
 
 pub(super) fn cluster(switches: u8, runtimes: u16, policy: Policy, plan: &Plan, flows_max: u32) -> Cluster {
+    cluster_with_routes(switches, runtimes, policy, plan, flows_max, 4096)
+}
+
+pub(super) fn cluster_with_routes(
+    switches: u8,
+    runtimes: u16,
+    policy: Policy,
+    plan: &Plan,
+    flows_max: u32,
+    routes_max: u32,
+) -> Cluster {
     let mut switch_links: Vec<Vec<Link>> = (0..switches).map(|_| Vec::new()).collect();
     let mut made = Vec::new();
     for runtime in 0..runtimes {
@@ -79,6 +90,7 @@ pub(super) fn cluster(switches: u8, runtimes: u16, policy: Policy, plan: &Plan, 
             },
             switches,
             egress: [0, switches - 1],
+            inside: vec!["10.0.0.0/8".parse().unwrap()],
             ..Settings::alone(flows_max)
         };
         made.push(
@@ -110,10 +122,12 @@ pub(super) fn cluster(switches: u8, runtimes: u16, policy: Policy, plan: &Plan, 
                 switch: index as u8,
                 switches,
                 seed: HashSeed::FIXED,
-                routes_max: 4096,
+                routes_max,
                 policy,
                 fragments_max: 64,
                 packet_clock: false,
+                lead_max: u64::MAX,
+                patient: true,
                 egress: [
                     (index == 0).then_some(0),
                     (index == usize::from(switches) - 1).then_some(0),
@@ -142,7 +156,7 @@ pub(super) fn cluster(switches: u8, runtimes: u16, policy: Policy, plan: &Plan, 
 
 impl Cluster {
     /// Steps everybody until nothing moves.
-    pub fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         let mut idle = 0;
         while idle < 3 {
             self.now += 1000;
@@ -157,18 +171,23 @@ impl Cluster {
         }
     }
 
-    pub fn feed(&mut self, switch: usize, packets: impl IntoIterator<Item = (Side, Vec<u8>)>) {
+    pub(super) fn feed(&mut self, switch: usize, packets: impl IntoIterator<Item = (Side, Vec<u8>)>) {
         self.switches[switch].port_mut(0).input.extend(packets);
         self.settle();
     }
 
-    pub fn sent(&mut self) -> Vec<Sent> {
+    pub(super) fn sent(&mut self) -> Vec<Sent> {
         (0..self.switches.len())
             .flat_map(|s| self.switches[s].port_mut(0).output.clone())
             .collect()
     }
 
-    pub fn check(&self) {
+    /// How many routes there are, at all switches.
+    pub(super) fn routes(&self) -> u64 {
+        self.switches.iter().map(|s| s.stats().routes).sum()
+    }
+
+    pub(super) fn check(&self) {
         let received: u64 = self.switches.iter().map(|s| s.stats().received).sum();
         let sent: u64 = self.switches.iter().map(|s| s.stats().sent).sum();
         let mut dropped: u64 = self
@@ -285,6 +304,24 @@ fn replies_to_translated_flows_find_them_through_any_switch() {
 }
 
 #[test]
+fn a_flow_whose_replies_get_no_route_is_refused() {
+    let plan = plan(vec![factory::<Masquerade>()]);
+    // A route for each of two flows, and for the replies of one.
+    let mut cluster = cluster_with_routes(1, 2, Policy::RoundRobin, &plan, 64, 3);
+    for _ in 0..3 {
+        cluster.feed(0, (0..2).map(|n| udp(1, 1000 + n, 1, 80, false, b"")));
+        cluster.check();
+    }
+    assert_eq!((cluster.sent().len(), cluster.routes()), (3, 2));
+    let dropped = cluster.switches[0].stats().dropped;
+    assert_eq!(
+        dropped.iter().map(|d| (d.name, d.count)).collect::<Vec<_>>(),
+        [("routes_full", 3)]
+    );
+    assert_eq!(cluster.runtimes.iter().map(|r| r.stats().flows).sum::<u64>(), 1);
+}
+
+#[test]
 fn blocks_lead_packets_from_outside_to_their_group() {
     let plan = plan(vec![factory::<Hosts>()]);
     let mut cluster = cluster(2, 4, Policy::RoundRobin, &plan, 512);
@@ -324,6 +361,65 @@ fn a_slow_runtime_makes_a_capture_wait_and_loses_nothing() {
     assert!(cluster.switches[0].port_mut(0).input.len() > 500);
     cluster.settle();
     assert_eq!(cluster.sent().len(), 1000);
+    cluster.check();
+}
+
+#[test]
+fn a_slow_runtime_makes_what_peers_hand_over_wait_and_loses_nothing() {
+    let plan = plan(vec![factory::<Meter>()]);
+    let mut cluster = cluster(2, 2, Policy::LeastLoaded, &plan, 2048);
+    // All for groups whose home is the other switch: the queues of the one that reads stay empty.
+    let mut spare = pool(1, 99);
+    let packets = (0..2000).map(|n| udp(1, 1000 + n, 1, 80, false, b""));
+    let elsewhere = packets.filter(|sent| {
+        let key = parsed(&mut spare, sent, |p| wire::FlowKey::of(p).unwrap().0);
+        crate::switch::home_of(key.hash(&HashSeed::FIXED), 2) == 1
+    });
+    let elsewhere: Vec<_> = elsewhere.collect();
+    let count = elsewhere.len();
+    cluster.switches[0].port_mut(0).input.extend(elsewhere);
+    for _ in 0..200 {
+        for switch in &mut cluster.switches {
+            switch.step(1);
+        }
+        cluster.runtimes[0].step(1);
+    }
+    assert!(cluster.switches[1].stats().stalls > 0);
+    assert!(!cluster.switches[0].port_mut(0).input.is_empty());
+    cluster.settle();
+    assert_eq!(cluster.sent().len(), count);
+    cluster.check();
+}
+
+#[test]
+fn a_port_without_room_makes_a_capture_at_another_switch_wait_and_loses_nothing() {
+    let plan = plan(vec![factory::<Meter>()]);
+    let mut cluster = cluster(2, 2, Policy::LeastLoaded, &plan, 4096);
+    let count = 3000;
+    cluster.switches[0]
+        .port_mut(0)
+        .input
+        .extend((0..count).map(|n| udp(1, 1000 + n, 1, 80, false, b"")));
+    // What goes out leaves by the other switch's port, which takes ten at a time.
+    let mut left = 0;
+    cluster.switches[1].port_mut(0).output_max = Some(10);
+    for _ in 0..20 {
+        cluster.settle();
+    }
+    let waiting = cluster.switches[0].port_mut(0).input.len();
+    assert!(
+        waiting > usize::from(count) - 600,
+        "no more is read than there are buffers"
+    );
+    while left < usize::from(count) {
+        let port = cluster.switches[1].port_mut(0);
+        let taken = core::mem::take(&mut port.output);
+        assert!(!taken.is_empty() && taken.len() <= 10, "after {left}");
+        left += taken.len();
+        cluster.settle();
+    }
+    assert_eq!(cluster.switches[1].port_mut(0).counters.unsent_packets, 0);
+    assert_eq!(cluster.switches[1].stats().sent, u64::from(count));
     cluster.check();
 }
 

@@ -284,3 +284,24 @@ fn stopping_cancels_what_waits_and_counts_it() {
     assert_eq!(runtime.stats().dropped[0].count, 4);
     assert_eq!(runtime.stats().flows, 0);
 }
+
+#[test]
+fn a_flow_that_begins_anew_behind_a_call_keeps_its_route() {
+    let plan = plan(vec![factory::<Sleeper>()]);
+    let mut cluster = super::spread::cluster(1, 3, crate::switch::Policy::RoundRobin, &plan, 64);
+    let flow = |number: u8, wait: u8| udp(1, 1000, 1, 80, false, &[wait, number]);
+    // Two wait behind a call that refuses the first packet, and so ends the flow.
+    cluster.feed(0, [flow(255, 5), flow(1, 0), flow(2, 0)]);
+    for _ in 0..2 {
+        cluster.now += 20 * MS;
+        cluster.settle();
+    }
+    assert_eq!(cluster.sent().len(), 2);
+    cluster.feed(0, [flow(3, 0)]);
+    cluster.check();
+    let flows: Vec<u64> = cluster.runtimes.iter().map(|r| r.stats().flows).collect();
+    assert_eq!((flows.iter().sum::<u64>(), cluster.routes()), (1, 1), "{flows:?}");
+    cluster.now += 400_000 * MS;
+    cluster.settle();
+    assert_eq!(cluster.routes(), 0);
+}

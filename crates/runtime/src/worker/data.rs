@@ -49,14 +49,19 @@ impl<P: Port> Runtime<P> {
         if burst.is_empty() {
             return;
         }
+        let mut messages = Burst::new();
         if self.settings.switches > 0 {
-            self.sort_out(burst);
+            self.sort_out(burst, &mut messages);
         } else {
             // Straight from a port: what a buffer was before is over.
             burst.iter_mut().for_each(|packet| packet.clear_turns());
         }
         self.received += burst.len() as u64;
         self.take_up(link, burst);
+        for message in messages {
+            self.hear(&message);
+            self.recycle(message);
+        }
     }
 
     #[cold]
@@ -88,13 +93,14 @@ impl<P: Port> Runtime<P> {
         self.take_up(link, &mut burst);
     }
 
-    /// Takes buffers that came home, and anything else that is no packet, out of a burst.
-    fn sort_out(&mut self, burst: &mut Burst) {
+    /// Takes buffers that came home, and messages, out of a burst.
+    fn sort_out(&mut self, burst: &mut Burst, messages: &mut Burst) {
         let mut packets = Burst::new();
         for packet in burst.drain(..) {
             match packet.kind() {
                 Kind::Data => packets.push(packet),
-                Kind::Empty | Kind::Message => self.recycle(packet),
+                Kind::Empty => self.recycle(packet),
+                Kind::Message => messages.push(packet),
             }
         }
         *burst = packets;
@@ -236,7 +242,7 @@ impl<P: Port> Runtime<P> {
     }
 
     /// The actor, and which of its keys, that has this key.
-    fn find(&mut self, hash: u64, key: &FlowKey) -> Option<u32> {
+    pub(super) fn find(&mut self, hash: u64, key: &FlowKey) -> Option<u32> {
         if self.settling.has(hash) {
             self.settle_all();
         }
@@ -296,7 +302,11 @@ impl<P: Port> Runtime<P> {
     /// Runs a packet's chain from the start, and whatever jobs that makes.
     #[inline(always)]
     pub(super) fn begin(&mut self, actor: u32, mut packet: PacketBox, direction: Direction) {
-        let exit = packet.side().opposite();
+        let exit = if packet.has(packet_flag::LATERAL) {
+            Side::Inside
+        } else {
+            packet.side().opposite()
+        };
         packet.set_exit(exit);
         self.run(actor, packet, direction, 0);
         if !self.jobs.is_empty() {
@@ -443,10 +453,13 @@ impl<P: Port> Runtime<P> {
             self.slab.end(actor);
             return self.decline(packet, lane, DropReason::FlowsFull);
         }
-        let Some(group) = self.enter_group(&packet, lane.key) else {
-            self.table.remove(lane.hash, actor << 1);
-            self.slab.end(actor);
-            return self.decline(packet, lane, DropReason::GroupsFull);
+        let group = match self.enter_group(&packet, lane.key) {
+            Ok(group) => group,
+            Err(reason) => {
+                self.table.remove(lane.hash, actor << 1);
+                self.slab.end(actor);
+                return self.decline(packet, lane, reason);
+            }
         };
         let header = self.slab.header_mut(actor);
         header.key = lane.key;
@@ -459,7 +472,7 @@ impl<P: Port> Runtime<P> {
             header.flags |= flag::FROM_OUTSIDE;
         }
         self.flows_opened += 1;
-        self.create_states(actor, packet.side());
+        self.create_states(actor, group, chain, packet.side());
         self.begin(actor, packet, Direction::Opening);
     }
 
@@ -481,17 +494,22 @@ impl<P: Port> Runtime<P> {
         })
     }
 
-    /// The group of a new flow, made if it is the first; `None` if there is no room.
-    fn enter_group(&mut self, packet: &PacketBox, key: FlowKey) -> Option<u32> {
+    /// The group of a new flow, made if it is the first and may be; or why not.
+    fn enter_group(&mut self, packet: &PacketBox, key: FlowKey) -> Result<u32, DropReason> {
         if self.affinity == Affinity::Flow {
-            return Some(NO_GROUP);
+            return Ok(NO_GROUP);
         }
-        let (index, new) = self.groups.enter(self.group_of(packet, key))?;
+        let group = self.group_of(packet, key);
+        let (index, new) = self.groups.enter(group).ok_or(DropReason::GroupsFull)?;
         if new {
+            if !self.is_routed_here(packet, &group) {
+                self.groups.leave(index);
+                return Err(DropReason::RouteOver);
+            }
             let state = self.groups.state(index);
             self.create_group_states(state);
         }
-        Some(index)
+        Ok(index)
     }
 
     fn create_group_states(&self, state: NonNull<u8>) {
@@ -506,23 +524,24 @@ impl<P: Port> Runtime<P> {
     }
 
     /// Default state for each function of the chain, and word that the flow has arrived.
-    fn create_states(&mut self, actor: u32, side: Side) {
-        let header = *self.slab.header(actor);
+    fn create_states(&mut self, actor: u32, group: u32, chain: u8, side: Side) {
         let state = self.slab.state(actor);
-        let group = self.group_state(header.group, state);
-        if header.group == NO_GROUP && self.stages.group_size > 0 {
+        let is_alone = group == NO_GROUP;
+        let group = self.group_state(group, state);
+        if is_alone && self.stages.group_size > 0 {
             self.create_group_states(group);
         }
         let cx = self.prepare(actor, side, Direction::Opening);
-        for step in self.stages.chains[usize::from(header.chain)].iter() {
+        let fresh = self.stages.fresh(chain);
+        // SAFETY: the state is this actor's, with room for every chain's, and nobody else uses it.
+        unsafe { core::ptr::copy_nonoverlapping(fresh.as_ptr(), state.as_ptr(), fresh.len()) };
+        for step in self.stages.way(chain, Direction::Opening) {
             let stage = &self.stages.functions[usize::from(step.function)];
-            // SAFETY: the state is this actor's, laid out for this chain, and nobody else uses it.
+            cx.counters = step.counters;
+            // SAFETY: as above; the state was laid out for this chain.
             unsafe {
-                let flow = state.add(step.flow as usize);
-                stage.create(flow);
                 cx.group = group.add(step.group as usize);
-                cx.counters = step.counters;
-                stage.arrived(flow, Arrival::New, cx);
+                stage.arrived(state.add(step.flow as usize), Arrival::New, cx);
             }
         }
         if cx.effects != 0 {
@@ -561,6 +580,11 @@ impl<P: Port> Runtime<P> {
             cx.timeout = timeout;
         }
         let goes_on = match code {
+            // One of those that were let go has ended the flow.
+            _ if code.drop_reason().is_none() && self.slab.header(actor).phase == Phase::Free => {
+                self.drop_packet(job.packet, DropReason::HeldAtEnd);
+                None
+            }
             Code::FORWARD if self.slab.header(actor).phase == Phase::Waiting => {
                 // One of those that were let go waits now.
                 let passed = job.passed + 1;
@@ -613,7 +637,8 @@ impl<P: Port> Runtime<P> {
     fn finish_then_end(&mut self, mut job: Job) {
         let actor = job.actor;
         job.passed += 1;
-        self.push_job(job);
+        // Ahead of what it, or a call that let it go, has emitted.
+        self.run_now(job);
         self.run_jobs();
         self.end_unless_busy(actor);
     }

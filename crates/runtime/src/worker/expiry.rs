@@ -6,7 +6,8 @@ use crate::env::Port;
 use crate::group::GroupKey;
 use crate::message::Message;
 use crate::stats::DropReason;
-use nf::{Departure, Direction, Side};
+use nf::{Affinity, Departure, Direction, Side};
+use wire::PacketBox;
 
 /// Event log bytes that must be free before another flow is ended: its functions' records must not be lost.
 const EVENT_ROOM: usize = 8 * 1024;
@@ -45,6 +46,10 @@ impl<P: Port> Runtime<P> {
     /// Ends a flow: its functions give back what it took, its keys and, with its last flow, its group go.
     pub(super) fn end_actor(&mut self, actor: u32) {
         self.settle_all();
+        if self.slab.header(actor).phase == Phase::Free {
+            // Settling it has ended it.
+            return;
+        }
         self.drop_held(actor);
         let header = *self.slab.header(actor);
         let state = self.slab.state(actor);
@@ -70,11 +75,11 @@ impl<P: Port> Runtime<P> {
         self.forget_keys(actor);
         if header.group == NO_GROUP {
             self.end_group(actor, group);
-            self.tell(Message::Idle(GroupKey::of_flow(header.key), 0));
+            self.tell_idle(GroupKey::of_flow(header.key));
         } else if self.groups.is_last(header.group) {
             self.end_group(actor, group);
             if let Some(key) = self.groups.leave(header.group) {
-                self.tell(Message::Idle(key, 0));
+                self.tell_idle(key);
             }
         } else {
             self.groups.leave(header.group);
@@ -131,9 +136,79 @@ impl<P: Port> Runtime<P> {
             let key = *self.slab.second_key(actor);
             self.table.remove(key.hash(&self.settings.seed), actor << 1 | 1);
             if header.flags & flag::ANNOUNCED != 0 {
-                self.tell(Message::Idle(GroupKey::of_flow(key), 0));
+                self.tell_idle(GroupKey::of_flow(key));
             }
         }
+    }
+
+    /// Says that a group, or second key, has no flow left; unless that is yet to be seen.
+    fn tell_idle(&mut self, group: GroupKey) {
+        if !self.lingering.contains(&group) {
+            self.tell(Message::Idle(group, 0));
+        }
+    }
+
+    /// Notes what a flow is known by: packets that waited behind its call are about to be taken up, and where it ends before,
+    /// they begin it anew. The switch counts them as seen long ago, so *idle* in between would have the group begin anew without
+    /// a route.
+    pub(super) fn linger(&mut self, actor: u32) {
+        let header = *self.slab.header(actor);
+        self.lingering.push(if header.group == NO_GROUP {
+            GroupKey::of_flow(header.key)
+        } else {
+            self.groups.key(header.group)
+        });
+        if header.flags & flag::ANNOUNCED != 0 {
+            self.lingering
+                .push(GroupKey::of_flow(*self.slab.second_key(actor)));
+        }
+    }
+
+    /// Says now what was not said since [`Runtime::linger`], as far as it holds.
+    pub(super) fn stop_lingering(&mut self) {
+        for group in core::mem::take(&mut self.lingering) {
+            if !self.has_group(&group) {
+                self.tell(Message::Idle(group, 0));
+            }
+        }
+    }
+
+    /// Acts on what a switch says and asks, all packets before them being processed.
+    #[cold]
+    pub(super) fn hear(&mut self, frame: &PacketBox) {
+        let mut bytes = frame.frame();
+        while let Some((message, rest)) = Message::read(bytes) {
+            bytes = rest;
+            match message {
+                Message::Doubted(group) if !self.has_group(&group) => self.tell(Message::Idle(group, 0)),
+                Message::Taken(group) => self.second_key_refused(group.flow()),
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether a flow's end will say that this group, or second key, is idle.
+    fn has_group(&mut self, group: &GroupKey) -> bool {
+        if self.affinity != Affinity::Flow && !group.is_second_key(self.affinity) {
+            return self.groups.has(*group);
+        }
+        let key = group.flow();
+        let Some(value) = self.find(key.hash(&self.settings.seed), &key) else {
+            return false;
+        };
+        let announced = self.slab.header(value >> 1).flags & flag::ANNOUNCED != 0;
+        match value & 1 {
+            0 => self.affinity == Affinity::Flow,
+            _ => announced,
+        }
+    }
+
+    /// Whether a new group may begin with this packet: the switch has a route for it to here. A packet that was sent by another
+    /// route, which was over or changed hands meanwhile, would make a group that is, or will be, elsewhere.
+    pub(super) fn is_routed_here(&self, packet: &PacketBox, group: &GroupKey) -> bool {
+        self.settings.switches == 0
+            || packet.hash() == group.hash(&self.settings.seed)
+            || self.lingering.contains(group)
     }
 
     /// Ends up to `budget` flows that do not wait, whatever their deadline; `true` when none is left.

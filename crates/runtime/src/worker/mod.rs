@@ -34,7 +34,7 @@ use crate::actor::Slab;
 use crate::chain::{Plan, Stages};
 use crate::env::{Burst, Port};
 use crate::fragments::Tracker;
-use crate::group::{BlockOwners, Groups, room_for};
+use crate::group::{BlockOwners, GroupKey, Groups, room_for};
 use crate::microthread::{Frame, Frames};
 use crate::stats::{DropReason, Drops, Named, RuntimeStats};
 use crate::table::Table;
@@ -45,7 +45,7 @@ use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use core::ptr::NonNull;
 use nf::cx::{EventLog, RawCx};
-use nf::{Affinity, ConfigError, Direction, Reason, Side, WorkerInfo};
+use nf::{Affinity, ConfigError, Direction, Prefix, Reason, Side, WorkerInfo};
 use wire::memory::Region;
 use wire::{HashSeed, Orientation, PacketBox, PacketList, Pool};
 
@@ -78,6 +78,8 @@ pub struct Settings {
     pub switches: u8,
     /// The switch whose ports are inside, and the one whose are outside.
     pub egress: [u8; 2],
+    /// The addresses that are inside, where switches tell the side by them; else none.
+    pub inside: Vec<Prefix>,
     /// Take the packets' own timestamps for the time (a replay), as far as they are ahead of what `step` is told.
     pub packet_clock: bool,
     /// The time at the start, in nanoseconds.
@@ -105,6 +107,7 @@ impl Settings {
             events_max: 1 << 20,
             switches: 0,
             egress: [0, 0],
+            inside: Vec::new(),
             packet_clock: false,
             now: 0,
         }
@@ -142,6 +145,8 @@ pub struct Runtime<P: Port> {
     jobs: ArrayVec<Job, JOBS_MAX>,
     /// First packets whose flows' second keys are not yet in the table.
     settling: settle::Queue,
+    /// What nothing is said of while packets are taken up that waited behind a call: a group and a second key.
+    lingering: ArrayVec<GroupKey, 2>,
     /// By actor, place in its chain, and whether in the opening direction.
     held: hashbrown::HashMap<(u32, u8, bool), PacketList>,
     held_count: u32,
@@ -265,6 +270,7 @@ impl<P: Port> Runtime<P> {
             frames,
             jobs: ArrayVec::new(),
             settling: settle::Queue::default(),
+            lingering: ArrayVec::new(),
             held: hashbrown::HashMap::with_capacity(room_for(settings.held_max as usize)),
             held_count: 0,
             queued_count: 0,

@@ -153,6 +153,6 @@ impl<P: Port> Runtime<P> {
 /// Makes a packet that left for outside one that came in from there.
 pub(crate) fn turn_around(packet: &mut PacketBox) {
     packet.add_turn();
-    packet.clear_flags(packet_flag::TURN_AROUND);
+    packet.clear_flags(packet_flag::TURN_AROUND | packet_flag::LATERAL);
     packet.set_side(nf::Side::Outside);
 }

@@ -10,17 +10,23 @@
 //! ```text
 //!   launched ──first packet passes, key as before──► settled
 //!       └─────first packet passes, translated──► settling ──burst ends, or somebody looks──► settled
+//!                                                    └────another flow has the key──► over, nothing has left
 //! ```
+//!
+//! Two flows cannot have one second key: replies would all be the first one's. Who comes second is refused, as a kernel's
+//! connection tracking refuses it, with its first packet dropped; the client tries again, and gets another server or finds the first
+//! flow over. Where the first is at another runtime, the switch knows ([`Message::Taken`]).
 //!
 //! Invariants: packets of one flow leave in the order they came (a second packet of a settling flow settles it first); no
 //! look-up misses a key that is being settled ([`Runtime::find`]); a flow does not end while it settles; nothing is settling
 //! between two steps.
 
 use super::Runtime;
-use crate::actor::{NO_GROUP, flag};
+use crate::actor::{NO_GROUP, Phase, flag};
 use crate::env::{BURST, Port};
 use crate::group::GroupKey;
 use crate::message::Message;
+use crate::stats::DropReason;
 use arrayvec::ArrayVec;
 use nf::{Affinity, Direction, Side};
 use wire::packet::flag as packet_flag;
@@ -62,6 +68,9 @@ impl<P: Port> Runtime<P> {
         if self.slab.header(actor).flags & flag::SETTLING != 0 {
             // Its first packet leaves before this one.
             self.settle_all();
+            if self.slab.header(actor).phase == Phase::Free {
+                return self.drop_packet(packet, DropReason::ReplyKeyTaken);
+            }
             return self.pass(packet);
         }
         if direction == Direction::Reply {
@@ -114,21 +123,60 @@ impl<P: Port> Runtime<P> {
             let header = self.slab.header_mut(actor);
             header.flags = header.flags & !flag::SETTLING | flag::SETTLED;
             let key = *self.slab.second_key(actor);
-            // Another flow may have this key already: its packets are its own. Functions that hand out endpoints never let it
-            // happen; two that rewrite to the same endpoint by rule do.
-            let taken = self
-                .table
-                .find(settling.hash, |value| self.has_key(value, &key))
-                .is_some();
-            if !taken && self.table.insert(settling.hash, actor << 1 | 1).is_ok() {
-                let header = self.slab.header_mut(actor);
-                header.flags |= flag::SECOND_KEY;
-                if settling.way == Orientation::Along {
-                    header.flags |= flag::SECOND_ALONG;
-                }
-                self.announce_second_key(actor, key, &settling.packet);
+            if self.is_taken(settling.hash, &key) {
+                self.refuse_flow(actor, settling.packet, DropReason::ReplyKeyTaken);
+                continue;
             }
+            if self.table.insert(settling.hash, actor << 1 | 1).is_err() {
+                self.refuse_flow(actor, settling.packet, DropReason::FlowsFull);
+                continue;
+            }
+            let header = self.slab.header_mut(actor);
+            header.flags |= flag::SECOND_KEY;
+            if settling.way == Orientation::Along {
+                header.flags |= flag::SECOND_ALONG;
+            }
+            self.announce_second_key(actor, key, &settling.packet);
             self.pass(settling.packet);
+        }
+    }
+
+    /// Whether another flow has this key; if its time is over, it no longer has.
+    #[inline]
+    fn is_taken(&mut self, hash: u64, key: &FlowKey) -> bool {
+        let Some(value) = self.table.find(hash, |value| self.has_key(value, key)) else {
+            return false;
+        };
+        let header = self.slab.header(value >> 1);
+        let is_over = header.phase == Phase::Active && header.deadline <= self.now;
+        if is_over {
+            self.end_actor(value >> 1);
+        }
+        !is_over
+    }
+
+    /// Drops the first packet of a flow whose replies would not find it, and ends the flow: nothing of it leaves. Functions
+    /// that hand out endpoints never let two flows have one second key; two flows that a rule sends to the same server may.
+    #[cold]
+    fn refuse_flow(&mut self, actor: u32, packet: PacketBox, reason: DropReason) {
+        self.drop_packet(packet, reason);
+        let header = self.slab.header_mut(actor);
+        match header.phase {
+            Phase::Active => self.end_actor(actor),
+            // Its next packet waits: with that it is tried again.
+            _ => header.flags &= !flag::SETTLED,
+        }
+    }
+
+    /// Ends a flow whose second key got no route, or has one to another runtime already: the switch drops what it sent.
+    #[cold]
+    pub(super) fn second_key_refused(&mut self, key: FlowKey) {
+        let hash = key.hash(&self.settings.seed);
+        if let Some(value) = self.find(hash, &key)
+            && value & 1 == 1
+            && self.slab.header(value >> 1).phase == Phase::Active
+        {
+            self.end_actor(value >> 1);
         }
     }
 
@@ -148,8 +196,10 @@ impl<P: Port> Runtime<P> {
             Side::Outside => (packet.source(), packet.destination()),
             Side::Inside => (packet.destination(), packet.source()),
         };
+        let is_inside = |end: nf::Endpoint| self.settings.inside.iter().any(|p| p.contains(end.addr));
         let known = match self.affinity {
             Affinity::Flow => false,
+            _ if is_inside(near) && is_inside(far) => GroupKey::between(self.affinity, key) == group,
             Affinity::OutsideAddress => GroupKey::of_address(far.addr) == group,
             // A reply from outside finds its block's owner; one from inside names its host itself.
             _ if packet.exit() == Side::Outside => {

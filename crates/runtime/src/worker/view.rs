@@ -33,6 +33,14 @@ pub struct FlowView {
 }
 
 impl<P: Port> Runtime<P> {
+    /// The groups of all flows.
+    #[cfg(test)]
+    pub fn group_keys(&self) -> std::collections::HashSet<crate::group::GroupKey> {
+        let headers = (0..self.slab.capacity() as u32).map(|actor| self.slab.header(actor));
+        let used = headers.filter(|header| header.phase != crate::actor::Phase::Free);
+        used.map(|header| self.groups.key(header.group)).collect()
+    }
+
     /// Up to `limit` flows from actor number `cursor` on, and the cursor to go on from; `None` behind the last.
     pub fn flows(&self, cursor: u32, limit: usize) -> (Vec<FlowView>, Option<u32>) {
         let mut views = Vec::new();

@@ -159,11 +159,14 @@ impl<P: Port> Runtime<P> {
         }
         let Parked { job, at, behind } = parked;
         let actor = job.actor;
+        if !behind.is_empty() {
+            self.linger(actor);
+        }
         self.slab.header_mut(actor).change(Change::Resume);
         self.frames.give(index);
         if code == Code::WAITING {
             self.refuse_resumed(job, behind);
-            return;
+            return self.stop_lingering();
         }
         let timeout = cx.timeout;
         if let Some(mut job) = self.after_call(job, usize::from(at), code, cx) {
@@ -173,6 +176,7 @@ impl<P: Port> Runtime<P> {
         }
         self.run_jobs();
         self.take_up_behind(actor, behind);
+        self.stop_lingering();
     }
 
     fn refuse_resumed(&mut self, job: Job, mut behind: PacketList) {

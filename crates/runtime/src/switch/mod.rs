@@ -16,11 +16,14 @@
 //! and remembers; a packet that came in elsewhere is handed to it. A packet from outside for a translated address finds its
 //! group by the block of ports, which the runtime announced before anything left by it ([`crate::message`]).
 //!
-//! A link's queue is bounded. A port that can wait (a capture) is not read while a runtime's queue is nearly full, and that
-//! is counted as a stall; what a port that cannot wait brings for a full queue is a counted drop.
+//! Of two inside hosts that talk with each other neither is known to have begun: the smaller endpoint's group has the flow
+//! (`flag::LATERAL`), so that both directions are one.
 //!
-//! A route is forgotten when the runtime says that the group is idle *and* nothing has been sent for it since
-//! (`message::Message::Idle`), so a group is never at two runtimes.
+//! | file | what |
+//! |---|---|
+//! | `ports` | when ports are read, back-pressure, time |
+//! | `routes` | how routes begin and end, so that a group is never at two runtimes and no route stays |
+//! | `choice` | how a runtime is chosen |
 //!
 //! Invariants: a group has one route, at its home; every packet received is passed to a runtime or peer, or is a counted
 //! drop; links are read before ports.
@@ -30,32 +33,30 @@
 //!
 //! Not here: chains, flow state.
 
+mod choice;
+mod ports;
+mod routes;
+
+pub use choice::Policy;
+
 use crate::chain::Plan;
 use crate::env::{BURST, Burst, Port, give_or_keep};
 use crate::fragments::{self, Tracker};
 use crate::group::{BlockOwners, GroupKey};
-use crate::message::Message;
 use crate::stats::{DropReason, Drops, Named, SwitchStats};
 use crate::table::Table;
 use crate::worker::owner_by_plan;
+use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
-use nf::{Affinity, Prefix, Side};
+use arrayvec::ArrayVec;
+use choice::maglev_table;
+use nf::{Affinity, Endpoint, Prefix, Side};
+use ports::{PortSlot, Progress};
+use routes::Route;
 use wire::memory::{Region, prefetch};
 use wire::packet::{Kind, flag as packet_flag};
 use wire::{FlowKey, HashSeed, PacketBox, Pool};
-
-/// How a runtime is chosen for a new group.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Policy {
-    /// The one with the fewest groups (NFVactor III-C: the smallest workload).
-    #[default]
-    LeastLoaded,
-    /// One after the other (NFActor 3.2).
-    RoundRobin,
-    /// By the group's hash over a Maglev table: all switches choose alike, and few groups change when runtimes do.
-    Maglev,
-}
 
 /// Which side a port's packets come from.
 #[derive(Clone, Debug)]
@@ -103,32 +104,25 @@ pub struct Settings {
     pub egress: [Option<u8>; 2],
     /// Take the packets' own timestamps for the time (a replay), as far as they are ahead of what `step` is told.
     pub packet_clock: bool,
+    /// With `packet_clock`: how far, in nanoseconds, packets that are taken up may be ahead of a time at which all earlier ones,
+    /// and their answers, were done with. `u64::MAX` where no port answers.
+    pub lead_max: u64,
+    /// Whether every port of the cluster waits for its reader: then packets from peers and turned ones wait for room in a
+    /// runtime's queue, too, instead of being dropped.
+    pub patient: bool,
     /// The time at the start, in nanoseconds.
     pub now: u64,
-}
-
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Route {
-    key: GroupKey,
-    /// Where what was last sent for the group stands in the link's count.
-    last_sent: u32,
-    runtime: u16,
 }
 
 struct RuntimeLink<L> {
     link: L,
     burst: Burst,
+    /// What is to be asked, behind the packets sent so far.
+    questions: Option<PacketBox>,
     /// Packets sent, counted as the runtime counts what it consumes.
     sent: u32,
     sent_total: u64,
     groups: u64,
-}
-
-struct PortSlot<P> {
-    port: P,
-    rule: SideRule,
-    burst: Burst,
 }
 
 /// One switch over ports `P` and links `L`.
@@ -143,6 +137,10 @@ pub struct Switch<P: Port, L: Port> {
     table: Table,
     routes: Vec<Route>,
     free: Vec<u32>,
+    /// Second keys that runtimes announced and that got no route, with the runtimes and why.
+    refused: ArrayVec<(GroupKey, usize, DropReason), REFUSED>,
+    /// Routes to ask about.
+    doubtful: VecDeque<u32>,
     second_keys: usize,
     blocks: BlockOwners,
     fragments: Tracker,
@@ -157,6 +155,7 @@ pub struct Switch<P: Port, L: Port> {
     stalls: u64,
     handed_over: u64,
     turning: wire::PacketList,
+    progress: Progress,
 }
 
 /// The home switch of a group: by the upper half of its hash, since the lower chooses buckets.
@@ -169,11 +168,11 @@ pub fn home_of(hash: u64, switches: u8) -> u8 {
     }
 }
 
-/// Entries of the Maglev table: a prime well above the number of runtimes (Maglev 3.4).
-const MAGLEV_ENTRIES: usize = 4093;
 /// How many bursts of a link are taken at a time, so that links keep up with ports.
 const LINK_BURSTS: usize = 8;
 const NOBODY: u32 = u32::MAX;
+/// Second keys that were refused and of whose flows' end nothing was heard yet, at most.
+const REFUSED: usize = 64;
 
 #[derive(Clone, Copy)]
 struct Lane {
@@ -205,17 +204,14 @@ impl<P: Port, L: Port> Switch<P, L> {
             now: settings.now,
             ports: ports
                 .into_iter()
-                .map(|(port, rule)| PortSlot {
-                    port,
-                    rule,
-                    burst: Burst::new(),
-                })
+                .map(|(port, rule)| PortSlot::new(port, rule))
                 .collect(),
             runtimes: runtimes
                 .into_iter()
                 .map(|link| RuntimeLink {
                     link,
                     burst: Burst::new(),
+                    questions: None,
                     sent: 0,
                     sent_total: 0,
                     groups: 0,
@@ -225,6 +221,12 @@ impl<P: Port, L: Port> Switch<P, L> {
             table: Table::new(memory(Table::region_length(routes)), routes),
             routes: Vec::with_capacity(routes),
             free: Vec::with_capacity(routes),
+            refused: ArrayVec::new(),
+            doubtful: VecDeque::with_capacity(if plan.affinity() == Affinity::Flow {
+                0
+            } else {
+                routes
+            }),
             second_keys: 0,
             blocks: BlockOwners::new(if plan.affinity() == Affinity::Flow {
                 0
@@ -243,6 +245,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             stalls: 0,
             handed_over: 0,
             turning: wire::PacketList::new(),
+            progress: Progress::new(),
             plan,
             settings,
         }
@@ -263,9 +266,11 @@ impl<P: Port, L: Port> Switch<P, L> {
         }
         self.transmit_all();
         work += self.take_turned();
-        for port in 0..self.ports.len() {
-            work += self.read_port(port);
+        if work > 0 {
+            self.progress.quiet = 0;
         }
+        work += self.read_ports();
+        work += self.ask();
         self.transmit_all();
         work
     }
@@ -287,6 +292,9 @@ impl<P: Port, L: Port> Switch<P, L> {
     }
 
     fn read_peer(&mut self, index: usize) -> usize {
+        if self.peers[index].is_none() || !self.may_route() {
+            return 0;
+        }
         let mut burst = Burst::new();
         if let Some(peer) = &mut self.peers[index] {
             peer.receive(self.now, &mut self.pool, &mut burst);
@@ -301,6 +309,13 @@ impl<P: Port, L: Port> Switch<P, L> {
     /// Processed packets leave, messages change routes, buffers come home.
     fn take_from_runtime(&mut self, runtime: usize, burst: &mut Burst) {
         for packet in burst.drain(..) {
+            if !self.refused.is_empty()
+                && packet.kind() == Kind::Data
+                && let Some(reason) = self.refusal(runtime, &packet)
+            {
+                self.drop_packet(packet, reason);
+                continue;
+            }
             match packet.kind() {
                 Kind::Data if packet.has(packet_flag::TURN_AROUND) => self.turn(packet),
                 Kind::Data => self.send(packet),
@@ -340,7 +355,7 @@ impl<P: Port, L: Port> Switch<P, L> {
     fn follow(&mut self, packet: PacketBox, packets: &mut Burst) {
         let home = self.fragments.home(&packet, self.settings.switches);
         if home != self.settings.switch {
-            return self.hand_over(packet, home);
+            return self.hand_over(packet, home, false);
         }
         let mut next = self.fragments.take(packet, self.now);
         while let Some(packet) = next {
@@ -381,7 +396,7 @@ impl<P: Port, L: Port> Switch<P, L> {
 
     fn take_turned(&mut self) -> usize {
         let mut count = 0;
-        while !self.turning.is_empty() {
+        while !self.turning.is_empty() && self.may_route() {
             let mut burst = Burst::new();
             while !burst.is_full() {
                 match self.turning.pop() {
@@ -395,44 +410,18 @@ impl<P: Port, L: Port> Switch<P, L> {
         count
     }
 
-    /// Sends a processed packet by the port of its side.
-    #[inline]
-    fn send(&mut self, packet: PacketBox) {
-        let port = match packet.egress() {
-            None => self.settings.egress[packet.exit() as usize],
-            Some(port) => Some(port / self.settings.switches),
-        };
-        let Some((port, slot)) = port.and_then(|port| Some((port, self.ports.get_mut(usize::from(port))?)))
-        else {
-            return self.drop_packet(packet, DropReason::NoEgress);
-        };
-        slot.burst.push(packet);
-        if slot.burst.is_full() {
-            self.transmit(usize::from(port));
-        }
-    }
-
-    fn transmit(&mut self, port: usize) {
-        let slot = &mut self.ports[port];
-        self.sent += slot.burst.len() as u64;
-        slot.port.transmit(self.now, &mut self.pool, &mut slot.burst);
-        // What is left is done with, and somebody else's.
-        for packet in core::mem::take(&mut self.ports[port].burst) {
-            self.send_home(packet);
-        }
-    }
-
     fn transmit_all(&mut self) {
-        for port in 0..self.ports.len() {
-            if !self.ports[port].burst.is_empty() {
-                self.transmit(port);
-            }
-        }
+        self.transmit_ports();
         for runtime in &mut self.runtimes {
             if !runtime.burst.is_empty() {
                 runtime
                     .link
                     .transmit(self.now, &mut self.pool, &mut runtime.burst);
+            }
+            if let Some(frame) = runtime.questions.take() {
+                let mut burst = Burst::new();
+                burst.push(frame);
+                runtime.link.transmit(self.now, &mut self.pool, &mut burst);
             }
         }
     }
@@ -466,54 +455,6 @@ impl<P: Port, L: Port> Switch<P, L> {
     fn drop_packet(&mut self, packet: PacketBox, reason: DropReason) {
         self.drops.count(reason);
         self.send_home(packet);
-    }
-
-    fn read_port(&mut self, index: usize) -> usize {
-        let slot = &mut self.ports[index];
-        if !self.reading && !slot.port.answers() {
-            return 0;
-        }
-        if slot.port.waits()
-            && self
-                .runtimes
-                .iter()
-                .any(|runtime| runtime.link.room() < 2 * BURST)
-        {
-            self.stalls += 1;
-            return 0;
-        }
-        let mut burst = Burst::new();
-        slot.port.receive(self.now, &mut self.pool, &mut burst);
-        let count = burst.len();
-        if count == 0 {
-            return 0;
-        }
-        self.received += count as u64;
-        let mut packets = Burst::new();
-        for mut packet in burst.drain(..) {
-            packet.set_port(index as u8 * self.settings.switches + self.settings.switch);
-            packet.clear_turns();
-            if self.settings.packet_clock {
-                self.now = self.now.max(packet.timestamp());
-            }
-            if let Err(error) = wire::parse(&mut packet) {
-                self.drop_packet(packet, error.into());
-                continue;
-            }
-            let side = self.ports[index].rule.side(&packet);
-            packet.set_side(side);
-            self.plan.judge_icmp_error(&mut packet);
-            if fragments::is_astray(&packet) {
-                self.follow(packet, &mut packets);
-                continue;
-            }
-            if packets.is_full() {
-                self.route(&mut packets, false);
-            }
-            packets.push(packet);
-        }
-        self.route(&mut packets, false);
-        count
     }
 
     /// Sends packets to the runtimes that have their groups; `at_home` if a peer has found that this is their home.
@@ -551,9 +492,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             key = key.turned(way);
         }
         let group = GroupKey::of(self.affinity, packet, key, |end, protocol| {
-            self.blocks
-                .owner(end)
-                .or_else(|| owner_by_plan(&self.plan, self.affinity, end, protocol))
+            self.owner(end, protocol)
         });
         // Where groups are coarser than flows, a second key that was announced goes before.
         let second = (self.second_keys > 0).then(|| GroupKey::of_flow(key));
@@ -566,16 +505,27 @@ impl<P: Port, L: Port> Switch<P, L> {
         })
     }
 
+    /// The group that has an outside endpoint: by a block that it claimed, or by configuration.
     #[inline(always)]
-    fn forward(&mut self, packet: PacketBox, lane: &Lane, at_home: bool) {
+    fn owner(&self, end: Endpoint, protocol: u8) -> Option<GroupKey> {
+        self.blocks
+            .owner(end)
+            .or_else(|| owner_by_plan(&self.plan, self.affinity, end, protocol))
+    }
+
+    #[inline(always)]
+    fn forward(&mut self, mut packet: PacketBox, lane: &Lane, at_home: bool) {
         if let Some(second) = lane.second
             && let Some(route) = self.find(&second)
         {
+            packet.set_hash(second.hash(&self.settings.seed));
             return self.send_to(packet, route);
         }
+        // By which group it was routed: a runtime that would put it into another must know.
+        packet.set_hash(lane.hash);
         let home = home_of(lane.hash, self.settings.switches);
-        if home != self.settings.switch && !at_home {
-            return self.hand_over(packet, home);
+        if home != self.settings.switch {
+            return self.hand_over(packet, home, at_home);
         }
         if lane.candidate != NOBODY && self.routes[lane.candidate as usize].key == lane.group {
             return self.send_to(packet, lane.candidate);
@@ -588,12 +538,6 @@ impl<P: Port, L: Port> Switch<P, L> {
             Some(route) => self.send_to(packet, route),
             None => self.choose(packet, lane),
         }
-    }
-
-    fn find(&self, group: &GroupKey) -> Option<u32> {
-        self.table.find(group.hash(&self.settings.seed), |index| {
-            self.routes[index as usize].key == *group
-        })
     }
 
     #[inline(always)]
@@ -614,8 +558,14 @@ impl<P: Port, L: Port> Switch<P, L> {
         runtime.burst.push(packet);
     }
 
+    /// Hands a packet to its group's home; `at_home` if a peer took that to be here.
     #[cold]
-    fn hand_over(&mut self, packet: PacketBox, home: u8) {
+    fn hand_over(&mut self, packet: PacketBox, home: u8, at_home: bool) {
+        if at_home {
+            // Its block of ports changes hands: the peer has heard of it and this switch has not, or the other way round. A route
+            // made here would be one too many, and nobody would end it.
+            return self.drop_packet(packet, DropReason::RouteOver);
+        }
         let mut burst = Burst::new();
         match self.peers.get_mut(usize::from(home)) {
             Some(Some(peer)) => {
@@ -627,108 +577,18 @@ impl<P: Port, L: Port> Switch<P, L> {
         }
     }
 
-    /// Chooses a runtime for a new group and remembers it.
-    #[cold]
-    #[inline(never)]
-    fn choose(&mut self, packet: PacketBox, lane: &Lane) {
-        let runtime = match self.settings.policy {
-            Policy::LeastLoaded => (0..self.runtimes.len()).min_by_key(|index| self.runtimes[*index].groups),
-            Policy::RoundRobin => {
-                self.next = if self.next + 1 >= self.runtimes.len() {
-                    0
-                } else {
-                    self.next + 1
-                };
-                (!self.runtimes.is_empty()).then_some(self.next)
-            }
-            Policy::Maglev => self
-                .maglev
-                .get(lane.hash as usize % MAGLEV_ENTRIES)
-                .map(|index| usize::from(*index)),
-        };
-        let Some(runtime) = runtime else {
-            return self.drop_packet(packet, DropReason::NoRuntime);
-        };
-        // A route for a packet that never arrives would never end.
-        if self.runtimes[runtime].burst.len() >= self.runtimes[runtime].link.room() {
-            return self.drop_packet(packet, DropReason::RuntimeBusy);
-        }
-        match self.add_route(lane.group, runtime) {
-            Some(route) => self.send_to(packet, route),
-            None => self.drop_packet(packet, DropReason::RoutesFull),
-        }
-    }
-
-    fn add_route(&mut self, key: GroupKey, runtime: usize) -> Option<u32> {
-        let route = Route {
-            key,
-            last_sent: self.runtimes[runtime].sent,
-            runtime: runtime as u16,
-        };
-        if self.free.is_empty() && self.routes.len() == self.settings.routes_max as usize {
-            return None;
-        }
-        let index = self.free.last().copied().unwrap_or(self.routes.len() as u32);
-        self.table.insert(key.hash(&self.settings.seed), index).ok()?;
-        match self.free.pop() {
-            Some(index) => self.routes[index as usize] = route,
-            None => self.routes.push(route),
-        }
-        self.runtimes[runtime].groups += 1;
-        if key.is_second_key(self.affinity) {
-            self.second_keys += 1;
-        }
-        Some(index)
-    }
-
-    /// Acts on what a runtime says.
-    #[cold]
-    fn hear(&mut self, runtime: usize, frame: &PacketBox) {
-        let mut bytes = frame.frame();
-        while let Some((message, rest)) = Message::read(bytes) {
-            bytes = rest;
-            match message {
-                Message::BlockClaimed(block, group) => {
-                    self.blocks.claim(block, group);
-                }
-                Message::BlockReleased(block) => self.blocks.release(block),
-                Message::Routed(group) => {
-                    // Whoever has it already keeps it: its flow is older.
-                    if self.find(&group).is_none() && self.add_route(group, runtime).is_none() {
-                        self.drops.count(DropReason::RoutesFull);
-                    }
-                }
-                Message::Idle(group, consumed) => self.forget(runtime, group, consumed),
-            }
-        }
-    }
-
-    fn forget(&mut self, runtime: usize, group: GroupKey, consumed: u32) {
-        let Some(index) = self.find(&group) else { return };
-        let route = self.routes[index as usize];
-        // Sent since: the runtime has begun the group anew, or will.
-        if usize::from(route.runtime) != runtime || (consumed.wrapping_sub(route.last_sent) as i32) < 0 {
-            return;
-        }
-        self.table.remove(group.hash(&self.settings.seed), index);
-        self.free.push(index);
-        self.runtimes[runtime].groups -= 1;
-        if group.is_second_key(self.affinity) {
-            self.second_keys -= 1;
-        }
-    }
-
     /// Reads no more from its ports, but those that answer: the beginning of a graceful stop.
     pub fn stop_reading(&mut self) {
         self.reading = false;
     }
 
-    /// Whether every port has brought all it ever will and nothing waits to be turned.
+    /// Whether every port has brought all it ever will and nothing waits to be turned or asked.
     pub fn finished(&self) -> bool {
         self.ports
             .iter()
-            .all(|slot| slot.port.finished() || (!self.reading && !slot.port.answers()))
+            .all(|slot| slot.is_empty() && (slot.port.finished() || (!self.reading && !slot.port.answers())))
             && self.turning.is_empty()
+            && self.doubtful.is_empty()
     }
 
     /// When a port has its next packet, if one knows.
@@ -800,63 +660,5 @@ impl<P: Port, L: Port> Switch<P, L> {
             stalls: self.stalls,
             handed_over: self.handed_over,
         }
-    }
-}
-
-/// The look-up table of Maglev (NSDI 2016, 3.4) over `backends`: each has a permutation of the entries, and they take turns.
-fn maglev_table(backends: usize) -> Vec<u16> {
-    if backends == 0 {
-        return Vec::new();
-    }
-    let mix = |n: u64, salt: u64| {
-        let product = u128::from(n ^ salt) * 0x9e37_79b9_7f4a_7c15;
-        (product >> 64) as u64 ^ product as u64
-    };
-    let size = MAGLEV_ENTRIES as u64;
-    let steps: Vec<(u64, u64)> = (1..=backends as u64)
-        .map(|n| {
-            (
-                mix(n, 0x51_7cc1_b727_2202) % size,
-                1 + mix(n, 0x2545_f491_4f6c_dd1d) % (size - 1),
-            )
-        })
-        .collect();
-    let mut tried = alloc::vec![0_u64; backends];
-    let mut table = alloc::vec![u16::MAX; MAGLEV_ENTRIES];
-    let mut filled = 0;
-    loop {
-        for (backend, (offset, skip)) in steps.iter().enumerate() {
-            loop {
-                let entry = ((offset + tried[backend] * skip) % size) as usize;
-                tried[backend] += 1;
-                if table[entry] == u16::MAX {
-                    table[entry] = backend as u16;
-                    filled += 1;
-                    break;
-                }
-            }
-            if filled == MAGLEV_ENTRIES {
-                return table;
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn maglev_shares_are_even_and_changes_are_small() {
-        let (four, five) = (maglev_table(4), maglev_table(5));
-        for backend in 0..4_u16 {
-            let share = four.iter().filter(|b| **b == backend).count();
-            assert!(share.abs_diff(MAGLEV_ENTRIES / 4) <= 1, "{share}");
-        }
-        let moved = four.iter().zip(&five).filter(|(a, b)| a != b).count();
-        assert!(
-            moved < MAGLEV_ENTRIES * 2 / 5,
-            "{moved} of {MAGLEV_ENTRIES} moved for a fifth runtime"
-        );
     }
 }

@@ -1,0 +1,76 @@
+//! How a runtime is chosen for a new group.
+
+use alloc::vec::Vec;
+
+/// How a runtime is chosen for a new group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Policy {
+    /// The one with the fewest groups (NFVactor III-C: the smallest workload).
+    #[default]
+    LeastLoaded,
+    /// One after the other (NFActor 3.2).
+    RoundRobin,
+    /// By the group's hash over a Maglev table: all switches choose alike, and few groups change when runtimes do.
+    Maglev,
+}
+
+/// Entries of the Maglev table: a prime well above the number of runtimes (Maglev 3.4).
+pub(super) const MAGLEV_ENTRIES: usize = 4093;
+
+/// The look-up table of Maglev (NSDI 2016, 3.4) over `backends`: each has a permutation of the entries, and they take turns.
+pub(super) fn maglev_table(backends: usize) -> Vec<u16> {
+    if backends == 0 {
+        return Vec::new();
+    }
+    let mix = |n: u64, salt: u64| {
+        let product = u128::from(n ^ salt) * 0x9e37_79b9_7f4a_7c15;
+        (product >> 64) as u64 ^ product as u64
+    };
+    let size = MAGLEV_ENTRIES as u64;
+    let steps: Vec<(u64, u64)> = (1..=backends as u64)
+        .map(|n| {
+            (
+                mix(n, 0x51_7cc1_b727_2202) % size,
+                1 + mix(n, 0x2545_f491_4f6c_dd1d) % (size - 1),
+            )
+        })
+        .collect();
+    let mut tried = alloc::vec![0_u64; backends];
+    let mut table = alloc::vec![u16::MAX; MAGLEV_ENTRIES];
+    let mut filled = 0;
+    loop {
+        for (backend, (offset, skip)) in steps.iter().enumerate() {
+            loop {
+                let entry = ((offset + tried[backend] * skip) % size) as usize;
+                tried[backend] += 1;
+                if table[entry] == u16::MAX {
+                    table[entry] = backend as u16;
+                    filled += 1;
+                    break;
+                }
+            }
+            if filled == MAGLEV_ENTRIES {
+                return table;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maglev_shares_are_even_and_changes_are_small() {
+        let (four, five) = (maglev_table(4), maglev_table(5));
+        for backend in 0..4_u16 {
+            let share = four.iter().filter(|b| **b == backend).count();
+            assert!(share.abs_diff(MAGLEV_ENTRIES / 4) <= 1, "{share}");
+        }
+        let moved = four.iter().zip(&five).filter(|(a, b)| a != b).count();
+        assert!(
+            moved < MAGLEV_ENTRIES * 2 / 5,
+            "{moved} of {MAGLEV_ENTRIES} moved for a fifth runtime"
+        );
+    }
+}

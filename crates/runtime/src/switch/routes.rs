@@ -1,0 +1,251 @@
+//! Which runtime has a group: how routes begin, and how every one of them ends.
+//!
+//! # Theory of operation
+//!
+//! A route begins here (`choose`) or by a runtime's word (`Routed`). It ends by a runtime's word alone (`Idle`), and only if
+//! nothing has been sent for it since. A runtime says so when its last flow of the group ends. Two cases are left in which no
+//! flow of the group ends there, so that nobody would say it:
+//!
+//! - What made the route began no flow of the group: it met a flow that another group opened (both ends of an exchange that
+//!   is not between inside and outside may send), or who owns its block of ports has changed on its way.
+//! - *Idle* came while packets were on their way, and these do not begin the group anew either.
+//!
+//! In both the switch *doubts* the route, and asks, behind whatever it has sent for it: a runtime without the group says idle
+//! again, which ends the route as ever; one with it is silent, and will say so in time.
+//!
+//! ```text
+//!   choose, or Idle refused ──► doubtful ──asked in band──► the runtime has it: silence, the route stays
+//!                                                     └───► it has not: Idle with the count, the route ends or is doubted again
+//! ```
+//!
+//! Each question has a packet before it, so there are no more of them than packets. Where flows are by themselves nothing is
+//! asked: such a packet begins or meets the flow whose key its route has, or is declined, which says idle.
+//!
+//! Invariants: a group has one route, at its home; a route for which nothing is on its way has a group at its runtime, or a
+//! question or an *Idle* on the way (`one_home_per_group`, where nothing is left at the end).
+
+use super::choice::MAGLEV_ENTRIES;
+use super::{Lane, Policy, Switch};
+use crate::env::Port;
+use crate::group::GroupKey;
+use crate::message::Message;
+use crate::stats::DropReason;
+use nf::Affinity;
+use wire::packet::flag;
+use wire::{FlowKey, PacketBox};
+
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(super) struct Route {
+    pub key: GroupKey,
+    /// Where what was last sent for the group stands in the link's count.
+    pub last_sent: u32,
+    pub runtime: u16,
+    /// Whether it is among those to ask about.
+    doubtful: bool,
+}
+
+/// In [`Route::runtime`]: the place is free.
+const NO_RUNTIME: u16 = u16::MAX;
+/// Questions to a runtime in a step: of so many messages in a burst, its answers fit into what it keeps for one step.
+const QUESTIONS: usize = 8;
+/// Bytes of a frame of questions beyond which no word of a refused key is added, for the same reason.
+const SAID_MAX: usize = 2 * QUESTIONS * crate::message::RECORD_MAX;
+
+impl<P: Port, L: Port> Switch<P, L> {
+    pub(super) fn find(&self, group: &GroupKey) -> Option<u32> {
+        self.table.find(group.hash(&self.settings.seed), |index| {
+            self.routes[index as usize].key == *group
+        })
+    }
+
+    /// Chooses a runtime for a new group and remembers it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn choose(&mut self, packet: PacketBox, lane: &Lane) {
+        let runtime = match self.settings.policy {
+            Policy::LeastLoaded => (0..self.runtimes.len()).min_by_key(|index| self.runtimes[*index].groups),
+            Policy::RoundRobin => {
+                self.next = if self.next + 1 >= self.runtimes.len() {
+                    0
+                } else {
+                    self.next + 1
+                };
+                (!self.runtimes.is_empty()).then_some(self.next)
+            }
+            Policy::Maglev => self
+                .maglev
+                .get(lane.hash as usize % MAGLEV_ENTRIES)
+                .map(|index| usize::from(*index)),
+        };
+        let Some(runtime) = runtime else {
+            return self.drop_packet(packet, DropReason::NoRuntime);
+        };
+        // A route for a packet that never arrives would never end.
+        if self.runtimes[runtime].burst.len() >= self.runtimes[runtime].link.room() {
+            return self.drop_packet(packet, DropReason::RuntimeBusy);
+        }
+        match self.add_route(lane.group, runtime) {
+            Some(route) => {
+                self.doubt(route);
+                self.send_to(packet, route);
+            }
+            None => self.drop_packet(packet, DropReason::RoutesFull),
+        }
+    }
+
+    fn add_route(&mut self, key: GroupKey, runtime: usize) -> Option<u32> {
+        if self.free.is_empty() && self.routes.len() == self.settings.routes_max as usize {
+            return None;
+        }
+        let index = self.free.last().copied().unwrap_or(self.routes.len() as u32);
+        self.table.insert(key.hash(&self.settings.seed), index).ok()?;
+        let mut route = Route {
+            key,
+            last_sent: self.runtimes[runtime].sent,
+            runtime: runtime as u16,
+            doubtful: false,
+        };
+        match self.free.pop() {
+            Some(index) => {
+                let place = &mut self.routes[index as usize];
+                route.doubtful = place.doubtful;
+                *place = route;
+            }
+            None => self.routes.push(route),
+        }
+        self.runtimes[runtime].groups += 1;
+        if key.is_second_key(self.affinity) {
+            self.second_keys += 1;
+        }
+        Some(index)
+    }
+
+    /// Acts on what a runtime says.
+    #[cold]
+    pub(super) fn hear(&mut self, runtime: usize, frame: &PacketBox) {
+        let mut bytes = frame.frame();
+        while let Some((message, rest)) = Message::read(bytes) {
+            bytes = rest;
+            match message {
+                Message::BlockClaimed(block, group) => {
+                    self.blocks.claim(block, group);
+                }
+                Message::BlockReleased(block) => self.blocks.release(block),
+                Message::Routed(group) => {
+                    let has = self.find(&group).map(|index| self.routes[index as usize].runtime);
+                    let refused = match has {
+                        // Whoever has it already keeps it: its flow is older.
+                        Some(has) => (usize::from(has) != runtime).then_some(DropReason::ReplyKeyTaken),
+                        None => self
+                            .add_route(group, runtime)
+                            .is_none()
+                            .then_some(DropReason::RoutesFull),
+                    };
+                    if let Some(reason) = refused {
+                        self.refuse(runtime, group, reason);
+                    }
+                }
+                Message::Idle(group, consumed) => {
+                    self.refused
+                        .retain(|(key, to, _)| (*key, *to) != (group, runtime));
+                    self.forget(runtime, group, consumed);
+                }
+                Message::Doubted(_) | Message::Taken(_) => debug_assert!(false, "only switches say so"),
+            }
+        }
+    }
+
+    /// A second key gets no route: the flow that wants it is over, and what it sent is dropped.
+    #[cold]
+    fn refuse(&mut self, runtime: usize, key: GroupKey, reason: DropReason) {
+        if self.refused.is_full() {
+            // As far as is remembered; the oldest is over by now, or its flow goes without replies.
+            self.refused.remove(0);
+        }
+        self.refused.push((key, runtime, reason));
+        if let Some(frame) = self.question(runtime)
+            && frame.frame().len() < SAID_MAX
+        {
+            // If it does not fit, the flow stays until its time is over, and nothing of it leaves.
+            Message::Taken(key).append(frame);
+        }
+    }
+
+    /// Why a packet from a runtime is dropped, if it belongs to a flow whose second key was refused.
+    #[cold]
+    pub(super) fn refusal(&self, runtime: usize, packet: &PacketBox) -> Option<DropReason> {
+        let (key, way) = FlowKey::of(packet)?;
+        let key = if packet.has(flag::TURN_AROUND) {
+            key.turned(way.reversed())
+        } else {
+            key
+        };
+        let wanted = (GroupKey::of_flow(key), runtime);
+        let mut refused = self.refused.iter();
+        refused.find_map(|(key, to, reason)| ((*key, *to) == wanted).then_some(*reason))
+    }
+
+    fn forget(&mut self, runtime: usize, group: GroupKey, consumed: u32) {
+        let Some(index) = self.find(&group) else { return };
+        let route = self.routes[index as usize];
+        if usize::from(route.runtime) != runtime {
+            return;
+        }
+        // Sent since: the runtime has begun the group anew, or will, as a rule.
+        if (consumed.wrapping_sub(route.last_sent) as i32) < 0 {
+            return self.doubt(index);
+        }
+        self.table.remove(group.hash(&self.settings.seed), index);
+        self.routes[index as usize].runtime = NO_RUNTIME;
+        self.free.push(index);
+        self.runtimes[runtime].groups -= 1;
+        if group.is_second_key(self.affinity) {
+            self.second_keys -= 1;
+        }
+    }
+
+    /// Notes that somebody must ask whether a route is of use.
+    fn doubt(&mut self, index: u32) {
+        let route = &mut self.routes[index as usize];
+        if self.affinity != Affinity::Flow && !route.doubtful {
+            route.doubtful = true;
+            // Each place is in it once at most, so there is room.
+            self.doubtful.push_back(index);
+        }
+    }
+
+    /// Asks about routes in doubt, behind whatever was sent for them; those for which there is no buffer or no room now come
+    /// later.
+    /// Answers how many.
+    pub(super) fn ask(&mut self) -> usize {
+        let mut asked = 0;
+        while asked < QUESTIONS
+            && let Some(&index) = self.doubtful.front()
+        {
+            let Route { key, runtime, .. } = self.routes[index as usize];
+            if runtime != NO_RUNTIME {
+                let Some(frame) = self.question(usize::from(runtime)) else {
+                    break;
+                };
+                let fits = Message::Doubted(key).append(frame);
+                debug_assert!(fits, "so few fit into any frame");
+                asked += 1;
+            }
+            self.routes[index as usize].doubtful = false;
+            self.doubtful.pop_front();
+        }
+        asked
+    }
+
+    /// The frame of questions to a runtime that goes out with this step.
+    fn question(&mut self, runtime: usize) -> Option<&mut PacketBox> {
+        let link = &mut self.runtimes[runtime];
+        if link.questions.is_none() {
+            let mut frame = self.pool.take()?;
+            Message::begin(&mut frame);
+            link.questions = Some(frame);
+        }
+        link.questions.as_mut()
+    }
+}
