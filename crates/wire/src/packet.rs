@@ -12,6 +12,7 @@
 //! gives it back to a [`Pool`], and the conservation tests (in = out + held + dropped, all buffers home) prove that everybody does.
 
 mod ethernet;
+mod way;
 
 use crate::memory::Region;
 use crate::{Addr, Endpoint, LinkType};
@@ -239,30 +240,6 @@ impl Packet {
         self.notes.link
     }
 
-    /// The side it came in from.
-    #[inline]
-    pub fn side(&self) -> Side {
-        self.notes.side
-    }
-
-    /// Sets the side it came in from.
-    #[inline]
-    pub fn set_side(&mut self, side: Side) {
-        self.notes.side = side;
-    }
-
-    /// The side it leaves to, once processed.
-    #[inline]
-    pub fn exit(&self) -> Side {
-        self.notes.exit
-    }
-
-    /// Sets the side it leaves to.
-    #[inline]
-    pub fn set_exit(&mut self, side: Side) {
-        self.notes.exit = side;
-    }
-
     /// What the buffer carries.
     #[inline]
     pub fn kind(&self) -> Kind {
@@ -275,52 +252,10 @@ impl Packet {
         self.notes.kind = kind;
     }
 
-    /// Number of the port it leaves by, if a function said so; otherwise its side decides.
-    #[inline]
-    pub fn egress(&self) -> Option<u8> {
-        self.notes.egress.checked_sub(1)
-    }
-
-    /// Says by which port it leaves, by the number of [`Packet::port`]; below 255.
-    #[inline]
-    pub fn set_egress(&mut self, port: u8) {
-        self.notes.egress = port.saturating_add(1);
-    }
-
     /// Number of the pool the buffer belongs to.
     #[inline]
     pub fn origin(&self) -> u8 {
         self.notes.origin
-    }
-
-    /// Number of the port it came in at, among all ports of a cluster.
-    #[inline]
-    pub fn port(&self) -> u8 {
-        self.notes.port
-    }
-
-    /// Sets the number of the port it came in at.
-    #[inline]
-    pub fn set_port(&mut self, port: u8) {
-        self.notes.port = port;
-    }
-
-    /// How often the packet has been turned around (hairpinned).
-    #[inline]
-    pub fn turns(&self) -> u8 {
-        self.notes.turns
-    }
-
-    /// Forgets turns: the packet has just come in.
-    #[inline]
-    pub fn clear_turns(&mut self) {
-        self.notes.turns = 0;
-    }
-
-    /// Counts a turn.
-    #[inline]
-    pub fn add_turn(&mut self) {
-        self.notes.turns = self.notes.turns.saturating_add(1);
     }
 
     /// Hash of the flow key.

@@ -47,7 +47,6 @@ pub struct Running {
     writer: Option<JoinHandle<Result<(), String>>>,
     reports: Reports,
     /// Follows the kernel's tables, for chains that forward; ends when this does.
-    #[allow(dead_code, reason = "it is there to be dropped")]
     kernel: Vec<kernel::Kernel>,
 }
 
@@ -182,6 +181,7 @@ impl Running {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
+        self.kernel.clear();
         let events = match self.writer.take().map(JoinHandle::join) {
             Some(Ok(written)) => written,
             _ => Err("the thread that writes the event log has failed".into()),

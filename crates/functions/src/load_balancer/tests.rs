@@ -719,7 +719,7 @@ fn with_equal_weights_it_is_the_next_ones_turn() {
     let loads = loads(4);
     let policy = Policy::RoundRobin(policy::Turn::default());
     policy.on_health(&loads);
-    let mut choose = || policy.choose(&loads, 0);
+    let choose = || policy.choose(&loads, 0);
     assert_eq!([choose(), choose()], [Some(0), Some(1)]);
     loads[2].health.set(Health::Down);
     assert_eq!([choose(), choose(), choose()], [Some(3), Some(0), Some(1)]);

@@ -255,7 +255,7 @@ impl Tracker {
     }
 
     fn set_of(&self, key: &Key) -> usize {
-        (key.hash(&self.seed) as usize) & (self.places.len() / PLACES - 1) * PLACES
+        (key.hash(&self.seed) as usize % (self.places.len() / PLACES)) * PLACES
     }
 
     /// A place for a datagram of which nothing is known.

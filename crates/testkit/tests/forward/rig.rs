@@ -195,6 +195,8 @@ impl Router {
                 policy: Policy::RoundRobin,
                 fragments_max: 64,
                 packet_clock: false,
+                lead_max: u64::MAX,
+                patient: false,
                 egress: [(number == 0).then_some(0), None],
                 now: 0,
             };
