@@ -32,6 +32,7 @@ pub fn functions() -> registry::Registry {
         ::functions::flow_monitor::FlowMonitor,
         ::functions::ids::Ids,
         ::functions::http_parser::HttpParser,
+        ::functions::forward::Forward,
     ]
 }
 

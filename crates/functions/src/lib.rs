@@ -10,8 +10,10 @@ extern crate std;
 #[global_allocator]
 static COUNTING: testkit::CountingAllocator = testkit::CountingAllocator;
 
+mod budget;
 pub mod firewall;
 pub mod flow_monitor;
+pub mod forward;
 pub mod http_parser;
 pub mod ids;
 mod json;

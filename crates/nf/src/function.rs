@@ -4,6 +4,7 @@ use crate::{Cx, FlowState};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
+use core::any::Any;
 use core::future::Future;
 use core::time::Duration;
 use wire::Packet;
@@ -196,6 +197,15 @@ pub trait NetworkFunction: Sized + 'static {
     /// Settings that name files: before the settings are read, the tool reads each file and puts a
     /// [`TextFile`](crate::TextFile) in the setting's place. Only settings at the top of the function's table.
     const FILES: &'static [&'static str] = &[];
+    /// Whether this function is the last one that a packet passes, whichever way it runs: it decides how the packet leaves,
+    /// so it must see what all others have made of it. Such a function stands at the end of its chain. The others are passed in
+    /// their order, or backward for replies, and then this one; its answers go back through all of them.
+    ///
+    /// ```text
+    ///   chain: firewall, nat, forward       opening   firewall ─► nat ─► forward ─►
+    ///                                       reply     nat ─► firewall ─► forward ─►
+    /// ```
+    const LAST: bool = false;
     /// Settings. Compile what is costly (automata, rule sets) while deserializing, or lazily inside: all instances
     /// share one value.
     type Config: serde::de::DeserializeOwned + Send + Sync + 'static;
@@ -284,6 +294,13 @@ pub trait NetworkFunction: Sized + 'static {
     fn command(&self, words: &[&str]) -> Result<String, String> {
         let _ = words;
         Err(alloc::format!("{} takes no commands", Self::NAME))
+    }
+
+    /// What somebody outside the data path keeps up to date for all instances (a routing table, say). Whoever runs the cluster
+    /// looks for the types it knows among these.
+    fn feed(config: &Self::Config) -> Option<Arc<dyn Any + Send + Sync>> {
+        let _ = config;
+        None
     }
 
     /// Static inside addresses that own an outside endpoint although no flow of theirs took a block: a static

@@ -22,6 +22,7 @@ use crate::microthread::{Frame, FutureSlot};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
+use core::any::Any;
 use core::fmt::Debug;
 use core::ptr::NonNull;
 use nf::cx::RawCx;
@@ -160,6 +161,10 @@ pub trait Factory: Send + Sync {
     fn affinity(&self) -> Affinity;
     /// [`NetworkFunction::ICMP_ERRORS`].
     fn icmp_errors(&self) -> bool;
+    /// [`NetworkFunction::LAST`].
+    fn is_last(&self) -> bool;
+    /// [`NetworkFunction::feed`].
+    fn feed(&self) -> Option<Arc<dyn Any + Send + Sync>>;
     /// What it keeps.
     fn layout(&self) -> Layout;
     /// Makes the instance of one worker.
@@ -193,6 +198,12 @@ impl<F: NetworkFunction> Factory for Configured<F> {
     }
     fn icmp_errors(&self) -> bool {
         F::ICMP_ERRORS
+    }
+    fn is_last(&self) -> bool {
+        F::LAST
+    }
+    fn feed(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        F::feed(&self.config)
     }
     fn layout(&self) -> Layout {
         layout_of::<F>()

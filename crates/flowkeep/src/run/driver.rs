@@ -206,7 +206,12 @@ impl Seat {
                         switch.stop_reading();
                     }
                 }
-                Command::Finish => self.finishing = true,
+                Command::Finish => {
+                    self.finishing = true;
+                    if let Worker::Switch(switch) = &mut self.worker {
+                        switch.finish();
+                    }
+                }
                 Command::Quit => {
                     if let Worker::Switch(switch) = &mut self.worker {
                         switch.flush();
@@ -234,7 +239,7 @@ impl Seat {
                 Answer::Drained {
                     home: switch.finished(),
                     out,
-                    held: 0,
+                    held: stats.held,
                     moved,
                 }
             }

@@ -54,7 +54,7 @@ mod thresholds;
 pub use config::Config;
 pub use state::Inspection;
 
-use crate::firewall::answer::Budget;
+use crate::budget::Budget;
 use crate::stream::{Accepted, Piece, Taken};
 use alert::Alert;
 use alloc::format;
