@@ -18,6 +18,7 @@ fn main() -> io::Result<()> {
     fs::write(here().join("corpus/config.dict"), dictionary())?;
     let capture = fs::read(here().join("../crates/flowkeep/templates/new/example.pcap"))?;
     keep("capture", "example.pcap", &capture)?;
+    keep("rules", "ids.rules", &fs::read(here().join("../examples/ids.rules"))?)?;
     // A record of each type.
     for (kind, length) in [(1, 61), (2, 21), (3, 41), (4, 45)] {
         keep("messages", &format!("type-{kind}"), &vec![kind; length])?;

@@ -10,6 +10,7 @@
 //! | `messages` | messages between workers, to `runtime::message` |
 //! | `capture` | pcap and pcapng files, to `adapters::pcap` |
 //! | `config` | configurations and generator profiles, to the tool's readers |
+//! | `rules` | rules of the IDS, to `functions::ids` |
 //!
 //! `cargo xtask nightly` runs each for a minute, or as `--fuzz-seconds` says. By hand (a nightly compiler and `cargo install cargo-fuzz`):
 //!

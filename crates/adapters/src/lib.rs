@@ -10,6 +10,7 @@
 //! | [`afxdp`] | network interfaces by AF_XDP: the kernel receives into, and sends from, the worker's own buffers |
 //! | [`interface`] | what live ports need to know of an interface, and what they put into the kernel |
 //! | [`ring`] | the link between two workers of one process |
+//! | [`netlink`] | the kernel's links, addresses, routes and neighbours, and their changes |
 //! | [`generate`] | traffic made from a profile |
 //! | [`reflect`] | an outside world that answers |
 //! | [`tee`] | ports made of ports: recorded ones, and an input joined with an output |
@@ -33,6 +34,7 @@ pub mod interface;
 pub mod large;
 pub mod machine;
 pub mod memory;
+pub mod netlink;
 pub mod open;
 pub mod pages;
 pub mod pcap;

@@ -102,7 +102,8 @@ impl Snapshot {
             received: self.switches.iter().map(|switch| switch.received).sum(),
             made: self.runtimes.iter().map(|runtime| runtime.emitted).sum(),
             sent: self.switches.iter().map(|switch| switch.sent).sum(),
-            held: self.runtimes.iter().map(|runtime| runtime.held).sum(),
+            held: self.runtimes.iter().map(|runtime| runtime.held).sum::<u64>()
+                + self.switches.iter().map(|switch| switch.held).sum::<u64>(),
             dropped: BTreeMap::new(),
         };
         let drops = self.switches.iter().map(|switch| &switch.dropped);

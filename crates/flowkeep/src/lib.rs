@@ -30,6 +30,9 @@ pub fn functions() -> registry::Registry {
         ::functions::nat::Nat,
         ::functions::load_balancer::LoadBalancer,
         ::functions::flow_monitor::FlowMonitor,
+        ::functions::ids::Ids,
+        ::functions::http_parser::HttpParser,
+        ::functions::forward::Forward,
     ]
 }
 

@@ -32,6 +32,8 @@ pub struct Entry {
     pub name: &'static str,
     /// Which flows it needs together.
     pub affinity: Affinity,
+    /// Settings that name files, which are read before the table is.
+    pub files: &'static [&'static str],
     /// Reads its table of the configuration; the name is what chains call it.
     pub read: Read,
     /// The JSON schema of its table.
@@ -45,6 +47,7 @@ impl Entry {
         Entry {
             name: F::NAME,
             affinity: F::AFFINITY,
+            files: F::FILES,
             read: |name, table| {
                 use serde::Deserialize;
                 let config = F::Config::deserialize(toml::de::Deserializer::from(table))?;

@@ -32,6 +32,12 @@ fn configurations_in_the_readme() {
     }
 }
 
+/// Files are named from the repository's root, where a reader tries it out.
+fn from_here(text: &str) -> String {
+    let examples = root().join("examples");
+    text.replace("\"examples/", &format!("\"{}/", examples.display()))
+}
+
 /// The first block of a page that is marked so.
 fn block(page: &str, mark: &str) -> String {
     let text = std::fs::read_to_string(root().join(page)).unwrap();
@@ -41,7 +47,10 @@ fn block(page: &str, mark: &str) -> String {
 
 #[test]
 fn the_reference_of_settings_is_a_good_configuration() {
-    good("docs/configuration.md", &block("docs/configuration.md", "toml"));
+    good(
+        "docs/configuration.md",
+        &from_here(&block("docs/configuration.md", "toml")),
+    );
 }
 
 #[test]
@@ -105,6 +114,11 @@ fn the_profile_in_the_reference_is_good() {
 fn the_demonstration() {
     let path = root().join("examples/demo.toml");
     good("examples/demo.toml", &std::fs::read_to_string(path).unwrap());
+    let path = root().join("examples/ids.toml");
+    good(
+        "examples/ids.toml",
+        &from_here(&std::fs::read_to_string(path).unwrap()),
+    );
 }
 
 #[test]

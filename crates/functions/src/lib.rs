@@ -5,7 +5,18 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+/// Tests ask how often packets made a function allocate.
+#[cfg(test)]
+#[global_allocator]
+static COUNTING: testkit::CountingAllocator = testkit::CountingAllocator;
+
+mod budget;
 pub mod firewall;
 pub mod flow_monitor;
+pub mod forward;
+pub mod http_parser;
+pub mod ids;
+mod json;
 pub mod load_balancer;
 pub mod nat;
+pub mod stream;

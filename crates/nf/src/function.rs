@@ -1,9 +1,11 @@
 //! [`NetworkFunction`] and the small types in its signatures.
 
 use crate::{Cx, FlowState};
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::any::Any;
 use core::future::Future;
 use core::time::Duration;
 use wire::packet::Side;
@@ -129,6 +131,19 @@ pub struct ConfigError {
     pub problem: String,
     /// What to write instead.
     pub remedy: String,
+    /// Where it stands, if that is in a file which the setting names.
+    pub place: Option<Box<FilePlace>>,
+}
+
+/// A line of a file that a setting names.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FilePlace {
+    /// The file, as the setting names it.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// The line's text.
+    pub text: String,
 }
 
 impl ConfigError {
@@ -138,12 +153,27 @@ impl ConfigError {
             at: at.into(),
             problem: problem.into(),
             remedy: remedy.into(),
+            place: None,
         }
+    }
+
+    /// The same error, standing on a line of a file that the setting names.
+    #[must_use]
+    pub fn in_file(mut self, file: impl Into<String>, line: usize, text: impl Into<String>) -> Self {
+        self.place = Some(Box::new(FilePlace {
+            file: file.into(),
+            line,
+            text: text.into(),
+        }));
+        self
     }
 }
 
 impl core::fmt::Display for ConfigError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        if let Some(FilePlace { file, line, .. }) = self.place.as_deref() {
+            write!(f, "{file}:{line}: ")?;
+        }
         write!(f, "{}: {}; {}", self.at, self.problem, self.remedy)
     }
 }
@@ -175,6 +205,18 @@ pub trait NetworkFunction: Sized + 'static {
     /// asks for that, an ICMP error is a packet between its own addresses like any other: who counts packets wants
     /// those.
     const ICMP_ERRORS: bool = true;
+    /// Settings that name files: before the settings are read, the tool reads each file and puts a
+    /// [`TextFile`](crate::TextFile) in the setting's place. Only settings at the top of the function's table.
+    const FILES: &'static [&'static str] = &[];
+    /// Whether this function is the last one that a packet passes, whichever way it runs: it decides how the packet leaves,
+    /// so it must see what all others have made of it. Such a function stands at the end of its chain. The others are passed in
+    /// their order, or backward for replies, and then this one; its answers go back through all of them.
+    ///
+    /// ```text
+    ///   chain: firewall, nat, forward       opening   firewall ─► nat ─► forward ─►
+    ///                                       reply     nat ─► firewall ─► forward ─►
+    /// ```
+    const LAST: bool = false;
     /// Settings. Compile what is costly (automata, rule sets) while deserializing, or lazily inside: all instances
     /// share one value.
     type Config: serde::de::DeserializeOwned + Send + Sync + 'static;
@@ -263,6 +305,13 @@ pub trait NetworkFunction: Sized + 'static {
     fn command(&self, words: &[&str]) -> Result<String, String> {
         let _ = words;
         Err(alloc::format!("{} takes no commands", Self::NAME))
+    }
+
+    /// What somebody outside the data path keeps up to date for all instances (a routing table, say). Whoever runs the cluster
+    /// looks for the types it knows among these.
+    fn feed(config: &Self::Config) -> Option<Arc<dyn Any + Send + Sync>> {
+        let _ = config;
+        None
     }
 
     /// Static inside addresses that own an outside endpoint although no flow of theirs took a block: a static

@@ -47,14 +47,16 @@ extern crate self as nf;
 
 pub mod by_hand;
 pub mod cx;
+pub mod file;
 pub mod function;
 pub mod plain;
 pub mod units;
 
 pub use cx::{Block, Cx, Direction, Way};
+pub use file::TextFile;
 pub use function::{
-    Affinity, Arrival, Claim, ConfigError, Departure, Generation, Keep, NetworkFunction, NoConfig, Reason, Verdict,
-    WorkerInfo,
+    Affinity, Arrival, Claim, ConfigError, Departure, FilePlace, Generation, Keep, NetworkFunction, NoConfig,
+    Reason, Verdict, WorkerInfo,
 };
 pub use nf_macros::{FlowState, Plain, network_function};
 pub use plain::FlowState;

@@ -105,7 +105,8 @@ pub struct Header {
     pub phase: Phase,
     /// Bits of [`flag`].
     pub flags: u8,
-    reserved: u8,
+    /// A function has answered in its name: it is kept, though nothing may have left yet.
+    pub answered: bool,
     /// The frame of its waiting call, in phase `Waiting`.
     pub frame: u32,
     reserved2: u32,
@@ -125,7 +126,7 @@ impl Header {
         chain: 0,
         phase: Phase::Free,
         flags: 0,
-        reserved: 0,
+        answered: false,
         frame: 0,
         reserved2: 0,
     };

@@ -112,6 +112,13 @@ pub enum PlanError {
         /// The name.
         function: String,
     },
+    /// A function that must be the last of its chain, and is not.
+    NotLast {
+        /// The chain.
+        chain: String,
+        /// The name.
+        function: String,
+    },
     /// Two functions that need different flows together, so that no worker could serve both.
     Affinities {
         /// A function.
@@ -139,6 +146,10 @@ impl fmt::Display for PlanError {
             PlanError::Twice { chain, function } => write!(
                 f,
                 "chain `{chain}` names `{function}` twice; give the second one a table and a name of its own"
+            ),
+            PlanError::NotLast { chain, function } => write!(
+                f,
+                "chain `{chain}` has functions behind `{function}`, which decides how packets leave; put it at the end"
             ),
             PlanError::Affinities { one, other } => write!(
                 f,
@@ -179,6 +190,12 @@ impl Plan {
                 };
                 if chain.functions[..position].contains(function) {
                     return Err(PlanError::Twice {
+                        chain: name(),
+                        function: function.clone(),
+                    });
+                }
+                if factory.is_last() && position + 1 < chain.functions.len() {
+                    return Err(PlanError::NotLast {
                         chain: name(),
                         function: function.clone(),
                     });
@@ -258,6 +275,8 @@ pub struct Step {
     pub counters: NonNull<u64>,
     /// Its index in [`Stages`].
     pub function: u8,
+    /// Where it stands in its chain.
+    pub at: u8,
 }
 
 impl Step {
@@ -277,10 +296,38 @@ impl Step {
     }
 }
 
+/// A chain on one worker: its functions, in the order in which its opening direction passes them.
+pub struct Steps {
+    steps: ArrayVec<Step, FUNCTIONS_MAX>,
+    /// How many of them replies pass backward: all but one that is always the last.
+    backward: usize,
+}
+
+impl Steps {
+    /// How many functions an answer of the one at `at`, made to a packet of `direction`, has passed already, seen its own way.
+    pub fn passed_by_answer(&self, at: usize, direction: Direction) -> usize {
+        if at >= self.backward {
+            0
+        } else if direction == Direction::Opening {
+            self.backward - at
+        } else {
+            at + 1
+        }
+    }
+}
+
+impl core::ops::Deref for Steps {
+    type Target = [Step];
+    #[inline(always)]
+    fn deref(&self) -> &[Step] {
+        &self.steps
+    }
+}
+
 /// The instances of all functions on one worker, and the chains over them.
 pub struct Stages {
     /// The chains, by the index that [`Plan::classify`] answers.
-    pub chains: Vec<ArrayVec<Step, FUNCTIONS_MAX>>,
+    pub chains: Vec<Steps>,
     /// The same in the order in which packets pass them: twice a chain's index, plus the direction.
     ways: Vec<Box<[Step]>>,
     /// What the flow state of a new flow of each chain is, byte for byte: flow state is plain data.
@@ -355,14 +402,20 @@ impl Stages {
                     counters: NonNull::new(stages.counters[index].as_mut_ptr())
                         .expect("a vector's pointer is not null"),
                     function: index as u8,
+                    at: steps.len() as u8,
                 });
                 flow_offset += layout.flow.0;
             }
             stages.flow_size = stages.flow_size.max(flow_offset);
+            let last = |name: &String| plan.factories().iter().any(|f| f.name() == name && f.is_last());
+            let backward = steps.len() - usize::from(chain.functions.last().is_some_and(last));
+            let (turned, last) = steps.split_at(backward);
             stages.fresh.push(stages.fresh_state(&steps, flow_offset));
             stages.ways.push(steps.iter().copied().collect());
-            stages.ways.push(steps.iter().rev().copied().collect());
-            stages.chains.push(steps);
+            stages
+                .ways
+                .push(turned.iter().rev().chain(last).copied().collect());
+            stages.chains.push(Steps { steps, backward });
         }
         Ok(stages)
     }

@@ -23,6 +23,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::any::Any;
 use core::fmt::Debug;
 use core::ptr::NonNull;
 use nf::cx::RawCx;
@@ -161,6 +162,10 @@ pub trait Factory: Send + Sync {
     fn affinity(&self) -> Affinity;
     /// [`NetworkFunction::ICMP_ERRORS`].
     fn icmp_errors(&self) -> bool;
+    /// [`NetworkFunction::LAST`].
+    fn is_last(&self) -> bool;
+    /// [`NetworkFunction::feed`].
+    fn feed(&self) -> Option<Arc<dyn Any + Send + Sync>>;
     /// What it keeps.
     fn layout(&self) -> Layout;
     /// Makes the instance of one worker.
@@ -196,6 +201,12 @@ impl<F: NetworkFunction> Factory for Configured<F> {
     }
     fn icmp_errors(&self) -> bool {
         F::ICMP_ERRORS
+    }
+    fn is_last(&self) -> bool {
+        F::LAST
+    }
+    fn feed(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        F::feed(&self.config)
     }
     fn layout(&self) -> Layout {
         layout_of::<F>()

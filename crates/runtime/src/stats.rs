@@ -13,8 +13,14 @@ pub enum DropReason {
     NotIp,
     /// A length or version field contradicts the frame.
     FrameMalformed,
-    /// A later fragment whose first one was not seen.
+    /// A later fragment whose first one has not come in time.
     FragmentUnknown,
+    /// A fragment that was there before.
+    FragmentRepeated,
+    /// Of a datagram of which two fragments overlap.
+    FragmentOverlap,
+    /// More fragments wait for their first one, or more datagrams have fragments, than are followed.
+    FragmentsFull,
     /// No chain's rule matches the flow.
     NoChain,
     /// As many flows as the runtime is configured for.
@@ -58,13 +64,16 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 23] = {
+    pub const ALL: [DropReason; 26] = {
         use DropReason::*;
         [
             FrameTruncated,
             NotIp,
             FrameMalformed,
             FragmentUnknown,
+            FragmentRepeated,
+            FragmentOverlap,
+            FragmentsFull,
             NoChain,
             FlowsFull,
             GroupsFull,
@@ -95,6 +104,9 @@ impl DropReason {
             NotIp => "not_ip",
             FrameMalformed => "frame_malformed",
             FragmentUnknown => "fragment_unknown",
+            FragmentRepeated => "fragment_repeated",
+            FragmentOverlap => "fragment_overlap",
+            FragmentsFull => "fragments_full",
             NoChain => "no_chain",
             FlowsFull => "flows_full",
             GroupsFull => "groups_full",
@@ -170,7 +182,7 @@ pub struct RuntimeStats {
     pub passed: u64,
     /// Packets that functions made.
     pub emitted: u64,
-    /// Packets in the runtime now: queued behind waiting calls, held for functions.
+    /// Packets in the runtime now: queued behind waiting calls, held for functions, fragments that wait for their first one.
     pub held: u64,
     /// Drops, by function and reason; those never counted are left out.
     pub dropped: Vec<Named>,
@@ -203,6 +215,8 @@ pub struct SwitchStats {
     pub sent: u64,
     /// Packets turned around (hairpinned).
     pub turned: u64,
+    /// Fragments held until their first one comes.
+    pub held: u64,
     /// Drops by reason.
     pub dropped: Vec<Named>,
     /// Groups routed now.

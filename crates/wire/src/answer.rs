@@ -9,7 +9,8 @@
 //!   eth B>A │ 192.0.2.9 > 10.0.0.1 │ ICMP 3/13 │ 10.0.0.1 > 192.0.2.9 │ TCP SYN 1000 > 80 │ …    icmp_unreachable
 //! ```
 //!
-//! The answer comes from the address that was asked: a function on the wire has none of its own.
+//! The answer comes from the address that was asked, as a function on the wire has none of its own; a router's comes from the
+//! router ([`icmp_error_from`]).
 //!
 //! Nothing answers a packet that must not be answered: a later fragment, an ICMP error, a reset, a source-routed packet,
 //! whatever was sent to many (multicast, broadcast on the link) or from no single host. Each function then says `false` and
@@ -80,6 +81,15 @@ pub fn too_big(packet: &mut Packet, mtu: u16) -> bool {
 ///
 /// `false`, and no change, if it must not be answered or the buffer is too small.
 pub fn icmp_error(packet: &mut Packet, kind: u8, code: u8, rest: u32) -> bool {
+    let source = packet.destination_addr();
+    icmp_error_from(packet, source, (kind, code), rest)
+}
+
+/// As [`icmp_error`], from an address of the sender's own, as a router does (RFC 1812 4.3.2.4).
+pub fn icmp_error_from(packet: &mut Packet, source: Addr, (kind, code): (u8, u8), rest: u32) -> bool {
+    if source.version() != packet.version() {
+        return false;
+    }
     let too_big = packet.version() == 6 && kind == 2;
     if !answerable(packet, too_big) {
         return false;
@@ -90,7 +100,8 @@ pub fn icmp_error(packet: &mut Packet, kind: u8, code: u8, rest: u32) -> bool {
     };
     let (network, end) = (packet.network_offset(), packet.end_offset());
     let quoted = (end - network).min(longest - header - 8);
-    let back = Back::of(packet, protocol, header + 8 + quoted);
+    let mut back = Back::of(packet, protocol, header + 8 + quoted);
+    back.source = source;
     if !packet.set_length((network + header + 8 + quoted).max(end)) {
         return false;
     }

@@ -14,6 +14,7 @@ extern crate std;
 pub mod addr;
 pub mod answer;
 pub mod checksum;
+pub mod fragment;
 #[cfg(any(test, feature = "hostile"))]
 pub mod hostile;
 mod integrity;

@@ -11,7 +11,9 @@
 //! back to the pool it came from. Nothing counts references and nothing is freed on drop: whoever has a box either passes it on or
 //! gives it back to a [`Pool`], and the conservation tests (in = out + held + dropped, all buffers home) prove that everybody does.
 
+mod ethernet;
 mod pool;
+mod way;
 
 use crate::{Addr, Endpoint, LinkType};
 use core::ptr::NonNull;
@@ -80,6 +82,8 @@ pub mod flag {
     pub const SOURCE_ROUTED: u16 = 256;
     /// Both ends are inside (of an ICMP error: of the packet it quotes): it does not cross the border, and leaves to inside.
     pub const LATERAL: u16 = 512;
+    /// A fragment that is followed: it has the ports of its first one.
+    pub const FOLLOWED: u16 = 1024;
 }
 
 /// A packet: the frame's bytes and what is known of them.
@@ -116,6 +120,7 @@ struct Notes {
     origin: u8,
     port: u8,
     turns: u8,
+    egress: u8,
 }
 
 const _: () = assert!(size_of::<Notes>() == 64);
@@ -234,30 +239,6 @@ impl Packet {
         self.notes.link
     }
 
-    /// The side it came in from.
-    #[inline]
-    pub fn side(&self) -> Side {
-        self.notes.side
-    }
-
-    /// Sets the side it came in from.
-    #[inline]
-    pub fn set_side(&mut self, side: Side) {
-        self.notes.side = side;
-    }
-
-    /// The side it leaves to, once processed.
-    #[inline]
-    pub fn exit(&self) -> Side {
-        self.notes.exit
-    }
-
-    /// Sets the side it leaves to.
-    #[inline]
-    pub fn set_exit(&mut self, side: Side) {
-        self.notes.exit = side;
-    }
-
     /// What the buffer carries.
     #[inline]
     pub fn kind(&self) -> Kind {
@@ -274,36 +255,6 @@ impl Packet {
     #[inline]
     pub fn origin(&self) -> u8 {
         self.notes.origin
-    }
-
-    /// Number of the port it came in at.
-    #[inline]
-    pub fn port(&self) -> u8 {
-        self.notes.port
-    }
-
-    /// Sets the number of the port it came in at.
-    #[inline]
-    pub fn set_port(&mut self, port: u8) {
-        self.notes.port = port;
-    }
-
-    /// How often the packet has been turned around (hairpinned).
-    #[inline]
-    pub fn turns(&self) -> u8 {
-        self.notes.turns
-    }
-
-    /// Forgets turns: the packet has just come in.
-    #[inline]
-    pub fn clear_turns(&mut self) {
-        self.notes.turns = 0;
-    }
-
-    /// Counts a turn.
-    #[inline]
-    pub fn add_turn(&mut self) {
-        self.notes.turns = self.notes.turns.saturating_add(1);
     }
 
     /// Hash of the flow key.
@@ -568,6 +519,7 @@ impl Notes {
         origin: 0,
         port: 0,
         turns: 0,
+        egress: 0,
     };
 }
 

@@ -281,31 +281,6 @@ fn ipv6(header: &[u8], wire: usize, found: &mut Layers) -> Result<(usize, usize)
     Err(ParseError::Malformed)
 }
 
-/// The identification that all fragments of an IPv6 packet share; `None` for a packet without a fragment header.
-pub fn fragment_identification(packet: &Packet) -> Option<u32> {
-    let header = packet.network();
-    if packet.version() != 6 {
-        return None;
-    }
-    let (mut next, mut at) = (*header.get(6)?, 40);
-    for _ in 0..=EXTENSIONS_MAX {
-        match next {
-            0 | 43 | 60 | 135 | 139 | 140 => {
-                next = *header.get(at)?;
-                at += 8 + 8 * usize::from(*header.get(at + 1)?);
-            }
-            44 => {
-                return header
-                    .get(at + 4..)?
-                    .first_chunk()
-                    .map(|b| u32::from_be_bytes(*b));
-            }
-            _ => return None,
-        }
-    }
-    None
-}
-
 /// How much of a packet of `total` bytes is there, where `captured` bytes are, out of `wire`.
 #[inline]
 fn held(total: usize, captured: usize, wire: usize, found: &mut Layers) -> Result<usize, ParseError> {

@@ -237,13 +237,14 @@ macro_rules! fuzz {
 }
 
 /// All fuzzers, each for so many seconds.
-pub fn fuzzers(seconds: u32) -> [Step; 5] {
+pub fn fuzzers(seconds: u32) -> [Step; 6] {
     let mut all = [
         fuzz!("parse"),
         fuzz!("rewrite"),
         fuzz!("messages"),
         fuzz!("capture"),
         fuzz!("config", "-dict=fuzz/corpus/config.dict"),
+        fuzz!("rules"),
     ];
     for fuzzer in &mut all {
         fuzzer.more.push(format!("-max_total_time={seconds}"));

@@ -1,7 +1,7 @@
 //! What no single setting shows: names that must exist, chains that must be able to run.
 
 use super::document::Document;
-use super::problem::write_instead;
+use super::problem::{Problem, write_instead};
 use super::{Config, Function};
 use crate::registry::Registry;
 use nf::{Affinity, WorkerInfo};
@@ -172,6 +172,12 @@ fn instances(config: &Config, document: &mut Document<'_, '_>) {
     };
     for (name, function) in &config.functions {
         if let Err(error) = function.factory.instantiate(&worker) {
+            if let Some(place) = &error.place {
+                let setting = format!("function.{name}.{}", error.at);
+                let problem = Problem::on_line(place).saying(setting, &*error.problem, &*error.remedy);
+                document.problems.push(problem);
+                continue;
+            }
             let path = if error.at.is_empty() {
                 format!("function.{name}")
             } else {

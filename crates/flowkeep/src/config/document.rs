@@ -125,9 +125,17 @@ impl<'t, 'r> Document<'t, 'r> {
     /// Reads each function's own settings.
     pub fn read_functions(&mut self, tables: Vec<FunctionTable<'t, '_>>) -> BTreeMap<String, Function> {
         let mut functions = BTreeMap::new();
-        for FunctionTable { name, entry, table } in tables {
+        for FunctionTable {
+            name,
+            entry,
+            mut table,
+        } in tables
+        {
             let path = format!("function.{}", quoted(&name));
             let whole = table.span();
+            if !self.read_files(&path, entry, table.get_mut()) {
+                continue;
+            }
             match (entry.read)(&name, table) {
                 Ok(factory) => {
                     let function = Function {
@@ -148,6 +156,37 @@ impl<'t, 'r> Document<'t, 'r> {
             }
         }
         functions
+    }
+
+    /// Puts the text of the files that settings name beside their paths (`nf::TextFile`); whether all could be read.
+    fn read_files(&mut self, path: &str, entry: &Entry, table: &mut DeTable<'t>) -> bool {
+        let mut all = true;
+        for setting in entry.files {
+            let Some(value) = table.get_mut(*setting) else {
+                continue;
+            };
+            // What is no text serde refuses in its own words.
+            let DeValue::String(file) = value.get_ref() else {
+                continue;
+            };
+            let file = file.clone();
+            match read_text(std::path::Path::new(&*file)) {
+                Ok(text) => {
+                    let mut both = DeTable::new();
+                    let spanned = |text| Spanned::new(value.span(), DeValue::String(text));
+                    both.insert(Spanned::new(value.span(), "path".into()), spanned(file));
+                    both.insert(Spanned::new(value.span(), "text".into()), spanned(text.into()));
+                    *value.get_mut() = DeValue::Table(both);
+                }
+                Err(error) => {
+                    let remedy = Problem::unreadable(std::path::Path::new(&*file), &error).remedy;
+                    let problem = format!("`{file}` cannot be read: {error}");
+                    self.problem_at(&format!("{path}.{setting}"), &problem, &remedy);
+                    all = false;
+                }
+            }
+        }
+        all
     }
 
     /// Reads what is not a function's.
@@ -253,6 +292,18 @@ impl<'t, 'r> Document<'t, 'r> {
         let place = Problem::at(&self.file, self.text, place);
         self.problems.push(place.saying(path, problem, remedy));
     }
+}
+
+/// The longest file that a setting names.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// The text of a file that a setting names.
+fn read_text(path: &std::path::Path) -> std::io::Result<String> {
+    let metadata = std::fs::metadata(path)?;
+    if !metadata.is_file() || metadata.len() > FILE_BYTES_MAX {
+        return Err(std::io::Error::other("it is no file of at most 64 MiB"));
+    }
+    std::fs::read_to_string(path)
 }
 
 /// A step of a path.

@@ -72,6 +72,15 @@ impl Problem {
         Problem::of_file(&path.display().to_string()).saying("", format!("cannot be read: {error}"), remedy)
     }
 
+    /// Something on a line of a file that a setting names.
+    pub fn on_line(place: &nf::FilePlace) -> Self {
+        let end = place.text.len();
+        Problem {
+            line: place.line,
+            ..Problem::at(&place.file, &place.text, 0..end)
+        }
+    }
+
     /// Something about the file as a whole.
     pub fn of_file(file: &str) -> Self {
         Problem {

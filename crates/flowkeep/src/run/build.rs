@@ -1,6 +1,7 @@
 //! From a configuration to workers: ports opened, rings laid, pools and tables in memory.
 
 use super::driver::{Driver, Handle, Seat, Worker};
+use super::kernel::{Kernel, PortName};
 use crate::config::{Clock, Config, Idle, Threads};
 use adapters::clock::allowed_cpus;
 use adapters::idle::Sleeper;
@@ -51,6 +52,25 @@ pub enum RunError {
     /// There is no memory for packet buffers.
     #[error(transparent)]
     Memory(#[from] PagesError),
+    /// The kernel's tables cannot be followed.
+    #[error(transparent)]
+    Kernel(adapters::netlink::NetlinkError),
+    /// An interface for a port that is none.
+    #[error(
+        "function `forward`: `interfaces` names the port `{port}`, which is not there; write the name of a [[port]]"
+    )]
+    NoSuchPort {
+        /// The name.
+        port: String,
+    },
+    /// A port's interface that the kernel does not have.
+    #[error("there is no interface `{interface}`; there are: {there_are}")]
+    NoSuchInterface {
+        /// The name.
+        interface: String,
+        /// Those that there are.
+        there_are: String,
+    },
     /// A thread cannot be started.
     #[error("a thread cannot be started: {0}")]
     Thread(std::io::Error),
@@ -67,8 +87,12 @@ impl RunError {
             RunError::EmptyPort { .. }
             | RunError::NoInput
             | RunError::Plan(_)
+            | RunError::NoSuchPort { .. }
             | RunError::Function { .. } => true,
-            RunError::Memory(_) | RunError::Thread(_) => false,
+            RunError::Memory(_)
+            | RunError::Thread(_)
+            | RunError::Kernel(_)
+            | RunError::NoSuchInterface { .. } => false,
         }
     }
 }
@@ -80,6 +104,7 @@ pub(super) struct Built {
     pub runtimes: Vec<Handle>,
     pub ports: Vec<Vec<String>>,
     pub reports: Reports,
+    pub kernel: Vec<Kernel>,
 }
 
 /// Buffers of each switch: what its ports and the runtimes' queues may hold together.
@@ -122,6 +147,7 @@ pub(super) fn build(
     let answering = opened.iter().any(|open| open.port.answers());
     let rules = config.rules();
     let plan = Plan::new(rules, config.take_factories())?;
+    let kernel = follow_kernel(&config, &plan)?;
     let (switches, runtimes) = (usize::from(config.switches), usize::from(config.runtimes));
     let seed = match config.threads {
         // Equal input shall give equal output.
@@ -172,7 +198,33 @@ pub(super) fn build(
         runtimes: runtime_handles,
         ports: names,
         reports: ports.reports().clone(),
+        kernel,
     })
+}
+
+/// Has the kernel followed for each function that forwards by its tables.
+fn follow_kernel(config: &Config, plan: &Plan) -> Result<Vec<Kernel>, RunError> {
+    let interface = |port: &crate::config::Port| {
+        let uris = [&port.input, &port.output].into_iter().flatten();
+        uris.map(crate::config::Uri::as_str).find_map(|uri| {
+            let (kind, rest) = uri.split_once(':')?;
+            let name = rest.split('?').next()?;
+            matches!(kind, "afpacket" | "afxdp").then(|| name.to_string())
+        })
+    };
+    let ports: Vec<PortName> = config
+        .port
+        .iter()
+        .map(|port| PortName {
+            name: port.name.clone(),
+            interface: interface(port),
+        })
+        .collect();
+    let feeds = plan.factories().iter().filter_map(|factory| factory.feed());
+    feeds
+        .filter_map(|feed| feed.downcast::<functions::forward::Supply>().ok())
+        .map(|supply| Kernel::follow(&supply, &ports))
+        .collect()
 }
 
 fn seat(worker: Worker, commands: std::sync::mpsc::Receiver<super::driver::Command>) -> Seat {

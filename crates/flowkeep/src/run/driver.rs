@@ -267,7 +267,12 @@ impl Seat {
                         switch.stop_reading();
                     }
                 }
-                Command::Finish => self.finishing = true,
+                Command::Finish => {
+                    self.finishing = true;
+                    if let Worker::Switch(switch) = &mut self.worker {
+                        switch.finish();
+                    }
+                }
                 Command::Quit => {
                     if let Worker::Switch(switch) = &mut self.worker {
                         switch.flush();
@@ -295,7 +300,7 @@ impl Seat {
                 Answer::Drained {
                     home: switch.finished(),
                     out,
-                    held: 0,
+                    held: stats.held,
                     moved,
                 }
             }

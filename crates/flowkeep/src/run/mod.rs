@@ -19,6 +19,7 @@
 mod build;
 mod driver;
 pub mod job;
+mod kernel;
 
 use crate::cluster::{Cluster, Cursor, PortStats, Snapshot};
 use crate::config::Config;
@@ -45,6 +46,8 @@ pub struct Running {
     threads: Vec<JoinHandle<()>>,
     writer: Option<JoinHandle<Result<(), String>>>,
     reports: Reports,
+    /// Follows the kernel's tables, for chains that forward; ends when this does.
+    kernel: Vec<kernel::Kernel>,
 }
 
 /// What a cluster was when it ended.
@@ -85,6 +88,7 @@ pub fn start_with(config: Config, ports: Ports, events: Option<Events>) -> Resul
         runtimes,
         ports,
         reports,
+        kernel,
     } = build::build(config, ports, &lines)?;
     drop(lines);
     let shared = Arc::new(Shared {
@@ -110,6 +114,7 @@ pub fn start_with(config: Config, ports: Ports, events: Option<Events>) -> Resul
         threads: started,
         writer: Some(writer),
         reports,
+        kernel,
     })
 }
 
@@ -164,8 +169,8 @@ impl Running {
         }
         let mut drained = self.drain(&mut each);
         if drained {
-            for runtime in &self.shared.runtimes {
-                runtime.tell(Command::Finish);
+            for worker in self.shared.switches.iter().chain(&self.shared.runtimes) {
+                worker.tell(Command::Finish);
             }
             drained = self.drain(&mut each);
         }
@@ -181,6 +186,7 @@ impl Running {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
+        self.kernel.clear();
         let events = match self.writer.take().map(JoinHandle::join) {
             Some(Ok(written)) => written,
             _ => Err("the thread that writes the event log has failed".into()),

@@ -12,6 +12,8 @@
 //! | `firewall` | a Linux kernel's verdicts |
 //! | `nat` | the capture itself, mirrored here; tshark for checksums |
 //! | `endpoints` | RFC 4787: mapping, filtering, hairpinning |
+//! | `forward` | a Linux kernel's tables, in a namespace |
+//! | `fragments` | etherparse, and what PcapPlusPlus puts together |
 //! | `tagged` | the packets made for it: VLAN tags, fragments, minutes between |
 //! | `egress` | which ports a configuration says packets leave by |
 //! | `conservation` | the sum: in + made = out + held + dropped, and nothing left after a stop |
@@ -26,6 +28,8 @@ mod egress;
 mod endpoints;
 mod firewall;
 mod flow_tables;
+mod forward;
+mod fragments;
 mod frames;
 mod nat;
 mod tagged;

@@ -191,8 +191,19 @@ fn fragments_never_completed() {
     scene.flood(first, Side::Inside, piece);
     scene.grown = 0;
     scene.flood(count - first, Side::Inside, |n| piece(first + n));
+    let held = scene.rig.books().held;
+    assert!(
+        (1..=1024 / 4).contains(&held),
+        "{held} fragments wait for their first one"
+    );
+    // Until their time is over.
+    scene.rig.pass(6);
     let books = scene.check("fragments");
-    assert_eq!(books.drops(".fragment_unknown"), u64::from(count.div_ceil(3)));
+    assert_eq!(books.drops(".fragment_unknown"), held);
+    assert_eq!(
+        books.drops(".fragments_full") + held,
+        u64::from(count.div_ceil(3))
+    );
     assert!(books.flows <= u64::from(SERVED) + 1000);
     assert!(scene.grown < 4 << 20, "{} bytes", scene.grown);
     scene.check_recovery();

@@ -11,11 +11,10 @@
 //! ```
 //!
 //! Invariants: no answer to an answer (RST, ICMP error), to a fragment without header, to or from many (RFC 1122 3.2.2, RFC
-//! 4443 2.4): [`reject`] is `false` for those and changes nothing. Answers are bounded in number per second ([`Budget`]).
+//! 4443 2.4): [`reject`] is `false` for those and changes nothing. Answers are bounded in number per second (`budget`).
 //!
 //! Not here: who is to be refused (`rules`).
 
-use core::cell::Cell;
 use nf::Packet;
 use wire::checksum::{checksum, fold, sum};
 use wire::packet::flag;
@@ -27,38 +26,6 @@ use wire::{Addr, LinkType, parse, protocol};
 const ERROR_LENGTH_MAX: [usize; 2] = [576, 1280];
 /// Time to live of an answer (IANA's recommended default).
 const TTL: u8 = 64;
-
-/// How many answers may still be made: a second's worth at most at once.
-pub(super) struct Budget {
-    per_second: u64,
-    /// Nanoseconds of credit; an answer costs `1e9 / per_second`.
-    credit: Cell<u64>,
-    since: Cell<u64>,
-}
-
-const SECOND: u64 = 1_000_000_000;
-
-impl Budget {
-    pub fn new(per_second: u32) -> Self {
-        Budget {
-            per_second: u64::from(per_second),
-            credit: Cell::new(SECOND),
-            since: Cell::new(0),
-        }
-    }
-
-    /// Takes one answer, if there is one left.
-    pub fn take(&self, now: u64) -> bool {
-        let Some(cost) = SECOND.checked_div(self.per_second) else {
-            return false;
-        };
-        let earned = now.saturating_sub(self.since.replace(now));
-        let credit = self.credit.get().saturating_add(earned).min(SECOND);
-        let enough = credit >= cost;
-        self.credit.set(if enough { credit - cost } else { credit });
-        enough
-    }
-}
 
 /// Makes the packet an answer that refuses it; `false`, and the packet unchanged, if it must not have one.
 pub(super) fn reject(packet: &mut Packet) -> bool {

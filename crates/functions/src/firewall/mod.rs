@@ -50,6 +50,7 @@ mod window;
 pub use config::Config;
 pub use state::{Connection, Phase};
 
+use crate::budget::Budget;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -112,7 +113,7 @@ pub struct Firewall {
     verify_checksums: bool,
     /// Hits per rule; the last one counts what no rule matched.
     hits: Vec<Cell<u64>>,
-    answers: answer::Budget,
+    answers: Budget,
 }
 
 #[network_function]
@@ -155,7 +156,7 @@ impl NetworkFunction for Firewall {
             loose: settings.tcp_loose,
             verify_checksums: settings.verify_checksums,
             hits: (0..=program.rules().len()).map(|_| Cell::new(0)).collect(),
-            answers: answer::Budget::new(settings.answers_per_second),
+            answers: Budget::new(settings.answers_per_second),
             program,
         })
     }

@@ -93,7 +93,7 @@ impl Replay {
     fn resolve_fragment(&mut self, packet: &mut Packet) {
         let identification = match packet.version() {
             4 => u32::from(u16::from_be_bytes([packet.network()[4], packet.network()[5]])),
-            _ => wire::parse::fragment_identification(packet).unwrap_or(0),
+            _ => wire::fragment::fragment(packet).map_or(0, |part| part.identification),
         };
         let (from, to) = (packet.source_addr(), packet.destination_addr());
         let key = (from, to, identification, packet.protocol());

@@ -1,51 +1,78 @@
-//! Which flow a later fragment belongs to: ports of first fragments, remembered for a while.
+//! Fragments follow the flow of their first one, in whatever order they come (RFC 4787 REQ-14).
 //!
-//! Only the first fragment of an IP packet has the transport header. The worker shows every parsed packet to
-//! [`Tracker::resolve`] before it looks for the flow; a later fragment whose first one was seen gets its ports, so both
-//! have one key.
+//! Only the first fragment of a packet has ports. Whoever computes flow keys looks here: a later fragment gets the ports of
+//! its first one, so both have one key. One that comes before its first is held until that has come.
 //!
 //! ```text
-//!   10.0.0.1 > 10.0.0.2  id 7  UDP 5000 > 53, first of several   First: (10.0.0.1, 10.0.0.2, 7, UDP) ↦ 5000, 53
-//!   10.0.0.1 > 10.0.0.2  id 7  at byte 1480                      Known: ports 5000 > 53
-//!   10.0.0.1 > 10.0.0.2  id 8  at byte 1480                      Unknown: ports stay 0
+//!   10.0.0.1 > 10.0.0.2  id 7  at byte 1480             held: nobody knows whose it is
+//!   10.0.0.1 > 10.0.0.2  id 7  UDP 5000 > 53, first     goes on: ports 5000 > 53; and behind it the one that was held
+//!   10.0.0.1 > 10.0.0.2  id 7  at byte 2960, last       goes on with the same ports; all is there: forgotten
+//!   10.0.0.1 > 10.0.0.2  id 7  at byte 2960, last       the next datagram's, then: held
 //! ```
 //!
-//! Theory of operation: a table of sets of eight places. A first fragment takes, in the set its key hashes to, the place of
-//! the same key, or one that is free or out of date, or else the oldest one's. So a flood of first fragments costs
-//! others their place only in the sets it hits, and the hash is seeded. Nothing is held back: a later fragment that
-//! overtakes its first one is `Unknown`.
+//! # Theory of operation
 //!
-//! Invariants: memory is taken at the start only; a place is never believed for longer than its version's timeout.
+//! A table of sets of eight places, one for each datagram that is followed; the hash is seeded. A datagram takes, in the set
+//! that its key hashes to, a place that is free or out of date, or else that of one which waits for its first fragment, or
+//! else the oldest. So a flood of fragments costs others their place only in the sets it hits, and later ones never cost a
+//! datagram its place whose first one is known, as long as one waits.
 //!
-//! Not here: putting fragments together.
+//! ```text
+//!            first                       all there, timeout, place taken
+//!   free ──────────────► followed ─────────────────────────────────────► free
+//!    │                    ▲   │ overlap, too many parts
+//!    │ later        first │   ▼                      timeout
+//!    └─────────────► waiting ─► refused ──────────────────► free
+//!                         │ five seconds, held table full, place taken: what is held is dropped
+//!                         └──────────────────────────────────────────────────────────────► free
+//! ```
+//!
+//! *Bounds.* Held fragments: a quarter of the datagrams that fit, in all; [`PIECES_MAX`] of one datagram; [`HOLD`] long. One
+//! too many, and the datagram that has waited longest is given up: the usual disorder is a matter of milliseconds, so
+//! it is a flood's own fragments that go.
+//!
+//! *Overlaps.* Whoever reassembles behind us must not read what nobody judged. A fragment that repeats another, by offset and
+//! length, is dropped (RFC 8200 4.5 allows it for both, Linux does it); what overlaps otherwise, or lies behind the end,
+//! makes its datagram refused: nothing more of it passes (RFC 5722 for IPv6, and the same for IPv4, as in Linux). What has
+//! passed by then is without overlap and incomplete.
+//!
+//! *Several switches.* A datagram's fragments may come in at different ones, and then its *home* ([`Tracker::home`], by the
+//! hash of what its fragments have in common; ports are not among that) is where they are followed: a switch hands every
+//! fragment there first, and then, with its ports, to the home of its group.
+//!
+//! Invariants: memory is taken at the start only; no part of a datagram passes twice, nor two that overlap; what is held is
+//! within the bounds; what a datagram held is released behind its first one in the order in which it came, or refused.
+//!
+//! Not here: putting fragments together. An ICMP error's own later fragments: they say nothing of whose packet it quoted.
 //!
 //! Source: RFC 791 (2.3, identification by source, destination, protocol and id), RFC 8200 4.5 (by source, destination and
 //! id; the protocol is the first fragment's), 60 seconds there; 30 seconds for IPv4 as in Linux (`ipfrag_time`).
 
-use alloc::boxed::Box;
-use alloc::vec;
-use wire::packet::flag;
-use wire::{Addr, HashSeed, Packet, parse};
+mod pieces;
 
-/// How long a first fragment of IPv4 is remembered, in nanoseconds.
+pub use pieces::PIECES_MAX;
+
+use crate::stats::DropReason;
+use crate::switch::home_of;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use pieces::{Fit, Pieces};
+use wire::fragment::{Fragment, fragment};
+use wire::packet::flag;
+use wire::{Addr, HashSeed, Packet, PacketBox, PacketList};
+
+/// How long a datagram of IPv4 is followed, in nanoseconds.
 pub const V4_TIMEOUT: u64 = 30_000_000_000;
-/// How long a first fragment of IPv6 is remembered, in nanoseconds.
+/// How long a datagram of IPv6 is followed, in nanoseconds.
 pub const V6_TIMEOUT: u64 = 60_000_000_000;
+/// How long a later fragment waits for its first one, in nanoseconds. Disorder takes milliseconds, retransmission has new
+/// fragments.
+pub const HOLD: u64 = 5_000_000_000;
 
 const PLACES: usize = 8;
-
-/// What a packet is, as to fragments.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Resolution {
-    /// No fragment: nothing was done.
-    Whole,
-    /// The first of several: its ports are remembered.
-    First,
-    /// A later one, and it has its first one's ports now.
-    Known,
-    /// A later one whose first one was not seen, or too long ago: its ports are 0.
-    Unknown,
-}
+const NOBODY: u32 = u32::MAX;
+/// What a first fragment tells of the others, besides ports: that they are an identifier, and that both ends are inside.
+const INHERITED: u16 = flag::ICMP_QUERY | flag::LATERAL;
 
 /// What fragments of one packet have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -59,115 +86,347 @@ struct Key {
     version: u8,
 }
 
-#[derive(Clone, Copy, Default)]
-struct Place {
-    key: Key,
-    ports: [u16; 2],
-    protocol: u8,
-    /// 0: the place is free.
-    until: u64,
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Free,
+    /// For its first fragment; what came is held.
+    Waiting,
+    Followed,
+    /// Its fragments are dropped for this.
+    Refused(DropReason),
 }
 
-/// The table of first fragments of one worker.
+struct Place {
+    key: Key,
+    state: State,
+    /// When it is out of date; of one that waits, when it is given up.
+    until: u64,
+    ports: [u16; 2],
+    protocol: u8,
+    /// Those of [`INHERITED`] that the first fragment has.
+    flags: u16,
+    held: PacketList,
+    /// Neighbours in the order of waiting.
+    before: u32,
+    behind: u32,
+    pieces: Pieces,
+}
+
+/// The datagrams that one worker follows.
 pub struct Tracker {
-    sets: Box<[[Place; PLACES]]>,
+    places: Box<[Place]>,
     seed: HashSeed,
+    held: usize,
+    held_max: usize,
+    /// Of those that wait.
+    oldest: u32,
+    newest: u32,
+    released: PacketList,
+    refused: Vec<(PacketBox, DropReason)>,
 }
 
 impl Tracker {
-    /// A table for at least `capacity` first fragments, rounded up to sets of eight whose number is a power of two.
+    /// A table for at least `capacity` datagrams, rounded up to sets of eight whose number is a power of two.
     pub fn new(capacity: usize, seed: HashSeed) -> Self {
-        let sets = capacity.div_ceil(PLACES).next_power_of_two();
+        let places = capacity.div_ceil(PLACES).next_power_of_two() * PLACES;
+        let free = || Place {
+            key: Key::default(),
+            state: State::Free,
+            until: 0,
+            ports: [0; 2],
+            protocol: 0,
+            flags: 0,
+            held: PacketList::new(),
+            before: NOBODY,
+            behind: NOBODY,
+            pieces: Pieces::NONE,
+        };
+        let held_max = places / 4;
         Tracker {
-            sets: vec![[Place::default(); PLACES]; sets].into_boxed_slice(),
+            places: core::iter::repeat_with(free).take(places).collect(),
             seed,
+            held: 0,
+            held_max,
+            oldest: NOBODY,
+            newest: NOBODY,
+            released: PacketList::new(),
+            // What one call refuses: all that is held, and the packet at hand.
+            refused: Vec::with_capacity(held_max + 1),
         }
     }
 
-    /// How many first fragments fit.
+    /// How many datagrams fit.
     pub fn capacity(&self) -> usize {
-        self.sets.len() * PLACES
+        self.places.len()
     }
 
-    /// Looks at a parsed packet; `now` is the worker's clock in nanoseconds.
-    #[inline]
-    pub fn resolve(&mut self, packet: &mut Packet, now: u64) -> Resolution {
-        if packet.has(flag::FIRST_FRAGMENT | flag::LATER_FRAGMENT) {
-            self.resolve_fragment(packet, now)
-        } else {
-            Resolution::Whole
+    /// Fragments held now.
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
+    /// The most fragments that are held at once.
+    pub fn held_max(&self) -> usize {
+        self.held_max
+    }
+
+    /// The switch where a fragment's datagram is followed.
+    pub fn home(&self, packet: &Packet, switches: u8) -> u8 {
+        match fragment(packet) {
+            Some(part) => home_of(Key::of(packet, &part).hash(&self.seed), switches),
+            None => 0,
         }
+    }
+
+    /// Looks at a parsed packet; `now` is the worker's clock in nanoseconds. The answer is the packet if it goes on now, with its
+    /// ports; behind it go what [`Tracker::released`] answers. What is dropped is in [`Tracker::refused`].
+    #[cold]
+    pub fn take(&mut self, packet: PacketBox, now: u64) -> Option<PacketBox> {
+        self.expire(now);
+        let Some(part) = fragment(&packet) else {
+            return Some(packet);
+        };
+        if !part.is_sound() {
+            return self.refuse(packet, DropReason::FrameMalformed);
+        }
+        let key = Key::of(&packet, &part);
+        let at = match self.find(&key, now) {
+            Some(at) => at,
+            None => self.begin(key, now),
+        };
+        let place = &mut self.places[at];
+        if let State::Refused(reason) = place.state {
+            return self.refuse(packet, reason);
+        }
+        match place.pieces.add(&part) {
+            Fit::Fresh => {}
+            Fit::Repeated => return self.refuse(packet, DropReason::FragmentRepeated),
+            Fit::Overlap => return self.refuse_all(at, packet, DropReason::FragmentOverlap, now),
+            Fit::TooMany => return self.refuse_all(at, packet, DropReason::FragmentsFull, now),
+        }
+        if part.offset == 0 {
+            return self.follow(at, packet, now);
+        }
+        if place.state == State::Waiting {
+            self.hold(at, packet);
+            return None;
+        }
+        Some(self.pass(at, packet))
+    }
+
+    /// The next of those that were held for the packet that [`Tracker::take`] has let go on.
+    pub fn released(&mut self) -> Option<PacketBox> {
+        self.released.pop()
+    }
+
+    /// The next packet to be dropped, and why.
+    pub fn refused(&mut self) -> Option<(PacketBox, DropReason)> {
+        self.refused.pop()
+    }
+
+    /// Gives those up that have waited too long; answers whether there was one.
+    #[inline]
+    pub fn expire(&mut self, now: u64) -> bool {
+        self.oldest != NOBODY && self.expire_oldest(now)
     }
 
     #[cold]
-    fn resolve_fragment(&mut self, packet: &mut Packet, now: u64) -> Resolution {
-        let first = packet.has(flag::FIRST_FRAGMENT);
-        let Some(key) = Key::of(packet) else {
-            // Parsed, so this does not happen; and if it did, the packet would be like one never seen.
-            return if first {
-                Resolution::First
-            } else {
-                Resolution::Unknown
-            };
-        };
-        let set = (key.hash(&self.seed) as usize) & (self.sets.len() - 1);
-        let set = &mut self.sets[set];
-        if first {
-            // An ICMP error belongs to the flow it quotes; its later fragments cannot.
-            if !packet.has(flag::ICMP_ERROR) {
-                remember(set, key, packet, now);
-            }
-            return Resolution::First;
+    fn expire_oldest(&mut self, now: u64) -> bool {
+        let mut any = false;
+        while self.oldest != NOBODY && self.places[self.oldest as usize].until <= now {
+            self.give_up(self.oldest as usize, DropReason::FragmentUnknown);
+            any = true;
         }
-        match set.iter().find(|place| place.until > now && place.key == key) {
-            Some(place) => {
-                packet.set_protocol(place.protocol);
-                packet.set_ports(place.ports[0], place.ports[1]);
-                Resolution::Known
+        any
+    }
+
+    /// Gives all up that wait: nothing more comes in.
+    pub fn finish(&mut self) {
+        self.expire_oldest(u64::MAX);
+    }
+
+    fn find(&self, key: &Key, now: u64) -> Option<usize> {
+        let set = self.set_of(key);
+        let places = &self.places[set..set + PLACES];
+        let found = places
+            .iter()
+            .position(|place| place.state != State::Free && place.until > now && place.key == *key)?;
+        Some(set + found)
+    }
+
+    fn set_of(&self, key: &Key) -> usize {
+        (key.hash(&self.seed) as usize % (self.places.len() / PLACES)) * PLACES
+    }
+
+    /// A place for a datagram of which nothing is known.
+    fn begin(&mut self, key: Key, now: u64) -> usize {
+        let set = self.set_of(&key);
+        let rank = |place: &Place| match place.state {
+            State::Free => (0, 0),
+            _ if place.until <= now => (0, 0),
+            State::Waiting => (1, place.until),
+            _ => (2, place.until),
+        };
+        let places = &self.places[set..set + PLACES];
+        let (at, _) = places
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, place)| rank(place))
+            .expect("a set has places");
+        let at = set + at;
+        self.give_up(at, DropReason::FragmentsFull);
+        let place = &mut self.places[at];
+        place.key = key;
+        place.state = State::Waiting;
+        place.until = now.saturating_add(HOLD);
+        place.pieces.clear();
+        at
+    }
+
+    /// Frees a place, and refuses what is held there.
+    fn give_up(&mut self, at: usize, reason: DropReason) {
+        self.unlink(at);
+        let place = &mut self.places[at];
+        place.state = State::Free;
+        let mut held = core::mem::take(&mut place.held);
+        self.held -= held.len();
+        while let Some(packet) = held.pop() {
+            self.refused.push((packet, reason));
+        }
+    }
+
+    fn refuse(&mut self, packet: PacketBox, reason: DropReason) -> Option<PacketBox> {
+        self.refused.push((packet, reason));
+        None
+    }
+
+    /// Nothing more of this datagram passes.
+    fn refuse_all(
+        &mut self,
+        at: usize,
+        packet: PacketBox,
+        reason: DropReason,
+        now: u64,
+    ) -> Option<PacketBox> {
+        let was_followed = self.places[at].state == State::Followed;
+        self.give_up(at, reason);
+        let place = &mut self.places[at];
+        place.state = State::Refused(reason);
+        if !was_followed {
+            place.until = now.saturating_add(timeout_of(place.key.version));
+        }
+        self.refuse(packet, reason)
+    }
+
+    /// The first fragment has come: it goes on, and what was held for it behind.
+    fn follow(&mut self, at: usize, packet: PacketBox, now: u64) -> Option<PacketBox> {
+        if packet.has(flag::ICMP_ERROR) {
+            // It belongs to the flow it quotes; its later fragments cannot.
+            self.give_up(at, DropReason::FragmentUnknown);
+            self.places[at].state = State::Refused(DropReason::FragmentUnknown);
+            self.places[at].until = now.saturating_add(timeout_of(packet.version()));
+            let mut packet = packet;
+            packet.set_flags(flag::FOLLOWED);
+            return Some(packet);
+        }
+        self.unlink(at);
+        let place = &mut self.places[at];
+        place.state = State::Followed;
+        place.until = now.saturating_add(timeout_of(place.key.version));
+        place.ports = [packet.source_port(), packet.destination_port()];
+        place.protocol = packet.protocol();
+        place.flags = packet.flags() & INHERITED;
+        let mut held = core::mem::take(&mut place.held);
+        self.held -= held.len();
+        while let Some(mut later) = held.pop() {
+            self.give_ports(at, &mut later);
+            self.released.push(later);
+        }
+        Some(self.pass(at, packet))
+    }
+
+    /// A fragment of a datagram that is followed.
+    fn pass(&mut self, at: usize, mut packet: PacketBox) -> PacketBox {
+        self.give_ports(at, &mut packet);
+        if self.places[at].pieces.is_all() {
+            self.places[at].state = State::Free;
+        }
+        packet
+    }
+
+    fn give_ports(&self, at: usize, packet: &mut Packet) {
+        let place = &self.places[at];
+        packet.set_protocol(place.protocol);
+        packet.set_ports(place.ports[0], place.ports[1]);
+        packet.clear_flags(INHERITED);
+        packet.set_flags(flag::FOLLOWED | place.flags);
+    }
+
+    fn hold(&mut self, at: usize, packet: PacketBox) {
+        if self.places[at].held.is_empty() {
+            self.link(at);
+        }
+        if self.held == self.held_max {
+            // It may be this very datagram.
+            self.give_up(self.oldest as usize, DropReason::FragmentsFull);
+            if self.places[at].state == State::Free {
+                self.refused.push((packet, DropReason::FragmentsFull));
+                return;
             }
-            None => Resolution::Unknown,
+        }
+        self.places[at].held.push(packet);
+        self.held += 1;
+    }
+
+    /// Puts a place at the end of those that wait.
+    fn link(&mut self, at: usize) {
+        let newest = core::mem::replace(&mut self.newest, at as u32);
+        self.places[at].before = newest;
+        self.places[at].behind = NOBODY;
+        match self.places.get_mut(newest as usize) {
+            Some(place) => place.behind = at as u32,
+            None => self.oldest = at as u32,
+        }
+    }
+
+    /// Takes a place out of those that wait, if it is among them.
+    fn unlink(&mut self, at: usize) {
+        if self.places[at].held.is_empty() && self.oldest != at as u32 {
+            return;
+        }
+        let Place { before, behind, .. } = self.places[at];
+        match self.places.get_mut(before as usize) {
+            Some(place) => place.behind = behind,
+            None => self.oldest = behind,
+        }
+        match self.places.get_mut(behind as usize) {
+            Some(place) => place.before = before,
+            None => self.newest = before,
         }
     }
 }
 
-fn remember(set: &mut [Place; PLACES], key: Key, packet: &Packet, now: u64) {
-    let timeout = if key.version == 4 { V4_TIMEOUT } else { V6_TIMEOUT };
-    // Its own place; one that is free or out of date; the one that was there first.
-    let rank = |place: &Place| match (place.until != 0 && place.key == key, place.until <= now) {
-        (true, _) => 0,
-        (false, true) => 1,
-        (false, false) => place.until,
-    };
-    if let Some(place) = set.iter_mut().min_by_key(|place| rank(place)) {
-        *place = Place {
-            key,
-            ports: [packet.source_port(), packet.destination_port()],
-            protocol: packet.protocol(),
-            until: now.saturating_add(timeout),
-        };
-    }
+/// Whether a packet is a fragment whose flow is not known yet.
+#[inline]
+pub fn is_astray(packet: &Packet) -> bool {
+    packet.has(flag::FIRST_FRAGMENT | flag::LATER_FRAGMENT) && !packet.has(flag::FOLLOWED)
+}
+
+fn timeout_of(version: u8) -> u64 {
+    if version == 4 { V4_TIMEOUT } else { V6_TIMEOUT }
 }
 
 impl Key {
-    fn of(packet: &Packet) -> Option<Key> {
+    fn of(packet: &Packet, part: &Fragment) -> Key {
         let version = packet.version();
-        let (identification, protocol) = if version == 4 {
-            let bytes = packet.network().get(4..6)?;
-            (
-                u32::from(u16::from_be_bytes([bytes[0], bytes[1]])),
-                packet.protocol(),
-            )
-        } else {
-            (parse::fragment_identification(packet)?, 0)
-        };
-        Some(Key {
+        Key {
             source: packet.source_addr(),
             destination: packet.destination_addr(),
-            identification,
+            identification: part.identification,
             vlan: packet.vlan(),
-            protocol,
+            protocol: if version == 4 { packet.protocol() } else { 0 },
             version,
-        })
+        }
     }
 
     fn hash(&self, seed: &HashSeed) -> u64 {

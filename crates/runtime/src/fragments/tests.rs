@@ -2,40 +2,78 @@
 
 use super::*;
 use proptest::prelude::*;
+use std::vec;
 use std::vec::Vec;
 use wire::memory::Region;
 use wire::{LinkType, Pool, protocol};
 
 const SECOND: u64 = 1_000_000_000;
 
+/// What became of a fragment: its offset in bytes, with protocol and ports if it went on, else why it was dropped.
+type Seen = (u16, Result<(u8, u16, u16), DropReason>);
+
 struct Bench {
     pool: Pool,
     tracker: Tracker,
 }
 
+const MINE: (u8, u16, u16) = (17, 5000, 53);
+
 impl Bench {
     fn new(capacity: usize) -> Self {
+        let buffers = capacity + 8;
         Bench {
-            pool: Pool::new(Region::heap(Pool::region_length(1, 2048)), 1, 2048, 0),
+            pool: Pool::new(Region::heap(Pool::region_length(buffers, 2048)), buffers, 2048, 0),
             tracker: Tracker::new(capacity, HashSeed::FIXED),
         }
     }
 
-    /// What the tracker says, with protocol and ports afterwards.
-    fn see(&mut self, frame: &[u8], now: u64) -> (Resolution, u8, u16, u16) {
+    /// What a fragment sets free, itself included, in order; then what is dropped.
+    fn see(&mut self, frame: &[u8], now: u64) -> Vec<Seen> {
         let mut packet = self.pool.take().unwrap();
         assert!(packet.set_frame(frame, LinkType::Raw));
         wire::parse(&mut packet).unwrap();
-        let resolution = self.tracker.resolve(&mut packet, now);
-        let seen = (
-            resolution,
-            packet.protocol(),
-            packet.source_port(),
-            packet.destination_port(),
-        );
-        self.pool.give(packet);
+        let next = self.tracker.take(packet, now);
+        self.collect(next)
+    }
+
+    fn expire(&mut self, now: u64) -> Vec<Seen> {
+        self.tracker.expire(now);
+        self.collect(None)
+    }
+
+    fn collect(&mut self, first: Option<PacketBox>) -> Vec<Seen> {
+        let mut seen = Vec::new();
+        let mut next = first;
+        while let Some(packet) = next {
+            let offset = fragment(&packet).map_or(0, |part| part.offset);
+            assert!(!is_astray(&packet) || packet.has(flag::FOLLOWED));
+            seen.push((
+                offset,
+                Ok((packet.protocol(), packet.source_port(), packet.destination_port())),
+            ));
+            self.pool.give(packet);
+            next = self.tracker.released();
+        }
+        let mut dropped = Vec::new();
+        while let Some((packet, reason)) = self.tracker.refused() {
+            dropped.push((fragment(&packet).map_or(0, |part| part.offset), Err(reason)));
+            self.pool.give(packet);
+        }
+        dropped.reverse();
+        seen.extend(dropped);
+        assert_eq!(self.pool.total() - self.pool.free(), self.tracker.held());
+        assert!(self.tracker.held() <= self.tracker.held_max());
         seen
     }
+}
+
+fn on(offset: u16) -> Seen {
+    (offset, Ok(MINE))
+}
+
+fn gone(offset: u16, reason: DropReason) -> Seen {
+    (offset, Err(reason))
 }
 
 /// A UDP packet or fragment from 10.0.0.`host`, at `offset` bytes.
@@ -71,41 +109,78 @@ fn v6(id: u32, offset: u16, more: bool) -> Vec<u8> {
 #[test]
 fn later_fragments_get_the_first_ones_ports() {
     let mut bench = Bench::new(64);
-    assert_eq!(
-        bench.see(&v4(1, 7, 0, false), 0),
-        (Resolution::Whole, 17, 5000, 53)
-    );
-    assert_eq!(bench.see(&v4(1, 7, 16, true), 0), (Resolution::Unknown, 17, 0, 0));
-    assert_eq!(
-        bench.see(&v4(1, 7, 0, true), 0),
-        (Resolution::First, 17, 5000, 53)
-    );
-    assert_eq!(
-        bench.see(&v4(1, 7, 16, true), 1),
-        (Resolution::Known, 17, 5000, 53)
-    );
-    assert_eq!(
-        bench.see(&v4(1, 7, 32, false), 2),
-        (Resolution::Known, 17, 5000, 53)
-    );
-    // Another packet's, another host's, another protocol's.
-    assert_eq!(bench.see(&v4(1, 8, 16, true), 2).0, Resolution::Unknown);
-    assert_eq!(bench.see(&v4(3, 7, 16, true), 2).0, Resolution::Unknown);
+    assert_eq!(bench.see(&v4(1, 7, 0, false), 0), [on(0)], "whole");
+    assert_eq!(bench.see(&v4(1, 7, 0, true), 0), [on(0)]);
+    assert_eq!(bench.see(&v4(1, 7, 16, true), 1), [on(16)]);
+    // Another datagram's, another host's, another protocol's.
+    assert_eq!(bench.see(&v4(1, 8, 16, true), 2), []);
+    assert_eq!(bench.see(&v4(3, 7, 16, true), 2), []);
     let mut tcp = v4(1, 7, 16, true);
     tcp[9] = protocol::TCP;
-    assert_eq!(bench.see(&tcp, 2).0, Resolution::Unknown);
+    assert_eq!(bench.see(&tcp, 2), []);
+    assert_eq!(bench.tracker.held(), 3);
+    assert_eq!(bench.see(&v4(1, 7, 32, false), 2), [on(32)]);
 }
 
 #[test]
-fn the_first_fragment_of_ipv6_tells_the_protocol_too() {
+fn those_that_come_first_wait_and_go_behind_their_first() {
     let mut bench = Bench::new(64);
-    assert_eq!(bench.see(&v6(7, 16, false), 0), (Resolution::Unknown, 60, 0, 0));
-    assert_eq!(bench.see(&v6(7, 0, true), 0), (Resolution::First, 17, 5000, 53));
+    for order in [[48, 32, 16], [16, 48, 32], [32, 16, 48]] {
+        for offset in order {
+            assert_eq!(bench.see(&v4(1, 7, offset, offset < 48), 0), []);
+        }
+        let all = bench.see(&v4(1, 7, 0, true), 1);
+        assert_eq!(all, [on(0), on(order[0]), on(order[1]), on(order[2])]);
+        assert_eq!(
+            bench.tracker.held(),
+            0,
+            "and all is there, so the next datagram may have this number"
+        );
+    }
+}
+
+#[test]
+fn interleaved_datagrams_do_not_mix() {
+    let mut bench = Bench::new(64);
+    for id in 0..8 {
+        assert_eq!(bench.see(&v4(1, id, 32, false), 0), []);
+    }
+    for id in 0..8 {
+        assert_eq!(bench.see(&v4(1, id, 16, true), 0), []);
+    }
+    for id in (0..8).rev() {
+        assert_eq!(bench.see(&v4(1, id, 0, true), 0), [on(0), on(32), on(16)]);
+    }
+}
+
+#[test]
+fn waiting_ends_by_its_time() {
+    let mut bench = Bench::new(64);
+    bench.see(&v4(1, 7, 16, true), SECOND);
+    bench.see(&v4(1, 7, 32, false), 5 * SECOND);
+    bench.see(&v4(1, 8, 16, true), 3 * SECOND);
+    assert_eq!(bench.expire(6 * SECOND - 1), []);
+    let unknown = DropReason::FragmentUnknown;
+    assert_eq!(bench.expire(6 * SECOND), [gone(16, unknown), gone(32, unknown)]);
     assert_eq!(
-        bench.see(&v6(7, 16, false), 59 * SECOND),
-        (Resolution::Known, 17, 5000, 53)
+        bench.see(&v4(1, 7, 0, true), 6 * SECOND),
+        [on(0)],
+        "too late for them"
     );
-    assert_eq!(bench.see(&v6(7, 16, false), 60 * SECOND).0, Resolution::Unknown);
+    assert_eq!(bench.tracker.held(), 1);
+    bench.tracker.finish();
+    assert_eq!(bench.collect(None), [gone(16, unknown)]);
+}
+
+#[test]
+fn the_fragment_header_of_ipv6() {
+    let mut bench = Bench::new(64);
+    assert_eq!(bench.see(&v6(7, 16, false), 0), []);
+    assert_eq!(
+        bench.see(&v6(7, 0, true), 0),
+        [on(0), on(16)],
+        "and it tells the protocol, too"
+    );
     // The fragment header need not be the first extension.
     let behind_hop_by_hop = |offset, more| {
         let mut bytes = v6(8, offset, more);
@@ -114,49 +189,127 @@ fn the_first_fragment_of_ipv6_tells_the_protocol_too() {
         bytes[6] = 0;
         bytes
     };
-    assert_eq!(bench.see(&behind_hop_by_hop(0, true), 0).0, Resolution::First);
-    assert_eq!(bench.see(&behind_hop_by_hop(16, false), 0).0, Resolution::Known);
-    assert_eq!(bench.see(&v6(8, 16, false), 0).0, Resolution::Known);
+    assert_eq!(bench.see(&behind_hop_by_hop(0, true), 0), [on(0)]);
+    assert_eq!(bench.see(&v6(8, 16, true), 0), [on(16)]);
+    assert_eq!(bench.see(&behind_hop_by_hop(32, false), 0), [on(32)]);
     // An atomic fragment is whole (RFC 6946).
-    assert_eq!(bench.see(&v6(9, 0, false), 0), (Resolution::Whole, 17, 5000, 53));
+    assert_eq!(bench.see(&v6(9, 0, false), 0), [on(0)]);
+    // Sixty seconds, where IPv4 has thirty.
+    bench.see(&v6(10, 0, true), 0);
+    bench.see(&v4(1, 10, 0, true), 0);
+    assert_eq!(bench.see(&v6(10, 16, true), 60 * SECOND - 1), [on(16)]);
+    assert_eq!(bench.see(&v6(10, 32, false), 60 * SECOND), []);
+    assert_eq!(bench.see(&v4(1, 10, 16, false), 30 * SECOND), []);
 }
 
 #[test]
-fn a_first_fragment_is_forgotten_after_its_time() {
+fn an_overlap_ends_its_datagram() {
+    let overlap = DropReason::FragmentOverlap;
+    for make in [
+        |offset, more| v4(1, 7, offset, more),
+        |offset, more| v6(7, offset, more),
+    ] {
+        // Behind the first one.
+        let mut bench = Bench::new(64);
+        bench.see(&make(0, true), 0);
+        assert_eq!(bench.see(&make(16, true), 0), [on(16)]);
+        assert_eq!(bench.see(&make(24, true), 0), [gone(24, overlap)]);
+        assert_eq!(
+            bench.see(&make(48, false), 0),
+            [gone(48, overlap)],
+            "nothing more of it"
+        );
+        assert_eq!(bench.see(&make(0, true), 0), [gone(0, overlap)]);
+        // Among those that wait: none of them goes on.
+        let mut bench = Bench::new(64);
+        bench.see(&make(32, false), 0);
+        assert_eq!(
+            bench.see(&make(24, true), 0),
+            [gone(32, overlap), gone(24, overlap)]
+        );
+        assert_eq!(bench.see(&make(0, true), 0), [gone(0, overlap)]);
+        assert_eq!(bench.tracker.held(), 0);
+    }
+}
+
+#[test]
+fn one_that_repeats_another_is_dropped_alone() {
     let mut bench = Bench::new(64);
-    bench.see(&v4(1, 7, 0, true), SECOND);
+    let repeated = DropReason::FragmentRepeated;
+    bench.see(&v4(1, 7, 16, true), 0);
+    assert_eq!(bench.see(&v4(1, 7, 16, true), 0), [gone(16, repeated)]);
+    assert_eq!(bench.see(&v4(1, 7, 0, true), 0), [on(0), on(16)]);
+    let mut other_ports = v4(1, 7, 0, true);
+    other_ports[20..22].copy_from_slice(&6000u16.to_be_bytes());
     assert_eq!(
-        bench.see(&v4(1, 7, 16, true), 31 * SECOND - 1).0,
-        Resolution::Known
+        bench.see(&other_ports, 0),
+        [gone(0, repeated)],
+        "what was judged stays"
     );
-    assert_eq!(bench.see(&v4(1, 7, 16, true), 31 * SECOND).0, Resolution::Unknown);
+    assert_eq!(bench.see(&v4(1, 7, 32, false), 0), [on(32)]);
 }
 
 #[test]
-fn an_identification_used_again_means_the_newer_packet() {
+fn parts_that_cannot_be_are_dropped() {
     let mut bench = Bench::new(64);
-    bench.see(&v4(1, 7, 0, true), 0);
-    let mut other = v4(1, 7, 0, true);
-    other[20..22].copy_from_slice(&6000u16.to_be_bytes());
-    bench.see(&other, 1);
-    assert_eq!(
-        bench.see(&v4(1, 7, 16, false), 2),
-        (Resolution::Known, 17, 6000, 53)
-    );
+    let malformed = DropReason::FrameMalformed;
+    let mut odd = v4(1, 7, 16, true);
+    odd.pop();
+    odd[3] -= 1;
+    assert_eq!(bench.see(&odd, 0), [gone(16, malformed)]);
+    let mut empty = v4(1, 7, 16, false);
+    empty.truncate(20);
+    empty[3] = 20;
+    assert_eq!(bench.see(&empty, 0), [gone(16, malformed)]);
+    assert_eq!(bench.tracker.held(), 0);
 }
 
 #[test]
-fn a_full_set_loses_its_oldest() {
+fn a_tiny_table_keeps_its_bounds() {
+    let full = DropReason::FragmentsFull;
     let mut bench = Bench::new(PLACES);
-    assert_eq!(bench.tracker.capacity(), PLACES);
-    for id in 0..=PLACES as u16 {
+    assert_eq!((bench.tracker.capacity(), bench.tracker.held_max()), (PLACES, 2));
+    // Held: the datagram that has waited longest goes.
+    bench.see(&v4(1, 1, 16, true), 0);
+    bench.see(&v4(1, 2, 16, true), 1);
+    assert_eq!(bench.see(&v4(1, 3, 16, true), 2), [gone(16, full)]);
+    assert_eq!(bench.see(&v4(1, 1, 0, true), 3), [on(0)], "its later one is gone");
+    assert_eq!(bench.see(&v4(1, 3, 0, true), 3), [on(0), on(16)]);
+    // One datagram alone: it goes itself.
+    bench.see(&v4(1, 2, 32, true), 4);
+    let all = bench.see(&v4(1, 2, 48, true), 4);
+    assert_eq!(all, [gone(16, full), gone(32, full), gone(48, full)]);
+    assert_eq!(bench.tracker.held(), 0);
+}
+
+#[test]
+fn a_full_set_loses_first_who_waits_then_its_oldest() {
+    let mut bench = Bench::new(PLACES);
+    for id in 0..PLACES as u16 - 1 {
         bench.see(&v4(1, id, 0, true), u64::from(id));
     }
-    let known = |bench: &mut Bench, id| bench.see(&v4(1, id, 16, true), 100).0 == Resolution::Known;
-    assert!(!known(&mut bench, 0));
-    for id in 1..=PLACES as u16 {
-        assert!(known(&mut bench, id), "{id}");
+    assert_eq!(bench.see(&v4(1, 100, 16, true), 50), []);
+    assert_eq!(
+        bench.see(&v4(1, 7, 0, true), 51),
+        [on(0), gone(16, DropReason::FragmentsFull)]
+    );
+    assert_eq!(bench.see(&v4(1, 8, 0, true), 52), [on(0)]);
+    assert_eq!(bench.see(&v4(1, 1, 16, true), 60), [on(16)]);
+    assert_eq!(bench.see(&v4(1, 0, 16, true), 60), [], "the oldest is forgotten");
+}
+
+#[test]
+fn a_datagram_has_so_many_parts() {
+    let mut bench = Bench::new(512);
+    bench.see(&v4(1, 7, 0, true), 0);
+    for n in 1..PIECES_MAX as u16 {
+        assert_eq!(bench.see(&v4(1, 7, 16 * n, true), 0), [on(16 * n)]);
     }
+    let last = 16 * PIECES_MAX as u16;
+    assert_eq!(
+        bench.see(&v4(1, 7, last, false), 0),
+        [gone(last, DropReason::FragmentsFull)]
+    );
 }
 
 #[test]
@@ -168,59 +321,135 @@ fn an_icmp_error_leaves_no_ports_behind() {
     error.truncate(20);
     error.extend_from_slice(&[3, 1, 0, 0, 0, 0, 0, 0]);
     error.extend_from_slice(&quoted);
+    error.extend_from_slice(&[0; 4]);
     let total = error.len() as u16;
     error[2..4].copy_from_slice(&total.to_be_bytes());
-    let mut later = v4(9, 7, 64, false);
+    let mut later = v4(9, 7, 80, false);
     later[9] = protocol::ICMP;
     let mut bench = Bench::new(64);
-    assert_eq!(bench.see(&error, 0).0, Resolution::First);
-    assert_eq!(bench.see(&later, 0).0, Resolution::Unknown);
+    assert_eq!(bench.see(&later, 0), []);
+    let unknown = DropReason::FragmentUnknown;
+    assert_eq!(bench.see(&error, 0), [(0, Ok((1, 0, 0))), gone(80, unknown)]);
+    let mut another = v4(9, 7, 96, false);
+    another[9] = protocol::ICMP;
+    assert_eq!(bench.see(&another, 0).len(), 1);
+    assert_eq!(bench.tracker.held(), 0);
 }
 
+#[test]
+fn an_identifier_is_passed_on_as_one() {
+    let mut bench = Bench::new(64);
+    let mut echo = v4(1, 7, 0, true);
+    echo[9] = protocol::ICMP;
+    echo[20..28].copy_from_slice(&[8, 0, 0, 0, 0x12, 0x34, 0, 1]);
+    let mut later = v4(1, 7, 16, false);
+    later[9] = protocol::ICMP;
+    bench.see(&echo, 0);
+    let mut packet = bench.pool.take().unwrap();
+    assert!(packet.set_frame(&later, LinkType::Raw));
+    wire::parse(&mut packet).unwrap();
+    let packet = bench.tracker.take(packet, 0).unwrap();
+    assert!(packet.has(flag::ICMP_QUERY));
+    assert_eq!(
+        (packet.source_port(), packet.destination_port()),
+        (0x1234, 0x1234)
+    );
+    bench.pool.give(packet);
+}
+
+#[test]
+fn homes_are_spread_and_the_same_for_all_fragments() {
+    let bench = Bench::new(64);
+    let mut pool = Pool::new(Region::heap(Pool::region_length(1, 2048)), 1, 2048, 0);
+    let mut home = |frame: Vec<u8>| {
+        let mut packet = pool.take().unwrap();
+        assert!(packet.set_frame(&frame, LinkType::Raw));
+        wire::parse(&mut packet).unwrap();
+        let home = bench.tracker.home(&packet, 3);
+        pool.give(packet);
+        usize::from(home)
+    };
+    let mut counts = [0; 3];
+    for id in 0..300 {
+        let at = home(v4(1, id, 0, true));
+        assert_eq!(home(v4(1, id, 16, true)), at);
+        assert_eq!(
+            home(v6(u32::from(id), 0, true)),
+            home(v6(u32::from(id), 16, false))
+        );
+        counts[at] += 1;
+    }
+    assert!(counts.iter().all(|count| *count > 60), "{counts:?}");
+}
+
+/// A datagram's fragments: (datagram, part) of 16 bytes each, `PARTS` of them.
+const PARTS: u16 = 5;
+
 proptest! {
-    /// Against a map that forgets nothing: what is Known is right, and a table with room knows all.
+    /// In whatever order, with repetitions: what goes on is each part at most once, nothing before its first one, and with
+    /// room all of every datagram whose first one came.
     #[test]
-    fn a_table_with_room_knows_what_a_map_knows(
-        packets in prop::collection::vec((0u8..4, 0u16..6, any::<bool>(), 0u64..20), 0..200)
+    fn every_datagram_goes_on_once_behind_its_first(
+        order in prop::collection::vec((0u16..6, 0..PARTS), 0..120),
     ) {
-        let mut bench = Bench::new(4096);
-        let mut oracle = std::collections::HashMap::new();
-        let mut now = 0;
-        for (host, id, first, step) in packets {
-            now += step * SECOND / 4;
-            if first {
-                bench.see(&v4(host, id, 0, true), now);
-                oracle.insert((host, id), now);
-            } else {
-                let (resolution, _, source, _) = bench.see(&v4(host, id, 16, false), now);
-                let known = oracle.get(&(host, id)).is_some_and(|seen| now < seen + V4_TIMEOUT);
-                prop_assert_eq!(resolution, if known { Resolution::Known } else { Resolution::Unknown });
-                prop_assert_eq!(source, if known { 5000 } else { 0 });
+        let mut bench = Bench::new(1024);
+        let mut out: Vec<(u16, u16)> = vec![];
+        let mut came: std::collections::HashSet<(u16, u16)> = Default::default();
+        for (id, part) in order {
+            // A whole datagram begins anew; one turn is enough here.
+            if (0..PARTS).all(|p| came.contains(&(id, p))) {
+                continue;
+            }
+            came.insert((id, part));
+            for (offset, what) in bench.see(&v4(1, id, 16 * part, part < PARTS - 1), 0) {
+                match what {
+                    Ok(ports) => {
+                        prop_assert_eq!(ports, MINE);
+                        prop_assert!(offset == 0 || out.contains(&(id, 0)));
+                        prop_assert!(!out.contains(&(id, offset)));
+                        out.push((id, offset));
+                    }
+                    Err(reason) => prop_assert_eq!(reason, DropReason::FragmentRepeated),
+                }
             }
         }
+        let due = came.iter().filter(|(id, _)| came.contains(&(*id, 0))).count();
+        prop_assert_eq!(out.len(), due);
+        prop_assert_eq!(bench.tracker.held(), came.len() - due);
     }
 
-    /// Whatever parses can be resolved.
+    /// Whatever parses can be taken, and comes out again.
     #[test]
     fn hostile_fragments_do_no_harm(
-        head in prop::sample::select(std::vec![v4(1, 7, 0, true), v4(1, 7, 16, false), v6(7, 0, true), v6(7, 16, false)]),
-        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
-        length in any::<prop::sample::Index>(),
+        frames in prop::collection::vec((
+            0usize..4,
+            prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
+            any::<prop::sample::Index>(),
+            0u64..4,
+        ), 1..40),
     ) {
-        let mut frame = head;
-        for (at, byte) in changes {
-            let at = at.index(frame.len());
-            frame[at] = byte;
-        }
-        frame.truncate(1 + length.index(frame.len()));
+        let heads = [v4(1, 7, 0, true), v4(1, 7, 16, false), v6(7, 0, true), v6(7, 16, false)];
         let mut bench = Bench::new(8);
-        let mut packet = bench.pool.take().unwrap();
-        prop_assert!(packet.set_frame(&frame, LinkType::Raw));
-        if wire::parse(&mut packet).is_ok() {
-            let whole = !packet.has(flag::FIRST_FRAGMENT | flag::LATER_FRAGMENT);
-            let resolution = bench.tracker.resolve(&mut packet, 1);
-            prop_assert_eq!(resolution == Resolution::Whole, whole);
+        let mut now = 0;
+        for (head, changes, length, pass) in frames {
+            now += pass * SECOND;
+            let mut frame = heads[head].clone();
+            for (at, byte) in changes {
+                let at = at.index(frame.len());
+                frame[at] = byte;
+            }
+            frame.truncate(1 + length.index(frame.len()));
+            let mut packet = bench.pool.take().unwrap();
+            prop_assert!(packet.set_frame(&frame, LinkType::Raw));
+            if wire::parse(&mut packet).is_ok() && is_astray(&packet) {
+                let next = bench.tracker.take(packet, now);
+                bench.collect(next);
+            } else {
+                bench.pool.give(packet);
+            }
         }
-        bench.pool.give(packet);
+        bench.tracker.finish();
+        bench.collect(None);
+        prop_assert_eq!(bench.pool.free(), bench.pool.total());
     }
 }

@@ -28,6 +28,9 @@
 //! Invariants: a group has one route, at its home; every packet received is passed to a runtime or peer, or is a counted
 //! drop; links are read before ports.
 //!
+//! Fragments go to the home of their datagram first, which gives them their ports ([`crate::fragments`]), and then to that of
+//! their group.
+//!
 //! Not here: chains, flow state.
 
 mod choice;
@@ -38,7 +41,7 @@ pub use choice::Policy;
 
 use crate::chain::Plan;
 use crate::env::{BURST, Burst, Port, give_or_keep};
-use crate::fragments::Tracker;
+use crate::fragments::{self, Tracker};
 use crate::group::{BlockOwners, GroupKey};
 use crate::stats::{DropReason, Drops, Named, SwitchStats};
 use crate::table::Table;
@@ -84,7 +87,8 @@ impl SideRule {
 /// What a switch is made with.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Its number, which is also its pool's.
+    /// Its number, which is also its pool's. Of the cluster's ports, numbered in the order of the configuration, it has every
+    /// `switches`-th: the port at `index` has the number `index * switches + switch`.
     pub switch: u8,
     /// How many switches there are.
     pub switches: u8,
@@ -254,6 +258,9 @@ impl<P: Port, L: Port> Switch<P, L> {
         for slot in &mut self.ports {
             slot.port.settle(&mut self.pool);
         }
+        if self.fragments.expire(self.now) {
+            work += self.drop_fragments();
+        }
         for index in 0..self.runtimes.len() {
             work += self.read_runtime(index);
         }
@@ -328,11 +335,57 @@ impl<P: Port, L: Port> Switch<P, L> {
         let mut packets = Burst::new();
         for packet in burst.drain(..) {
             match packet.kind() {
+                Kind::Data if fragments::is_astray(&packet) => {
+                    self.route(&mut packets, true);
+                    // It may be the first packet that tells this switch the time.
+                    if self.settings.packet_clock {
+                        self.now = self.now.max(packet.timestamp());
+                    }
+                    let mut followed = Burst::new();
+                    self.follow(packet, &mut followed);
+                    self.route(&mut followed, false);
+                }
                 Kind::Data => packets.push(packet),
                 Kind::Empty | Kind::Message => self.send_home(packet),
             }
         }
         self.route(&mut packets, true);
+    }
+
+    /// A fragment goes to where its datagram is followed; from there it and those that waited for it go on. Appends to
+    /// `packets`, and routes them when there are more than a burst.
+    #[cold]
+    fn follow(&mut self, packet: PacketBox, packets: &mut Burst) {
+        let home = self.fragments.home(&packet, self.settings.switches);
+        if home != self.settings.switch {
+            return self.hand_over(packet, home, false);
+        }
+        let mut next = self.fragments.take(packet, self.now);
+        while let Some(packet) = next {
+            if packets.is_full() {
+                self.route(packets, false);
+            }
+            packets.push(packet);
+            next = self.fragments.released();
+        }
+        self.drop_fragments();
+    }
+
+    #[cold]
+    fn drop_fragments(&mut self) -> usize {
+        let mut count = 0;
+        while let Some((packet, reason)) = self.fragments.refused() {
+            self.drop_packet(packet, reason);
+            count += 1;
+        }
+        count
+    }
+
+    /// Gives up what is held for fragments that will not come: nothing more comes in anywhere.
+    pub fn finish(&mut self) {
+        self.fragments.finish();
+        self.drop_fragments();
+        self.transmit_all();
     }
 
     fn turn(&mut self, mut packet: PacketBox) {
@@ -614,6 +667,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             received: self.received,
             sent: self.sent - unsent,
             turned: self.turned,
+            held: self.fragments.held() as u64,
             dropped,
             routes: self.table.len() as u64,
             second_keys: self.second_keys as u64,

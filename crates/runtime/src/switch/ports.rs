@@ -29,7 +29,7 @@
 
 use super::{SideRule, Switch};
 use crate::env::{BURST, Burst, Port};
-use crate::fragments::Resolution;
+use crate::fragments;
 use crate::stats::DropReason;
 use nf::Side;
 use wire::packet::flag as packet_flag;
@@ -89,10 +89,14 @@ impl<P: Port, L: Port> Switch<P, L> {
     /// Sends a processed packet by the port of its side.
     #[inline]
     pub(super) fn send(&mut self, packet: PacketBox) {
-        let Some(port) = self.settings.egress[packet.exit() as usize] else {
+        let port = match packet.egress() {
+            None => self.settings.egress[packet.exit() as usize],
+            Some(port) => Some(port / self.settings.switches),
+        };
+        let Some((port, slot)) = port.and_then(|port| Some((port, self.ports.get_mut(usize::from(port))?)))
+        else {
             return self.drop_packet(packet, DropReason::NoEgress);
         };
-        let slot = &mut self.ports[usize::from(port)];
         slot.burst.push(packet);
         if slot.burst.is_full() {
             self.transmit(usize::from(port));
@@ -208,7 +212,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         let by_address = matches!(self.ports[index].rule, SideRule::BySource(_));
         let mut packets = Burst::new();
         for mut packet in burst.drain(..) {
-            packet.set_port(index as u8);
+            packet.set_port(index as u8 * self.settings.switches + self.settings.switch);
             packet.clear_turns();
             if self.settings.packet_clock {
                 self.now = self.now.max(packet.timestamp());
@@ -219,15 +223,16 @@ impl<P: Port, L: Port> Switch<P, L> {
             }
             let side = self.ports[index].rule.side(&packet);
             packet.set_side(side);
-            if packet.has(packet_flag::FIRST_FRAGMENT | packet_flag::LATER_FRAGMENT)
-                && self.fragments.resolve(&mut packet, self.now) == Resolution::Unknown
-            {
-                self.drop_packet(packet, DropReason::FragmentUnknown);
-                continue;
-            }
             self.plan.judge_icmp_error(&mut packet);
             if by_address && (side == Side::Inside || packet.has(packet_flag::ICMP_ERROR)) {
                 self.judge_lateral(index, &mut packet);
+            }
+            if fragments::is_astray(&packet) {
+                self.follow(packet, &mut packets);
+                continue;
+            }
+            if packets.is_full() {
+                self.route(&mut packets, false);
             }
             packets.push(packet);
         }
@@ -319,7 +324,8 @@ impl<P: Port, L: Port> Switch<P, L> {
         let here = here
             .filter(|packet| packet.origin() == self.pool.origin())
             .count();
-        let out = self.pool.total() - self.pool.free() - here;
+        // Fragments that wait for their first one wait for later packets.
+        let out = (self.pool.total() - self.pool.free() - here).saturating_sub(self.fragments.held());
         if out <= self.progress.held || self.progress.quiet >= PATIENCE {
             self.progress = Progress {
                 done: time,

@@ -2,6 +2,7 @@
 
 mod ends;
 mod flows;
+mod fragments;
 mod groups;
 mod spread;
 mod waits;

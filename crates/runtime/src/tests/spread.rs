@@ -196,7 +196,8 @@ impl Cluster {
             .flat_map(|s| s.stats().dropped)
             .map(|d| d.count)
             .sum();
-        let (mut held, mut emitted) = (0, 0);
+        let mut held: u64 = self.switches.iter().map(|s| s.stats().held).sum();
+        let mut emitted = 0;
         for runtime in &self.runtimes {
             assert_conserved(runtime);
             let stats = runtime.stats();

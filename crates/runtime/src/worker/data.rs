@@ -3,7 +3,7 @@
 use super::{Job, Runtime};
 use crate::actor::{NO_GROUP, Phase, flag};
 use crate::env::{BURST, Burst, Port};
-use crate::fragments::Resolution;
+use crate::fragments;
 use crate::group::GroupKey;
 use crate::message::Message;
 use crate::stage::Code;
@@ -62,6 +62,35 @@ impl<P: Port> Runtime<P> {
             self.hear(&message);
             self.recycle(message);
         }
+    }
+
+    #[cold]
+    pub(super) fn drop_fragments(&mut self) -> usize {
+        let mut count = 0;
+        while let Some((packet, reason)) = self.fragments.refused() {
+            self.drop_packet(packet, reason);
+            count += 1;
+        }
+        count
+    }
+
+    /// A packet without a key: no packet, or a fragment. That and those that waited for it are taken up by themselves.
+    #[cold]
+    fn set_aside(&mut self, packet: PacketBox, reason: DropReason, link: usize) {
+        if !packet.has(packet_flag::PARSED) || !fragments::is_astray(&packet) {
+            return self.drop_packet(packet, reason);
+        }
+        let mut next = self.fragments.take(packet, self.now);
+        let mut burst = Burst::new();
+        while let Some(packet) = next {
+            if burst.is_full() {
+                self.take_up(link, &mut burst);
+            }
+            burst.push(packet);
+            next = self.fragments.released();
+        }
+        self.drop_fragments();
+        self.take_up(link, &mut burst);
     }
 
     /// Takes buffers that came home, and messages, out of a burst.
@@ -153,12 +182,10 @@ impl<P: Port> Runtime<P> {
     fn identify(&mut self, packet: &mut PacketBox) -> Result<Lane, DropReason> {
         if !packet.has(packet_flag::PARSED) {
             wire::parse(packet)?;
-            if packet.has(packet_flag::FIRST_FRAGMENT | packet_flag::LATER_FRAGMENT)
-                && self.fragments.resolve(packet, self.now) == Resolution::Unknown
-            {
+            self.plan.judge_icmp_error(packet);
+            if fragments::is_astray(packet) {
                 return Err(DropReason::FragmentUnknown);
             }
-            self.plan.judge_icmp_error(packet);
         }
         let (mut key, way) = FlowKey::of(packet).ok_or(DropReason::FrameMalformed)?;
         if packet.turns() > 0 {
@@ -196,7 +223,7 @@ impl<P: Port> Runtime<P> {
     #[inline(never)]
     fn meet_rare(&mut self, packet: PacketBox, lane: &Lane, link: usize) {
         if let Some(reason) = lane.refused {
-            return self.drop_packet(packet, reason);
+            return self.set_aside(packet, reason, link);
         }
         // The first packets of this burst may have launched the flow, or ended it.
         let Some(value) = self.find(lane.hash, &lane.key) else {
@@ -340,10 +367,7 @@ impl<P: Port> Runtime<P> {
             let answer = unsafe { step.run(&mut packet, state.add(step.flow as usize), self.frame_ptr) };
             timeout = timeout.max(answer.timeout);
             if answer.code.number() | u32::from(cx.effects) != 0 {
-                let at = match direction {
-                    Direction::Opening => index,
-                    Direction::Reply => steps.len() - 1 - index,
-                };
+                let at = usize::from(step.at);
                 let job = Job {
                     actor,
                     packet,
@@ -588,6 +612,7 @@ impl<P: Port> Runtime<P> {
         };
         // A flow whose first packet was refused is not kept; one that was told to end goes when its packet has gone.
         let refused = code.drop_reason().is_some()
+            && !self.slab.header(actor).answered
             && self.slab.header(actor).flags & (flag::SETTLED | flag::SETTLING | flag::HOLDS) == 0;
         if effects & effect::END != 0 || refused {
             match goes_on {
@@ -626,11 +651,8 @@ impl<P: Port> Runtime<P> {
 
     /// The functions already passed, seen in the other direction, as a job's count.
     fn turned_count(&self, actor: u32, at: usize, direction: Direction) -> u8 {
-        let count = self.stages.chains[usize::from(self.slab.header(actor).chain)].len();
-        match direction {
-            Direction::Opening => (count - at) as u8,
-            Direction::Reply => (at + 1) as u8,
-        }
+        let chain = self.slab.header(actor).chain;
+        self.stages.chains[usize::from(chain)].passed_by_answer(at, direction) as u8
     }
 
     /// Sends the packet, now an answer, back through the functions it had passed.
@@ -641,7 +663,7 @@ impl<P: Port> Runtime<P> {
             direction,
             ..
         } = job;
-        self.slab.header_mut(actor).flags |= flag::SETTLED;
+        self.slab.header_mut(actor).answered = true;
         if self.slab.header(actor).deadline == 0 {
             self.extend(actor, 0);
         }

@@ -312,6 +312,9 @@ impl<P: Port> Runtime<P> {
                 self.take_up(0, &mut burst);
             }
             work.other += self.wake(BURST_WAKES);
+            if self.fragments.expire(self.now) {
+                work.other += self.drop_fragments();
+            }
             self.settle_all();
             work.other += self.expire(BURST_LOOKS);
         } else {
@@ -323,6 +326,8 @@ impl<P: Port> Runtime<P> {
 
     /// Ends up to `budget` flows as if they had expired; `true` when none is left. For a graceful stop.
     pub fn finish(&mut self, budget: usize) -> bool {
+        self.fragments.finish();
+        self.drop_fragments();
         let done = self.end_all(budget);
         self.transmit_all();
         done
@@ -414,7 +419,8 @@ impl<P: Port> Runtime<P> {
             emitted: self.emitted,
             held: u64::from(self.held_count + self.queued_count)
                 + self.frames.waiting() as u64
-                + self.turned.len() as u64,
+                + self.turned.len() as u64
+                + self.fragments.held() as u64,
             dropped,
             counters,
             flows: self.slab.active() as u64,

@@ -42,7 +42,10 @@ impl<P: Port> Runtime<P> {
         }
         packet.set_kind(Kind::Data);
         self.passed += 1;
-        let link = self.settings.egress[packet.exit() as usize];
+        let link = match packet.egress() {
+            None => self.settings.egress[packet.exit() as usize],
+            Some(port) => port % self.settings.switches,
+        };
         self.push(usize::from(link), packet);
     }
 

@@ -76,7 +76,7 @@ impl<P: Port> Runtime<P> {
             .then(|| self.slab.second_key(actor).ends(header.opening(1)));
         let waiting = header.phase == Phase::Waiting;
         let mut state = Vec::new();
-        for step in &self.stages.chains[usize::from(header.chain)] {
+        for step in self.stages.chains[usize::from(header.chain)].iter() {
             let mut fields = Vec::new();
             // A waiting call may be in the middle of changing its state: it is not looked at.
             if !waiting {

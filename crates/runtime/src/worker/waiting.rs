@@ -84,7 +84,8 @@ impl<P: Port> Runtime<P> {
     fn refuse(&mut self, job: Job, reason: DropReason) {
         let Job { actor, packet, .. } = job;
         self.drop_packet(packet, reason);
-        if self.slab.header(actor).flags & (flag::SETTLED | flag::SETTLING | flag::HOLDS) == 0 {
+        let header = self.slab.header(actor);
+        if !header.answered && header.flags & (flag::SETTLED | flag::SETTLING | flag::HOLDS) == 0 {
             self.end_actor(actor);
         }
     }

@@ -113,7 +113,7 @@ fn agrees(packet: &Packet) {
 #[test]
 fn the_valid_ones_are_valid() {
     let (mut errors, mut fragments, mut sessions) = (0, 0, 0);
-    for (link, frame) in valid(1, 5000) {
+    for (link, frame) in valid(1, of_many(5000)) {
         let packet = parsed(link, &frame);
         read(&packet);
         assert!(packet.checksums_valid(), "{link:?} {frame:02x?}");
@@ -124,14 +124,19 @@ fn the_valid_ones_are_valid() {
         write(link, &frame, frame.len() as u32);
     }
     assert!(
-        errors > 300 && fragments > 100 && sessions > 100,
+        cfg!(miri) || errors > 300 && fragments > 100 && sessions > 100,
         "{errors} {fragments} {sessions}"
     );
 }
 
+/// So many cases; under miri, which takes a thousand times as long, a hundredth of them.
+fn of_many(count: usize) -> usize {
+    if cfg!(miri) { count / 100 + 2 } else { count }
+}
+
 #[test]
 fn every_strict_prefix_is_refused_or_read() {
-    for (link, frame) in valid(2, 120) {
+    for (link, frame) in valid(2, of_many(120)) {
         let end = parsed(link, &frame).end_offset();
         for length in 0..frame.len() {
             if length < end {
@@ -151,7 +156,7 @@ fn every_strict_prefix_is_refused_or_read() {
 #[test]
 fn no_packet_does_harm() {
     let (mut taken, mut refused) = (0, 0);
-    for (number, (link, frame)) in packets(3, 30_000).enumerate() {
+    for (number, (link, frame)) in packets(3, of_many(30_000)).enumerate() {
         let mut packet = loaded(link, &frame);
         let wire = frame.len() as u32 + if number % 5 == 0 { 7 } else { 0 };
         packet.set_wire_length(wire);
@@ -164,7 +169,10 @@ fn no_packet_does_harm() {
             Err(_) => refused += 1,
         }
     }
-    assert!(taken > 10_000 && refused > 5_000, "{taken} {refused}");
+    assert!(
+        cfg!(miri) || taken > 10_000 && refused > 5_000,
+        "{taken} {refused}"
+    );
 }
 
 #[test]

@@ -1,0 +1,537 @@
+//! What the kernel knows of the network: links, their addresses, routes and neighbours, and each change of them.
+//!
+//! # Theory of operation
+//!
+//! ```text
+//!   open ─► a socket that hears changes ─► everything asked once ─► Network
+//!   wait ─► neighbour changed:               that one is changed here
+//!        ─► link, address or route changed:  all of that kind is asked anew, once things have been quiet for a moment
+//!        ─► something was lost:              everything is asked anew
+//! ```
+//!
+//! The hearing socket is open before the first question, so no change falls between. Routes are asked as a whole because a
+//! change of one may speak of a part of it only (a way of several), and the kernel's own order decides.
+//!
+//! Of routes, those of the tables `local`, `main` and `default` count, which the kernel looks through in this order if nobody
+//! has changed its rules. Neighbours count whose link address the kernel believes in, or would believe in until it has asked
+//! again. One that has gone *stale* is asked for again by [`Watcher::refresh`]: the kernel would not, as it sees no packet
+//! to it.
+//!
+//! Invariants: [`Watcher::network`] is what the kernel said last; a wait ends in the time given, whatever the kernel says.
+//!
+//! Not here: what is made of it (`functions::forward`, joined in the tool), `ip rule`, nexthop objects by themselves (the
+//! kernel spells them out in the routes that use them), multicast routes.
+
+mod socket;
+
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::link::{InfoData, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteNextHop, RouteNextHopFlags,
+    RouteType, RouteVia,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use rustix::io::Errno;
+use socket::{Heard, Socket};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+use wire::{Addr, Prefix};
+
+/// A link (an interface, as most say).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// Its number.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Its link address, if it has one of six bytes.
+    pub address: Option<[u8; 6]>,
+    /// The longest IP packet, in bytes.
+    pub mtu: u32,
+    /// Whether it is administratively up.
+    pub is_up: bool,
+    /// For an 802.1Q sub-interface: the link it is on, and its tag.
+    pub vlan: Option<(u32, u16)>,
+}
+
+/// What a route says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RouteKind {
+    /// Packets go on.
+    Unicast,
+    /// They are for this host.
+    Local,
+    /// For all hosts of a link.
+    Broadcast,
+    /// Refused with an error: no such host.
+    Unreachable,
+    /// Refused with an error: forbidden.
+    Prohibited,
+    /// Thrown away.
+    Blackhole,
+}
+
+/// One of a route's ways.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RouteWay {
+    /// The link.
+    pub link: u32,
+    /// The router to send to; without one, the destination itself.
+    pub gateway: Option<Addr>,
+    /// Its share among several.
+    pub weight: u16,
+}
+
+/// A route.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Route {
+    /// Destinations.
+    pub to: Prefix,
+    /// What it says.
+    pub kind: RouteKind,
+    /// Its ways, for a unicast route.
+    pub ways: Vec<RouteWay>,
+    /// Of equal prefixes the one with the smallest counts: the table's place in the kernel's order, then the metric.
+    pub rank: (u8, u32),
+    /// A smaller MTU than the link's; 0 for none.
+    pub mtu: u32,
+}
+
+/// A neighbour.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Neighbour {
+    /// Its link address.
+    pub link: [u8; 6],
+    /// The kernel has not heard of it for a while.
+    pub is_stale: bool,
+}
+
+/// What the kernel knows.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Network {
+    /// Links by number.
+    pub links: BTreeMap<u32, Link>,
+    /// Addresses by link, in the kernel's order: the primary one first.
+    pub addresses: BTreeMap<u32, Vec<Addr>>,
+    /// Routes.
+    pub routes: Vec<Route>,
+    /// Neighbours by link and address.
+    pub neighbours: BTreeMap<(u32, Addr), Neighbour>,
+}
+
+/// Why the kernel cannot be followed.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the kernel does not tell its routes and neighbours (netlink: {0}); is this Linux, and not a sandbox that forbids it?"
+)]
+pub struct NetlinkError(Errno);
+
+impl From<Errno> for NetlinkError {
+    fn from(error: Errno) -> Self {
+        NetlinkError(error)
+    }
+}
+
+/// Follows the kernel.
+pub struct Watcher {
+    hearing: Socket,
+    asking: Socket,
+    network: Network,
+    /// Kinds that have changed and are to be asked anew, and since when.
+    due: Due,
+    due_since: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Due {
+    links: bool,
+    addresses: bool,
+    routes: bool,
+    neighbours: bool,
+}
+
+impl Due {
+    const ALL: Due = Due {
+        links: true,
+        addresses: true,
+        routes: true,
+        neighbours: true,
+    };
+}
+
+/// Of links, neighbours, and of both versions addresses and routes (RTMGRP_*).
+const GROUPS: u32 = 0x1 | 0x4 | 0x10 | 0x40 | 0x100 | 0x400;
+/// How long nothing must have changed before a kind is asked anew, and how long that is put off at most.
+const QUIET: Duration = Duration::from_millis(10);
+const QUIET_MAX: Duration = Duration::from_millis(200);
+
+impl Watcher {
+    /// Begins to follow the kernel's tables in the network namespace of the calling thread. Takes no privilege.
+    pub fn open() -> Result<Self, NetlinkError> {
+        let mut watcher = Watcher {
+            hearing: Socket::open(GROUPS)?,
+            asking: Socket::open(0)?,
+            network: Network::default(),
+            due: Due::ALL,
+            due_since: None,
+        };
+        watcher.ask_due()?;
+        Ok(watcher)
+    }
+
+    /// What the kernel has said so far.
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// Waits for changes, at most so long; answers whether there was one.
+    pub fn wait(&mut self, time: Duration) -> Result<bool, NetlinkError> {
+        let end = Instant::now() + time;
+        let before = self.network.clone();
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let is_due = self.due_since.is_some();
+            match self.hearing.hear(if is_due { left.min(QUIET) } else { left })? {
+                Heard::Messages(messages) => messages.into_iter().for_each(|message| self.take(message)),
+                Heard::Lost => {
+                    self.due = Due::ALL;
+                    self.due_since.get_or_insert_with(Instant::now);
+                }
+                Heard::Nothing if is_due => {
+                    self.ask_due()?;
+                    return Ok(self.network != before);
+                }
+                Heard::Nothing => {}
+            }
+            if self.due_since.is_some_and(|since| since.elapsed() > QUIET_MAX) {
+                self.ask_due()?;
+                return Ok(self.network != before);
+            }
+            let over = Instant::now() >= end;
+            if self.due_since.is_none() && (over || self.network != before) {
+                return Ok(self.network != before);
+            }
+            if over && self.due_since.is_some() {
+                self.ask_due()?;
+                return Ok(self.network != before);
+            }
+        }
+    }
+
+    /// Has the kernel find out, or confirm, a neighbour's link address, as if it had a packet for it. Takes CAP_NET_ADMIN.
+    pub fn resolve(&mut self, link: u32, address: Addr) -> Result<(), NetlinkError> {
+        let mut message = NeighbourMessage::default();
+        message.header.ifindex = link;
+        message.header.flags = NeighbourFlags::Use;
+        let address = match address.to_ip() {
+            IpAddr::V4(v4) => {
+                message.header.family = AddressFamily::Inet;
+                NeighbourAddress::Inet(v4)
+            }
+            IpAddr::V6(v6) => {
+                message.header.family = AddressFamily::Inet6;
+                NeighbourAddress::Inet6(v6)
+            }
+        };
+        message.attributes.push(NeighbourAttribute::Destination(address));
+        self.asking.ask(RouteNetlinkMessage::NewNeighbour(message))?;
+        Ok(())
+    }
+
+    /// Has the kernel confirm neighbours on these links that it has not heard of for a while, at most so many.
+    pub fn refresh(&mut self, links: &[u32], most: usize) -> Result<(), NetlinkError> {
+        let stale: Vec<_> = self
+            .network
+            .neighbours
+            .iter()
+            .filter(|((link, _), neighbour)| neighbour.is_stale && links.contains(link))
+            .map(|(key, _)| *key)
+            .take(most)
+            .collect();
+        for (link, address) in stale {
+            self.resolve(link, address)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, message: RouteNetlinkMessage) {
+        match message {
+            RouteNetlinkMessage::NewNeighbour(message) => take_neighbour(&mut self.network, &message, true),
+            RouteNetlinkMessage::DelNeighbour(message) => take_neighbour(&mut self.network, &message, false),
+            RouteNetlinkMessage::NewLink(_) | RouteNetlinkMessage::DelLink(_) => {
+                // A link that goes takes its routes and addresses along, not always with a word.
+                self.due.links = true;
+                self.due.addresses = true;
+                self.due.routes = true;
+            }
+            RouteNetlinkMessage::NewAddress(_) | RouteNetlinkMessage::DelAddress(_) => {
+                self.due.addresses = true
+            }
+            RouteNetlinkMessage::NewRoute(_) | RouteNetlinkMessage::DelRoute(_) => self.due.routes = true,
+            _ => return,
+        }
+        let Due {
+            links,
+            addresses,
+            routes,
+            neighbours,
+        } = self.due;
+        if links || addresses || routes || neighbours {
+            self.due_since.get_or_insert_with(Instant::now);
+        }
+    }
+
+    fn ask_due(&mut self) -> Result<(), NetlinkError> {
+        let due = self.due;
+        if due.links {
+            let mut links = BTreeMap::new();
+            self.asking
+                .dump(RouteNetlinkMessage::GetLink(LinkMessage::default()), |message| {
+                    if let RouteNetlinkMessage::NewLink(message) = message {
+                        let link = link_of(&message);
+                        links.insert(link.index, link);
+                    }
+                })?;
+            self.network.links = links;
+        }
+        if due.addresses {
+            let mut addresses = BTreeMap::<u32, Vec<Addr>>::new();
+            self.asking.dump(
+                RouteNetlinkMessage::GetAddress(AddressMessage::default()),
+                |message| {
+                    if let RouteNetlinkMessage::NewAddress(message) = message
+                        && let Some(address) = address_of(&message)
+                    {
+                        addresses.entry(message.header.index).or_default().push(address);
+                    }
+                },
+            )?;
+            self.network.addresses = addresses;
+        }
+        if due.routes {
+            let mut routes = Vec::new();
+            for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+                let mut request = RouteMessage::default();
+                request.header.address_family = family;
+                self.asking
+                    .dump(RouteNetlinkMessage::GetRoute(request), |message| {
+                        if let RouteNetlinkMessage::NewRoute(message) = message {
+                            routes.extend(route_of(&message));
+                        }
+                    })?;
+            }
+            self.network.routes = routes;
+        }
+        if due.neighbours {
+            let mut network = Network::default();
+            self.asking.dump(
+                RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default()),
+                |message| {
+                    if let RouteNetlinkMessage::NewNeighbour(message) = message {
+                        take_neighbour(&mut network, &message, true);
+                    }
+                },
+            )?;
+            self.network.neighbours = network.neighbours;
+        }
+        (self.due, self.due_since) = (Due::default(), None);
+        Ok(())
+    }
+}
+
+fn link_of(message: &LinkMessage) -> Link {
+    let mut link = Link {
+        index: message.header.index,
+        name: String::new(),
+        address: None,
+        mtu: 0,
+        is_up: message.header.flags.contains(LinkFlags::Up),
+        vlan: None,
+    };
+    let (mut parent, mut tag) = (None, None);
+    for attribute in &message.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => link.name.clone_from(name),
+            LinkAttribute::Address(bytes) => link.address = bytes.as_slice().try_into().ok(),
+            LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+            LinkAttribute::Link(index) => parent = Some(*index),
+            LinkAttribute::LinkInfo(infos) => {
+                for info in infos {
+                    let LinkInfo::Data(InfoData::Vlan(settings)) = info else {
+                        continue;
+                    };
+                    for setting in settings {
+                        if let InfoVlan::Id(id) = setting {
+                            tag = Some(*id);
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    link.vlan = parent.zip(tag);
+    link
+}
+
+fn address_of(message: &AddressMessage) -> Option<Addr> {
+    // Of a point-to-point link, `Address` is the other end.
+    let find = |local: bool| {
+        message.attributes.iter().find_map(|attribute| match attribute {
+            AddressAttribute::Local(ip) if local => Some(Addr::from(*ip)),
+            AddressAttribute::Address(ip) if !local => Some(Addr::from(*ip)),
+            _ => None,
+        })
+    };
+    find(true).or_else(|| find(false))
+}
+
+fn take_neighbour(network: &mut Network, message: &NeighbourMessage, is_there: bool) {
+    let mut destination = None;
+    let mut link = None;
+    for attribute in &message.attributes {
+        match attribute {
+            NeighbourAttribute::Destination(NeighbourAddress::Inet(v4)) => {
+                destination = Some(Addr::from(*v4))
+            }
+            NeighbourAttribute::Destination(NeighbourAddress::Inet6(v6)) => {
+                destination = Some(IpAddr::V6(*v6).into())
+            }
+            NeighbourAttribute::LinkLayerAddress(bytes) => link = <[u8; 6]>::try_from(bytes.as_slice()).ok(),
+            _ => {}
+        }
+    }
+    let Some(destination) = destination else { return };
+    if message.header.flags.contains(NeighbourFlags::Proxy) {
+        return;
+    }
+    let key = (message.header.ifindex, destination);
+    let is_believed = matches!(
+        message.header.state,
+        NeighbourState::Reachable
+            | NeighbourState::Stale
+            | NeighbourState::Delay
+            | NeighbourState::Probe
+            | NeighbourState::Permanent
+    );
+    match link {
+        Some(link) if is_there && is_believed => {
+            let is_stale = message.header.state == NeighbourState::Stale;
+            network.neighbours.insert(key, Neighbour { link, is_stale });
+        }
+        _ => {
+            network.neighbours.remove(&key);
+        }
+    }
+}
+
+fn addr_of(address: &RouteAddress) -> Option<Addr> {
+    match address {
+        RouteAddress::Inet(v4) => Some(Addr::from(*v4)),
+        RouteAddress::Inet6(v6) => Some(IpAddr::V6(*v6).into()),
+        _ => None,
+    }
+}
+
+fn via_of(via: &RouteVia) -> Option<Addr> {
+    match via {
+        RouteVia::Inet(v4) => Some(Addr::from(*v4)),
+        RouteVia::Inet6(v6) => Some(IpAddr::V6(*v6).into()),
+        _ => None,
+    }
+}
+
+fn gateway_of(attributes: &[RouteAttribute]) -> Option<Addr> {
+    attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Gateway(address) => addr_of(address),
+        RouteAttribute::Via(via) => via_of(via),
+        _ => None,
+    })
+}
+
+/// A route that counts; `None` for those of other tables, of dead links, cached ones and kinds that packets never take.
+fn route_of(message: &RouteMessage) -> Option<Route> {
+    let header = &message.header;
+    let dead = RouteFlags::Dead | RouteFlags::Linkdown;
+    if header.flags.intersects(RouteFlags::Cloned) || header.source_prefix_length != 0 || header.tos != 0 {
+        return None;
+    }
+    let mut table = u32::from(header.table);
+    let (mut destination, mut link, mut metric, mut mtu) = (None, None, 0, 0);
+    let mut several: &[RouteNextHop] = &[];
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Table(number) => table = *number,
+            RouteAttribute::Destination(address) => destination = addr_of(address),
+            RouteAttribute::Oif(index) => link = Some(*index),
+            RouteAttribute::Priority(number) => metric = *number,
+            RouteAttribute::Metrics(metrics) => {
+                for metric in metrics {
+                    if let RouteMetric::Mtu(bytes) = metric {
+                        mtu = *bytes;
+                    }
+                }
+            }
+            RouteAttribute::MultiPath(ways) => several = ways,
+            _ => {}
+        }
+    }
+    // In the order in which the kernel looks through them.
+    let table_rank = match table {
+        255 => 0,
+        254 => 1,
+        253 => 2,
+        _ => return None,
+    };
+    let kind = match header.kind {
+        RouteType::Unicast => RouteKind::Unicast,
+        RouteType::Local | RouteType::Anycast => RouteKind::Local,
+        RouteType::Broadcast => RouteKind::Broadcast,
+        RouteType::Unreachable => RouteKind::Unreachable,
+        RouteType::Prohibit => RouteKind::Prohibited,
+        RouteType::BlackHole => RouteKind::Blackhole,
+        _ => return None,
+    };
+    let all = match header.address_family {
+        AddressFamily::Inet => Addr::v4([0; 4]),
+        AddressFamily::Inet6 => Addr::UNSPECIFIED,
+        _ => return None,
+    };
+    let to = Prefix::new(destination.unwrap_or(all), header.destination_prefix_length)?;
+    let mut ways = Vec::new();
+    if kind == RouteKind::Unicast {
+        if several.is_empty() && !header.flags.intersects(dead) {
+            ways.extend(link.map(|link| RouteWay {
+                link,
+                gateway: gateway_of(&message.attributes),
+                weight: 1,
+            }));
+        }
+        let alive = several.iter().filter(|way| {
+            !way.flags
+                .intersects(RouteNextHopFlags::Dead | RouteNextHopFlags::Linkdown)
+        });
+        ways.extend(alive.map(|way| RouteWay {
+            link: way.interface_index,
+            gateway: gateway_of(&way.attributes),
+            weight: u16::from(way.hops) + 1,
+        }));
+        if ways.is_empty() {
+            return None;
+        }
+    }
+    Some(Route {
+        to,
+        kind,
+        ways,
+        rank: (table_rank, metric),
+        mtu,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+//! Messages made by hand; a real kernel is in `tests/netlink.rs`.
+
+use super::*;
+use std::net::Ipv4Addr;
+
+fn route(kind: RouteType, table: u8, attributes: Vec<RouteAttribute>) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    message.header.address_family = AddressFamily::Inet;
+    message.header.destination_prefix_length = 24;
+    message.header.kind = kind;
+    message.header.table = table;
+    let to = RouteAttribute::Destination(RouteAddress::Inet(Ipv4Addr::new(192, 0, 2, 0)));
+    message.attributes = [vec![to], attributes].concat();
+    message
+}
+
+#[test]
+fn routes_that_packets_take() {
+    let read = |message: &RouteMessage| route_of(message);
+    let one = read(&route(
+        RouteType::Unicast,
+        254,
+        vec![RouteAttribute::Oif(3), RouteAttribute::Priority(20)],
+    ));
+    let one = one.expect("a route");
+    assert_eq!((one.to, one.rank), ("192.0.2.0/24".parse().unwrap(), (1, 20)));
+    assert_eq!(one.ways.len(), 1);
+    assert_eq!((one.ways[0].link, one.ways[0].gateway), (3, None));
+    // Another table, by either way of saying it.
+    assert_eq!(
+        read(&route(RouteType::Unicast, 100, vec![RouteAttribute::Oif(3)])),
+        None
+    );
+    let far = vec![RouteAttribute::Oif(3), RouteAttribute::Table(1000)];
+    assert_eq!(read(&route(RouteType::Unicast, 252, far)), None);
+    // A dead link, a cached route, one by source.
+    let mut dead = route(RouteType::Unicast, 254, vec![RouteAttribute::Oif(3)]);
+    dead.header.flags = RouteFlags::Linkdown;
+    assert_eq!(read(&dead), None);
+    let mut cached = route(RouteType::Unicast, 254, vec![RouteAttribute::Oif(3)]);
+    cached.header.flags = RouteFlags::Cloned;
+    assert_eq!(read(&cached), None);
+    let local = read(&route(RouteType::Local, 255, Vec::new())).expect("a route");
+    assert_eq!((local.kind, local.rank.0), (RouteKind::Local, 0));
+}
+
+#[test]
+fn a_sub_interface_says_where_it_is_and_its_tag() {
+    let mut message = LinkMessage::default();
+    message.header.index = 9;
+    message.attributes = vec![
+        LinkAttribute::IfName("eth0.20".to_string()),
+        LinkAttribute::Address(vec![2, 0, 0, 0, 0, 9]),
+        LinkAttribute::Mtu(1496),
+        LinkAttribute::Link(3),
+        LinkAttribute::LinkInfo(vec![LinkInfo::Data(InfoData::Vlan(vec![InfoVlan::Id(20)]))]),
+    ];
+    let link = link_of(&message);
+    assert_eq!(
+        (link.vlan, link.mtu, link.address),
+        (Some((3, 20)), 1496, Some([2, 0, 0, 0, 0, 9]))
+    );
+    // One end of a pair says where its other end is, and has no tag.
+    message.attributes.pop();
+    assert_eq!(link_of(&message).vlan, None);
+}
+
+#[test]
+fn neighbours_are_believed_by_their_state() {
+    let mut network = Network::default();
+    let mut message = NeighbourMessage::default();
+    message.header.ifindex = 3;
+    message.attributes = vec![
+        NeighbourAttribute::Destination(NeighbourAddress::Inet(Ipv4Addr::new(10, 0, 0, 9))),
+        NeighbourAttribute::LinkLayerAddress(vec![2, 0, 0, 0, 0, 7]),
+    ];
+    for (state, is_there) in [
+        (NeighbourState::Reachable, true),
+        (NeighbourState::Incomplete, false),
+        (NeighbourState::Stale, true),
+        (NeighbourState::Probe, true),
+        (NeighbourState::Failed, false),
+        (NeighbourState::Permanent, true),
+        (NeighbourState::Noarp, false),
+    ] {
+        message.header.state = state;
+        take_neighbour(&mut network, &message, true);
+        assert_eq!(network.neighbours.len(), usize::from(is_there), "{state:?}");
+    }
+    message.header.state = NeighbourState::Reachable;
+    take_neighbour(&mut network, &message, true);
+    take_neighbour(&mut network, &message, false);
+    assert!(network.neighbours.is_empty());
+}

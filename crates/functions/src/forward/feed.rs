@@ -1,0 +1,87 @@
+//! How tables reach the workers: one publisher, all instances of all runtimes.
+//!
+//! ```text
+//!   netlink thread ──publish──► Feed: generation 8, tables 8 ◄──is the generation still 7?── worker, each packet
+//!                                                            ──take the new ones──────────► worker, once
+//!                  ◄──wanted: 10.0.0.9 on interface 3────────────────────────────────────── worker
+//! ```
+//!
+//! Whether there is anything new is one number that workers read. Only when it has changed do they ask for the tables, and then
+//! they do not wait: while the publisher is at it, they keep the old ones for another packet. Tables that are replaced are
+//! kept until no worker has them, so no worker ever frees any.
+//!
+//! Invariant: a worker's tables only become newer; what is wanted is bounded by [`WANTED_MAX`].
+
+use super::tables::{Interface, Neighbour, Route, Tables};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
+use nf::Addr;
+use spin::Mutex;
+
+/// The most neighbours that are wanted and not asked for yet.
+pub const WANTED_MAX: usize = 256;
+
+/// The way from whoever knows routes and neighbours to whoever needs them.
+pub struct Feed {
+    generation: AtomicU32,
+    tables: Mutex<Arc<Tables>>,
+    replaced: Mutex<Vec<Arc<Tables>>>,
+    wanted: Mutex<Vec<(u32, Addr)>>,
+}
+
+impl Default for Feed {
+    fn default() -> Self {
+        Feed {
+            generation: AtomicU32::new(0),
+            tables: Mutex::new(Arc::new(Tables::empty())),
+            replaced: Mutex::new(Vec::new()),
+            wanted: Mutex::new(Vec::with_capacity(WANTED_MAX)),
+        }
+    }
+}
+
+impl Feed {
+    /// For the one publisher: these tables are in force from now on.
+    pub fn publish(&self, interfaces: Vec<Interface>, routes: Vec<Route>, neighbours: &[Neighbour]) {
+        let generation = self.generation.load(Ordering::Relaxed).wrapping_add(1).max(1);
+        let tables = Arc::new(Tables::new(generation, interfaces, routes, neighbours));
+        let old = core::mem::replace(&mut *self.tables.lock(), tables);
+        self.generation.store(generation, Ordering::Release);
+        let mut replaced = self.replaced.lock();
+        replaced.push(old);
+        replaced.retain(|tables| Arc::strong_count(tables) > 1);
+    }
+
+    /// For workers: the number of the tables in force; 0 before there are any.
+    #[inline]
+    pub fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// For workers: the tables in force, unless they are just being replaced. Never waits.
+    pub fn tables(&self) -> Option<Arc<Tables>> {
+        self.tables.try_lock().map(|tables| tables.clone())
+    }
+
+    /// For workers: somebody should find out a neighbour's link address. Never waits; what is not heard is asked again.
+    pub fn want(&self, interface: u32, neighbour: Addr) {
+        if let Some(mut wanted) = self.wanted.try_lock()
+            && wanted.len() < WANTED_MAX
+            && !wanted.contains(&(interface, neighbour))
+        {
+            wanted.push((interface, neighbour));
+        }
+    }
+
+    /// For the publisher: takes what is wanted, appending it.
+    pub fn take_wanted(&self, into: &mut Vec<(u32, Addr)>) {
+        into.append(&mut self.wanted.lock());
+    }
+}
+
+impl core::fmt::Debug for Feed {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Feed({})", self.generation())
+    }
+}

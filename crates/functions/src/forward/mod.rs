@@ -1,0 +1,317 @@
+//! The forwarding step: what a router owes a packet before it leaves.
+//!
+//! It is the last function of its chain, whichever way a packet runs ([`NetworkFunction::LAST`]), so it sees the destination
+//! that all others have made. A chain without it is a bridge: packets leave as they are, by the port of their side.
+//!
+//! # Theory of operation
+//!
+//! ```text
+//!   10.0.0.5 > 192.0.2.9, TTL 64, from port lan
+//!     source or destination that no router forwards         dropped, by name
+//!     192.0.2.9: by 203.0.113.254 on eth1, port wan         no route: answered
+//!       its link address is not known                       the packet waits, the kernel is asked; in vain: answered
+//!     TTL 1                                                 answered: Time Exceeded
+//!     longer than eth1's MTU                                DF or IPv6: answered: too big; else in parts
+//!     TTL 63, eth1's link address > the router's, out by wan
+//! ```
+//!
+//! Routes, neighbours and interfaces are the kernel's, or whoever's publishes them: [`Feed`]. A flow keeps its way out, each
+//! way, with the generation of the tables in which it was found ([`state`]), so its usual packet is compared, not looked up.
+//!
+//! *Waiting.* While a neighbour is resolved, the flow's packet waits ([`NetworkFunction::process`] is asynchronous), its later
+//! ones behind it, within the runtime's bounds on waiting; other flows go on. The kernel does the asking and knows when
+//! to give up; here the tables are looked at again every few milliseconds until [`Config::resolve_timeout`] is over.
+//!
+//! *Errors* are sent from the address of the interface by which the packet came in, within a budget per second, and never about an
+//! error, a later fragment, or what was sent to many ([`wire::answer`]). They go back through the functions that the
+//! packet had passed, so a NAT translates them with the packet they quote, and then through this step, which finds their way.
+//! What cannot be answered is dropped, by the same name as what it would have been told.
+//!
+//! | counter | what |
+//! |---|---|
+//! | `time_exceeded`, `too_big`, `unreachable` | errors sent |
+//! | `errors_limited` | errors not sent because there had been too many in that second |
+//! | `fragmented` | packets sent in parts |
+//! | `waited` | packets that waited for a neighbour's link address |
+//! | `looked_up` | packets for which the tables were looked at |
+//!
+//! Invariants: every packet that leaves has one hop less, a right IPv4 header checksum, and the link addresses of the way that
+//! the tables in force, or the ones just before, say; no packet longer than the MTU leaves.
+//!
+//! Not here: the kernel's tables ([`Feed`] is filled by the tool), ARP and neighbour discovery (the kernel's business),
+//! multicast routing, redirects (RFC 1812 5.2.7.2 lets a router leave them out), router advertisements, policy routing.
+//!
+//! Sources: RFC 1812 4.2.2.11, 4.3.2, 5.2, 5.3; RFC 8200 3, 5; RFC 4443 2.4, 3; RFC 1191; RFC 3927 7; RFC 2644; RFC 5095.
+
+pub mod config;
+pub mod feed;
+pub mod ranges;
+mod refuse;
+mod split;
+pub mod state;
+pub mod tables;
+#[cfg(test)]
+mod tests;
+
+pub use config::Config;
+pub use feed::Feed;
+pub use state::{Flow, Way};
+pub use tables::Tables;
+
+use crate::budget::Budget;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::any::Any;
+use core::cell::RefCell;
+use core::time::Duration;
+use nf::{ConfigError, Cx, NetworkFunction, Packet, Verdict, WorkerInfo, network_function};
+use tables::{Found, Kind};
+use wire::packet::flag;
+
+/// What whoever fills the tables needs to know.
+#[derive(Clone, Debug)]
+pub struct Supply {
+    /// Where they go.
+    pub feed: Arc<Feed>,
+    /// Names of interfaces by those of ports.
+    pub interfaces: BTreeMap<String, String>,
+}
+
+/// How long between two looks for a neighbour.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// The forwarding step of one runtime.
+pub struct Forward {
+    feed: Arc<Feed>,
+    tables: RefCell<Arc<Tables>>,
+    errors: Budget,
+    patience: u64,
+}
+
+#[network_function]
+impl NetworkFunction for Forward {
+    const NAME: &'static str = "forward";
+    const COUNTERS: &'static [&'static str] = &[
+        "time_exceeded",
+        "too_big",
+        "unreachable",
+        "errors_limited",
+        "fragmented",
+        "waited",
+        "looked_up",
+    ];
+    const REASONS: &'static [&'static str] = &[
+        "martian",
+        "source_routed",
+        "link_local",
+        "multicast",
+        "broadcast",
+        "for_this_host",
+        "blackhole",
+        "prohibited",
+        "no_route",
+        "unresolved",
+        "ttl_exceeded",
+        "too_big",
+        "no_buffer",
+    ];
+    const ICMP_ERRORS: bool = false;
+    const LAST: bool = true;
+    type Config = Config;
+    type Flow = Flow;
+    type Group = ();
+
+    fn new(config: &Arc<Config>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+        Ok(Forward {
+            feed: config.feed.clone(),
+            tables: RefCell::new(Arc::new(Tables::empty())),
+            errors: Budget::new(config.errors_per_second),
+            patience: u64::try_from(config.resolve_timeout.as_nanos()).unwrap_or(u64::MAX),
+        })
+    }
+
+    fn feed(config: &Config) -> Option<Arc<dyn Any + Send + Sync>> {
+        Some(Arc::new(Supply {
+            feed: config.feed.clone(),
+            interfaces: config.interfaces.clone(),
+        }))
+    }
+
+    #[inline]
+    fn process_now(&self, packet: &mut Packet, flow: &mut Flow, cx: &mut Cx<Self>) -> Option<Verdict> {
+        if packet.has(flag::TURN_AROUND) {
+            // It passes a chain once more, and leaves then.
+            return Some(Verdict::Forward);
+        }
+        if self.feed.generation() != self.tables.borrow().generation() {
+            self.renew();
+        }
+        self.step(packet, flow, cx)
+    }
+
+    async fn process(&self, packet: &mut Packet, flow: &mut Flow, cx: &mut Cx<Self>) -> Verdict {
+        cx.count("waited");
+        let began = cx.now();
+        loop {
+            if let Found::Unresolved(interface, neighbour) = self.look_up(packet, cx) {
+                self.feed.want(interface, neighbour);
+            }
+            cx.sleep(LOOK).await;
+            self.renew();
+            if let Some(verdict) = self.step(packet, flow, cx) {
+                return verdict;
+            }
+            if cx.now().saturating_sub(began) >= self.patience {
+                return self.unreachable(packet, cx, "unresolved", wire::answer::Unreachable::Host);
+            }
+        }
+    }
+}
+
+impl Forward {
+    /// Takes newer tables, if they are to be had just now.
+    #[cold]
+    fn renew(&self) {
+        if let Some(tables) = self.feed.tables()
+            && tables.generation() != self.tables.borrow().generation()
+        {
+            *self.tables.borrow_mut() = tables;
+        }
+    }
+
+    fn look_up(&self, packet: &Packet, cx: &Cx<Self>) -> Found {
+        // One flow, one way: by its key, which both directions have.
+        let hash = cx.key().hash(&wire::HashSeed::FIXED);
+        self.tables.borrow().look_up(packet.destination_addr(), hash)
+    }
+
+    /// Forwards, refuses or answers a packet; `None`, and nothing is changed, if its neighbour's link address is not known.
+    #[inline]
+    fn step(&self, packet: &mut Packet, flow: &mut Flow, cx: &mut Cx<Self>) -> Option<Verdict> {
+        let destination = packet.destination_addr().low_u32();
+        let tables = self.tables.borrow();
+        let way = &mut flow.ways[cx.direction() as usize];
+        let known = way.generation == tables.generation() && way.destination == destination;
+        if !known || refuse::is_martian(packet.source_addr()) {
+            drop(tables);
+            return self.first_step(packet, flow, cx);
+        }
+        let (hop, mtu) = (way.hop, way.mtu);
+        let Some(hop) = tables.hop(hop).copied() else {
+            // The generation says that it is there.
+            return Some(cx.drop("no_route"));
+        };
+        drop(tables);
+        if packet.ttl() <= 1 || length_of(packet) > mtu {
+            return Some(self.unusual(packet, cx, &hop, mtu));
+        }
+        Some(send(packet, cx, &hop))
+    }
+
+    /// [`Forward::step`] for a packet whose way is not known, or that has none.
+    #[cold]
+    #[inline(never)]
+    fn first_step(&self, packet: &mut Packet, flow: &mut Flow, cx: &mut Cx<Self>) -> Option<Verdict> {
+        if let Some(reason) = refuse::reason(packet) {
+            return Some(cx.drop(reason));
+        }
+        match self.look_up(packet, cx) {
+            Found::Hop(hop, mtu) => {
+                cx.count("looked_up");
+                let tables = self.tables.borrow();
+                let generation = tables.generation();
+                let found = tables.hop(hop).copied();
+                drop(tables);
+                flow.ways[cx.direction() as usize] = Way {
+                    generation,
+                    destination: packet.destination_addr().low_u32(),
+                    hop,
+                    mtu,
+                };
+                let hop = found?;
+                if packet.ttl() <= 1 || length_of(packet) > mtu {
+                    return Some(self.unusual(packet, cx, &hop, mtu));
+                }
+                Some(send(packet, cx, &hop))
+            }
+            Found::Unresolved(..) => None,
+            Found::Refused(kind) => Some(self.refuse(packet, cx, kind)),
+        }
+    }
+
+    /// A packet that has no hop left, or is too long.
+    #[cold]
+    #[inline(never)]
+    fn unusual(&self, packet: &mut Packet, cx: &mut Cx<Self>, hop: &tables::Hop, mtu: u32) -> Verdict {
+        if packet.ttl() <= 1 {
+            return self.time_exceeded(packet, cx);
+        }
+        let whole = !packet.has(flag::CUT_SHORT);
+        let may_be_cut = packet.version() == 4 && packet.network()[6] & 0x40 == 0 && whole;
+        if !may_be_cut {
+            return self.too_big(packet, cx, mtu);
+        }
+        let Some(plan) = split::Plan::of(packet, mtu) else {
+            return cx.drop("too_big");
+        };
+        if send(packet, cx, hop) != Verdict::Forward {
+            return cx.drop("no_buffer");
+        }
+        for n in 1..=plan.later() {
+            let whole: &Packet = packet;
+            let filled = cx.emit(nf::Way::Onward, |part| {
+                let written = plan.write(whole, n, part);
+                part.set_egress(hop.port);
+                written
+            });
+            if !filled {
+                return cx.drop("no_buffer");
+            }
+        }
+        if !plan.cut(packet) {
+            return cx.drop("too_big");
+        }
+        cx.count("fragmented");
+        Verdict::Forward
+    }
+
+    #[cold]
+    fn refuse(&self, packet: &mut Packet, cx: &mut Cx<Self>, kind: Kind) -> Verdict {
+        use wire::answer::Unreachable;
+        match kind {
+            Kind::Local => cx.drop("for_this_host"),
+            Kind::Broadcast => cx.drop("broadcast"),
+            Kind::Blackhole | Kind::Forward => cx.drop("blackhole"),
+            Kind::Prohibited => self.unreachable(packet, cx, "prohibited", Unreachable::Prohibited),
+            Kind::Unreachable => self.unreachable(packet, cx, "no_route", Unreachable::NoRoute),
+        }
+    }
+}
+
+/// Length of the IP packet, as its header says.
+#[inline]
+fn length_of(packet: &Packet) -> u32 {
+    let header = packet.network();
+    let word = |at: usize| match header.get(at..at + 2) {
+        Some(bytes) => u32::from(u16::from_be_bytes([bytes[0], bytes[1]])),
+        None => 0,
+    };
+    if packet.version() == 4 {
+        word(2)
+    } else {
+        40 + word(4)
+    }
+}
+
+/// Takes a hop off and writes the way in front.
+#[inline]
+fn send(packet: &mut Packet, cx: &mut Cx<Forward>, hop: &tables::Hop) -> Verdict {
+    // More than one, so this works.
+    packet.decrement_ttl();
+    if !packet.set_ethernet(hop.to, hop.from, hop.vlan) {
+        return cx.drop("no_buffer");
+    }
+    packet.set_egress(hop.port);
+    Verdict::Forward
+}

@@ -1,0 +1,106 @@
+//! What is not forwarded, and what its sender is told.
+//!
+//! Sources: RFC 1812 4.2.2.11 and 5.3.7 (martian addresses), 4.3.2 (errors), RFC 6890 (special addresses), RFC 3927 7 and RFC 4291
+//! 2.5.6 (link-local), RFC 7126 and RFC 5095 (source routes), RFC 8200 3, RFC 4443 3.
+
+use super::Forward;
+use super::tables::is_link_local;
+use nf::{Addr, Cx, Packet, Verdict};
+use wire::answer::{Unreachable, icmp_error_from};
+use wire::packet::flag;
+
+/// Whether no packet can come from there: from no host, from many, or from a host to itself.
+#[inline]
+pub(super) fn is_martian(source: Addr) -> bool {
+    match source.as_v4() {
+        Some([first, ..]) => first == 0 || first == 127 || first >= 224,
+        None => {
+            let octets = source.octets();
+            octets[0] == 0xff || (octets[..15] == [0; 15] && octets[15] <= 1)
+        }
+    }
+}
+
+/// Why a packet is forwarded by nobody, whatever the routes say.
+pub(super) fn reason(packet: &Packet) -> Option<&'static str> {
+    let (source, destination) = (packet.source_addr(), packet.destination_addr());
+    let is_multicast = match destination.as_v4() {
+        Some(v4) => v4[0] & 0xf0 == 0xe0,
+        None => destination.octets()[0] == 0xff,
+    };
+    if is_martian(source) {
+        Some("martian")
+    } else if is_multicast {
+        Some("multicast")
+    } else if destination.as_v4() == Some([255; 4]) {
+        Some("broadcast")
+    } else if is_martian(destination) {
+        Some("martian")
+    } else if is_link_local(source) || is_link_local(destination) {
+        Some("link_local")
+    } else if packet.has(flag::SOURCE_ROUTED) {
+        Some("source_routed")
+    } else {
+        None
+    }
+}
+
+impl Forward {
+    /// Makes the packet an error about itself; if it must have none, or there have been too many, it is dropped for `reason`.
+    fn answer(
+        &self,
+        packet: &mut Packet,
+        cx: &mut Cx<Self>,
+        (reason, counter): (&'static str, &'static str),
+        (kind, code): (u8, u8),
+        rest: u32,
+    ) -> Verdict {
+        // A turned packet came in as somebody's from inside: an error would go outside.
+        if packet.turns() > 0 {
+            return cx.drop(reason);
+        }
+        let tables = self.tables.borrow();
+        let source = tables.own_address(packet.port(), packet.vlan(), packet.source_addr());
+        drop(tables);
+        let Some(source) = source else {
+            return cx.drop(reason);
+        };
+        if !self.errors.take(cx.now()) {
+            cx.count("errors_limited");
+            return cx.drop(reason);
+        }
+        if !icmp_error_from(packet, source, (kind, code), rest) {
+            return cx.drop(reason);
+        }
+        cx.count(counter);
+        Verdict::Answer
+    }
+
+    pub(super) fn time_exceeded(&self, packet: &mut Packet, cx: &mut Cx<Self>) -> Verdict {
+        let kind = if packet.version() == 4 { 11 } else { 3 };
+        self.answer(packet, cx, ("ttl_exceeded", "time_exceeded"), (kind, 0), 0)
+    }
+
+    pub(super) fn too_big(&self, packet: &mut Packet, cx: &mut Cx<Self>, mtu: u32) -> Verdict {
+        let kind = if packet.version() == 4 { (3, 4) } else { (2, 0) };
+        // IPv4 has 16 bits for it (RFC 1191 4).
+        let told = if packet.version() == 4 {
+            mtu.min(0xffff)
+        } else {
+            mtu
+        };
+        self.answer(packet, cx, ("too_big", "too_big"), kind, told)
+    }
+
+    pub(super) fn unreachable(
+        &self,
+        packet: &mut Packet,
+        cx: &mut Cx<Self>,
+        reason: &'static str,
+        why: Unreachable,
+    ) -> Verdict {
+        let kind = if packet.version() == 4 { 3 } else { 1 };
+        let code = why.code(packet.version());
+        self.answer(packet, cx, (reason, "unreachable"), (kind, code), 0)
+    }
+}

@@ -1,0 +1,37 @@
+//! What is remembered of a flow: the way out, each way.
+//!
+//! A look-up in the tables is for a flow's first packet; the others compare three numbers: was the way found in the tables that
+//! are in force, in this very cluster's run, and for this destination?
+
+use nf::FlowState;
+
+/// Where packets of one direction go.
+#[derive(FlowState, Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[flow_state(version = 1)]
+#[repr(C)]
+pub struct Way {
+    /// Generation of the tables in which it was found; 0: none yet.
+    #[flow_state(lazy)]
+    pub generation: u32,
+    /// The last four bytes of the destination address.
+    #[flow_state(lazy)]
+    pub destination: u32,
+    /// Index in [`super::tables::Tables::hops`].
+    #[flow_state(lazy)]
+    pub hop: u32,
+    /// The longest IP packet there, in bytes.
+    #[flow_state(lazy)]
+    pub mtu: u32,
+}
+
+/// The state of a flow, 32 bytes; nothing of it must outlive the worker.
+#[derive(FlowState, Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[flow_state(version = 1)]
+#[repr(C)]
+pub struct Flow {
+    /// Opening direction, reply.
+    #[flow_state(lazy)]
+    pub ways: [Way; 2],
+}
+
+const _: () = assert!(size_of::<Flow>() == 32 && Flow::COMMITTED == 0);

@@ -1,0 +1,281 @@
+//! The HTTP parser: a line of JSON for each request and its response.
+//!
+//! **Theory of operation.** Each direction of a TCP connection is read as a stream ([`crate::stream`]) by a reader that goes from
+//! byte to byte ([`reader`]) and holds nothing but what a record needs ([`state`]). Requests wait in a queue until they are
+//! answered, in their order (RFC 9112 9.3.2); so pipelined ones meet their responses. All of it is the flow's state: a
+//! connection that moves to another worker in the middle of a header goes on there.
+//!
+//! ```text
+//!   > GET /a HTTP/1.1 …        queue: /a
+//!   > GET /b HTTP/1.1 …        queue: /a /b
+//!   < HTTP/1.1 200 OK …        record: GET /a 200         queue: /b
+//!   < HTTP/1.1 404 Not Found   record: GET /b 404         queue: –
+//! ```
+//!
+//! A record has the names of Suricata's EVE:
+//!
+//! ```text
+//!   "timestamp":"2026-11-20T18:46:04.000000+0000","event_type":"http","src_ip":"10.0.0.1","src_port":1000,
+//!   "dest_ip":"192.0.2.1","dest_port":80,"proto":"TCP","tx_id":0,"http":{"hostname":"example.org","url":"/a",
+//!   "http_method":"GET","protocol":"HTTP/1.1","status":200,"request_length":0,"length":1256}
+//! ```
+//!
+//! (one line; broken here to be read). `timestamp` is when the request began; `request_length` and `length` are body bytes as they
+//! were sent (content-length or the chunks' sum). What is not known is left out: `hostname` without one, `protocol` without a
+//! version, `status` and `length` of a request that was never answered. `"truncated":true` says that method, URI or host were
+//! longer than what is kept ([`state::URI_MAX`] and its neighbours).
+//!
+//! **When it stops reading** a connection, each counted: its first line is no HTTP; it becomes a tunnel (`CONNECT`, 101); bytes
+//! are missing outside of a body; the lengths of a message contradict each other; more requests wait than the queue has
+//! room for. Requests that wait are then recorded without an answer when the flow ends.
+//!
+//! **Invariants.** Every packet is forwarded as it is. How packets divide the bytes makes no difference
+//! (`dividing_anywhere_changes_nothing`); each request makes one record; packets allocate nothing.
+//!
+//! Not here: HTTP/2 and 3, what is inside bodies, decoding of URIs.
+//!
+//! Sources: RFC 9110, 9112; NFActor's HTTP parser.
+
+pub mod config;
+mod reader;
+pub mod state;
+#[cfg(test)]
+mod tests;
+
+pub use config::Config;
+pub use state::Exchange;
+
+use crate::json::{Text, Timestamp};
+use crate::stream::{Accepted, Piece, Taken};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt::{self, Display, Formatter};
+use core::time::Duration;
+use nf::{
+    ConfigError, Cx, Departure, Endpoint, NetworkFunction, Packet, Verdict, WorkerInfo, network_function,
+};
+use reader::Event;
+use state::{At, Request, Talk, Texts, mark, whole};
+use wire::packet::flag;
+use wire::tcp::flags;
+
+/// How long a closed connection may still bring stragglers.
+const CLOSED: Duration = Duration::from_secs(5);
+
+/// The HTTP parser of one runtime.
+#[derive(Debug)]
+pub struct HttpParser {
+    ports: Vec<u16>,
+}
+
+#[network_function]
+impl NetworkFunction for HttpParser {
+    const NAME: &'static str = "http_parser";
+    const COUNTERS: &'static [&'static str] =
+        &["records", "not_http", "switched", "requests_too_many", "gaps"];
+    const ICMP_ERRORS: bool = false;
+    type Config = Config;
+    type Flow = Exchange;
+    type Group = ();
+
+    fn new(config: &Arc<Config>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+        Ok(HttpParser {
+            ports: config.ports.clone(),
+        })
+    }
+
+    fn process(&self, packet: &mut Packet, flow: &mut Exchange, cx: &mut Cx<Self>) -> Verdict {
+        if let Some(tcp) = packet.tcp()
+            && !packet.has(flag::ICMP_ERROR)
+            && self.is_read(packet)
+        {
+            let ends = tcp.flags() & flags::FIN != 0;
+            Self::read(packet, ends, flow, cx);
+        }
+        Verdict::Forward
+    }
+
+    fn departed(&self, flow: &Exchange, why: Departure, cx: &mut Cx<Self>) {
+        if why == Departure::Expired {
+            let mut talk = flow.talk;
+            report_rest(&mut talk, cx);
+        }
+    }
+
+    fn timeout(&self, flow: &Exchange) -> Option<Duration> {
+        flow.streams.is_closed().then_some(CLOSED)
+    }
+}
+
+impl HttpParser {
+    fn is_read(&self, packet: &Packet) -> bool {
+        self.ports.is_empty()
+            || self.ports.contains(&packet.source_port())
+            || self.ports.contains(&packet.destination_port())
+    }
+
+    fn read(packet: &Packet, ends: bool, flow: &mut Exchange, cx: &mut Cx<Self>) {
+        let half = cx.direction() as usize;
+        let Exchange { talk, streams } = flow;
+        if is_syn(packet) && streams.is_closed() {
+            // The ports are used again.
+            report_rest(talk, cx);
+        }
+        let time = packet.timestamp();
+        let Accepted { begins, taken, .. } = streams.accept(packet, half, true, &mut |piece| {
+            match piece {
+                Piece::Bytes { bytes, .. } => {
+                    if talk.marks & whole::KNOWN == 0 {
+                        // Who speaks first is the client, unless these are an answer.
+                        let answers = bytes.starts_with(b"HTTP/") == (half == 0);
+                        talk.marks = whole::KNOWN | if answers { whole::REVERSED } else { 0 };
+                    }
+                    let who = who(talk, half);
+                    talk.read(who, bytes, time, &mut |talk, event| on_event(talk, event, cx));
+                }
+                Piece::Gap { length } => {
+                    cx.count("gaps");
+                    let who = who(talk, half);
+                    talk.pass_over(who, u64::from(length), &mut |talk, event| {
+                        on_event(talk, event, cx)
+                    });
+                }
+            }
+        });
+        if begins {
+            *talk = Talk::default();
+        }
+        let in_order = matches!(taken, Taken::New | Taken::Nothing | Taken::Old);
+        if ends && in_order && who(talk, half) == 1 {
+            talk.server_ended(&mut |talk, event| on_event(talk, event, cx));
+        }
+    }
+}
+
+/// The client (0) or the server (1) of a direction.
+fn who(talk: &Talk, half: usize) -> usize {
+    half ^ usize::from(talk.marks & whole::REVERSED != 0)
+}
+
+fn is_syn(packet: &Packet) -> bool {
+    packet
+        .tcp()
+        .is_some_and(|tcp| tcp.flags() & (flags::SYN | flags::ACK) == flags::SYN)
+}
+
+fn on_event(talk: &mut Talk, event: Event, cx: &mut Cx<HttpParser>) {
+    match event {
+        Event::Answered => report(talk, true, cx),
+        Event::Switched => {
+            cx.count("switched");
+            report(talk, true, cx);
+        }
+        Event::TooMany => cx.count("requests_too_many"),
+        Event::NotHttp => cx.count("not_http"),
+    }
+}
+
+/// Records the oldest request, with the response that was read or without one.
+fn report(talk: &mut Talk, answered: bool, cx: &mut Cx<HttpParser>) {
+    let (mut client, mut server) = cx.opened_by();
+    if talk.marks & whole::REVERSED != 0 {
+        core::mem::swap(&mut client, &mut server);
+    }
+    let response = &talk.readers[1];
+    let answer = answered.then_some((response.status, response.body));
+    if let Some((request, texts)) = talk.oldest() {
+        let record = Record {
+            ends: (client, server),
+            request,
+            texts,
+            answer,
+        };
+        cx.event("http", format_args!("{record}"));
+        cx.count("records");
+    }
+    talk.close();
+}
+
+/// Records what still waits when the connection is over: the oldest perhaps with what was read of its response.
+fn report_rest(talk: &mut Talk, cx: &mut Cx<HttpParser>) {
+    let reader = &talk.readers[1];
+    let begun = matches!(
+        reader.at,
+        At::Body
+            | At::Rest
+            | At::Chunk
+            | At::ChunkSize
+            | At::ChunkExtension
+            | At::ChunkEnd
+            | At::Trailer
+            | At::TrailerLine
+    );
+    let mut answered = begun;
+    while talk.waiting > 0 {
+        // A request whose line did not come to its end is none.
+        if talk.waiting == 1 && matches!(talk.readers[0].at, At::First | At::Second) {
+            return;
+        }
+        report(talk, answered, cx);
+        answered = false;
+    }
+}
+
+/// A request with its response.
+struct Record<'a> {
+    /// Client and server.
+    ends: (Endpoint, Endpoint),
+    request: &'a Request,
+    texts: Texts<'a>,
+    /// Status and body length.
+    answer: Option<(u16, u64)>,
+}
+
+impl Display for Record<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Record {
+            ends: (client, server),
+            request,
+            texts,
+            answer,
+        } = self;
+        write!(
+            f,
+            "\"timestamp\":\"{}\",\"event_type\":\"http\",\"src_ip\":\"{}\",\"src_port\":{},\"dest_ip\":\"{}\",\
+             \"dest_port\":{},\"proto\":\"TCP\",\"tx_id\":{},\"http\":{{",
+            Timestamp(request.time),
+            client.addr,
+            client.port,
+            server.addr,
+            server.port,
+            request.number.wrapping_sub(1),
+        )?;
+        if !texts.host.is_empty() {
+            write!(f, "\"hostname\":\"{}\",", Text(texts.host))?;
+        }
+        write!(
+            f,
+            "\"url\":\"{}\",\"http_method\":\"{}\"",
+            Text(texts.uri),
+            Text(texts.method)
+        )?;
+        match request.version {
+            10 => f.write_str(",\"protocol\":\"HTTP/1.0\"")?,
+            11 => f.write_str(",\"protocol\":\"HTTP/1.1\"")?,
+            _ => {}
+        }
+        if let Some((status, _)) = answer
+            && *status != 0
+        {
+            write!(f, ",\"status\":{status}")?;
+        }
+        write!(f, ",\"request_length\":{}", request.body)?;
+        if let Some((_, length)) = answer {
+            write!(f, ",\"length\":{length}")?;
+        }
+        if request.marks & (mark::URI_CUT | mark::METHOD_CUT | mark::HOST_CUT) != 0 {
+            f.write_str(",\"truncated\":true")?;
+        }
+        f.write_str("}")
+    }
+}

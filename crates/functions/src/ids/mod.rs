@@ -1,0 +1,493 @@
+//! Intrusion detection and prevention: a subset of Suricata's rules over packets and TCP streams.
+//!
+//! **Theory of operation.** A packet's payload is read by automata that know every content of every rule ([`automaton`]). For TCP
+//! they read the stream ([`crate::stream`]): bytes once, in order, the automata's states and the hits so far being kept in the
+//! flow ([`state`]), so that it makes no difference how packets divide a content. Rules whose contents have all been hit,
+//! and rules without contents, are asked in order ([`ruleset`]); what they match is alerted, dropped, answered or passed.
+//!
+//! ```text
+//!   packet ─► stream ─► automata ─► hits ─┬─► candidates ─► head, flow, flags … ─► flow bits ─► places of contents ─► match
+//!             │  kept early               │                                                                          │
+//!             └─ seen before: unread      └─ remembered in the flow                              pass  drop  reject  alert
+//! ```
+//!
+//! **Example.** `drop tcp any any -> any 80 (content:"/etc/"; content:"passwd"; distance:0; sid:1;)`. A segment `GET /et` leaves
+//! the automaton inside of `/etc/`; the next, `c/pass`, hits it at position 9, which the flow remembers. The third, `wd`,
+//! hits `passwd`; both contents have hits and one is new; `passwd` begins at or behind 9: the packet is dropped with an
+//! alert, and as this was found in the stream, the flow with it.
+//!
+//! **How far a match reaches.** As in Suricata: a rule that only asks who talks to whom is asked once for each direction of a flow,
+//! and what it says holds for the flow. So does what is found in a stream. Any other match is the packet's. (The runtime forgets a
+//! flow whose very first packet is dropped: its next packet is judged as a first one again.)
+//!
+//! **What is not found**, each of it counted: contents across the fragments of a datagram; contents of one rule between which
+//! more hits lie than a flow remembers (`hits_forgotten`); across segments that came too early to be kept (`segments_beyond`);
+//! across bytes that nobody saw (`gaps`); behind more hits or tries than a packet may cost (`searches_given_up`).
+//!
+//! **Invariants.** A content is found wherever packets divide it (`a_content_divided_anywhere_is_found`) and in whatever order
+//! they come (`early_segments_are_read_in_their_order`); a flow moved in the middle of a match goes on (`a_copied_state_goes_on`);
+//! a dropped packet leaves no trace in the stream, so that its bytes are read when they come again, perhaps other ones
+//! (`a_dropped_packet_is_read_again`); packets allocate nothing (`established_flows_allocate_nothing`).
+//!
+//! Not here: what applications speak (`http.uri` and its kind are refused), reassembly of fragments, regular expressions.
+//!
+//! Sources: Suricata 7's documentation of its rules; NFVactor's and NFActor's IDS, which keep the automaton's state per flow.
+
+mod alert;
+mod automaton;
+mod classes;
+pub mod config;
+mod content;
+mod facts;
+pub mod header;
+mod options;
+pub mod parse;
+pub mod rule;
+pub mod ruleset;
+mod search;
+pub mod spans;
+pub mod state;
+#[cfg(test)]
+mod tests;
+mod thresholds;
+
+pub use config::Config;
+pub use state::Inspection;
+
+use crate::budget::Budget;
+use crate::stream::{Accepted, Piece, Taken};
+use alert::Alert;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use config::{Loaded, Mode, OutOfOrder, Skipped};
+use core::cell::RefCell;
+use core::fmt::Write;
+use facts::Facts;
+use nf::{ConfigError, Cx, NetworkFunction, Packet, Verdict, WorkerInfo, network_function};
+use rule::{Action, BitWord, Protocol, Track};
+use ruleset::{Compiled, RuleSet, group};
+use search::{Scope, Search};
+use state::mark;
+use thresholds::{Counted, Thresholds};
+use wire::packet::flag;
+use wire::{Addr, protocol};
+
+/// The IDS of one runtime.
+pub struct Ids {
+    rules: Arc<RuleSet>,
+    skipped: alloc::vec::Vec<Skipped>,
+    mode: Mode,
+    pick_up: bool,
+    out_of_order: OutOfOrder,
+    verify_checksums: bool,
+    /// A rule may drop packets, so what they change must be kept till that is known.
+    may_drop: bool,
+    work: RefCell<Work>,
+    answers: Budget,
+}
+
+/// What is used anew for each packet, and the thresholds' counts.
+struct Work {
+    search: Search,
+    thresholds: Thresholds,
+    /// Alerts by rule, for the operator.
+    alerts: alloc::vec::Vec<u64>,
+}
+
+/// Where a packet's contents are searched.
+#[derive(Clone, Copy, Default)]
+struct Scopes {
+    /// In the stream, as far as it has come.
+    stream: Option<Scope>,
+    /// In the packet alone.
+    packet: Option<Scope>,
+    /// Only rules about packets: the rest will be asked when the bytes' turn has come.
+    packet_rules_only: bool,
+}
+
+/// The most that a packet's matches ask for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Outcome {
+    action: Action,
+    whole_flow: bool,
+}
+
+#[network_function]
+impl NetworkFunction for Ids {
+    const NAME: &'static str = "ids";
+    const COUNTERS: &'static [&'static str] = &[
+        "alerts",
+        "alerts_held_back",
+        "streams",
+        "gaps",
+        "segments_kept",
+        "segments_beyond",
+        "segments_repeated",
+        "hits_forgotten",
+        "searches_given_up",
+        "checksums_wrong",
+        "states_of_other_rules",
+    ];
+    const REASONS: &'static [&'static str] = &[
+        "dropped_by_rule",
+        "flow_dropped",
+        "rejected_without_answer",
+        "out_of_order",
+    ];
+    const FILES: &'static [&'static str] = &["rules_file"];
+    type Config = Config;
+    type Flow = Inspection;
+    type Group = ();
+
+    fn new(config: &Arc<Config>, worker: &WorkerInfo) -> Result<Self, ConfigError> {
+        let Loaded { rules, skipped } = config.rules()?;
+        let settings = config.settings();
+        let drops = |rule: &Compiled| matches!(rule.rule.action, Action::Drop | Action::Reject);
+        Ok(Ids {
+            mode: settings.mode,
+            pick_up: settings.pick_up,
+            out_of_order: settings.out_of_order,
+            verify_checksums: settings.verify_checksums,
+            may_drop: settings.mode == Mode::Ips
+                && (settings.out_of_order == OutOfOrder::Drop || rules.rules.iter().any(drops)),
+            work: RefCell::new(Work {
+                search: Search::new(&rules),
+                thresholds: Thresholds::new(
+                    rules.rules.iter().any(|rule| rule.rule.threshold.is_some()),
+                    worker.seed,
+                ),
+                alerts: alloc::vec![0; rules.len()],
+            }),
+            answers: Budget::new(settings.answers_per_second),
+            rules,
+            skipped,
+        })
+    }
+
+    fn process(&self, packet: &mut Packet, flow: &mut Inspection, cx: &mut Cx<Self>) -> Verdict {
+        if flow.rules != self.rules.hash() {
+            if flow.rules != 0 {
+                cx.count("states_of_other_rules");
+            }
+            flow.begin(self.rules.hash());
+        }
+        if self.verify_checksums && !packet.checksums_valid() {
+            cx.count("checksums_wrong");
+            return Verdict::Forward;
+        }
+        let before = self.may_drop.then(|| (flow.streams.before(), flow.ways));
+        let half = cx.direction() as usize;
+        let mut work = self.work.borrow_mut();
+        work.search.begin();
+        let (scopes, taken) = self.read(packet, flow, &mut work.search, half, cx);
+        if flow.is(mark::PASSED) {
+            return Verdict::Forward;
+        }
+        if self.mode == Mode::Ips {
+            if flow.is(mark::DROPPED) {
+                return cx.drop("flow_dropped");
+            }
+            if taken == Taken::Beyond && self.out_of_order == OutOfOrder::Drop {
+                return cx.drop("out_of_order");
+            }
+        }
+        let outcome = self.ask(packet, flow, &mut work, &scopes, half, cx);
+        drop(work);
+        let Some(Outcome { action, whole_flow }) = outcome else {
+            return Verdict::Forward;
+        };
+        if whole_flow {
+            flow.marks |= match action {
+                Action::Pass => mark::PASSED,
+                _ => mark::DROPPED,
+            };
+        } else if let Some((streams, ways)) = before
+            && action != Action::Pass
+        {
+            flow.streams.restore(&streams);
+            flow.ways = ways;
+        }
+        match action {
+            Action::Drop => cx.drop("dropped_by_rule"),
+            Action::Reject => self.reject(packet, cx),
+            Action::Pass | Action::Alert => Verdict::Forward,
+        }
+    }
+
+    fn command(&self, words: &[&str]) -> Result<String, String> {
+        match words {
+            ["rules"] => Ok(self.list_rules()),
+            _ => Err("ids takes one command: rules (the rules with their alerts, and those left out)".into()),
+        }
+    }
+}
+
+impl Ids {
+    /// Follows the stream and reads what is new of it, or the payload by itself.
+    fn read(
+        &self,
+        packet: &Packet,
+        flow: &mut Inspection,
+        search: &mut Search,
+        half: usize,
+        cx: &mut Cx<Self>,
+    ) -> (Scopes, Taken) {
+        let is_segment = packet.tcp().is_some() && !packet.has(flag::ICMP_ERROR);
+        if !is_segment {
+            return (self.read_alone(packet, search, false), Taken::Outside);
+        }
+        let Inspection { ways, streams, .. } = flow;
+        let way = &mut ways[half];
+        let was_at = streams.half(half).position();
+        search.recall(way, was_at);
+        let mut scopes = Scopes::default();
+        let mut gaps = 0;
+        let accepted = streams.accept(packet, half, self.pick_up, &mut |piece| match piece {
+            Piece::Bytes { bytes, position } => {
+                search.read(&self.rules, &mut way.states, bytes, position);
+            }
+            Piece::Gap { .. } => {
+                gaps += 1;
+                way.states = [0; 2];
+            }
+        });
+        let Accepted { begins, taken, start } = accepted;
+        cx.count_by("gaps", gaps);
+        if begins {
+            cx.count("streams");
+            flow.begin(self.rules.hash());
+        }
+        match taken {
+            Taken::New => {
+                scopes.stream = Some(Scope {
+                    base: 0,
+                    end: flow.streams.half(half).position(),
+                    new_from: was_at,
+                });
+                scopes.packet = Some(Scope {
+                    base: start,
+                    end: start + packet.payload().len() as u64,
+                    new_from: was_at,
+                });
+                let forgotten = flow.ways[half].remember(search.new_hits(&self.rules));
+                cx.count_by("hits_forgotten", forgotten as u64);
+            }
+            Taken::Nothing => {}
+            Taken::Old => cx.count("segments_repeated"),
+            Taken::Kept => {
+                cx.count("segments_kept");
+                scopes = self.read_alone(packet, search, true);
+            }
+            Taken::Beyond => {
+                cx.count("segments_beyond");
+                scopes = self.read_alone(packet, search, false);
+            }
+            Taken::Outside => scopes = self.read_alone(packet, search, false),
+        }
+        (scopes, taken)
+    }
+
+    /// Reads a payload by itself.
+    fn read_alone(&self, packet: &Packet, search: &mut Search, packet_rules_only: bool) -> Scopes {
+        let payload = packet.payload();
+        search.forget_hits();
+        search.read(&self.rules, &mut [0; 2], payload, 0);
+        Scopes {
+            stream: None,
+            packet: (!payload.is_empty()).then_some(Scope {
+                base: 0,
+                end: payload.len() as u64,
+                new_from: 0,
+            }),
+            packet_rules_only,
+        }
+    }
+
+    /// Asks the rules about a packet; what their matches come to.
+    fn ask(
+        &self,
+        packet: &Packet,
+        flow: &mut Inspection,
+        work: &mut Work,
+        scopes: &Scopes,
+        half: usize,
+        cx: &mut Cx<Self>,
+    ) -> Option<Outcome> {
+        let facts = self.facts(packet, flow, half);
+        let asked = mark::of(mark::ASKED, half);
+        let is_error = packet.has(flag::ICMP_ERROR);
+        // An error is a packet of another protocol that only came along.
+        let first = is_error || !flow.is(asked);
+        if !is_error {
+            flow.marks |= asked;
+        }
+        work.search.add_candidates(&self.rules);
+        let group = group(packet.protocol());
+        self.rules
+            .add_candidates(group, first, &mut work.search.candidates);
+        let mut outcome: Option<Outcome> = None;
+        for word in 0..work.search.candidates.len() {
+            let mut rest = work.search.candidates[word];
+            while rest != 0 {
+                let number = word * 64 + rest.trailing_zeros() as usize;
+                rest &= rest - 1;
+                let rule = &self.rules.rules[number];
+                let Some(in_stream) = self.matches(rule, &facts, flow, &mut work.search, scopes) else {
+                    continue;
+                };
+                change_bits(rule, flow);
+                let whole_flow = (rule.about_flow || in_stream) && !is_error;
+                let action = rule.rule.action;
+                if action == Action::Pass {
+                    return Some(Outcome { action, whole_flow });
+                }
+                self.alert(packet, number, &facts, work, cx);
+                if action != Action::Alert && self.mode == Mode::Ips {
+                    // The first that stops it says how; each may widen it to the flow.
+                    let before = outcome.get_or_insert(Outcome { action, whole_flow });
+                    before.whole_flow |= whole_flow;
+                }
+            }
+        }
+        if work.search.gave_up() || work.search.overflow > 0 {
+            cx.count("searches_given_up");
+        }
+        outcome
+    }
+
+    fn facts(&self, packet: &Packet, flow: &mut Inspection, half: usize) -> Facts {
+        let (to_server, established) = if packet.protocol() == protocol::TCP {
+            (half == flow.streams.client(), flow.streams.is_established())
+        } else {
+            if !packet.has(flag::ICMP_ERROR) {
+                flow.marks |= mark::of(mark::SEEN, half);
+            }
+            let both = mark::of(mark::SEEN, 0) | mark::of(mark::SEEN, 1);
+            (half == 0, flow.is(both))
+        };
+        Facts::of(packet, to_server, established)
+    }
+
+    /// Whether a rule matches, and if so, whether in the stream.
+    fn matches(
+        &self,
+        rule: &Compiled,
+        facts: &Facts,
+        flow: &Inspection,
+        search: &mut Search,
+        scopes: &Scopes,
+    ) -> Option<bool> {
+        if !facts.fit(&rule.rule) || !bits_hold(rule, flow) {
+            return None;
+        }
+        let contents = &rule.rule.contents;
+        if contents.is_empty() {
+            return Some(false);
+        }
+        if let Some(scope) = &scopes.stream
+            && !rule.about_packet
+            && search.finds(rule, &self.rules, scope)
+        {
+            return Some(true);
+        }
+        // As in Suricata, places from the beginning are those of the stream or of a packet.
+        let has_place = contents
+            .iter()
+            .any(|content| content.offset.is_some() || content.depth.is_some());
+        let by_packet = rule.about_packet
+            || (!scopes.packet_rules_only
+                && rule.rule.protocol != Protocol::TcpStream
+                && (scopes.stream.is_none() || has_place));
+        let scope = scopes.packet.as_ref().filter(|_| by_packet)?;
+        search.finds(rule, &self.rules, scope).then_some(false)
+    }
+
+    fn alert(&self, packet: &Packet, number: usize, facts: &Facts, work: &mut Work, cx: &mut Cx<Self>) {
+        let rule = &self.rules.rules[number];
+        if rule.rule.silent {
+            return;
+        }
+        if let Some(threshold) = &rule.rule.threshold {
+            let (source, destination) = (packet.source_addr(), packet.destination_addr());
+            let addresses = match threshold.track {
+                Track::Source => [source, Addr::default()],
+                Track::Destination => [Addr::default(), destination],
+                Track::Pair => [source, destination],
+                Track::Rule => [Addr::default(); 2],
+            };
+            let counted = Counted {
+                rule: number as u32,
+                addresses,
+            };
+            if !work.thresholds.passes(counted, threshold, cx.now()) {
+                cx.count("alerts_held_back");
+                return;
+            }
+        }
+        work.alerts[number] += 1;
+        cx.count("alerts");
+        let alert = Alert {
+            packet,
+            rule,
+            blocked: self.mode == Mode::Ips && rule.rule.action != Action::Alert,
+            icmp: facts.icmp,
+        };
+        cx.event("alert", format_args!("{alert}"));
+    }
+
+    fn reject(&self, packet: &mut Packet, cx: &mut Cx<Self>) -> Verdict {
+        if !self.answers.take(cx.now()) {
+            return cx.drop("rejected_without_answer");
+        }
+        let code = wire::answer::Unreachable::Prohibited.code(packet.version());
+        let answered = match packet.protocol() {
+            protocol::TCP => wire::answer::tcp_reset(packet),
+            _ => wire::answer::icmp_unreachable(packet, code),
+        };
+        match answered {
+            true => Verdict::Answer,
+            false => cx.drop("rejected_without_answer"),
+        }
+    }
+
+    fn list_rules(&self) -> String {
+        let (contents, states) = self.rules.sizes();
+        let mut text = format!(
+            "{} rules, {contents} contents, {states} automaton states\n    alerts  action       sid  message\n",
+            self.rules.len()
+        );
+        let work = self.work.borrow();
+        for (rule, alerts) in self.rules.rules.iter().zip(&work.alerts) {
+            let (action, sid) = (rule.rule.action.name(), rule.rule.sid);
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{alerts:>10}  {action:<6}  {sid:>8}  {}", rule.rule.message);
+        }
+        for Skipped { file, error } in &self.skipped {
+            let _ = writeln!(text, "left out: {file}:{}: {}", error.line, error.fault.problem);
+        }
+        text
+    }
+}
+
+/// Whether the flow's bits are as a rule asks.
+fn bits_hold(rule: &Compiled, flow: &Inspection) -> bool {
+    rule.bits.iter().all(|(word, bits)| match word {
+        BitWord::IsSet => bits.iter().any(|bit| flow.bit(*bit)),
+        BitWord::IsNotSet => bits.iter().any(|bit| !flow.bit(*bit)),
+        BitWord::Set | BitWord::Unset | BitWord::Toggle => true,
+    })
+}
+
+fn change_bits(rule: &Compiled, flow: &mut Inspection) {
+    for (word, bits) in &rule.bits {
+        for bit in bits {
+            match word {
+                BitWord::Set => flow.change_bit(*bit, |_| true),
+                BitWord::Unset => flow.change_bit(*bit, |_| false),
+                BitWord::Toggle => flow.change_bit(*bit, |value| !value),
+                BitWord::IsSet | BitWord::IsNotSet => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What is remembered of a flow: plain data that moves with it, partial matches included.
+//!
+//! ```text
+//!   rules │ flow bits │ marks │ way 0: automata's states, hits │ way 1 │ streams: numbers, bytes that came early
+//!     8   │    16     │   8   │           8 + 8 + 192          │  208  │                 2152
+//! ```
+//!
+//! A **hit** is a content's number and where in the stream it ended. The last [`HITS_MAX`] hits of each direction stand for the
+//! bytes that have gone by: a rule of several contents is decided from them, however far apart the contents are and
+//! however the stream is divided into packets. Of one content the newest [`SAME_MAX`] are kept, so that one that is
+//! everywhere does not drive out the others. That is the bound on what a rule of several contents can remember: what
+//! comes between two of its contents must not be 24 hits of other such contents.
+//!
+//! Automaton states, contents and flow bits are numbers that mean something in one rule set only. `rules` is that rule set's
+//! hash; a flow that comes to a worker with other rules begins anew with them ([`Inspection::begin`]), but for the streams'
+//! sequence numbers and bytes.
+//!
+//! Invariants: whatever the bytes are, nothing panics (`any_state_is_served`); a state copied byte by byte goes on as the
+//! original (`a_copied_state_goes_on`).
+//!
+//! Not here: how hits become matches (`search`).
+
+use crate::stream::Streams;
+use nf::{FlowState, Plain};
+
+/// Hits kept of each direction.
+pub const HITS_MAX: usize = 24;
+/// Hits kept of one content.
+pub const SAME_MAX: usize = 3;
+/// Flow bits of a rule set.
+pub const BITS_MAX: usize = 128;
+
+/// Where a content ended.
+#[derive(Plain, Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
+pub struct Hit {
+    /// Number of the content.
+    pub pattern: u32,
+    /// The position behind it, modulo 2³².
+    pub end: u32,
+}
+
+/// One direction.
+#[derive(Plain, Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
+pub struct Way {
+    /// States of the two automata.
+    pub states: [u32; 2],
+    /// How many hits there are.
+    pub hits_used: u8,
+    reserved: [u8; 7],
+    /// The newest first.
+    hits: [Hit; HITS_MAX],
+}
+
+impl Way {
+    /// The hits that are kept, the newest first.
+    pub fn hits(&self) -> &[Hit] {
+        &self.hits[..usize::from(self.hits_used).min(HITS_MAX)]
+    }
+
+    /// Takes in new hits, given the newest first. Returns how many old ones had to go.
+    pub fn remember(&mut self, new: impl Iterator<Item = Hit>) -> usize {
+        let mut kept = Way::default();
+        let (mut forgotten, mut examined) = (0, 0);
+        for hit in new {
+            examined += usize::from(!kept.keep(hit));
+            // A packet full of one content.
+            if examined > 4 * HITS_MAX || usize::from(kept.hits_used) == HITS_MAX {
+                break;
+            }
+        }
+        for hit in self.hits() {
+            forgotten += usize::from(!kept.keep(*hit) && kept.count(hit.pattern) < SAME_MAX);
+        }
+        self.hits = kept.hits;
+        self.hits_used = kept.hits_used;
+        forgotten
+    }
+
+    fn count(&self, pattern: u32) -> usize {
+        self.hits().iter().filter(|kept| kept.pattern == pattern).count()
+    }
+
+    fn keep(&mut self, hit: Hit) -> bool {
+        let used = usize::from(self.hits_used);
+        if used >= HITS_MAX || self.count(hit.pattern) >= SAME_MAX {
+            return false;
+        }
+        self.hits[used] = hit;
+        self.hits_used += 1;
+        true
+    }
+}
+
+/// Bits of [`Inspection::marks`].
+pub mod mark {
+    /// A `pass` rule holds for the flow.
+    pub const PASSED: u8 = 1;
+    /// A `drop` or `reject` rule holds for the flow.
+    pub const DROPPED: u8 = 2;
+    /// Direction 0 was asked about by the rules that ask once.
+    pub const ASKED: u8 = 4;
+    /// A packet of direction 0 was seen.
+    pub const SEEN: u8 = 16;
+
+    /// The bit of one direction.
+    pub const fn of(bit: u8, half: usize) -> u8 {
+        bit << half
+    }
+}
+
+/// The state of a flow. Index 0 is the direction that opened the flow.
+#[derive(FlowState, Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[flow_state(version = 1)]
+#[repr(C)]
+pub struct Inspection {
+    /// Hash of the rule set by which it is to be read; 0 before the first packet.
+    pub rules: u64,
+    /// Flow bits.
+    pub bits: [u64; 2],
+    /// Bits of [`mark`].
+    pub marks: u8,
+    reserved: [u8; 7],
+    /// Each direction's matches so far.
+    pub ways: [Way; 2],
+    /// TCP.
+    pub streams: Streams,
+}
+
+impl Inspection {
+    /// Begins anew with a rule set, or with a new connection.
+    pub fn begin(&mut self, rules: u64) {
+        *self = Inspection {
+            rules,
+            streams: self.streams,
+            ..Inspection::default()
+        };
+    }
+
+    /// Whether all bits are set.
+    pub fn is(&self, marks: u8) -> bool {
+        self.marks & marks == marks
+    }
+
+    /// Whether a flow bit is set.
+    pub fn bit(&self, bit: u8) -> bool {
+        let word = self.bits[usize::from(bit) / 64 % 2];
+        word >> (bit % 64) & 1 == 1
+    }
+
+    /// Sets, clears or turns a flow bit.
+    pub fn change_bit(&mut self, bit: u8, change: impl FnOnce(bool) -> bool) {
+        let value = change(self.bit(bit));
+        let word = &mut self.bits[usize::from(bit) / 64 % 2];
+        *word = *word & !(1 << (bit % 64)) | u64::from(value) << (bit % 64);
+    }
+}
+
+const _: () = assert!(size_of::<Inspection>() <= 2624);

@@ -1,0 +1,282 @@
+//! What is found in streams, however they are divided, repeated and reordered; and what then happens.
+
+use super::*;
+
+const PASSWD: &str = r#"alert tcp any any -> any 80 (msg:"passwd"; flow:to_server,established; content:"/etc/passwd"; sid:7;)"#;
+
+#[test]
+fn a_content_divided_anywhere_is_found() {
+    let text = b"GET /etc/passwd HTTP/1.0\r\n";
+    for cut in 0..=text.len() {
+        let parts = [&text[..cut], &text[cut..]];
+        let segments = parts
+            .iter()
+            .filter(|part| !part.is_empty())
+            .map(|part| web().payload(part));
+        assert_eq!(sids(&run(PASSWD, opened(segments))), [7], "divided at {cut}");
+    }
+    let bytes = text.iter().map(|byte| web().payload([*byte]));
+    assert_eq!(sids(&run(PASSWD, opened(bytes))), [7], "byte by byte");
+}
+
+#[test]
+fn several_contents_divided_anywhere_are_found() {
+    let rules = r#"alert tcp any any -> any any (content:"user"; nocase; content:"root"; distance:1; within:8; content:!"guest"; sid:1;)"#;
+    let text = b"xx UsEr user  root !";
+    for first in 0..=text.len() {
+        for second in first..=text.len() {
+            let parts = [&text[..first], &text[first..second], &text[second..]];
+            let segments = parts
+                .iter()
+                .filter(|part| !part.is_empty())
+                .map(|part| web().payload(part));
+            assert_eq!(
+                sids(&run(rules, opened(segments))),
+                [1],
+                "divided at {first} and {second}"
+            );
+        }
+    }
+    for text in ["guest user  root", "user root", "user      root", "user"] {
+        let expected: &[u64] = if text == "user root" { &[1] } else { &[] };
+        let segments = text.as_bytes().chunks(3).map(|part| web().payload(part));
+        assert_eq!(sids(&run(rules, opened(segments))), expected, "{text}");
+    }
+}
+
+#[test]
+fn what_was_read_is_not_read_again() {
+    let script = opened([
+        at(0, "/etc/pas"),
+        at(0, "/etc/pas"),
+        at(4, "/passwd"),
+        at(0, "/etc/passwd"),
+        at(3, "c/passwd"),
+    ]);
+    let outcome = run(PASSWD, script);
+    assert_eq!(sids(&outcome), [7]);
+    assert_eq!(outcome.counter("segments_repeated"), 3);
+}
+
+#[test]
+fn early_segments_are_read_in_their_order() {
+    let text = b"GET /etc/passwd HTTP/1.0\r\n";
+    for cuts in [[3, 9], [6, 7], [1, 25], [9, 14]] {
+        let part = |from: usize, to: usize| at(from as u32, &text[from..to]);
+        let (first, second, third) = (
+            part(0, cuts[0]),
+            part(cuts[0], cuts[1]),
+            part(cuts[1], text.len()),
+        );
+        let orders = [
+            [third.clone(), second.clone(), first.clone()],
+            [third.clone(), first.clone(), second.clone()],
+            [second.clone(), third.clone(), first.clone()],
+            [second, first, third],
+        ];
+        for order in orders {
+            assert_eq!(sids(&run(PASSWD, opened(order))), [7], "{cuts:?}");
+        }
+    }
+}
+
+#[test]
+fn of_two_bytes_for_one_place_the_first_is_read() {
+    let script = opened([at(5, "passwd"), at(5, "xxxxxx"), at(0, "/etc/")]);
+    assert_eq!(sids(&run(PASSWD, script)), [7]);
+    let script = opened([at(5, "xxxxxx"), at(5, "passwd"), at(0, "/etc/")]);
+    assert!(sids(&run(PASSWD, script)).is_empty());
+}
+
+#[test]
+fn what_comes_too_early_is_read_by_itself_or_dropped() {
+    let far = at(4000, "/etc/passwd");
+    let outcome = run(PASSWD, opened([far.clone()]));
+    assert_eq!(sids(&outcome), [7]);
+    assert_eq!(outcome.counter("segments_beyond"), 1);
+    let config = Config::from(Settings {
+        rules: PASSWD.into(),
+        out_of_order: crate::ids::OutOfOrder::Drop,
+        ..Settings::default()
+    });
+    let outcome = testkit::run::<Ids>(config, opened([far]));
+    assert_eq!(outcome.fate(3), Dropped("out_of_order"));
+    assert!(sids(&outcome).is_empty());
+}
+
+#[test]
+fn a_gap_that_the_receiver_does_not_know_of_is_passed_over() {
+    let acknowledged = web().reply().ack().acknowledgement(1001 + 100);
+    let script = opened([
+        at(0, "/etc/"),
+        acknowledged,
+        at(100, "passwd"),
+        at(106, " /etc/passwd"),
+    ]);
+    let outcome = run(PASSWD, script);
+    assert_eq!(sids(&outcome), [7], "only the one behind the gap");
+    assert_eq!(outcome.counter("gaps"), 1);
+}
+
+#[test]
+fn a_dropped_stream_stays_dropped() {
+    let rules = r#"drop tcp any any -> any 80 (content:"/etc/passwd"; sid:1;)"#;
+    let script = opened([
+        web().payload("GET /etc/pa"),
+        web().payload("sswd"),
+        web().payload("more"),
+        web().reply().payload("answer"),
+    ]);
+    let outcome = run(rules, script);
+    let flow = Dropped("flow_dropped");
+    let expected = [
+        Forwarded,
+        Forwarded,
+        Forwarded,
+        Forwarded,
+        Dropped("dropped_by_rule"),
+        flow,
+        flow,
+    ];
+    outcome.assert_fates(expected);
+    assert_eq!(sids(&outcome), [1]);
+    let line: serde_json::Value = serde_json::from_str(outcome.events().trim()).unwrap();
+    assert_eq!(line["alert"]["action"], "blocked");
+    assert_eq!(
+        (&line["src_ip"], &line["dest_port"]),
+        (&"10.0.0.1".into(), &80.into())
+    );
+}
+
+#[test]
+fn an_ids_lets_everything_pass() {
+    let config = Config::from(Settings {
+        rules: r#"drop tcp any any -> any 80 (content:"passwd"; sid:1;)"#.into(),
+        mode: crate::ids::Mode::Ids,
+        ..Settings::default()
+    });
+    let outcome = testkit::run::<Ids>(config, opened([web().payload("passwd"), web().payload("more")]));
+    assert!(outcome.fates().iter().all(|fate| *fate == Forwarded));
+    assert!(outcome.events().contains(r#""action":"allowed""#));
+}
+
+#[test]
+fn a_rejected_segment_is_answered_by_a_reset() {
+    let rules = r#"reject tcp any any -> any 80 (content:"passwd"; sid:1;)
+        reject udp any any -> any 53 (content:"bad"; sid:2;)"#;
+    let script = opened([
+        web().payload("passwd"),
+        web().payload("x"),
+        udp("10.0.0.1:1", "192.0.2.1:53").payload("bad"),
+    ]);
+    let outcome = run(rules, script);
+    assert_eq!(outcome.fate(3), Fate::Answered);
+    let reset = outcome.only_sent(3);
+    assert_eq!(reset.destination(), "10.0.0.1:1000".parse().unwrap());
+    assert_eq!(reset.tcp().unwrap().flags() & flags::RST, flags::RST);
+    assert_eq!(outcome.fate(4), Dropped("flow_dropped"));
+    assert_eq!(outcome.fate(5), Fate::Answered);
+    assert_eq!(outcome.only_sent(5).protocol(), wire::protocol::ICMP);
+}
+
+#[test]
+fn a_dropped_packet_is_read_again() {
+    // A packet that is dropped for its own sake was never received: other bytes may come in its place.
+    let rules = r#"drop tcp any any -> any any (ttl:<5; sid:1;)
+        alert tcp any any -> any any (content:"/etc/passwd"; sid:2;)"#;
+    let script = opened([at(0, "GET /etc/xxxxxx").ttl(4), at(0, "GET /etc/passwd")]);
+    assert_eq!(sids(&run(rules, script)), [1, 2]);
+    // Early ones, too.
+    let script = opened([at(9, "xxxxxx").ttl(4), at(9, "passwd"), at(0, "GET /etc/")]);
+    assert_eq!(sids(&run(rules, script)), [1, 2]);
+    // What a rule about packets finds in a stream's packet, it finds when it comes again.
+    let rules = r#"drop tcp any any -> any any (dsize:6; content:"passwd"; sid:1;)"#;
+    let outcome = run(rules, opened([at(0, "passwd"), at(0, "passwd")]));
+    assert_eq!(sids(&outcome), [1, 1]);
+}
+
+#[test]
+fn a_new_connection_on_old_ports_begins_anew() {
+    let rules = r#"drop tcp any any -> any 80 (content:"one"; sid:1;)
+        alert tcp any any -> any 80 (content:"two"; sid:2;)"#;
+    let again = web().sequence(90_000);
+    let script = opened([
+        web().payload("one"),
+        web().rst(),
+        again.syn(),
+        web().reply().syn_ack().sequence(70_000),
+        web().payload("two").sequence(90_001),
+    ]);
+    let outcome = run(rules, script);
+    assert_eq!(sids(&outcome), [1, 2]);
+    assert_eq!(outcome.counter("streams"), 2);
+    // A SYN in the middle of a connection is not believed.
+    let script = opened([web().payload("tw"), again.syn(), at(2, "o")]);
+    assert_eq!(sids(&run(rules, script)), [2]);
+}
+
+#[test]
+fn data_on_a_syn_is_not_the_streams() {
+    let rules = r#"alert tcp any any -> any 80 (content:"passwd"; sid:1;)"#;
+    let mut script = opened([at(0, "passwd")]);
+    script[0] = web().syn().payload("xxxxxx").sequence(1000);
+    assert_eq!(sids(&run(rules, script)), [1]);
+}
+
+#[test]
+fn a_stream_without_beginning_is_read_packet_by_packet_or_picked_up() {
+    let rules = r#"alert tcp any any -> any 80 (content:"passwd"; sid:1;)"#;
+    let script = [
+        web().payload("passwd"),
+        web().payload("pass"),
+        web().payload("wd"),
+    ];
+    assert_eq!(sids(&run(rules, script.clone())), [1]);
+    let config = Config::from(Settings {
+        rules: rules.into(),
+        pick_up: true,
+        ..Settings::default()
+    });
+    assert_eq!(sids(&testkit::run::<Ids>(config, script)), [1, 1]);
+}
+
+#[test]
+fn established_flows_allocate_nothing() {
+    let rules = r#"alert tcp any any -> any any (content:"user"; content:"root"; distance:0; threshold: type limit, track by_src, count 1, seconds 60; sid:1;)
+        alert udp any any -> any any (content:"x"; dsize:>5; sid:2;)"#;
+    let mut script = opened([web().payload("a user"), web().payload("and root")]);
+    for round in 0..50 {
+        script.push(web().payload(format!("more users and roots {round}")));
+        script.push(at(2_000_000, "early user"));
+        script.push(udp("10.0.0.1:1", "192.0.2.1:53").payload("xxxxxxxx"));
+    }
+    let outcome = run(rules, script);
+    assert_eq!(outcome.allocations(10..), 0);
+}
+
+#[test]
+fn a_flood_of_hits_forgets_no_more_than_is_said() {
+    // Other contents, each of a rule of several, between the two of the first rule.
+    let others = |count: usize| -> String {
+        (0..count)
+            .map(|n| {
+                format!(
+                    "alert tcp any any -> any any (content:\"<{n:02}>\"; content:\"never\"; sid:{};)\n",
+                    n + 2
+                )
+            })
+            .collect()
+    };
+    let between: Vec<u8> = (0..40).flat_map(|n| format!("<{n:02}>").into_bytes()).collect();
+    let script = || {
+        opened([
+            web().payload("user"),
+            web().payload(&between),
+            web().payload("root"),
+        ])
+    };
+    let first = r#"alert tcp any any -> any any (content:"user"; content:"root"; distance:0; sid:1;)"#;
+    let found = |count: usize| sids(&run(&format!("{first}\n{}", others(count)), script()));
+    assert_eq!(found(HITS_MAX - 1), [1]);
+    assert!(found(HITS_MAX).is_empty(), "the bound that `state` tells of");
+}

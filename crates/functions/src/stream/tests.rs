@@ -1,0 +1,213 @@
+use super::*;
+use alloc::vec::Vec;
+use proptest::prelude::*;
+use wire::memory::Region;
+use wire::{LinkType, Pool};
+
+/// Segments made, taken in, and what came of them.
+struct Observer {
+    pool: Pool,
+    streams: Streams,
+    /// Bytes by direction, zeros for gaps.
+    read: [Vec<u8>; 2],
+    gaps: u32,
+}
+
+impl Observer {
+    fn new() -> Self {
+        Observer {
+            pool: Pool::new(Region::heap(Pool::region_length(1, 4096)), 1, 4096, 0),
+            streams: Streams::default(),
+            read: [Vec::new(), Vec::new()],
+            gaps: 0,
+        }
+    }
+
+    fn take(
+        &mut self,
+        half: usize,
+        sequence: u32,
+        acknowledgement: u32,
+        flags: u8,
+        payload: &[u8],
+    ) -> Accepted {
+        let mut frame = Vec::new();
+        let mut header = etherparse::TcpHeader::new(1000 + half as u16, 1001 - half as u16, sequence, 1000);
+        (header.syn, header.ack) = (flags & flags::SYN != 0, flags & flags::ACK != 0);
+        (header.fin, header.rst) = (flags & flags::FIN != 0, flags & flags::RST != 0);
+        header.acknowledgment_number = acknowledgement;
+        etherparse::PacketBuilder::ethernet2([2; 6], [4; 6])
+            .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
+            .tcp_header(header)
+            .write(&mut frame, payload)
+            .unwrap();
+        let mut packet = self.pool.take().unwrap();
+        assert!(packet.set_frame(&frame, LinkType::Ethernet));
+        wire::parse(&mut packet).unwrap();
+        let Observer {
+            streams, read, gaps, ..
+        } = self;
+        let read = &mut read[half];
+        let accepted = streams.accept(&packet, half, false, &mut |piece| match piece {
+            Piece::Bytes { bytes, position, .. } => {
+                assert_eq!(position, read.len() as u64, "positions count what was handed on");
+                read.extend(bytes);
+            }
+            Piece::Gap { length } => {
+                *gaps += 1;
+                read.extend(core::iter::repeat_n(0, length as usize));
+            }
+        });
+        assert_eq!(self.streams.half(half).position(), self.read[half].len() as u64);
+        assert!(self.streams.kept() <= EARLY_BYTES);
+        self.pool.give(packet);
+        accepted
+    }
+
+    fn open(&mut self, first: u32) {
+        let accepted = self.take(0, first.wrapping_sub(1), 0, flags::SYN, b"");
+        assert!(accepted.begins);
+        self.take(1, 499, first, flags::SYN | flags::ACK, b"");
+        assert!(!self.streams.is_established());
+        self.take(0, first, 500, flags::ACK, b"");
+        assert!(self.streams.is_established());
+    }
+
+    fn data(&mut self, at: u32, bytes: &[u8]) -> Taken {
+        self.take(0, at, 500, flags::ACK, bytes).taken
+    }
+}
+
+proptest! {
+    /// Segments that repeat, overlap and overtake each other within the buffer: every byte once, in order, and where segments
+    /// contradict each other the first one's.
+    #[test]
+    fn every_byte_is_handed_on_once(
+        first in prop_oneof![any::<u32>(), Just(u32::MAX - 500), Just(u32::MAX)],
+        segments in prop::collection::vec((0u32..1500, 1usize..400, any::<u8>()), 1..60),
+    ) {
+        let mut observer = Observer::new();
+        observer.open(first);
+        let mut model: Vec<Option<u8>> = std::vec![None; 4000];
+        let mut kept_model = model.clone();
+        for (offset, length, fill) in segments {
+            let bytes: Vec<u8> = (0..length).map(|n| fill.wrapping_add(n as u8) | 1).collect();
+            let taken = observer.data(first.wrapping_add(offset), &bytes);
+            if taken == Taken::Beyond {
+                continue;
+            }
+            for (at, byte) in bytes.iter().enumerate() {
+                kept_model[offset as usize + at].get_or_insert(*byte);
+            }
+            model.clone_from(&kept_model);
+            let known: Vec<u8> = model.iter().map_while(|byte| *byte).collect();
+            prop_assert_eq!(&observer.read[0], &known, "after {} bytes at {}: {:?}", length, offset, taken);
+        }
+        prop_assert_eq!(observer.gaps, 0);
+    }
+
+    #[test]
+    fn any_state_is_served(
+        bytes in prop::collection::vec(any::<u8>(), size_of::<Streams>()),
+        segments in prop::collection::vec((0usize..2, any::<u32>(), any::<u32>(), any::<u8>(), 0usize..100), 1..20),
+    ) {
+        let mut observer = Observer::new();
+        observer.streams = nf::plain::from_bytes(&bytes).unwrap();
+        let mut packet = observer.pool.take().unwrap();
+        for (half, sequence, acknowledgement, flags, length) in segments {
+            let mut frame = Vec::new();
+            let mut header = etherparse::TcpHeader::new(1, 2, sequence, 1000);
+            (header.syn, header.ack) = (flags & 1 != 0, flags & 2 != 0);
+            (header.fin, header.rst) = (flags & 4 != 0, flags & 8 != 0);
+            header.acknowledgment_number = acknowledgement;
+            etherparse::PacketBuilder::ethernet2([2; 6], [4; 6])
+                .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
+                .tcp_header(header)
+                .write(&mut frame, &std::vec![7; length])
+                .unwrap();
+            prop_assert!(packet.set_frame(&frame, LinkType::Ethernet));
+            wire::parse(&mut packet).unwrap();
+            observer.streams.accept(&packet, half, flags & 16 != 0, &mut |_| {});
+        }
+        observer.pool.give(packet);
+    }
+}
+
+#[test]
+fn the_bounds_of_what_is_kept() {
+    let mut observer = Observer::new();
+    observer.open(1000);
+    assert_eq!(
+        observer.data(1000 + EARLY_BYTES as u32 - 9, b"0123456789"),
+        Taken::Beyond
+    );
+    assert_eq!(
+        observer.data(1000 + EARLY_BYTES as u32 - 10, b"0123456789"),
+        Taken::Kept
+    );
+    for place in 1..SPANS_MAX as u32 {
+        assert_eq!(observer.data(1000 + 100 * place, b"x"), Taken::Kept);
+    }
+    assert_eq!(observer.data(1900, b"x"), Taken::Beyond, "too many pieces");
+    assert_eq!(observer.data(1101, b"y"), Taken::Kept, "but one that grows may");
+    assert_eq!(
+        observer.data(1100, b"zz"),
+        Taken::Old,
+        "what is there is not kept again"
+    );
+    // The other direction has none of it.
+    assert_eq!(observer.take(1, 510, 1000, flags::ACK, b"x").taken, Taken::Beyond);
+    assert!(observer.read.iter().all(Vec::is_empty));
+}
+
+#[test]
+fn gaps_are_passed_over_when_acknowledged_and_followed() {
+    let mut observer = Observer::new();
+    observer.open(1000);
+    assert_eq!(observer.data(1010, b"kept"), Taken::Kept);
+    // Who acknowledges what was not sent moves nothing.
+    observer.take(1, 500, 1100, flags::ACK, b"");
+    assert_eq!(observer.read[0], b"");
+    assert_eq!(observer.data(1000, b"first"), Taken::New);
+    assert_eq!(observer.data(1020, b"later"), Taken::New);
+    assert_eq!(observer.read[0], b"first\0\0\0\0\0kept\0\0\0\0\0\0later");
+    assert_eq!(observer.gaps, 2);
+}
+
+#[test]
+fn what_is_no_part_of_a_stream() {
+    let mut observer = Observer::new();
+    assert_eq!(observer.data(1000, b"nobody knows"), Taken::Outside);
+    observer.take(0, 999, 0, flags::SYN, b"on the SYN");
+    observer.take(1, 499, 1000, flags::SYN | flags::ACK, b"");
+    assert_eq!(observer.data(998, b"before the first"), Taken::Outside);
+    assert_eq!(observer.data(1000, b"first"), Taken::New);
+    assert_eq!(
+        observer.take(0, 1005, 0, flags::RST, b"on a reset").taken,
+        Taken::Nothing
+    );
+    assert_eq!(observer.read[0], b"first");
+}
+
+#[test]
+fn a_connection_begins_anew_only_when_the_old_one_is_closed() {
+    let mut observer = Observer::new();
+    observer.open(1000);
+    assert!(!observer.take(0, 7000, 0, flags::SYN, b"").begins);
+    assert_eq!(observer.data(1000, b"old"), Taken::New);
+    observer.take(0, 1003, 500, flags::FIN | flags::ACK, b"");
+    assert!(!observer.streams.is_closed());
+    observer.take(1, 500, 1004, flags::FIN | flags::ACK, b"");
+    assert!(observer.streams.is_closed());
+    observer.read = Default::default();
+    assert!(observer.take(1, 8000, 0, flags::SYN, b"").begins);
+    assert_eq!(observer.streams.client(), 1);
+    assert_eq!(observer.take(1, 8001, 0, flags::ACK, b"new").taken, Taken::New);
+}
+
+#[test]
+fn a_server_that_speaks_first_is_told() {
+    let mut observer = Observer::new();
+    observer.take(0, 499, 1000, flags::SYN | flags::ACK, b"");
+    assert_eq!(observer.streams.client(), 1);
+}
