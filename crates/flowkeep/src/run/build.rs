@@ -132,7 +132,7 @@ pub(super) fn build(
     events: &SyncSender<String>,
 ) -> Result<Built, RunError> {
     let mut ports = ports.with_generator(crate::generate::open);
-    let opened = open_ports(&config, &mut ports)?;
+    let mut opened = open_ports(&config, &mut ports)?;
     ports.complete().map_err(|source| RunError::Port {
         port: "all".to_owned(),
         source,
@@ -147,6 +147,7 @@ pub(super) fn build(
     let answering = opened.iter().any(|open| open.port.answers());
     let rules = config.rules();
     let plan = Plan::new(rules, config.take_factories())?;
+    claim(&plan, &mut opened)?;
     let kernel = follow_kernel(&config, &plan)?;
     let (switches, runtimes) = (usize::from(config.switches), usize::from(config.runtimes));
     let seed = match config.threads {
@@ -200,6 +201,23 @@ pub(super) fn build(
         reports: ports.reports().clone(),
         kernel,
     })
+}
+
+/// Has ports answer for the addresses that functions answer to, each for those of its side.
+fn claim(plan: &Plan, opened: &mut [OpenPort]) -> Result<(), RunError> {
+    let claims: Vec<nf::Claim> = plan.factories().iter().flat_map(|f| f.claims()).collect();
+    for open in opened {
+        let here = |claim: &&nf::Claim| match (&open.rule, claim.side) {
+            (SideRule::Fixed(side), Some(other)) => *side == other,
+            _ => true,
+        };
+        let addresses: Vec<_> = claims.iter().filter(here).map(|claim| claim.addresses).collect();
+        open.port.claim(&addresses).map_err(|error| RunError::Port {
+            port: open.name.clone(),
+            source: error.into(),
+        })?;
+    }
+    Ok(())
 }
 
 /// Has the kernel followed for each function that forwards by its tables.
