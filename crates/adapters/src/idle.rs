@@ -46,12 +46,10 @@ impl Sleeper {
 
     /// Nobody needs to wake this thread any more.
     pub fn get_up(&self) {
-        if !self.asleep.swap(false, Ordering::Relaxed) {
-            // Somebody has: take the event back.
-            let mut count = 0_u64;
-            // SAFETY: the kernel writes eight bytes at most; an event that is not set yet is no harm, it ends the next sleep.
-            unsafe { libc::read(self.event.as_raw_fd(), (&raw mut count).cast(), 8) };
-        }
+        self.asleep.store(false, Ordering::Relaxed);
+        let mut count = 0_u64;
+        // SAFETY: the kernel writes eight bytes at most. An event that is set only behind this ends the next sleep at once.
+        unsafe { libc::read(self.event.as_raw_fd(), (&raw mut count).cast(), 8) };
     }
 
     /// Sleeps until one of the descriptors has something to be read, somebody wakes it, or the time is over.
@@ -59,7 +57,13 @@ impl Sleeper {
         descriptors.push(Wanted::of(self.event.as_raw_fd()));
         let limit = libc::c_int::try_from(limit.as_millis()).unwrap_or(libc::c_int::MAX);
         // SAFETY: as many structures as said, each transparent, borrowed for the call.
-        unsafe { libc::poll(descriptors.as_mut_ptr().cast(), descriptors.len() as libc::nfds_t, limit) };
+        unsafe {
+            libc::poll(
+                descriptors.as_mut_ptr().cast(),
+                descriptors.len() as libc::nfds_t,
+                limit,
+            )
+        };
         descriptors.pop();
     }
 
@@ -142,7 +146,11 @@ mod tests {
         sleeper.lie_down();
         let began = Instant::now();
         sleeper.sleep(&mut Vec::new(), Duration::from_millis(20));
-        assert!(began.elapsed() >= Duration::from_millis(19), "{:?}", began.elapsed());
+        assert!(
+            began.elapsed() >= Duration::from_millis(19),
+            "{:?}",
+            began.elapsed()
+        );
         sleeper.get_up();
     }
 }

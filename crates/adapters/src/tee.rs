@@ -13,8 +13,8 @@ use crate::pcap::PcapOutput;
 use runtime::env::{AttachError, Burst, Port, PortCounters};
 use std::fs::File;
 use std::io::Write;
-use wire::{Pool, Prefix};
 use wire::packet::Kind;
+use wire::{Pool, Prefix};
 
 /// A port whose traffic is recorded.
 pub struct Tee<A, W: Write = File> {

@@ -21,8 +21,8 @@ use runtime::stats::{RuntimeStats, SwitchStats};
 use runtime::switch::Switch;
 use runtime::worker::FlowView;
 use runtime::{PortCounters, Runtime};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel};
 use std::time::Duration;
 use wire::FlowKey;
 

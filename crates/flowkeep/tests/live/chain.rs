@@ -158,7 +158,9 @@ fn addresses(network: &Network, far: &Namespace) {
     client.ip("-6 route add default via 2001:db8:1::fe").unwrap();
     gateway.ip("route add default via 203.0.113.1").unwrap();
     server.ip("route add 10.0.1.0/24 via 203.0.113.254").unwrap();
-    server.ip("-6 route add 2001:db8:1::/64 via 2001:db8:2::fe").unwrap();
+    server
+        .ip("-6 route add 2001:db8:1::/64 via 2001:db8:2::fe")
+        .unwrap();
     far.ip("route add default via 198.51.100.1").unwrap();
     server.set("net.ipv4.ip_forward", "1").unwrap();
     server.ip("link set far0 mtu 1400").unwrap();
@@ -237,7 +239,11 @@ fn the_chain(scheme: &str) {
     log.expect("accounts", came == went, &report);
     log.expect("graceful end", ended.status.success(), format!("{ended:?}"));
     let answered = number(&report["ports"][1]["answered_packets"]);
-    log.expect("requests for the pool's addresses answered", answered > 0, figures);
+    log.expect(
+        "requests for the pool's addresses answered",
+        answered > 0,
+        figures,
+    );
     log.end();
 }
 
@@ -273,10 +279,18 @@ fn downloads(network: &Network, content: &[u8], log: &mut Log) {
             let _ = fs::remove_file(file(number));
             if !good || number == count {
                 let problem = format!("{} of {} bytes, or others", got.len(), content.len());
-                log.expect(&format!("download {number} of {count} from {host}"), good, problem);
+                log.expect(
+                    &format!("download {number} of {count} from {host}"),
+                    good,
+                    problem,
+                );
             }
         }
-        log.expect(&format!("servers of {count} downloads"), served.len() == servers, out);
+        log.expect(
+            &format!("servers of {count} downloads"),
+            served.len() == servers,
+            out,
+        );
     }
 }
 
@@ -311,7 +325,11 @@ fn paths(network: &Network, log: &mut Log) {
         &network.client,
         &format!("ping -n -c 2 -i 0.2 -W 5 -M do -s 1472 {FAR}"),
     );
-    log.expect("the path's MTU is said", out.contains("mtu = 1400") || out.contains("mtu=1400"), out);
+    log.expect(
+        "the path's MTU is said",
+        out.contains("mtu = 1400") || out.contains("mtu=1400"),
+        out,
+    );
     let out = said(
         &network.client,
         &format!("ping -n -c 2 -i 0.2 -W 5 -M do -s 1372 {FAR}"),
@@ -354,19 +372,29 @@ fn names(network: &Network, log: &mut Log) {
     };
     let (sent, lost) = (number("Queries sent").unwrap_or(0), number("Queries lost"));
     println!("DNS: {sent} queries");
-    log.expect("dnsperf", sent > 300 && lost == Some(0) && out.contains("NOERROR"), &out);
+    log.expect(
+        "dnsperf",
+        sent > 300 && lost == Some(0) && out.contains("NOERROR"),
+        &out,
+    );
 }
 
 /// What is let in is let in; what is not, is not.
 fn outside(network: &Network, log: &mut Log) {
     let out = said(
         &network.server,
-        &format!("curl --silent --show-error --fail --max-time 10 --output /dev/null --write-out %{{http_code}} http://{PUBLISHED}:8080/file"),
+        &format!(
+            "curl --silent --show-error --fail --max-time 10 --output /dev/null --write-out %{{http_code}} http://{PUBLISHED}:8080/file"
+        ),
     );
     log.expect("a published port", out == "200", out);
     for address in ["10.0.1.1", UNUSED] {
         let out = said(&network.server, &format!("ping -n -c 3 -i 0.2 -W 1 {address}"));
-        log.expect(&format!("unsolicited ping {address}"), out.contains(" 0 received"), out);
+        log.expect(
+            &format!("unsolicited ping {address}"),
+            out.contains(" 0 received"),
+            out,
+        );
     }
     let out = said(
         &network.server,

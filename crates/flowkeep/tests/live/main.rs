@@ -8,5 +8,6 @@ mod chain;
 mod cluster;
 mod frames;
 mod kernel;
+mod lab;
 mod network;
 mod refusals;
