@@ -6,7 +6,7 @@
 //!   2001:db8:1::1                                   .11 nginx   MTU 1400 from server to far
 //!                                                   .12 nginx
 //!   NAT pool 203.0.113.64/29, in the servers' own network: who asks for it is answered by the port
-//!   virtual address 192.0.2.80, behind it .11 and .12
+//!   virtual address 192.0.2.80, behind it .11 and .12; 2001:db8:1::80, in the clients' own network, behind it the server
 //! ```
 //!
 //! Each client says by itself what went wrong ([`Log`]): no attempt at all fails the test, and so does any failure.
@@ -32,6 +32,7 @@ const SERVER: &str = "203.0.113.1";
 const SERVER_V6: &str = "2001:db8:2::1";
 const FAR: &str = "198.51.100.9";
 const VIRTUAL: &str = "192.0.2.80";
+const VIRTUAL_V6: &str = "2001:db8:1::80";
 /// In the pool: its port 8080 is the client's.
 const PUBLISHED: &str = "203.0.113.70";
 /// In the pool: nobody's.
@@ -56,7 +57,7 @@ output = "{scheme}:right"
 
 [[chain]]
 name = "six"
-functions = ["firewall", "forward"]
+functions = ["firewall", "load_balancer", "forward"]
 match = {{ source = ["::/0"] }}
 
 [[chain]]
@@ -81,6 +82,13 @@ from = "outside"
 protocol = "tcp"
 destination_ports = [81]
 action = "reject"
+
+[[function.load_balancer.services]]
+name = "web6"
+addresses = ["{VIRTUAL_V6}"]
+ports = 80
+protocol = "tcp"
+backends = [{{ name = "six", endpoint = "[{SERVER_V6}]:80" }}]
 
 [function.nat]
 pool = ["203.0.113.64/29"]
@@ -238,12 +246,13 @@ fn the_chain(scheme: &str) {
     );
     log.expect("accounts", came == went, &report);
     log.expect("graceful end", ended.status.success(), format!("{ended:?}"));
-    let answered = number(&report["ports"][1]["answered_packets"]);
-    log.expect(
-        "requests for the pool's addresses answered",
-        answered > 0,
-        figures,
-    );
+    for (port, whose) in [
+        (0, "the virtual address in the clients' network"),
+        (1, "the pool's addresses"),
+    ] {
+        let answered = number(&report["ports"][port]["answered_packets"]);
+        log.expect(&format!("requests for {whose} answered"), answered > 0, &figures);
+    }
     log.end();
 }
 
@@ -256,7 +265,12 @@ fn pings(network: &Network, log: &mut Log) {
 
 /// So many downloads at a time, each compared with what it should be; both servers must have had some.
 fn downloads(network: &Network, content: &[u8], log: &mut Log) {
-    for (count, host, servers) in [(20, VIRTUAL, 2), (200, VIRTUAL, 2), (20, "[2001:db8:2::1]", 1)] {
+    for (count, host, servers) in [
+        (20, VIRTUAL, 2),
+        (200, VIRTUAL, 2),
+        (20, "[2001:db8:2::1]", 1),
+        (20, "[2001:db8:1::80]", 1),
+    ] {
         let file = |number: u32| network.folder.path(&format!("got-{number}"));
         let out = said(
             &network.client,

@@ -231,7 +231,7 @@ fn static_mappings_are_one_to_one() {
     );
     assert_eq!(Nat::owner_of(&good, outside, 17), None);
     // The pool has the outside address already; another one is claimed beside it.
-    let claimed = |config: &Config| -> Vec<String> {
+    let claimed = |config: &Config| -> Vec<std::string::String> {
         let claims = Nat::claims(config);
         assert!(claims.iter().all(|claim| claim.side == Some(nf::Side::Outside)));
         claims.iter().map(|claim| claim.addresses.to_string()).collect()
