@@ -34,9 +34,11 @@ impl Fragment {
         u32::from(self.offset) + u32::from(self.length)
     }
 
-    /// Whether it can be a part of anything: it has data, in units of eight bytes unless it is the last.
+    /// Whether it can be a part of anything: it has data, in units of eight bytes unless it is the last (RFC 8200 4.5). RFC 791
+    /// has no such rule for receivers, so a first part of IPv4 may be odd: whatever would follow it leaves a hole or overlaps.
     pub fn is_sound(&self) -> bool {
-        self.length > 0 && (!self.more || self.length.is_multiple_of(8))
+        let is_first_v4 = self.header == 0 && self.offset == 0;
+        self.length > 0 && (is_first_v4 || !self.more || self.length.is_multiple_of(8))
     }
 }
 

@@ -380,6 +380,7 @@ impl Rig for Cluster {
         let mut books = Books {
             received: stats.received,
             sent: stats.sent,
+            held: stats.held,
             ..Books::default()
         };
         books.add(stats.dropped);

@@ -265,6 +265,20 @@ fn parts_that_cannot_be_are_dropped() {
 }
 
 #[test]
+fn a_first_part_of_an_odd_length_goes_on_and_nothing_fits_behind_it() {
+    let mut bench = Bench::new(64);
+    let mut odd = v4(1, 7, 0, true);
+    odd.pop();
+    odd[3] -= 1;
+    assert_eq!(bench.see(&odd, 0), [on(0)]);
+    let before_its_end = (odd.len() - 20) as u16 / 8 * 8;
+    assert_eq!(
+        bench.see(&v4(1, 7, before_its_end, false), 0),
+        [gone(before_its_end, DropReason::FragmentOverlap)]
+    );
+}
+
+#[test]
 fn a_tiny_table_keeps_its_bounds() {
     let full = DropReason::FragmentsFull;
     let mut bench = Bench::new(PLACES);
