@@ -18,6 +18,7 @@
 //! | [`report`] | what went wrong at a port, in words, for whoever runs it |
 //! | [`buffers`] | pools of packet buffers as ports need them |
 //! | [`pages`] | memory in 2 MiB pages |
+//! | [`idle`] | where threads without work sleep |
 //! | [`clock`] | time, cycles, pinning |
 //! | [`machine`] | facts about the machine, for benches |
 //!
@@ -28,6 +29,7 @@ pub mod afxdp;
 pub mod buffers;
 pub mod clock;
 pub mod generate;
+pub mod idle;
 pub mod interface;
 pub mod large;
 pub mod machine;

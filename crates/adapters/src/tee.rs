@@ -13,8 +13,8 @@ use crate::pcap::PcapOutput;
 use runtime::env::{AttachError, Burst, Port, PortCounters};
 use std::fs::File;
 use std::io::Write;
-use wire::Pool;
 use wire::packet::Kind;
+use wire::{Pool, Prefix};
 
 /// A port whose traffic is recorded.
 pub struct Tee<A, W: Write = File> {
@@ -37,6 +37,10 @@ impl<A: Port, W: Write> Port for Tee<A, W> {
 
     fn attach(&mut self, pool: &mut Pool) -> Result<(), AttachError> {
         self.port.attach(pool)
+    }
+
+    fn claim(&mut self, addresses: &[Prefix]) -> Result<(), AttachError> {
+        self.port.claim(addresses)
     }
 
     fn settle(&mut self, pool: &mut Pool) {
@@ -82,6 +86,10 @@ impl<A: Port, W: Write> Port for Tee<A, W> {
 
     fn next_at(&self) -> Option<u64> {
         self.port.next_at()
+    }
+
+    fn wakes_by(&self) -> Option<Vec<i32>> {
+        self.port.wakes_by()
     }
 
     fn flush(&mut self) {
@@ -152,6 +160,10 @@ impl<I: Port, O: Port> Port for Duplex<I, O> {
         self.input.next_at()
     }
 
+    fn wakes_by(&self) -> Option<Vec<i32>> {
+        self.input.wakes_by()
+    }
+
     fn flush(&mut self) {
         self.input.flush();
         self.output.flush();
@@ -164,6 +176,7 @@ impl<I: Port, O: Port> Port for Duplex<I, O> {
             received_bytes: input.received_bytes,
             refused_packets: input.refused_packets,
             lost_packets: input.lost_packets,
+            answered_packets: input.answered_packets,
             sent_packets: output.sent_packets,
             sent_bytes: output.sent_bytes,
             unsent_packets: output.unsent_packets,

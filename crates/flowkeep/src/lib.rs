@@ -43,6 +43,7 @@ pub fn main(registry: registry::Registry) -> std::process::ExitCode {
         bench: bench::job,
         new: make,
         bridge: bridge::run,
+        lab: lab::job::run,
     };
     cli::main(std::env::args_os(), &registry, &jobs)
 }

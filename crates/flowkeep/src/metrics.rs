@@ -268,7 +268,7 @@ fn runtimes(text: &mut Text, snapshot: &Snapshot) {
 }
 
 fn ports(text: &mut Text, snapshot: &Snapshot) {
-    let each: [Figure<PortCounters>; 7] = [
+    let each: [Figure<PortCounters>; 8] = [
         ("port_received_packets", "Packets received by a port.", |port| {
             port.received_packets
         }),
@@ -299,6 +299,11 @@ fn ports(text: &mut Text, snapshot: &Snapshot) {
             "port_lost_packets",
             "Frames that the kernel lost before a port could have them; never counted as received.",
             |port| port.lost_packets,
+        ),
+        (
+            "port_answered_requests",
+            "Requests for claimed addresses that a port answered by itself; never counted as received or sent.",
+            |port| port.answered_packets,
         ),
     ];
     for (name, help, of) in each {

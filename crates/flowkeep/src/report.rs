@@ -76,6 +76,9 @@ pub struct PortStatus {
     /// Frames that the kernel lost before the port could have them.
     #[serde(default)]
     pub lost_packets: u64,
+    /// Requests for claimed addresses that the port answered by itself.
+    #[serde(default)]
+    pub answered_packets: u64,
 }
 
 /// What a cluster does, and how it is.
@@ -152,6 +155,7 @@ impl From<&Snapshot> for Status {
                     sent_bytes: port.counters.sent_bytes,
                     failed_packets: port.counters.refused_packets + port.counters.unsent_packets,
                     lost_packets: port.counters.lost_packets,
+                    answered_packets: port.counters.answered_packets,
                 })
                 .collect(),
             counters,

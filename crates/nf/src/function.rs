@@ -4,10 +4,12 @@ use crate::{Cx, FlowState};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::any::Any;
 use core::future::Future;
 use core::time::Duration;
-use wire::Packet;
+use wire::packet::Side;
+use wire::{Packet, Prefix};
 
 /// Which flows must be together because they share state (the chain's affinity is its coarsest function's).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -33,6 +35,15 @@ impl Affinity {
             _ => None,
         }
     }
+}
+
+/// Addresses that a function answers to: nobody on the link has them, and packets for them are to come here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Claim {
+    /// The addresses.
+    pub addresses: Prefix,
+    /// On which side they are; `None`: on both.
+    pub side: Option<Side>,
 }
 
 /// Why a packet is dropped: a name from the function's [`NetworkFunction::REASONS`]. Made by [`Cx::drop`].
@@ -308,5 +319,12 @@ pub trait NetworkFunction: Sized + 'static {
     fn owner_of(config: &Self::Config, outside: wire::Endpoint, protocol: u8) -> Option<wire::Endpoint> {
         let _ = (config, outside, protocol);
         None
+    }
+
+    /// Addresses for which packets are to come here although they are not this host's: a pool's, a virtual one's. Live ports
+    /// answer who asks for their link address (ARP, neighbour discovery).
+    fn claims(config: &Self::Config) -> Vec<Claim> {
+        let _ = config;
+        Vec::new()
     }
 }

@@ -55,7 +55,7 @@ pub mod units;
 pub use cx::{Block, Cx, Direction, Way};
 pub use file::TextFile;
 pub use function::{
-    Affinity, Arrival, ConfigError, Departure, FilePlace, Generation, Keep, NetworkFunction, NoConfig,
+    Affinity, Arrival, Claim, ConfigError, Departure, FilePlace, Generation, Keep, NetworkFunction, NoConfig,
     Reason, Verdict, WorkerInfo,
 };
 pub use nf_macros::{FlowState, Plain, network_function};

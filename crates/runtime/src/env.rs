@@ -5,10 +5,11 @@
 //! buffer is that pool's ([`give_or_keep`] says), and a link passes foreign ones home.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use core::fmt;
 use wire::packet::FRAME_MAX;
-use wire::{PacketBox, Pool};
+use wire::{PacketBox, Pool, Prefix};
 
 /// The most packets handled at a time.
 pub const BURST: usize = 32;
@@ -34,6 +35,8 @@ pub struct PortCounters {
     /// Frames that the kernel or the device lost before the port could have them (its queue was full): never counted as
     /// received.
     pub lost_packets: u64,
+    /// Requests for claimed addresses that the port answered by itself: counted neither as received nor as sent.
+    pub answered_packets: u64,
 }
 
 /// Why a port cannot work with a pool's buffers, and what to do about it.
@@ -59,6 +62,13 @@ pub trait Port {
     /// the pool's memory by itself tells it where that is, and takes buffers for what will be received.
     fn attach(&mut self, pool: &mut Pool) -> Result<(), AttachError> {
         let _ = pool;
+        Ok(())
+    }
+
+    /// Has the port answer whoever asks for the link address of one of these: they are nobody's on the link, and packets for them
+    /// shall come here. Called before the first burst. A port that is on no link has nobody to answer.
+    fn claim(&mut self, addresses: &[Prefix]) -> Result<(), AttachError> {
+        let _ = addresses;
         Ok(())
     }
 
@@ -110,6 +120,12 @@ pub trait Port {
         None
     }
 
+    /// By which of the system's descriptors, once something is to be read from them, the port says that it has received something;
+    /// none if nothing will ever be received. `None`: it does not say.
+    fn wakes_by(&self) -> Option<Vec<i32>> {
+        None
+    }
+
     /// Writes out what is buffered.
     fn flush(&mut self) {}
 
@@ -123,6 +139,9 @@ impl<P: Port + ?Sized> Port for alloc::boxed::Box<P> {
     }
     fn attach(&mut self, pool: &mut Pool) -> Result<(), AttachError> {
         (**self).attach(pool)
+    }
+    fn claim(&mut self, addresses: &[Prefix]) -> Result<(), AttachError> {
+        (**self).claim(addresses)
     }
     fn settle(&mut self, pool: &mut Pool) {
         (**self).settle(pool);
@@ -150,6 +169,9 @@ impl<P: Port + ?Sized> Port for alloc::boxed::Box<P> {
     }
     fn next_at(&self) -> Option<u64> {
         (**self).next_at()
+    }
+    fn wakes_by(&self) -> Option<Vec<i32>> {
+        (**self).wakes_by()
     }
     fn flush(&mut self) {
         (**self).flush();

@@ -22,13 +22,14 @@ use crate::microthread::{Frame, FutureSlot};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::any::Any;
 use core::fmt::Debug;
 use core::ptr::NonNull;
 use nf::cx::RawCx;
 use nf::plain::Plain;
 use nf::{
-    Affinity, Arrival, ConfigError, Cx, Departure, FlowState, NetworkFunction, Packet, Verdict, WorkerInfo,
+    Affinity, Arrival, Claim, ConfigError, Cx, Departure, FlowState, NetworkFunction, Packet, Verdict, WorkerInfo,
 };
 use wire::Endpoint;
 
@@ -171,6 +172,8 @@ pub trait Factory: Send + Sync {
     fn instantiate(&self, worker: &WorkerInfo) -> Result<Box<dyn Stage>, ConfigError>;
     /// [`NetworkFunction::owner_of`].
     fn owner_of(&self, outside: Endpoint, protocol: u8) -> Option<Endpoint>;
+    /// [`NetworkFunction::claims`].
+    fn claims(&self) -> Vec<Claim>;
 }
 
 /// The [`Factory`] of a function's type.
@@ -213,6 +216,9 @@ impl<F: NetworkFunction> Factory for Configured<F> {
     }
     fn owner_of(&self, outside: Endpoint, protocol: u8) -> Option<Endpoint> {
         F::owner_of(&self.config, outside, protocol)
+    }
+    fn claims(&self) -> Vec<Claim> {
+        F::claims(&self.config)
     }
 }
 

@@ -142,4 +142,8 @@ impl<F: NetworkFunction> NetworkFunction for Watched<F> {
     fn owner_of(config: &WatchedConfig<F>, outside: nf::Endpoint, protocol: u8) -> Option<nf::Endpoint> {
         F::owner_of(&config.config, outside, protocol)
     }
+
+    fn claims(config: &WatchedConfig<F>) -> Vec<nf::Claim> {
+        F::claims(&config.config)
+    }
 }

@@ -37,6 +37,7 @@ mod send;
 use crate::consume;
 use crate::interface::addresses::Addresses;
 use crate::interface::bpf::{Attachment, Link, Program, ProgramKind};
+use crate::interface::claims::{CLAIMS_MAX, Claims, Responder};
 use crate::interface::filter::{Place, Take, program};
 use crate::interface::offload::{Cut, Work, complete_checksum};
 use crate::interface::rights::{Capability, Rights};
@@ -47,9 +48,9 @@ use ring::{Received, Ring};
 use runtime::env::{AttachError, Burst, Port, PortCounters};
 use send::Sender;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use wire::{LinkType, Packet, PacketBox, Pool};
+use wire::{LinkType, Packet, PacketBox, Pool, Prefix};
 
 /// How several ports share what one interface receives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,6 +102,9 @@ pub struct PacketPort {
     /// The longest frame that the interface carries.
     frame_max: usize,
     counters: PortCounters,
+    /// Answers for claimed addresses.
+    responder: Responder,
+    interface: Interface,
     reports: Reports,
     /// Whether it has been said that frames were refused.
     told: bool,
@@ -113,7 +117,7 @@ struct Receiver {
     /// Keeps the kernel's stack from what is ours.
     _ingress: Link,
     /// Which the programs look at.
-    _addresses: Option<Arc<Addresses>>,
+    taken: Option<(Arc<Addresses>, Claims)>,
 }
 
 /// What became of the frame in front.
@@ -159,6 +163,8 @@ impl PacketPort {
             receiver,
             sender,
             frame_max: interface.frame_max(),
+            responder: Responder::new(interface.mac),
+            interface,
             counters: PortCounters::default(),
             reports,
             told: false,
@@ -187,14 +193,18 @@ impl Receiver {
         settings: PacketSettings,
         addresses: impl FnOnce() -> Result<Arc<Addresses>, InterfaceError>,
     ) -> Result<Self, InterfaceError> {
-        let addresses = match settings.taking {
+        let taken = match settings.taking {
             Taking::Everything => None,
-            Taking::Routed => Some(addresses()?),
+            Taking::Routed => {
+                let claims = Claims::new().map_err(failed(port, "no map for claimed addresses"))?;
+                Some((addresses()?, claims))
+            }
         };
-        let take = match &addresses {
+        let take = match &taken {
             None => Take::Everything,
-            Some(addresses) => Take::Routed {
+            Some((addresses, claims)) => Take::Routed {
                 addresses: addresses.descriptor(),
+                claims: claims.descriptor(),
             },
         };
         // First the kernel is kept out: for a moment nobody has our packets, rather than two.
@@ -243,9 +253,16 @@ impl Receiver {
             ring,
             cutting: None,
             _ingress: ingress,
-            _addresses: addresses,
+            taken,
         })
     }
+}
+
+/// What it means if the kernel takes no claim.
+pub(crate) fn claim_failed(source: io::Error) -> AttachError {
+    AttachError(format!(
+        "the addresses that functions answer for cannot be claimed: {source}; at most {CLAIMS_MAX} prefixes can be"
+    ))
 }
 
 /// Has the device receive frames for anybody, for as long as the socket lives.
@@ -363,7 +380,51 @@ impl Port for PacketPort {
         )))
     }
 
+    fn claim(&mut self, addresses: &[Prefix]) -> Result<(), AttachError> {
+        // A bridge's ports are on a link of others, and a port that only receives can answer nobody.
+        let taken = self
+            .receiver
+            .as_ref()
+            .and_then(|receiver| receiver.taken.as_ref());
+        if let (Some((_, claims)), Some(_)) = (taken, &self.sender) {
+            claims.add(addresses, &self.interface).map_err(claim_failed)?;
+            self.responder.claim(addresses);
+        }
+        Ok(())
+    }
+
     fn receive(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst) {
+        let before = burst.len();
+        self.receive_frames(now, pool, burst);
+        if !self.responder.is_idle() && (burst.len() > before || self.responder.has_news()) {
+            self.respond(now, pool, burst, before);
+        }
+    }
+
+    fn transmit(&mut self, _now: u64, pool: &mut Pool, burst: &mut Burst) {
+        match &mut self.sender {
+            Some(sender) => sender.send(burst, &mut self.counters, &self.name, &self.reports),
+            None => self.counters.unsent_packets += crate::count_packets(burst),
+        }
+        consume(pool, burst, |_| ());
+    }
+
+    fn wakes_by(&self) -> Option<Vec<i32>> {
+        let receiver = self.receiver.iter();
+        Some(receiver.map(|receiver| receiver.ring.fd().as_raw_fd()).collect())
+    }
+
+    fn counters(&self) -> PortCounters {
+        let lost_packets = self.receiver.as_ref().map_or(0, |receiver| receiver.ring.lost());
+        PortCounters {
+            lost_packets,
+            ..self.counters
+        }
+    }
+}
+
+impl PacketPort {
+    fn receive_frames(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst) {
         while !burst.is_full() {
             let Some(receiver) = &mut self.receiver else {
                 return;
@@ -388,24 +449,21 @@ impl Port for PacketPort {
         }
     }
 
-    fn transmit(&mut self, _now: u64, pool: &mut Pool, burst: &mut Burst) {
-        match &mut self.sender {
-            Some(sender) => sender.send(burst, &mut self.counters, &self.name, &self.reports),
-            None => self.counters.unsent_packets += crate::count_packets(burst),
+    /// Answers requests for claimed addresses, and says unasked where they are.
+    fn respond(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst, before: usize) {
+        let mut answers = Burst::new();
+        self.responder
+            .pick(burst, before, &mut answers, &mut self.counters);
+        self.responder.announce(pool, &mut answers);
+        if answers.is_empty() {
+            return;
         }
-        consume(pool, burst, |_| ());
+        // They are no packets of the cluster's: neither sent nor, if there is no room, unsent.
+        let before = self.counters;
+        self.transmit(now, pool, &mut answers);
+        self.counters = before;
     }
 
-    fn counters(&self) -> PortCounters {
-        let lost_packets = self.receiver.as_ref().map_or(0, |receiver| receiver.ring.lost());
-        PortCounters {
-            lost_packets,
-            ..self.counters
-        }
-    }
-}
-
-impl PacketPort {
     #[inline]
     fn received(&mut self, now: u64, packet: &mut PacketBox) {
         packet.set_timestamp(now);

@@ -31,8 +31,9 @@ mod queue;
 mod redirect;
 mod socket;
 
-use crate::afpacket::{Half, Taking};
+use crate::afpacket::{Half, Taking, claim_failed};
 use crate::interface::addresses::Addresses;
+use crate::interface::claims::Responder;
 use crate::interface::rights::{Capability, Rights, locked_memory_max};
 use crate::interface::{Interface, InterfaceError, LINK_HEADER_MAX};
 use crate::report::Reports;
@@ -42,7 +43,7 @@ pub use socket::{CHUNK, FRAME};
 use socket::{SocketError, Use, XdpSocket};
 use std::cell::Cell;
 use std::sync::Arc;
-use wire::Pool;
+use wire::{Pool, Prefix};
 
 /// Where the program runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,6 +91,8 @@ pub struct XdpPort {
     sockets: Vec<XdpSocket>,
     /// Which socket is read first.
     turn: usize,
+    /// Answers for claimed addresses.
+    responder: Responder,
     counters: PortCounters,
     reports: Reports,
     told_sending: bool,
@@ -142,6 +145,7 @@ impl XdpPort {
         }
         Ok(XdpPort {
             name: port,
+            responder: Responder::new(interface.mac),
             interface,
             settings,
             half,
@@ -252,6 +256,21 @@ impl XdpPort {
 }
 
 impl XdpPort {
+    /// Answers requests for claimed addresses, and says unasked where they are.
+    fn respond(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst, before: usize) {
+        let mut answers = Burst::new();
+        self.responder
+            .pick(burst, before, &mut answers, &mut self.counters);
+        self.responder.announce(pool, &mut answers);
+        if answers.is_empty() {
+            return;
+        }
+        // They are no packets of the cluster's: neither sent nor, if there is no room, unsent.
+        let before = self.counters;
+        self.transmit(now, pool, &mut answers);
+        self.counters = before;
+    }
+
     /// Says once that nothing can be sent.
     #[inline]
     fn tell(&mut self, queued: std::io::Result<()>) {
@@ -315,16 +334,29 @@ impl Port for XdpPort {
         Ok(())
     }
 
+    fn claim(&mut self, addresses: &[Prefix]) -> Result<(), AttachError> {
+        // A bridge's ports are on a link of others, and a port that only receives can answer nobody.
+        let claims = self.redirect.as_ref().and_then(|redirect| redirect.claims());
+        if let (Some(claims), Half::Both) = (claims, self.half) {
+            claims.add(addresses, &self.interface).map_err(claim_failed)?;
+            self.responder.claim(addresses);
+        }
+        Ok(())
+    }
+
     fn receive(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst) {
-        let count = self.sockets.len();
+        let (count, before) = (self.sockets.len(), burst.len());
         for step in 0..count {
             if burst.is_full() {
-                return;
+                break;
             }
             let index = (self.turn + step) % count;
             self.sockets[index].receive(now, pool, burst, &mut self.counters);
         }
         self.turn = self.turn.wrapping_add(1);
+        if !self.responder.is_idle() && (burst.len() > before || self.responder.has_news()) {
+            self.respond(now, pool, burst, before);
+        }
     }
 
     fn transmit(&mut self, _now: u64, pool: &mut Pool, burst: &mut Burst) {
@@ -352,6 +384,13 @@ impl Port for XdpPort {
 
     fn reserved(&self) -> usize {
         self.sockets.iter().map(XdpSocket::reserved).sum()
+    }
+
+    fn wakes_by(&self) -> Option<Vec<i32>> {
+        Some(match self.half {
+            Half::Transmit => Vec::new(),
+            _ => self.sockets.iter().map(XdpSocket::descriptor).collect(),
+        })
     }
 
     fn counters(&self) -> PortCounters {

@@ -11,6 +11,7 @@ use super::{Mode, XdpSettings};
 use crate::afpacket::Taking;
 use crate::interface::addresses::Addresses;
 use crate::interface::bpf::{Attachment, Link, Map, MapKind, Program, ProgramKind};
+use crate::interface::claims::Claims;
 use crate::interface::filter::{Place, Take, program};
 use crate::interface::{Interface, InterfaceError};
 use std::collections::BTreeSet;
@@ -28,7 +29,8 @@ pub struct Redirect {
     sockets: Map<4, 4>,
     taken: Mutex<BTreeSet<u32>>,
     _link: Link,
-    _addresses: Option<Arc<Addresses>>,
+    /// Which the program looks at.
+    looked_at: Option<(Arc<Addresses>, Claims)>,
 }
 
 /// The programs of this process, by interface.
@@ -107,14 +109,18 @@ impl Redirect {
             "fk_sockets",
         )
         .map_err(failed("no map for its sockets", String::new()))?;
-        let addresses = match settings.taking {
+        let looked_at = match settings.taking {
             Taking::Everything => None,
-            Taking::Routed => Some(addresses()?),
+            Taking::Routed => {
+                let claims = Claims::new().map_err(failed("no map for claimed addresses", String::new()))?;
+                Some((addresses()?, claims))
+            }
         };
-        let take = match &addresses {
+        let take = match &looked_at {
             None => Take::Everything,
-            Some(addresses) => Take::Routed {
+            Some((addresses, claims)) => Take::Routed {
                 addresses: addresses.descriptor(),
+                claims: claims.descriptor(),
             },
         };
         let place = Place::Xdp {
@@ -142,8 +148,13 @@ impl Redirect {
             sockets,
             taken: Mutex::default(),
             _link: link,
-            _addresses: addresses,
+            looked_at,
         })
+    }
+
+    /// The claimed addresses of the interface; none of a bridge's.
+    pub(super) fn claims(&self) -> Option<&Claims> {
+        self.looked_at.as_ref().map(|(_, claims)| claims)
     }
 
     /// Says that a port will read a queue; `false` if another one does.

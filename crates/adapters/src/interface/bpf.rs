@@ -40,6 +40,8 @@ pub enum Attachment {
 pub enum MapKind {
     /// By key.
     Hash = 1,
+    /// By the longest prefix: the key is its length in bits, four bytes, and the address.
+    Prefixes = 11,
     /// AF_XDP sockets by queue.
     Sockets = 17,
 }
@@ -182,6 +184,8 @@ impl<const K: usize, const V: usize> Map<K, V> {
             key_bytes: K as u32,
             value_bytes: V as u32,
             entries_max,
+            // A map of prefixes takes its memory as it grows (BPF_F_NO_PREALLOC), and knows no other way.
+            flags: u32::from(kind == MapKind::Prefixes),
             name: short_name(name),
             ..MapCreate::default()
         };

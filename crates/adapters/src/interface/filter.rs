@@ -7,7 +7,8 @@
 //! a second time, or answer a translated connection with a reset.
 //!
 //! ```text
-//!   frame ─► not IP (ARP, LLDP, …) ─────────────────────────────► kernel
+//!   frame ─► ARP request, ND solicitation for a claimed address ► Flowkeep, unless the address is this host's
+//!         ─► not IP (ARP, LLDP, …) ─────────────────────────────► kernel
 //!         ─► IPv4 to 224.0.0.0/24, 255.255.255.255 ─────────────► kernel
 //!         ─► IPv6 to multicast of host or link, fe80::/10, ND ──► kernel
 //!         ─► to an address of this host ────────────────────────► kernel
@@ -29,7 +30,7 @@
 //!
 //! A frame that ends inside a header is the kernel's: it drops it.
 //!
-//! Not here: which addresses are this host's ([`super::addresses`]).
+//! Not here: which addresses are this host's ([`super::addresses`]), which are claimed ([`super::claims`]).
 
 use super::assembler::{Assembler, Condition, Instruction, Label, Register, Width};
 use Condition::{Above, Below, Equal, NotEqual};
@@ -58,6 +59,8 @@ pub enum Take {
     Routed {
         /// Descriptor of the map of this host's addresses.
         addresses: i32,
+        /// Descriptor of the map of claimed prefixes.
+        claims: i32,
     },
 }
 
@@ -80,6 +83,8 @@ const TAGS_MAX: usize = 2;
 const HEADER: i16 = -48;
 /// Where the key of an address is put.
 const KEY: i16 = -64;
+/// Where the length of a prefix is put, in front of the key.
+const PREFIX: i16 = KEY - 4;
 
 /// A program that tells whose a frame is.
 pub fn program(place: Place, take: Take) -> Vec<Instruction> {
@@ -105,8 +110,8 @@ impl Text {
     fn write(&mut self, take: Take) {
         let (ours, kernels) = (self.assembler.label(), self.assembler.label());
         self.assembler.copy(R6, R1);
-        if let Take::Routed { addresses } = take {
-            self.judge(addresses, ours, kernels);
+        if let Take::Routed { addresses, claims } = take {
+            self.judge((addresses, claims), ours, kernels);
         }
         self.assembler.place(ours);
         self.answer_ours();
@@ -155,7 +160,7 @@ impl Text {
     }
 
     /// R7 is where the next header starts in the frame, R8 the EtherType.
-    fn judge(&mut self, addresses: i32, ours: Label, kernels: Label) {
+    fn judge(&mut self, maps: (i32, i32), ours: Label, kernels: Label) {
         self.assembler.set(R7, 0);
         self.fetch(14, kernels);
         self.assembler.load(Width::Half, R8, R10, HEADER + 12);
@@ -172,20 +177,63 @@ impl Text {
         }
         self.assembler.place(ip);
         let (v6, look_up) = (self.assembler.label(), self.assembler.label());
+        let (arp, claimed) = (self.assembler.label(), self.assembler.label());
         self.assembler.jump(Equal, R8, wire(0x86dd), v6);
+        self.assembler.jump(Equal, R8, wire(0x0806), arp);
         self.assembler.jump(NotEqual, R8, wire(0x0800), kernels);
         self.version_4(kernels);
         self.assembler.go(look_up);
         self.assembler.place(v6);
-        self.version_6(kernels);
+        self.version_6(claimed, kernels);
+        self.assembler.go(look_up);
+        self.assembler.place(arp);
+        self.arp(kernels);
+        self.assembler.place(claimed);
+        self.assembler.store_number(Width::Word, R10, PREFIX, 128);
+        self.find(maps.1, PREFIX);
+        self.assembler.jump(Equal, R0, 0, kernels);
         self.assembler.place(look_up);
+        self.find(maps.0, KEY);
+        self.assembler.jump(NotEqual, R0, 0, kernels);
+        self.assembler.go(ours);
+    }
+
+    /// R0 is not null if the map has what is at this place of the stack.
+    fn find(&mut self, map: i32, key: i16) {
         let a = &mut self.assembler;
-        a.load_map(R1, addresses);
+        a.load_map(R1, map);
         a.copy(R2, R10);
-        a.add(R2, i32::from(KEY));
+        a.add(R2, i32::from(key));
         a.call(LOOKUP);
-        a.jump(NotEqual, R0, 0, kernels);
-        a.go(ours);
+    }
+
+    /// The key of an IPv4 address that is at this place of the stack.
+    fn key_of_version_4(&mut self, at: i16) {
+        let a = &mut self.assembler;
+        a.load(Width::Word, R8, R10, at);
+        a.store(Width::Word, R10, KEY + 12, R8);
+        a.store_number(Width::Word, R10, KEY + 8, i32::from_ne_bytes([0, 0, 0xff, 0xff]));
+        a.store_number(Width::Double, R10, KEY, 0);
+    }
+
+    /// The key of an IPv6 address that is at this place of the stack.
+    fn key_of_version_6(&mut self, at: i16) {
+        let a = &mut self.assembler;
+        for part in [0, 8] {
+            a.load(Width::Double, R8, R10, at + part);
+            a.store(Width::Double, R10, KEY + part, R8);
+        }
+    }
+
+    /// The key of what a request asks for; all else is the kernel's.
+    fn arp(&mut self, kernels: Label) {
+        self.fetch(28, kernels);
+        // Ethernet, IPv4, their lengths, a request.
+        for (at, field) in [(0, 1), (2, 0x0800), (4, 0x0604), (6, 1)] {
+            self.assembler.load(Width::Half, R8, R10, HEADER + at);
+            self.assembler.jump(NotEqual, R8, wire(field), kernels);
+        }
+        self.key_of_version_4(HEADER + 24);
     }
 
     fn version_4(&mut self, kernels: Label) {
@@ -203,14 +251,27 @@ impl Text {
         a.load(Width::Half, R8, R10, HEADER + 18);
         a.jump(Equal, R8, 0xffff, kernels);
         a.place(unicast);
-        a.load(Width::Word, R8, R10, HEADER + 16);
-        a.store(Width::Word, R10, KEY + 12, R8);
-        a.store_number(Width::Word, R10, KEY + 8, i32::from_ne_bytes([0, 0, 0xff, 0xff]));
-        a.store_number(Width::Double, R10, KEY, 0);
+        self.key_of_version_4(HEADER + 16);
     }
 
-    fn version_6(&mut self, kernels: Label) {
+    fn version_6(&mut self, claimed: Label, kernels: Label) {
         self.fetch(40, kernels);
+        let (solicitation, other) = (self.assembler.label(), self.assembler.label());
+        self.assembler.load(Width::Byte, R8, R10, HEADER + 6);
+        self.assembler.jump(NotEqual, R8, 58, other);
+        // A solicitation is to a group, or to the address itself: what it asks for says whose it is.
+        self.assembler.add(R7, 40);
+        self.fetch(1, kernels);
+        self.assembler.load(Width::Byte, R8, R10, HEADER);
+        self.assembler.jump(Equal, R8, 135, solicitation);
+        self.assembler.add(R7, -40);
+        self.fetch(40, kernels);
+        self.assembler.go(other);
+        self.assembler.place(solicitation);
+        self.fetch(24, kernels);
+        self.key_of_version_6(HEADER + 8);
+        self.assembler.go(claimed);
+        self.assembler.place(other);
         let a = &mut self.assembler;
         let (not_multicast, unicast) = (a.label(), a.label());
         a.load(Width::Byte, R8, R10, HEADER + 24);
@@ -225,10 +286,8 @@ impl Text {
         a.and(R8, 0xc0);
         a.jump(Equal, R8, 0x80, kernels);
         a.place(unicast);
-        for at in [0, 8] {
-            a.load(Width::Double, R8, R10, HEADER + 24 + at);
-            a.store(Width::Double, R10, KEY + at, R8);
-        }
+        self.key_of_version_6(HEADER + 24);
+        let a = &mut self.assembler;
         let ip = a.label();
         a.load(Width::Byte, R8, R10, HEADER + 6);
         a.jump(NotEqual, R8, 58, ip);

@@ -7,6 +7,7 @@
 //!   mod.rs        is it there?       index, state, MTU, link layer
 //!   ethtool.rs    what does it do?   driver, queues, offloads
 //!   filter.rs     whose packet?      a program in the kernel: ours, or the kernel's own (ARP, ND, local addresses)
+//!   claims.rs     whose address?     ARP and ND for translated and virtual addresses, which nobody else answers
 //!   offload.rs    is it whole?       partial checksums are completed, super-frames cut
 //! ```
 //!
@@ -20,6 +21,7 @@
 pub mod addresses;
 pub mod assembler;
 pub mod bpf;
+pub mod claims;
 pub mod ethtool;
 pub mod filter;
 pub mod offload;

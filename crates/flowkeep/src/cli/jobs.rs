@@ -2,13 +2,14 @@
 
 use super::{Failure, PageSize, Run, Scenario};
 use crate::config::{self, Chain, Config, Port, Side, Uri, problem::Problem};
+pub use crate::lab::job::LabJob;
 use crate::registry::Registry;
 use crate::signals::StopSignal;
 use adapters::uri::Role;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// The functions behind `run`, `bench`, `new` and `port bridge`.
+/// The functions behind `run`, `bench`, `new`, `port bridge` and `lab`.
 #[derive(Clone, Copy, Debug)]
 pub struct Jobs {
     /// Runs a cluster to its end, and prints its report.
@@ -19,6 +20,8 @@ pub struct Jobs {
     pub new: fn(NewJob) -> ExitCode,
     /// Passes frames between two ports.
     pub bridge: fn(BridgeJob) -> ExitCode,
+    /// Builds networks to try things in.
+    pub lab: fn(LabJob) -> ExitCode,
 }
 
 /// A cluster to run.

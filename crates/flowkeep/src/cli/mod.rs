@@ -4,7 +4,7 @@
 //! print them as JSON. What drives workers is a [`jobs::Jobs`] function; everything else is done here.
 //!
 //! ```text
-//! run, bench, new, port ───────▶ Jobs (crate::run, crate::bench, crate::new, crate::bridge)
+//! run, bench, new, port, lab ──▶ Jobs (crate::run, crate::bench, crate::new, crate::bridge, crate::lab::job)
 //! chain ───────────────────────▶ chains.rs    reads the configuration
 //! status, flow, function, stop ▶ asking.rs    over the control socket
 //! completions, man ────────────▶ pages.rs
@@ -72,6 +72,9 @@ enum Verb {
     /// Try ports without a chain
     #[command(subcommand)]
     Port(PortVerb),
+    /// A network of this machine's own to try a gateway in: client, gateway, servers (root)
+    #[command(subcommand)]
+    Lab(LabVerb),
     /// Say something to a function of the running cluster
     Function(FunctionVerb),
     /// End the running cluster gracefully
@@ -233,6 +236,56 @@ Example:
         #[arg(long)]
         json: bool,
     },
+}
+
+/// By which kind of port the gateway is connected.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Wire {
+    /// Packet sockets
+    Afpacket,
+    /// AF_XDP
+    Afxdp,
+}
+
+impl Wire {
+    fn scheme(self) -> &'static str {
+        match self {
+            Wire::Afpacket => "afpacket",
+            Wire::Afxdp => "afxdp",
+        }
+    }
+}
+
+#[derive(Subcommand, Debug)]
+enum LabVerb {
+    /// Build one, and keep it until Ctrl-C or `flowkeep lab down`
+    #[command(after_help = "Example:\n  flowkeep lab up")]
+    Up {
+        /// By which kind of port
+        #[arg(long, value_enum, value_name = "KIND", default_value_t = Wire::Afpacket)]
+        port: Wire,
+        /// Take it down after this time, like 90s or 1h30m
+        #[arg(long = "for", value_name = "TIME")]
+        stop_after: Option<Period>,
+    },
+    /// Build one, send ping, downloads and streams through firewall, NAT and load balancer, and take it down
+    #[command(after_help = "\
+Exit codes: 0 everything passed; 1 something did not.
+
+Examples:
+  flowkeep lab demo
+  flowkeep lab demo --port afxdp --json")]
+    Demo {
+        /// By which kind of port
+        #[arg(long, value_enum, value_name = "KIND", default_value_t = Wire::Afpacket)]
+        port: Wire,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Take all labs of this machine down, and remove what killed ones left
+    #[command(after_help = "Example:\n  flowkeep lab down")]
+    Down,
 }
 
 /// An end of a flow. Protocols without ports have port 0, ICMP its identifier.
@@ -430,6 +483,20 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
             let stop = jobs::stop_signal(stop_after)?;
             let ports = [one, other];
             return Ok((jobs.bridge)(jobs::BridgeJob { ports, json, stop }));
+        }
+        Verb::Lab(verb) => {
+            let job = match verb {
+                LabVerb::Up { port, stop_after } => jobs::LabJob::Up {
+                    scheme: port.scheme(),
+                    stop: jobs::stop_signal(stop_after)?,
+                },
+                LabVerb::Demo { port, json } => jobs::LabJob::Demo {
+                    scheme: port.scheme(),
+                    json,
+                },
+                LabVerb::Down => jobs::LabJob::Down,
+            };
+            return Ok((jobs.lab)(job));
         }
         Verb::Function(FunctionVerb { name, words, asking }) => asking::function(name, words, &asking, out)?,
         Verb::Stop(asking) => asking::stop(&asking, out)?,

@@ -54,6 +54,13 @@ fn jobs() -> Jobs {
         },
         new: |job: NewJob| see(format!("new {} in {}", job.name, job.directory.display())),
         bridge: |job: jobs::BridgeJob| see(format!("bridge {} {}", job.ports.join(" "), job.json)),
+        lab: |job: jobs::LabJob| {
+            see(match job {
+                jobs::LabJob::Up { scheme, .. } => format!("lab up {scheme}"),
+                jobs::LabJob::Demo { scheme, json } => format!("lab demo {scheme} {json}"),
+                jobs::LabJob::Down => "lab down".to_owned(),
+            })
+        },
     }
 }
 

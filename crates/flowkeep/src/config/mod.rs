@@ -75,6 +75,11 @@ pub struct Config {
     /// input gives equal output. Default `"auto"`.
     #[schemars(example = &"auto")]
     pub threads: Threads,
+    /// What threads that wait for packets of live ports do. `"spin"`: look again and again; shortest delay, a whole processor each.
+    /// `"nap"`: after a while, sleep a tenth of a millisecond between looks. `"block"`: after a while longer, sleep until
+    /// there is something. Default `"block"`.
+    #[schemars(example = &"block")]
+    pub idle: Idle,
     /// What functions and timers take for the time. `"capture"`: the packets' own timestamps. `"machine"`: this machine's
     /// clock. Default `"auto"`: the capture's if every input is a capture, otherwise the machine's.
     #[schemars(example = &"auto")]
@@ -118,6 +123,7 @@ impl Default for Config {
             runtimes: 1,
             switches: 1,
             threads: Threads::Auto,
+            idle: Idle::Block,
             clock: Clock::Auto,
             flows_max: 1_000_000,
             waiting_max: 4096,
@@ -140,6 +146,18 @@ pub enum Threads {
     Auto,
     /// One for everything.
     One,
+}
+
+/// What a thread without work does.
+#[derive(Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Idle {
+    /// Looks again and again.
+    Spin,
+    /// Sleeps a little between looks.
+    Nap,
+    /// Sleeps until a port or another thread has something.
+    Block,
 }
 
 /// What the time is.

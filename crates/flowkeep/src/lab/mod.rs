@@ -31,7 +31,9 @@
 //!
 //! Needs root, and `ip` (iproute2). Not here: what runs in the namespaces.
 
+pub mod job;
 pub mod process;
+pub mod site;
 
 #[cfg(test)]
 mod tests;

@@ -2,8 +2,9 @@
 
 use super::driver::{Driver, Handle, Seat, Worker};
 use super::kernel::{Kernel, PortName};
-use crate::config::{Clock, Config, Threads};
+use crate::config::{Clock, Config, Idle, Threads};
 use adapters::clock::allowed_cpus;
+use adapters::idle::Sleeper;
 use adapters::open::{BoxPort, OpenError, Ports};
 use adapters::pages::{PagesError, Want, map};
 use adapters::report::Reports;
@@ -12,6 +13,7 @@ use nf::{ConfigError, WorkerInfo};
 use runtime::Runtime;
 use runtime::chain::{Plan, PlanError};
 use runtime::switch::{SideRule, Switch};
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use wire::memory::Region;
 use wire::{HashSeed, Pool};
@@ -130,7 +132,7 @@ pub(super) fn build(
     events: &SyncSender<String>,
 ) -> Result<Built, RunError> {
     let mut ports = ports.with_generator(crate::generate::open);
-    let opened = open_ports(&config, &mut ports)?;
+    let mut opened = open_ports(&config, &mut ports)?;
     ports.complete().map_err(|source| RunError::Port {
         port: "all".to_owned(),
         source,
@@ -145,6 +147,7 @@ pub(super) fn build(
     let answering = opened.iter().any(|open| open.port.answers());
     let rules = config.rules();
     let plan = Plan::new(rules, config.take_factories())?;
+    claim(&plan, &mut opened)?;
     let kernel = follow_kernel(&config, &plan)?;
     let (switches, runtimes) = (usize::from(config.switches), usize::from(config.runtimes));
     let seed = match config.threads {
@@ -189,7 +192,7 @@ pub(super) fn build(
         runtime_handles.push(handle);
         seats.push(seat(Worker::Runtime(Box::new(runtime)), commands));
     }
-    let threads = spread(seats, config.threads, packet_clock, timed, events);
+    let threads = spread(seats, config.threads, packet_clock, timed, config.idle, events);
     Ok(Built {
         threads,
         switches: switch_handles,
@@ -198,6 +201,23 @@ pub(super) fn build(
         reports: ports.reports().clone(),
         kernel,
     })
+}
+
+/// Has ports answer for the addresses that functions answer to, each for those of its side.
+fn claim(plan: &Plan, opened: &mut [OpenPort]) -> Result<(), RunError> {
+    let claims: Vec<nf::Claim> = plan.factories().iter().flat_map(|f| f.claims()).collect();
+    for open in opened {
+        let here = |claim: &&nf::Claim| match (&open.rule, claim.side) {
+            (SideRule::Fixed(side), Some(other)) => *side == other,
+            _ => true,
+        };
+        let addresses: Vec<_> = claims.iter().filter(here).map(|claim| claim.addresses).collect();
+        open.port.claim(&addresses).map_err(|error| RunError::Port {
+            port: open.name.clone(),
+            source: error.into(),
+        })?;
+    }
+    Ok(())
 }
 
 /// Has the kernel followed for each function that forwards by its tables.
@@ -241,12 +261,18 @@ fn spread(
     threads: Threads,
     packet_clock: bool,
     timed: bool,
+    idle: Idle,
     events: &SyncSender<String>,
 ) -> Vec<Driver> {
     let cpus = allowed_cpus();
     let count = match threads {
         Threads::One => 1,
         Threads::Auto => cpus.len().clamp(1, seats.len()),
+    };
+    // Only where no thread has to look at the machine's clock for its ports' sake.
+    let sleepers: Arc<[Sleeper]> = match idle {
+        Idle::Block if timed && !packet_clock => (0..count).map_while(|_| Sleeper::new().ok()).collect(),
+        _ => Arc::new([]),
     };
     let mut drivers: Vec<Driver> = (0..count)
         .map(|index| Driver {
@@ -256,6 +282,9 @@ fn spread(
             packet_clock,
             events: events.clone(),
             timed,
+            idle,
+            sleepers: sleepers.clone(),
+            index,
         })
         .collect();
     for (index, seat) in seats.into_iter().enumerate() {

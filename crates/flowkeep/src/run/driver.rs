@@ -1,18 +1,27 @@
 //! The thread that steps workers.
 //!
 //! A thread has one or more workers and steps them in turn. Between steps it answers questions. When nothing has happened
-//! for a while it spins, then yields, then naps: two processors are not burnt for nothing.
+//! for a while it spins, then yields, then naps, then sleeps until a port or another thread has something: two processors are
+//! not burnt for nothing. How far that goes is configured ([`Idle`]); where some port cannot say that it has something (a paced
+//! capture), naps are the end of it.
+//!
+//! ```text
+//!   rounds without work   0 ─ spin ─ 200 ─ yield ─ 400 ─ nap 0.1 ms each ─ 430 ─ lie down, one more round, sleep 10 ms at most
+//! ```
 //!
 //! A question blocks nobody: it is put into a queue that the worker looks at every few steps, and the answer comes back
 //! through a queue of its own.
 
+use crate::config::Idle;
 use adapters::clock::{monotonic_ns, pin_to};
+use adapters::idle::{Sleeper, Wanted, handed_over};
 use adapters::open::BoxPort;
 use adapters::ring::RingPort;
 use runtime::stats::{RuntimeStats, SwitchStats};
 use runtime::switch::Switch;
 use runtime::worker::FlowView;
 use runtime::{PortCounters, Runtime};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel};
 use std::time::Duration;
 use wire::FlowKey;
@@ -25,6 +34,10 @@ const ROUNDS: u32 = 32;
 const SPINS: u32 = 200;
 const YIELDS: u32 = 400;
 const NAP: Duration = Duration::from_micros(100);
+/// Rounds without work before sleeping until there is some.
+const NAPS: u32 = 430;
+/// The longest sleep: how late a question, or a flow's end, may be.
+const SLEEP_MAX: Duration = Duration::from_millis(10);
 /// How long whoever asks waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Flows ended per round when finishing.
@@ -123,6 +136,11 @@ pub(super) struct Driver {
     pub events: SyncSender<String>,
     /// No port knows when its next packet comes: it is by the machine's clock.
     pub timed: bool,
+    /// What is done without work.
+    pub idle: Idle,
+    /// Where each of the cluster's threads sleeps, and which of them is this one's; none if none does.
+    pub sleepers: Arc<[Sleeper]>,
+    pub index: usize,
 }
 
 impl Driver {
@@ -133,6 +151,10 @@ impl Driver {
         }
         let mut idle = 0_u32;
         let mut round = 0_u32;
+        let mut descriptors = self.descriptors();
+        let sleepers = self.sleepers.clone();
+        let mine = sleepers.get(self.index).filter(|_| descriptors.is_some());
+        let mut is_lying = false;
         while !self.seats.iter().all(|seat| seat.done) {
             round = round.wrapping_add(1);
             // A replay's time is its packets'; ports that keep to the capture's timing still need the machine's.
@@ -149,12 +171,51 @@ impl Driver {
                 }
             }
             idle = if busy { 0 } else { idle.saturating_add(1) };
+            if busy && !sleepers.is_empty() {
+                handed_over();
+                let others = sleepers.iter().enumerate().filter(|(at, _)| *at != self.index);
+                others.for_each(|(_, other)| other.wake());
+            }
+            if is_lying {
+                if let (Some(mine), Some(descriptors), false) = (mine, &mut descriptors, busy) {
+                    mine.sleep(descriptors, self.sleep_max(now));
+                }
+                mine.inspect(|mine| mine.get_up());
+                is_lying = false;
+                continue;
+            }
             match idle {
                 0..SPINS => std::hint::spin_loop(),
+                _ if self.idle == Idle::Spin => std::hint::spin_loop(),
                 SPINS..YIELDS => std::thread::yield_now(),
+                NAPS.. if mine.is_some() => {
+                    mine.inspect(|mine| mine.lie_down());
+                    is_lying = true;
+                }
                 _ => std::thread::sleep(NAP),
             }
         }
+    }
+
+    /// What this thread's ports say by that they have something; `None` if one does not say.
+    fn descriptors(&self) -> Option<Vec<Wanted>> {
+        let mut all = Vec::new();
+        for seat in &self.seats {
+            if let Worker::Switch(switch) = &seat.worker {
+                all.extend(switch.wakes_by()?.into_iter().map(Wanted::of));
+            }
+        }
+        Some(all)
+    }
+
+    /// How long this thread may sleep: until something that it knows of is due.
+    fn sleep_max(&self, now: u64) -> Duration {
+        let due = self.seats.iter().filter_map(|seat| match &seat.worker {
+            Worker::Switch(switch) => switch.next_at(),
+            Worker::Runtime(runtime) => runtime.next_at(),
+        });
+        let wait = due.min().map(|at| Duration::from_nanos(at.saturating_sub(now)));
+        wait.map_or(SLEEP_MAX, |wait| wait.min(SLEEP_MAX))
     }
 }
 

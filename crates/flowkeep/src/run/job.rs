@@ -8,6 +8,7 @@ use crate::config::Config;
 use crate::control::{self, server};
 use crate::metrics;
 use crate::report::Status;
+use adapters::report::Report;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
@@ -34,7 +35,10 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
     let listen = config.metrics.listen;
     let running = start(config, events).map_err(|error| (code_of(&error), error.to_string()))?;
     let servers = serve(&running, socket, listen)?;
+    let reports = running.reports();
+    let mut told = tell(reports.take());
     let outcome = running.wait(|cluster: &dyn Cluster| {
+        told |= tell(reports.take());
         if stop.is_raised() {
             cluster.stop();
             // Once: a second call means at once.
@@ -43,7 +47,8 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
     });
     drop(servers);
     report(&outcome, json, to_stdout);
-    let failed = !outcome.reports.is_empty() || outcome.events.is_err() || outcome.broken_off;
+    told |= tell(outcome.reports);
+    let failed = told || outcome.events.is_err() || outcome.broken_off;
     Ok(ExitCode::from(if failed { FAILURE } else { 0 }))
 }
 
@@ -95,6 +100,14 @@ fn serve(
     Ok((control, metrics))
 }
 
+/// Says what goes wrong as it does; whether there was anything.
+fn tell(reports: Vec<Report>) -> bool {
+    for report in &reports {
+        let _ = writeln!(io::stderr(), "{report}");
+    }
+    !reports.is_empty()
+}
+
 fn report(outcome: &Outcome, json: bool, events_on_stdout: bool) {
     let status = Status::from(&outcome.snapshot);
     let (mut out, mut err) = (io::stdout(), io::stderr());
@@ -106,9 +119,6 @@ fn report(outcome: &Outcome, json: bool, events_on_stdout: bool) {
     } else {
         writeln!(out, "{status}")
     };
-    for report in &outcome.reports {
-        let _ = writeln!(err, "{}: {}; {}", report.port, report.problem, report.remedy);
-    }
     if let Err(problem) = &outcome.events {
         let _ = writeln!(err, "{problem}");
     }

@@ -145,6 +145,11 @@ const LOOK: Duration = Duration::from_millis(2);
 const STUCK: Duration = Duration::from_secs(10);
 
 impl Running {
+    /// What goes wrong at ports, while it runs; what is taken here is not in the outcome.
+    pub fn reports(&self) -> Reports {
+        self.reports.clone()
+    }
+
     /// The cluster, for whoever asks it things.
     pub fn cluster(&self) -> Arc<dyn Cluster> {
         self.shared.clone()

@@ -17,6 +17,65 @@ fn config(one: &str, other: &str) -> String {
     )
 }
 
+/// Ticks of processor time that a process has had, and how many are a second.
+fn ticks(process: u32) -> (u64, u64) {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let behind = &stat[stat.rfind(')').unwrap() + 1..];
+    let fields: Vec<&str> = behind.split_whitespace().collect();
+    // User and system time are the fields 14 and 15; the first here is the third.
+    let time = |field: usize| fields[field - 3].parse::<u64>().unwrap();
+    (time(14) + time(15), 100)
+}
+
+/// Without packets it sleeps, and wakes when there are some.
+fn an_idle_cluster_sleeps(one: &str, other: &str) {
+    let Some(network) = network(&[("ping", "iputils-ping")]) else {
+        return;
+    };
+    for (host, interface, address) in [
+        (&network.client, "eth0", "10.0.1.1/24"),
+        (&network.gateway, "left", "10.0.1.254/24"),
+        (&network.gateway, "right", "10.0.2.254/24"),
+        (&network.server, "eth0", "10.0.2.1/24"),
+    ] {
+        host.address(interface, address).unwrap();
+    }
+    network.client.ip("route add default via 10.0.1.254").unwrap();
+    network.server.ip("route add default via 10.0.2.254").unwrap();
+    let mut used = Vec::new();
+    for idle in ["block", "nap", "spin"] {
+        let file = network.folder.path("idle.toml");
+        let text = config(one, other).replace("[\"firewall\"]", "[\"firewall\", \"forward\"]");
+        fs::write(&file, format!("idle = \"{idle}\"\n{text}")).unwrap();
+        let socket = network.folder.path(idle);
+        let flowkeep = env!("CARGO_BIN_EXE_flowkeep");
+        let cluster = network
+            .gateway
+            .start(&format!("{flowkeep} run {file} --for 2m --socket {socket}"))
+            .unwrap();
+        let began = std::time::Instant::now();
+        while !std::path::Path::new(&socket).exists() {
+            assert!(began.elapsed() < PATIENCE);
+        }
+        network.ping("10.0.2.1", 5, 56);
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        let (before, second) = ticks(cluster.id());
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        let (after, _) = ticks(cluster.id());
+        // It wakes again and again.
+        let ping = network.at_client("ping -n -c 30 -i 0.05 -W 5 10.0.2.1");
+        assert!(ping.contains("30 received"), "{ping}");
+        println!("{}", ping.lines().last().unwrap_or_default());
+        let share = (after - before) * 100 / (2 * second);
+        println!("{idle}: {share} % of a processor without packets");
+        used.push(share);
+        assert!(cluster.stop().unwrap().status.success());
+    }
+    assert!(used[0] <= 5, "{used:?}");
+    // Otherwise nothing was measured.
+    assert!(used[2] > 20, "{used:?}");
+}
+
 fn everything_is_accounted_for(one: &str, other: &str) {
     let Some(network) = network(&[("ping", "iputils-ping")]) else {
         return;
@@ -84,4 +143,14 @@ fn over_packet_sockets() {
 #[test]
 fn over_xdp() {
     everything_is_accounted_for("afxdp:left", "afxdp:right");
+}
+
+#[test]
+fn idle_over_packet_sockets() {
+    an_idle_cluster_sleeps("afpacket:left", "afpacket:right");
+}
+
+#[test]
+fn idle_over_xdp() {
+    an_idle_cluster_sleeps("afxdp:left", "afxdp:right");
 }

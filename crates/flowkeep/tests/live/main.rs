@@ -4,8 +4,10 @@
 //! that begins with `not run:`, and such a test does not count as passed. A test in which nothing was tried fails.
 
 mod bridge;
+mod chain;
 mod cluster;
 mod frames;
 mod kernel;
+mod lab;
 mod network;
 mod refusals;

@@ -25,7 +25,7 @@ pub struct Network {
     pub client: Namespace,
     pub gateway: Namespace,
     pub server: Namespace,
-    _lab: Lab,
+    lab: Lab,
     pub folder: Folder,
     _alone: MutexGuard<'static, ()>,
 }
@@ -77,6 +77,19 @@ pub fn network(programs: &[(&str, &'static str)]) -> Option<Network> {
     Some(Network::new(lab(programs)?, alone).unwrap())
 }
 
+/// The network, and what else is added to it.
+pub fn network_with<T>(
+    programs: &[(&str, &'static str)],
+    add: impl FnOnce(&mut Lab, &Network) -> Result<T, LabError>,
+) -> Option<(Network, T)> {
+    let mut network = network(programs)?;
+    // The lab is lent for the moment.
+    let mut lab = std::mem::replace(&mut network.lab, Lab::new().unwrap());
+    let added = add(&mut lab, &network).unwrap();
+    network.lab = lab;
+    Some((network, added))
+}
+
 /// A lab for something else than the network, and the right to be the only one.
 pub fn alone(programs: &[(&str, &'static str)]) -> Option<(Lab, MutexGuard<'static, ()>)> {
     let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -95,7 +108,7 @@ impl Network {
             client,
             gateway,
             server,
-            _lab: lab,
+            lab,
             folder: Folder::new(),
             _alone: alone,
         })
@@ -119,6 +132,14 @@ impl Network {
 
     /// nginx at the server, with a file of so many bytes that do not repeat; answers them.
     pub fn serve_file(&mut self, name: &str, bytes: usize) -> Vec<u8> {
+        let content = self.content(name, bytes);
+        let server = self.server.clone();
+        self.nginx(&server, "nginx", "80; listen [::]:80");
+        content
+    }
+
+    /// A file of so many bytes that do not repeat, for servers; answers them.
+    pub fn content(&self, name: &str, bytes: usize) -> Vec<u8> {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let content: Vec<u8> = (0..bytes)
             .map(|_| {
@@ -129,23 +150,27 @@ impl Network {
             })
             .collect();
         fs::write(self.folder.path(name), &content).unwrap();
+        content
+    }
+
+    /// nginx, which says its name in each answer.
+    pub fn nginx(&mut self, host: &Namespace, name: &str, listen: &str) {
         let folder = self.folder.path("");
         let folder = folder.trim_end_matches('/');
         let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-            .map(|kind| format!("{kind}_temp_path {folder}/{kind};"))
+            .map(|kind| format!("{kind}_temp_path {folder}/{name}-{kind};"))
             .join(" ");
         let config = format!(
-            "user root; daemon off; master_process off; pid {folder}/nginx.pid; error_log stderr notice;\n\
+            "user root; daemon off; master_process off; pid {folder}/{name}.pid; error_log stderr notice;\n\
              events {{ worker_connections 1024; }}\n\
              http {{ access_log off; {temporary}\n\
-             server {{ listen 80; listen [::]:80; root {folder}; }} }}\n"
+             server {{ listen {listen}; root {folder}; add_header X-Server {name}; }} }}\n"
         );
-        let file = self.folder.path("nginx.conf");
+        let file = self.folder.path(&format!("{name}.conf"));
         fs::write(&file, config).unwrap();
-        let mut nginx = self.server.start(&format!("nginx -c {file}")).unwrap();
+        let mut nginx = host.start(&format!("nginx -c {file}")).unwrap();
         nginx.wait_for("using the", PATIENCE).unwrap();
         self.servers.push(nginx);
-        content
     }
 
     /// An iperf3 server.

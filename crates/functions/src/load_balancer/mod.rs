@@ -59,7 +59,7 @@ use core::fmt::Write;
 use core::time::Duration;
 use hashbrown::HashMap;
 use nf::{
-    Addr, Arrival, ConfigError, Cx, Departure, Direction, Endpoint, Generation, Keep, NetworkFunction,
+    Addr, Arrival, Claim, ConfigError, Cx, Departure, Direction, Endpoint, Generation, Keep, NetworkFunction,
     Packet, Verdict, WorkerInfo, network_function,
 };
 use policy::{Load, Policy};
@@ -140,6 +140,22 @@ impl NetworkFunction for LoadBalancer {
 
     fn new(config: &Arc<LoadBalancerConfig>, _worker: &WorkerInfo) -> Result<Self, ConfigError> {
         Self::compile(config)
+    }
+
+    /// The virtual addresses, wherever clients are.
+    fn claims(config: &LoadBalancerConfig) -> Vec<Claim> {
+        let addresses = config.services.iter().flat_map(|service| &service.addresses);
+        // One that is no address is refused when the instances are made.
+        let prefixes = addresses.filter_map(|text| {
+            let address: Addr = text.parse().ok()?;
+            nf::Prefix::new(address, if address.is_v4() { 32 } else { 128 })
+        });
+        prefixes
+            .map(|addresses| Claim {
+                addresses,
+                side: None,
+            })
+            .collect()
     }
 
     fn process(&self, packet: &mut Packet, flow: &mut Balanced, cx: &mut Cx<Self>) -> Verdict {

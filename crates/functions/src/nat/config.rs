@@ -22,7 +22,7 @@ use super::state::{BLOCKS_MAX, PHASES, Phase, V4Endpoint};
 use core::fmt::Display;
 use core::str::FromStr;
 use core::time::Duration;
-use nf::{Addr, ConfigError, Endpoint, Prefix};
+use nf::{Addr, Claim, ConfigError, Endpoint, Prefix, Side};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 use wire::protocol;
@@ -476,6 +476,24 @@ fn blocks(config: &Config) -> Result<(u16, u16), ConfigError> {
         ));
     }
     Ok((start as u16, count as u16))
+}
+
+impl Config {
+    /// The pool, and the outside addresses of static mappings that are not of it.
+    pub(super) fn claims(&self) -> Vec<Claim> {
+        let mut prefixes = self.pool.clone();
+        for mapping in &self.static_mappings.listed {
+            let address = mapping.outside.addr;
+            if address.is_v4() && !prefixes.iter().any(|prefix| prefix.contains(address)) {
+                prefixes.extend(Prefix::new(address, 32));
+            }
+        }
+        let outside = |addresses| Claim {
+            addresses,
+            side: Some(Side::Outside),
+        };
+        prefixes.into_iter().map(outside).collect()
+    }
 }
 
 type Pairs = Vec<(u8, V4Endpoint, V4Endpoint)>;

@@ -63,7 +63,7 @@ use core::cell::RefCell;
 use core::time::Duration;
 use mappings::Mappings;
 use nf::{
-    Affinity, Arrival, ConfigError, Cx, Departure, Endpoint, NetworkFunction, Packet, Side, Verdict,
+    Affinity, Arrival, Claim, ConfigError, Cx, Departure, Endpoint, NetworkFunction, Packet, Side, Verdict,
     WorkerInfo, network_function,
 };
 use ports::{Ports, space_of};
@@ -227,6 +227,10 @@ impl NetworkFunction for Nat {
 
     fn owner_of(config: &Config, outside: Endpoint, protocol: u8) -> Option<Endpoint> {
         config.static_mappings.inside_of(outside, protocol)
+    }
+
+    fn claims(config: &Config) -> alloc::vec::Vec<Claim> {
+        config.claims()
     }
 }
 

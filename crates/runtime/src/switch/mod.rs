@@ -599,6 +599,15 @@ impl<P: Port, L: Port> Switch<P, L> {
         self.ports.iter().filter_map(|slot| slot.port.next_at()).min()
     }
 
+    /// By which descriptors its ports say that there is something to receive; `None` if one of them does not.
+    pub fn wakes_by(&self) -> Option<Vec<i32>> {
+        let mut all = Vec::new();
+        for slot in &self.ports {
+            all.extend(slot.port.wakes_by()?);
+        }
+        Some(all)
+    }
+
     /// Writes out what ports buffer.
     pub fn flush(&mut self) {
         for slot in &mut self.ports {

@@ -1,6 +1,7 @@
 //! The program, run by the kernel, against a second opinion in Rust.
 
 use super::super::bpf::{Map, MapKind, Program, ProgramKind};
+use super::super::claims::Claims;
 use super::super::rights::{Capability, Rights};
 use super::*;
 use proptest::prelude::*;
@@ -17,12 +18,24 @@ fn may_load() -> bool {
     may
 }
 
+/// Claimed, this host's own addresses among them.
+const CLAIMED_V4: &str = "192.0.2.0/29";
+const CLAIMED_V6: &str = "2001:db8::/124";
+
+fn is_claimed(address: impl Into<std::net::IpAddr>) -> bool {
+    let address = wire::Addr::from(address.into());
+    [CLAIMED_V4, CLAIMED_V6]
+        .iter()
+        .any(|text| text.parse::<wire::Prefix>().unwrap().contains(address))
+}
+
 const OWN_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const OWN_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 
 /// The programs in the kernel, with the maps that they look at.
 struct Loaded {
     _addresses: Map<16, 1>,
+    _claims: Claims,
     _sockets: Map<4, 4>,
     xdp: Program,
     ingress: Program,
@@ -33,11 +46,16 @@ fn loaded(everything: bool) -> Loaded {
     let addresses = Map::new(MapKind::Hash, 16, "fk_test").unwrap();
     addresses.insert(&OWN_V4.to_ipv6_mapped().octets(), &[1]).unwrap();
     addresses.insert(&OWN_V6.octets(), &[1]).unwrap();
+    let claims = Claims::new().unwrap();
+    for prefix in [CLAIMED_V4, CLAIMED_V6] {
+        claims.insert(&prefix.parse().unwrap()).unwrap();
+    }
     let sockets = Map::new(MapKind::Sockets, 4, "fk_test").unwrap();
     let take = match everything {
         true => Take::Everything,
         false => Take::Routed {
             addresses: addresses.descriptor(),
+            claims: claims.descriptor(),
         },
     };
     let load = |kind, place| Program::load(kind, &program(place, take), "fk_test").unwrap();
@@ -51,6 +69,7 @@ fn loaded(everything: bool) -> Loaded {
         ingress: load(ProgramKind::Traffic, Place::Ingress),
         _socket: load(ProgramKind::SocketFilter, Place::Socket),
         _addresses: addresses,
+        _claims: claims,
         _sockets: sockets,
     }
 }
@@ -101,6 +120,12 @@ fn ours(frame: &[u8]) -> Option<bool> {
         }
     }
     let packet = &frame[at..];
+    if ether_type == [0x08, 0x06] {
+        let request = packet.get(..28)?;
+        let address: [u8; 4] = request[24..].try_into().unwrap();
+        let address = Ipv4Addr::from(address);
+        return Some(request[..8] == [0, 1, 8, 0, 6, 4, 0, 1] && is_claimed(address) && address != OWN_V4);
+    }
     if ether_type == [0x08, 0x00] {
         let address: [u8; 4] = packet.get(..20)?[16..].try_into().unwrap();
         let address = Ipv4Addr::from(address);
@@ -110,6 +135,11 @@ fn ours(frame: &[u8]) -> Option<bool> {
     if ether_type == [0x86, 0xdd] {
         let header = packet.get(..40)?;
         let address: [u8; 16] = header[24..].try_into().unwrap();
+        if header[6] == 58 && *packet.get(40)? == 135 {
+            let address: [u8; 16] = packet.get(48..64)?.try_into().unwrap();
+            let address = Ipv6Addr::from(address);
+            return Some(is_claimed(address) && address != OWN_V6);
+        }
         let narrow = address[0] == 0xff && address[1] & 15 <= 2;
         let link = Ipv6Addr::from(address).is_unicast_link_local();
         if narrow || link {
@@ -130,6 +160,20 @@ fn frame(tags: &[u16], ether_type: u16, packet: &[u8]) -> Vec<u8> {
     frame.extend(ether_type.to_be_bytes());
     frame.extend(packet);
     frame
+}
+
+fn arp(target: Ipv4Addr) -> Vec<u8> {
+    let mut packet = vec![
+        0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 9, 192, 0, 2, 99, 0, 0, 0, 0, 0, 0,
+    ];
+    packet.extend(target.octets());
+    packet
+}
+
+fn solicitation(to: &str, target: &str) -> Vec<u8> {
+    let mut packet = v6(to.parse().unwrap(), 58, 135);
+    packet.extend(target.parse::<Ipv6Addr>().unwrap().octets());
+    packet
 }
 
 fn v4(to: Ipv4Addr) -> Vec<u8> {
@@ -156,6 +200,23 @@ fn the_kernel_keeps_what_is_its_own() {
     let (stranger4, stranger6) = (Ipv4Addr::new(203, 0, 113, 9), "2001:db8::9".parse().unwrap());
     let kernels = [
         ("ARP", frame(&[], 0x0806, &[0; 28])),
+        (
+            "ARP, not claimed",
+            frame(&[], 0x0806, &arp(Ipv4Addr::new(192, 0, 2, 8))),
+        ),
+        ("ARP, own", frame(&[], 0x0806, &arp(OWN_V4))),
+        (
+            "ARP, cut off",
+            frame(&[], 0x0806, &arp(Ipv4Addr::new(192, 0, 2, 7))[..27]),
+        ),
+        (
+            "solicitation, own",
+            frame(&[], 0x86dd, &solicitation("ff02::1:ff00:1", "2001:db8::1")),
+        ),
+        (
+            "solicitation, not claimed",
+            frame(&[], 0x86dd, &solicitation("ff02::1:ff00:10", "2001:db8::10")),
+        ),
         ("LLDP", frame(&[], 0x88cc, &[0; 60])),
         ("tagged ARP", frame(&[0x8100], 0x0806, &[0; 28])),
         ("own", frame(&[], 0x0800, &v4(OWN_V4))),
@@ -187,7 +248,18 @@ fn the_kernel_keeps_what_is_its_own() {
         assert_eq!(loaded.judge(&frame), Some(Whose::Kernel), "{name}");
         assert_eq!(expected(&frame), Whose::Kernel, "{name}, the second opinion");
     }
+    let claimed = Ipv4Addr::new(192, 0, 2, 7);
     let ours = [
+        ("ARP, claimed", frame(&[], 0x0806, &arp(claimed))),
+        ("ARP, claimed, tagged", frame(&[0x8100], 0x0806, &arp(claimed))),
+        (
+            "solicitation, claimed",
+            frame(&[], 0x86dd, &solicitation("ff02::1:ff00:2", "2001:db8::2")),
+        ),
+        (
+            "unicast solicitation, claimed",
+            frame(&[0x8100], 0x86dd, &solicitation("2001:db8::2", "2001:db8::2")),
+        ),
         ("IPv4", frame(&[], 0x0800, &v4(stranger4))),
         ("tagged", frame(&[0x8100], 0x0800, &v4(stranger4))),
         ("multicast", frame(&[], 0x0800, &v4(Ipv4Addr::new(239, 1, 2, 3)))),
@@ -228,6 +300,7 @@ fn any_frame_is_judged_as_the_rules_say() {
     let loaded = loaded(false);
     let ether_type = prop_oneof![
         Just(0x0800_u16),
+        Just(0x0806),
         Just(0x86dd),
         Just(0x8100),
         Just(0x88a8),

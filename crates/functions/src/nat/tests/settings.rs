@@ -230,6 +230,15 @@ fn static_mappings_are_one_to_one() {
         Some("10.0.0.2:80".parse().unwrap())
     );
     assert_eq!(Nat::owner_of(&good, outside, 17), None);
+    // The pool has the outside address already; another one is claimed beside it.
+    let claimed = |config: &Config| -> Vec<std::string::String> {
+        let claims = Nat::claims(config);
+        assert!(claims.iter().all(|claim| claim.side == Some(nf::Side::Outside)));
+        claims.iter().map(|claim| claim.addresses.to_string()).collect()
+    };
+    assert_eq!(claimed(&good), ["203.0.113.0/30"]);
+    let beside = with(port_80("10.0.0.2:80", "198.51.100.7:80"));
+    assert_eq!(claimed(&beside), ["203.0.113.0/30", "198.51.100.7/32"]);
 }
 
 #[test]
