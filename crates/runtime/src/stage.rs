@@ -29,7 +29,8 @@ use core::ptr::NonNull;
 use nf::cx::RawCx;
 use nf::plain::Plain;
 use nf::{
-    Affinity, Arrival, Claim, ConfigError, Cx, Departure, FlowState, NetworkFunction, Packet, Verdict, WorkerInfo,
+    Affinity, Arrival, Claim, ConfigError, Cx, Departure, FlowState, NetworkFunction, Packet, Verdict,
+    WorkerInfo,
 };
 use wire::Endpoint;
 
