@@ -228,3 +228,110 @@ fn a_flow_that_a_released_packet_ends_takes_the_packet_at_hand_with_it() {
     runtime.step(2 * SECOND);
     assert_eq!((runtime.stats().flows, numbers(&mut runtime).len()), (1, 4));
 }
+
+#[test]
+fn the_bound_on_held_packets_holds() {
+    let settings = Settings {
+        held_max: 3,
+        ..Settings::alone(8)
+    };
+    let mut runtime = alone(settings, vec![factory::<Holder>(), factory::<Ender>()]);
+    let held = (0..5).map(|n| udp(1, 1000, 1, 80, false, &[0, 10 + n]));
+    runtime.links_mut()[0].input.extend(held);
+    runtime.step(SECOND);
+    assert_conserved(&runtime);
+    let stats = runtime.stats();
+    assert_eq!((stats.held, dropped(stats.dropped, "held_full")), (3, 2));
+    // What goes makes room.
+    runtime.links_mut()[0].input.extend([
+        udp(1, 1000, 1, 80, false, &[1, 4]),
+        udp(1, 1000, 1, 80, false, &[0, 20]),
+    ]);
+    runtime.step(2 * SECOND);
+    assert_conserved(&runtime);
+    assert_eq!(runtime.stats().held, 1);
+}
+
+/// Writes a long record when a flow ends.
+struct Recorder;
+
+#[network_function]
+impl NetworkFunction for Recorder {
+    const NAME: &'static str = "recorder";
+    type Config = NoConfig;
+    type Flow = ();
+    type Group = ();
+    fn new(_: &Arc<NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+        Ok(Recorder)
+    }
+    fn process(&self, _: &mut Packet, _: &mut (), _: &mut Cx<Self>) -> Verdict {
+        Verdict::Forward
+    }
+    fn departed(&self, _: &(), _: nf::Departure, cx: &mut Cx<Self>) {
+        cx.event("ended", format_args!("\"text\":\"{:700}\"", ""));
+    }
+    fn timeout(&self, _: &()) -> Option<Duration> {
+        Some(Duration::from_secs(10))
+    }
+}
+
+#[test]
+fn flows_wait_with_their_end_till_their_records_have_room() {
+    // Room for some twenty records, of flows that all end at once: by their time, and at a stop.
+    for stops in [false, true] {
+        let settings = Settings {
+            events_max: 16 << 10,
+            ..Settings::alone(64)
+        };
+        let mut runtime = alone(settings, vec![factory::<Recorder>()]);
+        let packets = (0..60).map(|n| udp(1, 1000 + n, 1, 80, false, b"x"));
+        runtime.links_mut()[0].input.extend(packets);
+        runtime.step(SECOND);
+        runtime.step(SECOND);
+        assert_eq!(runtime.stats().flows, 60);
+        let mut records = 0;
+        for turn in 0..40 {
+            if stops {
+                runtime.finish(64);
+            } else {
+                runtime.step((20 + turn) * SECOND);
+            }
+            let mut lines = std::string::String::new();
+            runtime.take_events(&mut lines);
+            assert!(
+                turn > 0 || lines.lines().count() < 60,
+                "all at once: nothing is shown"
+            );
+            records += lines.lines().count();
+        }
+        let stats = runtime.stats();
+        assert_eq!(
+            (records, stats.events_lost, stats.flows),
+            (60, 0, 0),
+            "stops: {stops}"
+        );
+    }
+}
+
+#[test]
+fn who_has_lost_groups_is_the_least_loaded() {
+    let plan = plan(vec![factory::<Recorder>()]);
+    let mut cluster = cluster(1, 2, Policy::LeastLoaded, &plan, 512);
+    let flow = |n: u16| udp(1, 1000 + n, 1, 443, false, b"x");
+    let loads = |cluster: &super::spread::Cluster| -> Vec<u64> {
+        cluster.runtimes.iter().map(|r| r.stats().flows).collect()
+    };
+    cluster.now = SECOND;
+    cluster.feed(0, (0..20).map(flow));
+    assert_eq!(loads(&cluster), [10, 10]);
+    // Every second one goes on, which are those of one runtime; the others end.
+    for _ in 0..4 {
+        cluster.now += 5 * SECOND;
+        cluster.feed(0, (0..10).map(|n| flow(2 * n)));
+    }
+    let mut left = loads(&cluster);
+    left.sort_unstable();
+    assert_eq!(left, [0, 10]);
+    cluster.feed(0, (100..110).map(flow));
+    assert_eq!(loads(&cluster), [10, 10], "new groups are for who has none");
+}

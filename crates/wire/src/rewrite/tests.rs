@@ -192,16 +192,34 @@ fn udp_without_a_checksum_stays_without() {
 
 #[test]
 fn a_udp_checksum_that_becomes_zero_is_written_as_ones() {
+    let v4 = |end: Endpoint| (end.addr.as_v4().unwrap(), end.port);
+    let ways: [fn(&mut Packet, Endpoint, Endpoint) -> bool; 3] = [
+        |packet, _, to| packet.set_source(to),
+        |packet, from, to| {
+            let v4 = |end: Endpoint| (end.addr.as_v4().unwrap(), end.port);
+            packet.swap_v4(End::Source, v4(from), v4(to)) == Some(0)
+        },
+        |packet, _, to| packet.put_v4(End::Source, (to.addr.as_v4().unwrap(), to.port)) == Some(0),
+    ];
+    for set in ways {
+        let mut packet = packet(4, 17, &udp(b"abc"), false);
+        // Adding the checksum to the port makes the sum all ones.
+        let sum = u16::from_be_bytes([packet.transport()[6], packet.transport()[7]]);
+        let port = crate::checksum::fold(1000 + u32::from(sum));
+        let before = packet.frame().to_vec();
+        let from = packet.source();
+        let to = Endpoint::new(from.addr, port);
+        assert!(set(&mut packet, from, to));
+        assert_eq!(packet.transport()[6..8], [0xff, 0xff]);
+        assert!(packet.checksums_valid());
+        assert!(set(&mut packet, to, from));
+        assert_eq!(packet.frame(), before);
+    }
+    // What is not there is not exchanged.
     let mut packet = packet(4, 17, &udp(b"abc"), false);
-    // Adding the checksum to the port makes the sum all ones.
-    let sum = u16::from_be_bytes([packet.transport()[6], packet.transport()[7]]);
-    let port = crate::checksum::fold(1000 + u32::from(sum));
-    let before = packet.frame().to_vec();
-    let from = packet.source();
-    assert!(packet.set_source(Endpoint::new(from.addr, port)));
-    assert_eq!(packet.transport()[6..8], [0xff, 0xff]);
-    assert!(packet.checksums_valid());
-    assert!(packet.set_source(from));
+    let (from, before) = (packet.source(), packet.frame().to_vec());
+    let other = Endpoint::new(from.addr, from.port + 1);
+    assert_eq!(packet.swap_v4(End::Source, v4(other), v4(from)), None);
     assert_eq!(packet.frame(), before);
 }
 
