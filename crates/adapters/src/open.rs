@@ -31,6 +31,7 @@ use crate::uri::{GenerateUri, PortUri, Role, UriError};
 use runtime::env::{AttachError, Port};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -88,7 +89,7 @@ pub enum OpenError {
 pub struct Ports {
     reports: Reports,
     memories: BTreeMap<String, MemoryEnd>,
-    files: BTreeSet<PathBuf>,
+    files: BTreeSet<(u64, u64)>,
     generator: Option<OpenGenerator>,
     /// This host's own addresses, once a port asks.
     addresses: Option<Arc<Addresses>>,
@@ -238,10 +239,10 @@ impl Ports {
     }
 }
 
-/// A file by its one true name; `None` for what is no file, such as a pipe: that may be shared.
-fn identity(path: &Path) -> Option<PathBuf> {
-    let true_name = fs::canonicalize(path).ok()?;
-    true_name.is_file().then_some(true_name)
+/// A file by its device and number, which all its names share; `None` for what is no file, such as a pipe: that may be shared.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let file = fs::metadata(path).ok()?;
+    file.is_file().then(|| (file.dev(), file.ino()))
 }
 
 #[cfg(test)]
@@ -321,14 +322,19 @@ mod tests {
         let mut ports = Ports::new();
         drop(ports.open_output(&text(&path, "pcap")).unwrap());
         let length = fs::metadata(&path).unwrap().len();
-        // Under another name, too.
+        // Under other names, too.
         let other = folder.path().join(".").join("a.pcap");
+        let (hard, soft) = (folder.path().join("hard.pcap"), folder.path().join("soft.pcap"));
+        fs::hard_link(&path, &hard).unwrap();
+        std::os::unix::fs::symlink(&path, &soft).unwrap();
         let mut ports = Ports::new();
         let _reads = ports.open_input(&text(&path, "pcap")).unwrap();
-        assert!(matches!(
-            ports.open_output(&text(&other, "pcap")),
-            Err(OpenError::InUse { .. })
-        ));
+        for name in [other, hard, soft] {
+            assert!(matches!(
+                ports.open_output(&text(&name, "pcap")),
+                Err(OpenError::InUse { .. })
+            ));
+        }
         assert_eq!(fs::metadata(&path).unwrap().len(), length);
         let new = folder.path().join("new.pcap");
         let _writes = ports.open_output(&text(&new, "pcap")).unwrap();

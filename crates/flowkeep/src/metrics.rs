@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! flowkeep_received_packets_total + flowkeep_made_packets_total
-//!     = flowkeep_sent_packets_total + flowkeep_held_packets + flowkeep_dropped_packets_total
+//!     = flowkeep_sent_packets_total + flowkeep_held_packets + flowkeep_passing_packets + flowkeep_dropped_packets_total
 //! ```
 //!
 //! The server answers `GET /metrics` and nothing else, one connection after the other: whoever asks is a scraper, every few
@@ -116,9 +116,14 @@ fn packets(text: &mut Text, snapshot: &Snapshot) {
     }
     text.gauge(
         "held_packets",
-        "Packets inside: on their way, queued behind waiting calls, kept by functions.",
+        "Packets kept: by functions, behind waiting calls, fragments that wait for their first one.",
     )
     .sample(&[], snapshot.packets().held);
+    text.gauge(
+        "passing_packets",
+        "Packets between two workers: what the other figures leave over, which are of slightly different moments.",
+    )
+    .sample(&[], snapshot.packets().passing);
     let mut metric = text.counter(
         "dropped_packets",
         "Packets dropped; function is empty where Flowkeep itself dropped.",
@@ -461,6 +466,7 @@ mod tests {
             sum(&text, "flowkeep_received_packets_total") + sum(&text, "flowkeep_made_packets_total"),
             sum(&text, "flowkeep_sent_packets_total")
                 + sum(&text, "flowkeep_held_packets")
+                + sum(&text, "flowkeep_passing_packets")
                 + sum(&text, "flowkeep_dropped_packets_total")
         );
         assert_eq!(

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// Where all packets are: `in + made = out + held + dropped`.
+/// Where all packets are: `in + made = out + held + passing + dropped`; `passing` is 0 at the end.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Packets {
     /// Came in at ports.
@@ -20,8 +20,10 @@ pub struct Packets {
     pub made: u64,
     /// Left by ports.
     pub out: u64,
-    /// Inside now.
+    /// Kept by functions, waiting calls and fragments.
     pub held: u64,
+    /// Between two workers, as far as figures of slightly different moments tell.
+    pub passing: i64,
     /// Dropped, by `function/reason`, or only the reason where Flowkeep itself dropped.
     pub dropped: BTreeMap<String, u64>,
 }
@@ -118,6 +120,7 @@ impl From<&Snapshot> for Status {
                 made: packets.made,
                 out: packets.sent,
                 held: packets.held,
+                passing: packets.passing,
                 dropped: packets
                     .dropped
                     .into_iter()
@@ -191,6 +194,9 @@ impl fmt::Display for Status {
         }
         row("out", self.packets.out);
         row("held", self.packets.held);
+        if self.packets.passing > 0 {
+            row("between workers", self.packets.passing.unsigned_abs());
+        }
         row("dropped", dropped);
         for (reason, count) in &self.packets.dropped {
             row(&format!("  {reason}"), *count);

@@ -90,6 +90,8 @@ pub const MANY_CASES: Step = Step {
     more: Vec::new(),
     environment: &[
         ("PROPTEST_CASES", "10000"),
+        // All captures through every shape of cluster; other runs take some per shape.
+        ("FLOWKEEP_EVERY_CAPTURE", "1"),
         ("CARGO_PROFILE_QUICK_DEBUG_ASSERTIONS", "true"),
         // Packets of the flood of SYNs; it is five million in every other run.
         ("FLOWKEEP_FLOOD", "50000000"),

@@ -1,7 +1,7 @@
 //! NAT's settings, and what they are compiled to.
 //!
 //! ```toml
-//! [functions.nat]
+//! [function.nat]
 //! pool = ["203.0.113.0/28"]                  # external addresses
 //! inside = ["10.0.0.0/8"]                    # who is translated; default: everything from inside
 //! filtering = "address-dependent"
@@ -214,8 +214,9 @@ pub struct Config {
     pub mapping: MappingBehavior,
     /// Default: `address-dependent`.
     pub filtering: Filtering,
-    /// Uses the inside port outside, too, where it lies in a block the host has or can get. Default: true: hosts choose
-    /// their ports at random (RFC 6056), and that is kept.
+    /// Uses the inside port outside, too, where it lies in a block the host has, or in the next one that it needs: its first
+    /// block is chosen by it, but no further one is taken for it while those it has have room. Default: true: hosts choose their ports
+    /// at random (RFC 6056), and that is kept.
     pub preserve_ports: bool,
     /// Gives even UDP ports even external ports and odd ones odd (RFC 4787 REQ-4) as long as there are such. Default: true.
     pub preserve_parity: bool,

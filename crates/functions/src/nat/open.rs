@@ -53,11 +53,11 @@ impl Nat {
                 untouched(flow, cx)
             };
         }
+        // Nobody inside may speak as one of our external addresses, even where every address counts as inside.
+        if self.is_ours(source) {
+            return cx.drop("spoofed");
+        }
         if !self.plan.is_inside(source) {
-            // Nobody inside may speak as one of our external addresses.
-            if self.is_ours(source) {
-                return cx.drop("spoofed");
-            }
             return untouched(flow, cx);
         }
         let opening = match self.opening(packet, source, destination) {

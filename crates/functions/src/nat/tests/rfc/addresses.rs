@@ -22,6 +22,13 @@ fn only_inside_prefixes_are_translated_and_nobody_reaches_them_directly() {
 }
 
 #[test]
+fn nobody_inside_speaks_as_an_external_address_even_where_everybody_is_inside() {
+    let mut rig = Rig::new(one_address());
+    assert_eq!(rig.send_inside(&udp((EXT, 5000), R1)).reason(), "spoofed");
+    rig.assert_empty();
+}
+
+#[test]
 fn ipv6_passes_untouched_and_is_counted() {
     let mut frame = Vec::new();
     etherparse::PacketBuilder::ethernet2([2; 6], [4; 6])
