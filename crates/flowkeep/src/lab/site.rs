@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Files (configuration, control socket, what nginx serves) are in a folder whose name has its owner as the namespaces' names do, so
-//! that [`sweep`] finds what a killed owner left. A site goes when it is dropped: programs first, then namespaces, then files.
+//! that [`super::sweep`] finds what a killed owner left. A site goes when it is dropped: programs first, then namespaces, then files.
 //!
 //! Invariant: nothing of a site is outside its namespaces and its folder.
 //!
