@@ -345,6 +345,54 @@ fn blocks_lead_packets_from_outside_to_their_group() {
 }
 
 #[test]
+fn what_a_peer_took_to_be_at_home_here_is_not_handed_back() {
+    let (near, far) = link(16);
+    let settings = crate::switch::Settings {
+        switch: 0,
+        switches: 2,
+        seed: HashSeed::FIXED,
+        routes_max: 64,
+        policy: Policy::LeastLoaded,
+        fragments_max: 64,
+        packet_clock: false,
+        lead_max: u64::MAX,
+        patient: false,
+        egress: [None, None],
+        now: 0,
+    };
+    let (to_runtime, _runtime) = link(64);
+    let rule = || SideRule::Fixed(Side::Inside);
+    let plan = plan(vec![factory::<Meter>()]);
+    let mut switch: Switch<QueuePort, Link> = Switch::new(
+        settings,
+        plan,
+        vec![(QueuePort::default(), rule())],
+        vec![to_runtime],
+        vec![None, Some(near)],
+        pool(64, 0),
+        Region::heap,
+    );
+    // Of sixteen flows read from a port, some are at home at the peer: these come back as if it took them to be at home here.
+    switch
+        .port_mut(0)
+        .input
+        .extend((0..16).map(|n| udp(n, 1, 1, 80, false, &[n])));
+    switch.step(1);
+    let handed: Vec<PacketBox> = far.incoming.borrow_mut().drain(..).collect();
+    let strangers = handed.len() as u64;
+    assert!((1..16).contains(&strangers), "{strangers}");
+    far.outgoing.borrow_mut().extend(handed);
+    switch.step(2);
+    assert!(far.incoming.borrow().is_empty(), "none goes back");
+    let dropped = switch.stats().dropped;
+    let over = dropped
+        .iter()
+        .find(|d| d.name == "route_over")
+        .map_or(0, |d| d.count);
+    assert_eq!(over, strangers);
+}
+
+#[test]
 fn a_slow_runtime_makes_a_capture_wait_and_loses_nothing() {
     let plan = plan(vec![factory::<Meter>()]);
     let mut cluster = cluster(1, 2, Policy::LeastLoaded, &plan, 2048);

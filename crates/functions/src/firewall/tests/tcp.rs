@@ -409,6 +409,21 @@ fn a_window_overrun_shows_how_large_it_really_is() {
 }
 
 #[test]
+fn a_closed_window_lets_one_byte_through() {
+    let mut script = Script::established();
+    script.step(0, "A", 101, 501, 1000, Phase::TcpEstablished);
+    let closed = Segment {
+        window: 0,
+        ..segment(flags::ACK, 501, 1101, 0, &[])
+    };
+    assert_eq!(script.send(1, &closed), Judgement::Accept);
+    assert_eq!(script.flow.halves[0].limit, 1102, "room for a probe of one byte");
+    script.step(0, "A", 1101, 501, 1, Phase::TcpEstablished);
+    assert_eq!(script.flow.halves[0].end, 1102);
+    assert_eq!(script.flow.halves[1].window, 1000, "a probe is no overrun");
+}
+
+#[test]
 fn an_opener_may_try_another_syn() {
     let mut script = Script::new();
     script.send(0, &segment(flags::SYN, 100, 0, 0, &[3, 3, 7, 1]));
