@@ -432,8 +432,9 @@ fn tcp_views() {
 #[test]
 fn a_usual_packet_is_nothing_special() {
     let mut count = 0;
-    for (number, (link, frame)) in hostile::packets(4, 30_000)
-        .chain(hostile::valid(4, 5_000))
+    let (any, valid) = if cfg!(miri) { (100, 50) } else { (30_000, 5_000) };
+    for (number, (link, frame)) in hostile::packets(4, any)
+        .chain(hostile::valid(4, valid))
         .enumerate()
     {
         let mut packet = loaded(link, &frame);
@@ -443,7 +444,7 @@ fn a_usual_packet_is_nothing_special() {
             count += 1;
         }
     }
-    assert!(count > 500, "{count}");
+    assert!(cfg!(miri) || count > 500, "{count}");
     for body in [tcp(2, &[2, 4, 5, 0xb4], b"abc"), udp(b"")] {
         let kind = if body.len() == 8 { 17 } else { 6 };
         assert!(
