@@ -22,41 +22,17 @@ use std::os::unix::fs::PermissionsExt;
 
 const PROGRAMS: &[(&str, &str)] = &[("vsftpd", "vsftpd"), ("curl", "curl"), ("lftp", "lftp")];
 
-const CONFIG: &str = r#"
-[[function.load_balancer.services]]
-name = "ftp"
-addresses = ["192.0.2.80"]
-ports = 21
-protocol = "tcp"
-policy = "round_robin"
-backends = [
-    { name = "ftp-one", endpoint = "203.0.113.11:21" },
-    { name = "ftp-two", endpoint = "203.0.113.12:21" },
-]
+/// The page that says how; its configuration is what is tried here.
+const PAGE: &str = include_str!("../../../../docs/protocols.md");
 
-[[function.load_balancer.services]]
-name = "ftp-one-passive"
-addresses = ["192.0.2.80"]
-ports = "40000-40099"
-protocol = "tcp"
-backends = [{ name = "ftp-one-data", endpoint = "203.0.113.11" }]
-
-[[function.load_balancer.services]]
-name = "ftp-two-passive"
-addresses = ["192.0.2.80"]
-ports = "40100-40199"
-protocol = "tcp"
-backends = [{ name = "ftp-two-data", endpoint = "203.0.113.12" }]
-
-[[function.firewall.rules]]
-name = "active ftp over IPv6"
-from = "outside"
-protocol = "tcp"
-source = ["2001:db8:2::1"]
-source_ports = [20]
-destination_ports = ["50000-50009"]
-action = "allow"
-"#;
+/// The page's services and its rule.
+fn documented() -> String {
+    let block = |mark: &str| -> &str {
+        let (_, rest) = PAGE.split_once(mark).expect(mark);
+        rest.split("```").next().unwrap()
+    };
+    ["```toml services\n", "```toml rule\n"].map(block).concat()
+}
 
 /// At once, from the two servers behind the virtual address.
 const DOWNLOADS: usize = 20;
@@ -73,7 +49,7 @@ struct Ftp {
 
 fn transfers(scheme: &'static str) {
     let Some(mut ftp) = Ftp::new(scheme) else { return };
-    ftp.site.start(CONFIG);
+    ftp.site.start(&documented());
     ftp.passive();
     ftp.at_once();
     ftp.active_is_refused();
@@ -256,11 +232,11 @@ impl Ftp {
 }
 
 #[test]
-fn over_packet_sockets() {
+fn ftp_over_packet_sockets() {
     transfers("afpacket");
 }
 
 #[test]
-fn over_xdp() {
+fn ftp_over_xdp() {
     transfers("afxdp");
 }

@@ -119,11 +119,11 @@ fn outside(site: &mut Site) {
 }
 
 #[test]
-fn over_packet_sockets() {
+fn ipv6_over_packet_sockets() {
     everything("afpacket");
 }
 
 #[test]
-fn over_xdp() {
+fn ipv6_over_xdp() {
     everything("afxdp");
 }

@@ -135,11 +135,11 @@ fn datagrams(site: &mut Site) {
 }
 
 #[test]
-fn over_packet_sockets() {
+fn mtu_over_packet_sockets() {
     packets_of_all_lengths("afpacket");
 }
 
 #[test]
-fn over_xdp() {
+fn mtu_over_xdp() {
     packets_of_all_lengths("afxdp");
 }

@@ -220,11 +220,11 @@ fn with_answers_by_via(site: &mut Site) {
 }
 
 #[test]
-fn over_packet_sockets() {
+fn sip_over_packet_sockets() {
     calls("afpacket");
 }
 
 #[test]
-fn over_xdp() {
+fn sip_over_xdp() {
     calls("afxdp");
 }

@@ -313,7 +313,7 @@ impl Site {
         println!("{}", ended.err);
         let report: Value = serde_json::from_str(ended.out.lines().last().expect("a report")).unwrap();
         let packets = &report["packets"];
-        println!("{packets}");
+        println!("{packets}\n{}", report["ports"]);
         let number = |value: &Value| value.as_u64().unwrap();
         let dropped: u64 = packets["dropped"].as_object().unwrap().values().map(number).sum();
         let (came, went) = (

@@ -233,11 +233,11 @@ fn at_once(site: &mut Site, options: &str) {
 }
 
 #[test]
-fn over_packet_sockets() {
+fn ssh_over_packet_sockets() {
     sessions("afpacket");
 }
 
 #[test]
-fn over_xdp() {
+fn ssh_over_xdp() {
     sessions("afxdp");
 }
