@@ -4,7 +4,6 @@
 
 use crate::network::Network;
 use crate::site::{FAR, Log, PUBLISHED, SERVER, SERVER_V6, VIRTUAL, said, site};
-use flowkeep::lab::Namespace;
 use std::fs;
 
 const PROGRAMS: &[(&str, &str)] = &[
@@ -47,9 +46,12 @@ fn the_chain(scheme: &'static str) {
     pings(network, log);
     downloads(network, &content, log);
     paths(network, log);
-    streams(network, &site.far, log);
+    streams(network, log);
     log.names(network, SERVER);
     outside(network, log);
+    for how in ["", "--reverse"] {
+        site.datagrams(&format!("{SERVER} --udp --bitrate 5M --time 2 {how}"));
+    }
 
     let [inside, outside] = site.answered();
     for (answered, whose) in [
@@ -157,20 +159,13 @@ fn paths(network: &Network, log: &mut Log) {
     log.expect("what fits passes", out.contains("2 received"), out);
 }
 
-fn streams(network: &Network, far: &Namespace, log: &mut Log) {
+fn streams(network: &Network, log: &mut Log) {
     for (host, how) in [(SERVER, ""), (SERVER, "--reverse"), (FAR, ""), (SERVER_V6, "")] {
         // It is idle for a moment after each measurement, and busy before.
         let end = network.iperf3(&format!("{host} --time 2 {how}"));
         let bytes = end["sum_received"]["bytes"].as_u64().unwrap_or(0);
         println!("TCP {host} {how}: {} Mbit/s", bytes * 4 / 1_000_000);
         log.expect(&format!("iperf3 {host} {how}"), bytes > 1_000_000, end);
-    }
-    for how in ["", "--reverse"] {
-        log.datagrams(
-            network,
-            far,
-            &format!("{SERVER} --udp --bitrate 5M --time 2 {how}"),
-        );
     }
 }
 

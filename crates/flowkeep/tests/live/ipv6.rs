@@ -76,7 +76,7 @@ fn datagrams(site: &mut Site) {
         for how in ["", "--reverse"] {
             // FAR's way has an MTU of 1400.
             let words = format!("{host} -6 --udp --length 1200 --bitrate 5M --time 2 {how}");
-            site.log.datagrams(&site.network, &site.far, &words);
+            site.datagrams(&words);
         }
     }
 }

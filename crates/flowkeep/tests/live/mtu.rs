@@ -120,7 +120,9 @@ fn fragments(site: &mut Site) {
         said(from, &format!("ping -n -c 3 -i 0.2 -W 1 -s {size} {host}"));
         let out = said(from, &format!("ping -n -c 20 -i 0.02 -W 5 -s {size} {host}"));
         let good = out.contains("20 received");
-        site.log.expect(&format!("ping -s {size} to {host}"), good, out);
+        let why = if good { String::new() } else { site.circumstances() };
+        site.log
+            .expect(&format!("ping -s {size} to {host}"), good, format!("{out}{why}"));
     }
 }
 
@@ -129,7 +131,7 @@ fn datagrams(site: &mut Site) {
     for host in [FAR, FAR_V6] {
         for how in ["", "--reverse"] {
             let words = format!("{host} --udp --length 8000 --bitrate 20M --time 2 {how}");
-            site.log.datagrams(&site.network, &site.far, &words);
+            site.datagrams(&words);
         }
     }
 }

@@ -114,20 +114,6 @@ impl Log {
         }
     }
 
-    /// Measures with datagrams from the client: hardly any may be lost. `words` begin with the server.
-    pub fn datagrams(&mut self, network: &Network, far: &Namespace, words: &str) {
-        let overflows = || network.udp_overflows() + udp_overflows(far);
-        let before = overflows();
-        let end = network.iperf3(words);
-        let number = |name: &str| end["sum"][name].as_u64().unwrap_or(0);
-        let (lost, datagrams) = (number("lost_packets"), number("packets"));
-        // A receiver that had no processor for a while has lost datagrams by itself.
-        let lost = lost.saturating_sub(overflows() - before);
-        println!("UDP {words}: {lost} of {datagrams} lost");
-        let good = datagrams > 500 && lost * 100 < datagrams;
-        self.expect(&format!("iperf3 {words}"), good, end);
-    }
-
     /// Asks the name server at this address for some seconds; every question must be answered.
     pub fn names(&mut self, network: &Network, address: &str) {
         let queries = network.folder.path("queries");
@@ -332,7 +318,43 @@ impl Site {
 
     /// What the cluster's ports have answered for claimed addresses: inside, and outside.
     pub fn answered(&self) -> [u64; 2] {
+        self.of_ports("answered_packets")
+    }
+
+    fn of_ports(&self, figure: &str) -> [u64; 2] {
         let status: Value = serde_json::from_str(&self.asked("status --json").unwrap()).unwrap();
-        [0, 1].map(|port| status["ports"][port]["answered_packets"].as_u64().unwrap_or(0))
+        [0, 1].map(|port| status["ports"][port][figure].as_u64().unwrap_or(0))
+    }
+
+    /// Measures with datagrams from the client: hardly any may be lost. `words` begin with the server.
+    pub fn datagrams(&mut self, words: &str) {
+        let overflows = |site: &Site| site.network.udp_overflows() + udp_overflows(&site.far);
+        let (before, lost_before) = (overflows(self), self.of_ports("lost_packets"));
+        let end = self.network.iperf3(words);
+        let number = |name: &str| end["sum"][name].as_u64().unwrap_or(0);
+        let (lost, datagrams) = (number("lost_packets"), number("packets"));
+        // A receiver that had no processor for a while has lost datagrams by itself.
+        let lost = lost.saturating_sub(overflows(self) - before);
+        let lost_after = self.of_ports("lost_packets");
+        println!(
+            "UDP {words}: {lost} of {datagrams} lost; by the kernel, for want of room, {lost_before:?} to {lost_after:?}"
+        );
+        let good = datagrams > 500 && lost * 100 < datagrams;
+        let why = if good { String::new() } else { self.circumstances() };
+        self.log
+            .expect(&format!("iperf3 {words}"), good, format!("{end}\n{why}"));
+    }
+
+    /// What the hosts' kernels have counted so far, for whoever has to find out where packets were lost.
+    pub fn circumstances(&self) -> String {
+        let network = &self.network;
+        let hosts = [&network.client, &network.gateway, &network.server, &self.far];
+        let words = "cat /proc/net/snmp /proc/net/dev /proc/net/softnet_stat";
+        let counted = hosts.map(|host| format!("{}: {}", host.name(), said(host, words)));
+        format!(
+            "ports lost {:?}\n{}",
+            self.of_ports("lost_packets"),
+            counted.join("\n")
+        )
     }
 }
