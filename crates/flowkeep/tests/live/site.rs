@@ -349,7 +349,7 @@ impl Site {
     pub fn circumstances(&self) -> String {
         let network = &self.network;
         let hosts = [&network.client, &network.gateway, &network.server, &self.far];
-        let words = "cat /proc/net/snmp /proc/net/dev /proc/net/softnet_stat";
+        let words = "cat /proc/net/snmp /proc/net/snmp6 /proc/net/dev /proc/net/softnet_stat";
         let counted = hosts.map(|host| format!("{}: {}", host.name(), said(host, words)));
         format!(
             "ports lost {:?}\n{}",
