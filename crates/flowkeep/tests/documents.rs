@@ -54,6 +54,14 @@ fn the_reference_of_settings_is_a_good_configuration() {
 }
 
 #[test]
+fn the_configuration_for_protocols_that_carry_addresses_is_good() {
+    let blocks = ["toml rule", "toml services"].map(|mark| block("docs/protocols.md", mark));
+    let cluster = "[[port]]\nname = \"a\"\ninput = \"memory:a\"\noutput = \"memory:a\"\n\
+                   [[chain]]\nname = \"all\"\nfunctions = [\"firewall\", \"load_balancer\"]\n";
+    good("docs/protocols.md", &format!("{cluster}{}", blocks.concat()));
+}
+
+#[test]
 fn the_reference_of_settings_is_complete() {
     let functions = flowkeep::functions();
     let schema = config::schema::of(&functions);

@@ -109,8 +109,9 @@ pub(super) struct Built {
 
 /// Buffers of each switch: what its ports and the runtimes' queues may hold together.
 const BUFFERS: usize = 8192;
-/// Packets that may wait in a runtime's queue.
-const QUEUE: usize = 1024;
+/// Packets that may wait in a runtime's queue: what comes while its thread is without a processor for some slices of the
+/// scheduler, and no more than a quarter of the buffers, so that one slow runtime does not have them all.
+const QUEUE: usize = BUFFERS / 4;
 /// Buffers of each runtime, for messages and for packets that functions emit.
 const OWN_BUFFERS: usize = 1024;
 /// In a replay with a port that answers: how far, in nanoseconds of the capture, packets may be ahead of answers. Far below the

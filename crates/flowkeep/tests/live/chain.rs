@@ -1,20 +1,9 @@
-//! Firewall, NAT, load balancer and forwarding between real clients and real servers.
+//! The chain between real clients and real servers: curl, iperf3, ping, traceroute, dnsperf; and who is not let in.
 //!
-//! ```text
-//!   client ═════ left  gateway  right ═════════ server ════════ far
-//!   10.0.1.1     .254  (flowkeep)  203.0.113.254    .1 | 198.51.100.1   198.51.100.9
-//!   2001:db8:1::1                                   .11 nginx   MTU 1400 from server to far
-//!                                                   .12 nginx
-//!   NAT pool 203.0.113.64/29, in the servers' own network: who asks for it is answered by the port
-//!   virtual address 192.0.2.80, behind it .11 and .12; 2001:db8:1::80, in the clients' own network, behind it the server
-//! ```
-//!
-//! Each client says by itself what went wrong ([`Log`]): no attempt at all fails the test, and so does any failure.
+//! The hosts and their addresses are in [`crate::site`].
 
-use crate::network::{Network, PATIENCE, network_with};
-use flowkeep::lab::Namespace;
-use flowkeep::lab::process::{Process, Run};
-use serde_json::Value;
+use crate::network::Network;
+use crate::site::{FAR, Log, PUBLISHED, SERVER, SERVER_V6, VIRTUAL, said, site};
 use std::fs;
 
 const PROGRAMS: &[(&str, &str)] = &[
@@ -28,181 +17,14 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("nmap", "nmap"),
 ];
 
-const SERVER: &str = "203.0.113.1";
-const SERVER_V6: &str = "2001:db8:2::1";
-const FAR: &str = "198.51.100.9";
-const VIRTUAL: &str = "192.0.2.80";
-const VIRTUAL_V6: &str = "2001:db8:1::80";
-/// In the pool: its port 8080 is the client's.
-const PUBLISHED: &str = "203.0.113.70";
 /// In the pool: nobody's.
 const UNUSED: &str = "203.0.113.66";
 
-fn config(scheme: &str) -> String {
-    format!(
-        r#"
-runtimes = 2
-
-[[port]]
-name = "lan"
-side = "inside"
-input = "{scheme}:left"
-output = "{scheme}:left"
-
-[[port]]
-name = "wan"
-side = "outside"
-input = "{scheme}:right"
-output = "{scheme}:right"
-
-[[chain]]
-name = "six"
-functions = ["firewall", "load_balancer", "forward"]
-match = {{ source = ["::/0"] }}
-
-[[chain]]
-name = "four"
-functions = ["firewall", "nat", "load_balancer", "forward"]
-
-[[function.firewall.rules]]
-name = "out"
-from = "inside"
-action = "allow"
-
-[[function.firewall.rules]]
-name = "published"
-from = "outside"
-protocol = "tcp"
-destination_ports = [8080]
-action = "allow"
-
-[[function.firewall.rules]]
-name = "refused politely"
-from = "outside"
-protocol = "tcp"
-destination_ports = [81]
-action = "reject"
-
-[[function.load_balancer.services]]
-name = "web6"
-addresses = ["{VIRTUAL_V6}"]
-ports = 80
-protocol = "tcp"
-backends = [{{ name = "six", endpoint = "[{SERVER_V6}]:80" }}]
-
-[function.nat]
-pool = ["203.0.113.64/29"]
-static = [{{ inside = "10.0.1.1:8080", outside = "{PUBLISHED}:8080", protocol = "tcp" }}]
-
-[[function.load_balancer.services]]
-name = "web"
-addresses = ["{VIRTUAL}"]
-ports = 80
-protocol = "tcp"
-policy = "round_robin"
-backends = [
-    {{ name = "one", endpoint = "203.0.113.11:80" }},
-    {{ name = "two", endpoint = "203.0.113.12:80" }},
-]
-"#
-    )
-}
-
-/// What clients have tried, and what went wrong.
-#[derive(Default)]
-struct Log {
-    attempts: u32,
-    failures: Vec<String>,
-}
-
-impl Log {
-    fn expect(&mut self, client: &str, good: bool, said: impl std::fmt::Display) {
-        self.attempts += 1;
-        println!("{} {client}", if good { "good" } else { "BAD " });
-        if !good {
-            self.failures.push(format!("{client}: {said}"));
-        }
-    }
-
-    fn end(self) {
-        assert!(self.attempts > 0, "nothing was tried");
-        assert!(
-            self.failures.is_empty(),
-            "{} of {} failed:\n{}",
-            self.failures.len(),
-            self.attempts,
-            self.failures.join("\n")
-        );
-    }
-}
-
-/// What a program said, whether it failed or not.
-fn said(host: &Namespace, words: &str) -> String {
-    match host.finish(words, Run::within(PATIENCE)) {
-        Ok(ended) => format!("{}{}", ended.out, ended.err),
-        Err(error) => error.to_string(),
-    }
-}
-
-fn addresses(network: &Network, far: &Namespace) {
-    let (client, gateway, server) = (&network.client, &network.gateway, &network.server);
-    for (host, interface, address) in [
-        (client, "eth0", "10.0.1.1/24"),
-        (client, "eth0", "2001:db8:1::1/64"),
-        (gateway, "left", "10.0.1.254/24"),
-        (gateway, "left", "2001:db8:1::fe/64"),
-        (gateway, "right", "203.0.113.254/24"),
-        (gateway, "right", "2001:db8:2::fe/64"),
-        (server, "eth0", "203.0.113.1/24"),
-        (server, "eth0", "203.0.113.11/24"),
-        (server, "eth0", "203.0.113.12/24"),
-        (server, "eth0", "2001:db8:2::1/64"),
-        (server, "far0", "198.51.100.1/24"),
-        (far, "eth0", "198.51.100.9/24"),
-    ] {
-        host.address(interface, address).unwrap();
-    }
-    client.ip("route add default via 10.0.1.254").unwrap();
-    client.ip("-6 route add default via 2001:db8:1::fe").unwrap();
-    gateway.ip("route add default via 203.0.113.1").unwrap();
-    server.ip("route add 10.0.1.0/24 via 203.0.113.254").unwrap();
-    server
-        .ip("-6 route add 2001:db8:1::/64 via 2001:db8:2::fe")
-        .unwrap();
-    far.ip("route add default via 198.51.100.1").unwrap();
-    server.set("net.ipv4.ip_forward", "1").unwrap();
-    server.ip("link set far0 mtu 1400").unwrap();
-}
-
-/// The cluster in the gateway, answering.
-fn start(network: &Network, scheme: &str) -> (Process, String) {
-    let file = network.folder.path("chain.toml");
-    fs::write(&file, config(scheme)).unwrap();
-    let flowkeep = env!("CARGO_BIN_EXE_flowkeep");
-    let socket = network.folder.path("socket");
-    let words = format!("{flowkeep} run {file} --json --for 5m --socket {socket}");
-    let mut cluster = network.gateway.start(&words).unwrap();
-    let status = format!("{flowkeep} status --json --socket {socket}");
-    let began = std::time::Instant::now();
-    while network.gateway.run(&status, Run::within(PATIENCE)).is_err() {
-        assert!(
-            began.elapsed() < PATIENCE && cluster.ended().unwrap().is_none(),
-            "{:?}",
-            cluster.printed()
-        );
-    }
-    (cluster, status)
-}
-
-fn the_chain(scheme: &str) {
-    let Some((mut network, far)) = network_with(PROGRAMS, |lab, network| {
-        let far = lab.namespace("far")?;
-        lab.cable((&network.server, "far0"), (&far, "eth0"))?;
-        Ok(far)
-    }) else {
+fn the_chain(scheme: &'static str) {
+    let Some(mut site) = site(scheme, PROGRAMS) else {
         return;
     };
-    addresses(&network, &far);
+    let network = &mut site.network;
     let content = network.content("file", 200_000);
     for (name, listen) in [
         ("one", "203.0.113.11:80"),
@@ -215,45 +37,31 @@ fn the_chain(scheme: &str) {
     let client = network.client.clone();
     network.nginx(&client, "published", "10.0.1.1:8080");
     network.serve_iperf3();
-    let iperf3 = far.start("iperf3 --server --forceflush").unwrap();
+    let iperf3 = site.far.start("iperf3 --server --forceflush").unwrap();
     network.servers.push(iperf3);
-    let dnsmasq = network.server.start(&format!(
-        "dnsmasq --no-daemon --no-resolv --no-hosts --conf-file=/dev/null --user=root --bind-interfaces \
-         --listen-address={SERVER} --address=/example.test/192.0.2.7"
-    ));
-    network.servers.push(dnsmasq.unwrap());
-    let (cluster, status) = start(&network, scheme);
+    network.serve_names(SERVER);
+    site.start("");
 
-    let mut log = Log::default();
-    pings(&network, &mut log);
-    downloads(&network, &content, &mut log);
-    paths(&network, &mut log);
-    streams(&network, &mut log);
-    names(&network, &mut log);
-    outside(&network, &mut log);
-
-    let figures = said(&network.gateway, &status);
-    let ended = cluster.stop().unwrap();
-    println!("{}", ended.err);
-    let report: Value = serde_json::from_str(ended.out.lines().last().expect("a report")).unwrap();
-    let packets = &report["packets"];
-    println!("{packets}");
-    let number = |value: &Value| value.as_u64().unwrap();
-    let dropped: u64 = packets["dropped"].as_object().unwrap().values().map(number).sum();
-    let (came, went) = (
-        number(&packets["in"]) + number(&packets["made"]),
-        number(&packets["out"]) + dropped + number(&packets["held"]),
-    );
-    log.expect("accounts", came == went, &report);
-    log.expect("graceful end", ended.status.success(), format!("{ended:?}"));
-    for (port, whose) in [
-        (0, "the virtual address in the clients' network"),
-        (1, "the pool's addresses"),
-    ] {
-        let answered = number(&report["ports"][port]["answered_packets"]);
-        log.expect(&format!("requests for {whose} answered"), answered > 0, &figures);
+    let (network, log) = (&site.network, &mut site.log);
+    pings(network, log);
+    downloads(network, &content, log);
+    paths(network, log);
+    streams(network, log);
+    log.names(network, SERVER);
+    outside(network, log);
+    for how in ["", "--reverse"] {
+        site.datagrams(&format!("{SERVER} --udp --bitrate 5M --time 2 {how}"));
     }
-    log.end();
+
+    let [inside, outside] = site.answered();
+    for (answered, whose) in [
+        (inside, "the virtual address in the clients' network"),
+        (outside, "the pool's addresses"),
+    ] {
+        let what = format!("requests for {whose} answered");
+        site.log.expect(&what, answered > 0, answered);
+    }
+    site.end();
 }
 
 fn pings(network: &Network, log: &mut Log) {
@@ -359,38 +167,6 @@ fn streams(network: &Network, log: &mut Log) {
         println!("TCP {host} {how}: {} Mbit/s", bytes * 4 / 1_000_000);
         log.expect(&format!("iperf3 {host} {how}"), bytes > 1_000_000, end);
     }
-    for how in ["", "--reverse"] {
-        let before = network.udp_overflows();
-        let end = network.iperf3(&format!("{SERVER} --udp --bitrate 5M --time 2 {how}"));
-        let number = |name: &str| end["sum"][name].as_u64().unwrap_or(0);
-        let (lost, packets) = (number("lost_packets"), number("packets"));
-        // A receiver that had no processor for a while has lost datagrams by itself.
-        let lost = lost.saturating_sub(network.udp_overflows() - before);
-        println!("UDP {how}: {lost} of {packets} lost");
-        log.expect(
-            &format!("iperf3 --udp {how}"),
-            packets > 500 && lost * 100 < packets,
-            end,
-        );
-    }
-}
-
-fn names(network: &Network, log: &mut Log) {
-    let queries = network.folder.path("queries");
-    fs::write(&queries, "a.example.test A\nb.example.test A\n").unwrap();
-    let words = format!("dnsperf -s {SERVER} -d {queries} -l 3 -Q 300 -c 8 -t 5");
-    let out = said(&network.client, &words);
-    let number = |name: &str| -> Option<u64> {
-        let line = out.lines().find(|line| line.trim_start().starts_with(name))?;
-        line.split(':').nth(1)?.split_whitespace().next()?.parse().ok()
-    };
-    let (sent, lost) = (number("Queries sent").unwrap_or(0), number("Queries lost"));
-    println!("DNS: {sent} queries");
-    log.expect(
-        "dnsperf",
-        sent > 300 && lost == Some(0) && out.contains("NOERROR"),
-        &out,
-    );
 }
 
 /// What is let in is let in; what is not, is not.

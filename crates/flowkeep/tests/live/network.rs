@@ -9,8 +9,9 @@ use flowkeep::lab::{Lab, LabError, Namespace, need};
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long anything here may take, on a machine that does other things too.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,11 +36,10 @@ pub struct Folder(PathBuf);
 
 impl Folder {
     fn new() -> Self {
-        let unique = format!(
-            "flowkeep-live-{}-{:?}",
-            std::process::id(),
-            std::thread::current().id()
-        );
+        // Nothing in it that a shell would read as something else.
+        static FOLDERS: AtomicU32 = AtomicU32::new(0);
+        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+        let unique = format!("flowkeep-live-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(unique);
         fs::create_dir_all(&path).unwrap();
         Folder(path)
@@ -180,6 +180,19 @@ impl Network {
         self.servers.push(iperf3);
     }
 
+    /// A name server at the server, which knows every name under `example.test`.
+    pub fn serve_names(&mut self, address: &str) {
+        let mut dnsmasq = self
+            .server
+            .start(&format!(
+                "dnsmasq --no-daemon --no-resolv --no-hosts --conf-file=/dev/null --user=root --bind-interfaces \
+                 --listen-address={address} --address=/example.test/192.0.2.7"
+            ))
+            .unwrap();
+        dnsmasq.wait_for("started", PATIENCE).unwrap();
+        self.servers.push(dnsmasq);
+    }
+
     /// Downloads a file at the client and compares it with what it should be.
     pub fn download(&self, url: &str, expected: &[u8]) {
         let file = self.folder.path("downloaded");
@@ -218,14 +231,7 @@ impl Network {
 
     /// How many datagrams client and server have lost because their programs did not read them in time.
     pub fn udp_overflows(&self) -> u64 {
-        let of = |host: &Namespace| -> u64 {
-            let snmp = host.run("cat /proc/net/snmp", Run::within(PATIENCE)).unwrap();
-            let mut lines = snmp.lines().filter(|line| line.starts_with("Udp:"));
-            let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
-            let at = names.split(' ').position(|name| name == "RcvbufErrors").unwrap();
-            values.split(' ').nth(at).unwrap().parse().unwrap()
-        };
-        of(&self.client) + of(&self.server)
+        udp_overflows(&self.client) + udp_overflows(&self.server)
     }
 
     /// Runs a program at the client to its end.
@@ -235,5 +241,44 @@ impl Network {
             Ok(out) => out,
             Err(error) => panic!("{error}"),
         }
+    }
+}
+
+/// How many datagrams a host has lost because its programs did not read them in time.
+pub fn udp_overflows(host: &Namespace) -> u64 {
+    let of = |file: &str, value: &dyn Fn(&str) -> Option<u64>| -> u64 {
+        let words = format!("cat /proc/net/{file}");
+        value(&host.run(&words, Run::within(PATIENCE)).unwrap()).unwrap()
+    };
+    let four = of("snmp", &|text| {
+        let mut lines = text.lines().filter(|line| line.starts_with("Udp:"));
+        let (names, values) = (lines.next()?, lines.next()?);
+        let at = names.split(' ').position(|name| name == "RcvbufErrors")?;
+        values.split(' ').nth(at)?.parse().ok()
+    });
+    let six = of("snmp6", &|text| {
+        let line = text.lines().find(|line| line.starts_with("Udp6RcvbufErrors"))?;
+        line.split_whitespace().nth(1)?.parse().ok()
+    });
+    four + six
+}
+
+/// Waits until so many programs in the namespace listen at a port: `udp`, `tcp` or `tcp6`, as `/proc/net` has it.
+pub fn wait_for_listeners(host: &Namespace, protocol: &str, port: u16, count: usize) {
+    let began = Instant::now();
+    // The fourth field is the state: 0A listens, 07 is a UDP socket that is not connected.
+    let local = format!(":{port:04X}");
+    let listens = |line: &&str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        fields.len() > 3 && fields[1].ends_with(&local) && matches!(fields[3], "0A" | "07")
+    };
+    loop {
+        let words = format!("cat /proc/net/{protocol}");
+        let sockets = host.run(&words, Run::within(PATIENCE)).unwrap();
+        if sockets.lines().filter(listens).count() >= count {
+            return;
+        }
+        assert!(began.elapsed() < PATIENCE, "nobody listens at {port}: {sockets}");
+        std::thread::sleep(Duration::from_millis(20));
     }
 }

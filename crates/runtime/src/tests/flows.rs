@@ -236,6 +236,14 @@ fn answers_go_back_and_emitted_packets_both_ways() {
 }
 
 #[test]
+fn every_packet_of_a_burst_can_emit() {
+    let mut runtime = meter();
+    feed(&mut runtime, (0..32).map(|_| udp(1, 1000, 1, 6, false, b"e")), 1);
+    assert_eq!(runtime.stats().emitted, 2 * 32);
+    assert_eq!(runtime.links_mut()[0].output.len(), 3 * 32);
+}
+
+#[test]
 fn an_answer_that_ends_its_flow_still_passes_the_functions_before() {
     let mut runtime = alone(
         Settings::alone(4),

@@ -558,6 +558,8 @@ impl<P: Port> Runtime<P> {
             self.park(job, at);
             return None;
         }
+        // What the call has emitted was made of spares; the next packet of the burst may need as many.
+        self.top_up_spares();
         // SAFETY: the call is over, so the frame in hand is nobody's but ours.
         let cx = unsafe { &mut (*self.frame_ptr.as_ptr()).cx };
         self.after_call(job, at, code, cx)

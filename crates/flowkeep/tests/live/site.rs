@@ -1,0 +1,360 @@
+//! Firewall, NAT, load balancer and forwarding between hosts: what the tests of single protocols have in common.
+//!
+//! ```text
+//!   client ═════ left  gateway  right ═════════ server ════════ far
+//!   10.0.1.1     .254  (flowkeep)  203.0.113.254    .1 | 198.51.100.1   198.51.100.9
+//!   2001:db8:1::1                                   .11, .12            2001:db8:3::9
+//!                                                   MTU 1400 from server to far
+//!   NAT pool 203.0.113.64/29, in the servers' own network: who asks for it is answered by the port
+//!   virtual address 192.0.2.80, behind it .11 and .12; 2001:db8:1::80, in the clients' own network, behind it the server
+//! ```
+//!
+//! Each client says by itself what went wrong ([`Log`]): no attempt at all fails the test, and so does any failure. At the
+//! end every packet must be accounted for ([`Site::end`]).
+
+use crate::network::{Network, PATIENCE, network_with, udp_overflows};
+use flowkeep::lab::Namespace;
+use flowkeep::lab::process::{Ended, Process, Run};
+use serde_json::Value;
+use std::fs;
+use std::time::{Duration, Instant};
+
+pub const SERVER: &str = "203.0.113.1";
+pub const SERVER_V6: &str = "2001:db8:2::1";
+pub const FAR: &str = "198.51.100.9";
+pub const FAR_V6: &str = "2001:db8:3::9";
+pub const VIRTUAL: &str = "192.0.2.80";
+pub const VIRTUAL_V6: &str = "2001:db8:1::80";
+/// In the pool: its port 8080 is the client's.
+pub const PUBLISHED: &str = "203.0.113.70";
+
+fn config(scheme: &str, more: &str) -> String {
+    format!(
+        r#"
+runtimes = 2
+
+[[port]]
+name = "lan"
+side = "inside"
+input = "{scheme}:left"
+output = "{scheme}:left"
+
+[[port]]
+name = "wan"
+side = "outside"
+input = "{scheme}:right"
+output = "{scheme}:right"
+
+[[chain]]
+name = "six"
+functions = ["firewall", "load_balancer", "forward"]
+match = {{ source = ["::/0"] }}
+
+[[chain]]
+name = "four"
+functions = ["firewall", "nat", "load_balancer", "forward"]
+
+[[function.firewall.rules]]
+name = "out"
+from = "inside"
+action = "allow"
+
+[[function.firewall.rules]]
+name = "published"
+from = "outside"
+protocol = "tcp"
+destination_ports = [8080]
+action = "allow"
+
+[[function.firewall.rules]]
+name = "refused politely"
+from = "outside"
+protocol = "tcp"
+destination_ports = [81]
+action = "reject"
+
+[[function.load_balancer.services]]
+name = "web6"
+addresses = ["{VIRTUAL_V6}"]
+ports = 80
+protocol = "tcp"
+backends = [{{ name = "six", endpoint = "[{SERVER_V6}]:80" }}]
+
+[function.nat]
+pool = ["203.0.113.64/29"]
+static = [{{ inside = "10.0.1.1:8080", outside = "{PUBLISHED}:8080", protocol = "tcp" }}]
+
+[[function.load_balancer.services]]
+name = "web"
+addresses = ["{VIRTUAL}"]
+ports = 80
+protocol = "tcp"
+policy = "round_robin"
+backends = [
+    {{ name = "one", endpoint = "203.0.113.11:80" }},
+    {{ name = "two", endpoint = "203.0.113.12:80" }},
+]
+{more}"#
+    )
+}
+
+/// What clients have tried, and what went wrong.
+#[derive(Default)]
+pub struct Log {
+    attempts: u32,
+    failures: Vec<String>,
+}
+
+impl Log {
+    pub fn expect(&mut self, client: &str, good: bool, said: impl std::fmt::Display) {
+        self.attempts += 1;
+        println!("{} {client}", if good { "good" } else { "BAD " });
+        if !good {
+            self.failures.push(format!("{client}: {said}"));
+        }
+    }
+
+    /// Asks the name server at this address for some seconds; every question must be answered.
+    pub fn names(&mut self, network: &Network, address: &str) {
+        let queries = network.folder.path("queries");
+        fs::write(&queries, "a.example.test A\nb.example.test A\n").unwrap();
+        let words = format!("dnsperf -s {address} -d {queries} -l 3 -Q 300 -c 8 -t 5");
+        let out = said(&network.client, &words);
+        let number = |name: &str| -> Option<u64> {
+            let line = out.lines().find(|line| line.trim_start().starts_with(name))?;
+            line.split(':').nth(1)?.split_whitespace().next()?.parse().ok()
+        };
+        let (sent, lost) = (number("Queries sent").unwrap_or(0), number("Queries lost"));
+        println!("DNS {address}: {sent} queries");
+        let good = sent > 300 && lost == Some(0) && out.contains("NOERROR");
+        self.expect(&format!("dnsperf {address}"), good, &out);
+    }
+
+    fn end(self) {
+        assert!(self.attempts > 0, "nothing was tried");
+        assert!(
+            self.failures.is_empty(),
+            "{} of {} failed:\n{}",
+            self.failures.len(),
+            self.attempts,
+            self.failures.join("\n")
+        );
+    }
+}
+
+/// What a program said, whether it failed or not.
+pub fn said(host: &Namespace, words: &str) -> String {
+    match host.finish(words, Run::within(PATIENCE)) {
+        Ok(ended) => format!("{}{}", ended.out, ended.err),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// A program's exit code and what it said; no code if it was ended by a signal, or for taking too long.
+pub fn outcome(host: &Namespace, words: &str) -> (Option<i32>, String) {
+    match host.finish(words, Run::within(PATIENCE)) {
+        Ok(ended) => (ended.status.code(), format!("{}{}", ended.out, ended.err)),
+        Err(error) => (None, error.to_string()),
+    }
+}
+
+/// Waits for a program that was started; what it takes beyond `limit` it does not get.
+pub fn end_of(mut process: Process, limit: Duration) -> Result<Ended, String> {
+    let began = Instant::now();
+    loop {
+        let ended = process.ended().unwrap();
+        let (out, err) = process.printed().unwrap();
+        match ended {
+            Some(status) => return Ok(Ended { status, out, err }),
+            None if began.elapsed() > limit => return Err(format!("did not end: {out}{err}")),
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+fn addresses(network: &Network, far: &Namespace) {
+    let (client, gateway, server) = (&network.client, &network.gateway, &network.server);
+    for (host, interface, address) in [
+        (client, "eth0", "10.0.1.1/24"),
+        (client, "eth0", "2001:db8:1::1/64"),
+        (gateway, "left", "10.0.1.254/24"),
+        (gateway, "left", "2001:db8:1::fe/64"),
+        (gateway, "right", "203.0.113.254/24"),
+        (gateway, "right", "2001:db8:2::fe/64"),
+        (server, "eth0", "203.0.113.1/24"),
+        (server, "eth0", "203.0.113.11/24"),
+        (server, "eth0", "203.0.113.12/24"),
+        (server, "eth0", "2001:db8:2::1/64"),
+        (server, "far0", "198.51.100.1/24"),
+        (server, "far0", "2001:db8:3::1/64"),
+        (far, "eth0", "198.51.100.9/24"),
+        (far, "eth0", "2001:db8:3::9/64"),
+    ] {
+        host.address(interface, address).unwrap();
+    }
+    server.set("net.ipv4.ip_forward", "1").unwrap();
+    server.set("net.ipv6.conf.all.forwarding", "1").unwrap();
+    for (host, route) in [
+        (client, "route add default via 10.0.1.254"),
+        (client, "-6 route add default via 2001:db8:1::fe"),
+        (gateway, "route add default via 203.0.113.1"),
+        (gateway, "-6 route add default via 2001:db8:2::1"),
+        (server, "route add 10.0.1.0/24 via 203.0.113.254"),
+        (server, "-6 route add 2001:db8:1::/64 via 2001:db8:2::fe"),
+        (far, "route add default via 198.51.100.1"),
+        (far, "-6 route add default via 2001:db8:3::1"),
+        (server, "link set far0 mtu 1400"),
+    ] {
+        host.ip(route).unwrap();
+    }
+}
+
+/// The hosts, the cluster in the gateway, and how it goes.
+pub struct Site {
+    // Dropped in this order: the programs before the namespaces that they run in.
+    cluster: Option<Process>,
+    pub far: Namespace,
+    pub network: Network,
+    pub log: Log,
+    scheme: &'static str,
+}
+
+/// The hosts with their addresses, nothing running yet; or a line that says what is missing.
+pub fn site(scheme: &'static str, programs: &[(&str, &'static str)]) -> Option<Site> {
+    let (network, far) = network_with(programs, |lab, network| {
+        let far = lab.namespace("far")?;
+        lab.cable((&network.server, "far0"), (&far, "eth0"))?;
+        Ok(far)
+    })?;
+    addresses(&network, &far);
+    Some(Site {
+        cluster: None,
+        far,
+        network,
+        log: Log::default(),
+        scheme,
+    })
+}
+
+impl Site {
+    /// Starts the cluster, with more configuration behind the usual, and waits until it answers.
+    pub fn start(&mut self, more: &str) {
+        let file = self.network.folder.path("chain.toml");
+        fs::write(&file, config(self.scheme, more)).unwrap();
+        let words = format!("run {file} --json --for 5m --socket {}", self.socket());
+        let flowkeep = env!("CARGO_BIN_EXE_flowkeep");
+        let mut cluster = self
+            .network
+            .gateway
+            .start(&format!("{flowkeep} {words}"))
+            .unwrap();
+        let began = Instant::now();
+        while self.asked("status --json").is_err() {
+            assert!(
+                began.elapsed() < PATIENCE && cluster.ended().unwrap().is_none(),
+                "{:?}",
+                cluster.printed()
+            );
+        }
+        self.cluster = Some(cluster);
+    }
+
+    fn socket(&self) -> String {
+        self.network.folder.path("socket")
+    }
+
+    fn asked(&self, words: &str) -> Result<String, String> {
+        let words = format!(
+            "{} {words} --socket {}",
+            env!("CARGO_BIN_EXE_flowkeep"),
+            self.socket()
+        );
+        let answer = self.network.gateway.run(&words, Run::within(PATIENCE));
+        answer.map_err(|error| error.to_string())
+    }
+
+    /// How many packets the cluster has dropped so far for this reason, which it calls by function and reason.
+    pub fn dropped(&self, reason: &str) -> u64 {
+        let status: Value = serde_json::from_str(&self.asked("status --json").unwrap()).unwrap();
+        status["packets"]["dropped"][reason].as_u64().unwrap_or(0)
+    }
+
+    /// A shell script in the test's folder; answers the words that run it.
+    pub fn script(&self, name: &str, text: &str) -> String {
+        let file = self.network.folder.path(name);
+        fs::write(&file, text).unwrap();
+        format!("sh {file}")
+    }
+
+    /// Runs a client inside.
+    pub fn client(&self, words: &str) -> (Option<i32>, String) {
+        outcome(&self.network.client, words)
+    }
+
+    /// Ends the cluster. It must end gracefully and account for every packet, and nobody may have logged a failure.
+    pub fn end(mut self) {
+        let cluster = self.cluster.take().expect("it was started");
+        let figures = self.asked("status --json").unwrap_or_else(|error| error);
+        let ended = cluster.stop().unwrap();
+        println!("{}", ended.err);
+        let report: Value = serde_json::from_str(ended.out.lines().last().expect("a report")).unwrap();
+        let packets = &report["packets"];
+        println!("{packets}\n{}", report["ports"]);
+        let number = |value: &Value| value.as_u64().unwrap();
+        let dropped: u64 = packets["dropped"].as_object().unwrap().values().map(number).sum();
+        let (came, went) = (
+            number(&packets["in"]) + number(&packets["made"]),
+            number(&packets["out"]) + dropped + number(&packets["held"]),
+        );
+        let log = &mut self.log;
+        log.expect("accounts", came == went, &report);
+        log.expect("graceful end", ended.status.success(), format!("{ended:?}"));
+        for (port, whose) in [(0, "inside"), (1, "outside")] {
+            let refused = report["ports"][port]["refused_packets"].as_u64().unwrap_or(0);
+            log.expect(&format!("no frame refused {whose}"), refused == 0, &figures);
+        }
+        self.log.end();
+    }
+
+    /// What the cluster's ports have answered for claimed addresses: inside, and outside.
+    pub fn answered(&self) -> [u64; 2] {
+        self.of_ports("answered_packets")
+    }
+
+    fn of_ports(&self, figure: &str) -> [u64; 2] {
+        let status: Value = serde_json::from_str(&self.asked("status --json").unwrap()).unwrap();
+        [0, 1].map(|port| status["ports"][port][figure].as_u64().unwrap_or(0))
+    }
+
+    /// Measures with datagrams from the client: hardly any may be lost. `words` begin with the server.
+    pub fn datagrams(&mut self, words: &str) {
+        let overflows = |site: &Site| site.network.udp_overflows() + udp_overflows(&site.far);
+        let (before, lost_before) = (overflows(self), self.of_ports("lost_packets"));
+        let end = self.network.iperf3(words);
+        let number = |name: &str| end["sum"][name].as_u64().unwrap_or(0);
+        let (lost, datagrams) = (number("lost_packets"), number("packets"));
+        // A receiver that had no processor for a while has lost datagrams by itself.
+        let lost = lost.saturating_sub(overflows(self) - before);
+        let lost_after = self.of_ports("lost_packets");
+        println!(
+            "UDP {words}: {lost} of {datagrams} lost; by the kernel, for want of room, {lost_before:?} to {lost_after:?}"
+        );
+        let good = datagrams > 500 && lost * 100 < datagrams;
+        let why = if good { String::new() } else { self.circumstances() };
+        self.log
+            .expect(&format!("iperf3 {words}"), good, format!("{end}\n{why}"));
+    }
+
+    /// What the hosts' kernels have counted so far, for whoever has to find out where packets were lost.
+    pub fn circumstances(&self) -> String {
+        let network = &self.network;
+        let hosts = [&network.client, &network.gateway, &network.server, &self.far];
+        let words = "cat /proc/net/snmp /proc/net/snmp6 /proc/net/dev /proc/net/softnet_stat";
+        let counted = hosts.map(|host| format!("{}: {}", host.name(), said(host, words)));
+        format!(
+            "ports lost {:?}\n{}",
+            self.of_ports("lost_packets"),
+            counted.join("\n")
+        )
+    }
+}
