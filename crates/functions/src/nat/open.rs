@@ -15,12 +15,13 @@
 //!
 //! Not here: the tables themselves (`mappings`, `ports`); ICMP errors, which open nothing (`icmp`).
 
-use super::config::{Filtering, MappingBehavior, OtherProtocols};
+use super::config::{Filtering, MappingBehavior, OtherProtocols, Refusals};
 use super::mappings::{InsideHash, Mapping};
 use super::ports::{Refused, Wish, space_of};
 use super::state::{Host, Phase, STATIC, Translation, V4Endpoint, how};
 use super::{Nat, Tables};
 use nf::{Block, Cx, Packet, Verdict};
+use wire::answer::{Unreachable, icmp_unreachable};
 use wire::packet::flag;
 use wire::protocol;
 use wire::tcp::flags;
@@ -81,8 +82,24 @@ impl Nat {
                 cx.count("flows_from_inside");
                 self.translate(packet, flow, cx)
             }
-            Err(reason) => cx.drop(reason),
+            Err(reason) => self.refuse(packet, reason, cx),
         }
+    }
+
+    /// A flow from inside that cannot be: its sender hears of it if that is wanted and the reason is one that passes.
+    #[cold]
+    fn refuse(&self, packet: &mut Packet, reason: &'static str, cx: &mut Cx<Self>) -> Verdict {
+        let exhausted = matches!(reason, "ports_exhausted" | "host_ports_exhausted" | "table_full");
+        let answered = exhausted
+            && self.config.refusals == Refusals::Answer
+            && self.answers.take(cx.now())
+            && icmp_unreachable(packet, Unreachable::Prohibited.code(4));
+        if !answered {
+            return cx.drop(reason);
+        }
+        cx.count("refusals_answered");
+        cx.end_flow();
+        Verdict::Answer
     }
 
     pub(super) fn open_from_outside(

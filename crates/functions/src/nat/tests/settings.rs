@@ -318,7 +318,7 @@ fn the_schema_names_every_setting() {
         .collect();
     named.sort_unstable();
     let expected = "block_size blocks_per_host filtering hairpinning inside log mapping other_protocols pool ports \
-                    preserve_parity preserve_ports static timeouts";
+                    preserve_parity preserve_ports refusals static timeouts";
     assert_eq!(named.join(" "), expected);
     assert_eq!(schema["additionalProperties"], false);
 }
