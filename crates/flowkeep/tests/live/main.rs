@@ -9,5 +9,6 @@ mod cluster;
 mod frames;
 mod kernel;
 mod lab;
+mod nat_behaviour;
 mod network;
 mod refusals;

@@ -369,9 +369,10 @@ fn opens(opening: &Opening) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// A socket that sends to its own external endpoint would be both ends of one key.
+/// A socket that sends to its own external endpoint would be both ends of one key. So is an ICMP query to any of them: it has one
+/// identifier, which becomes its own mapping's.
 fn not_itself(outside: V4Endpoint, opening: &Opening, hairpin: bool) -> Result<(), &'static str> {
-    if hairpin && outside == opening.destination {
+    if hairpin && (outside == opening.destination || opening.protocol == protocol::ICMP) {
         return Err("hairpin_to_itself");
     }
     Ok(())
