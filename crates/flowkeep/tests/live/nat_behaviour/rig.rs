@@ -117,10 +117,14 @@ impl Wire {
                 assert!(part || packet.transport_holds(), "{packet:?}");
                 return Some(packet);
             }
-            if began.elapsed() > time {
+            let is_over = began.elapsed() > time;
+            self.look();
+            if !self.seen.is_empty() {
+                continue;
+            }
+            if is_over {
                 return None;
             }
-            self.look();
             std::thread::sleep(Duration::from_micros(100));
         }
     }
@@ -268,7 +272,7 @@ impl Rig {
     pub fn refused(&mut self, packet: &Ip) {
         self.outside.send(packet);
         self.inside.silent();
-        self.outside.silent();
+        self.outside.silent_for(Duration::ZERO);
     }
 
     /// Ends the cluster. All packets are accounted for, and these, by reason, are all that were dropped.
