@@ -28,7 +28,7 @@ pub(super) struct Entry {
     pub buckets: [Bucket; WAYS],
     /// Flows refused.
     pub refused: [u64; WAYS],
-    /// When that was last told, and how many had been refused then.
+    /// When that was last told.
     pub told: [Option<u64>; WAYS],
     next: u32,
     older: u32,

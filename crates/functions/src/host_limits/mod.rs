@@ -177,7 +177,6 @@ impl HostLimits {
         let Some(at) = self.account(host, address, cx) else {
             return cx.drop("too_many_hosts");
         };
-        // What is not counted has returned above.
         let way = usize::from(opened == Opened::FromOutside);
         let now = cx.now();
         let mut hosts = self.hosts.borrow_mut();
