@@ -2,8 +2,8 @@
 
 use super::packets::SYN;
 use super::packets::{End, Ip, error, query, tcp, udp};
-use super::rig::{GATEWAY_IN, GATEWAY_OUT, POOL, R, S, T, X, Y, rig};
-use std::time::Duration;
+use super::rig::{GATEWAY_IN, GATEWAY_OUT, POOL, R, S, T, X, Y, in_time, rig, timed};
+use std::time::{Duration, Instant};
 
 const X1: End = (X, 5000);
 const Y1: End = (Y, 6001);
@@ -36,14 +36,29 @@ fn nat_5508_req1_queries_and_answers_pass() {
 
 #[test]
 fn nat_5508_req2_queries_live_as_long_as_is_set() {
-    let times = "timeouts = { icmp_query = \"2s\", below_rfc = true }";
-    let Some(mut rig) = rig(times) else { return };
-    let identifier = rig.sent(&query(ECHO, X, R, 700)).ends().0.1;
-    std::thread::sleep(Duration::from_secs(1));
-    assert_eq!(rig.arrived(&query(0, R, POOL, identifier)).ends().1, (X, 700));
-    std::thread::sleep(Duration::from_secs(3));
-    rig.refused(&query(0, R, POOL, identifier));
-    rig.end(&[("nat/icmp_unrelated", 1)]);
+    timed(|scale| {
+        let (second, timeout) = (Duration::from_secs(1) * scale, Duration::from_secs(3) * scale);
+        let Some(mut rig) = rig(&short(scale)) else {
+            return Some(());
+        };
+        let began = Instant::now();
+        let identifier = rig.sent(&query(ECHO, X, R, 700)).ends().0.1;
+        std::thread::sleep(second);
+        in_time(began, timeout)?;
+        assert_eq!(rig.arrived(&query(0, R, POOL, identifier)).ends().1, (X, 700));
+        std::thread::sleep(timeout + second);
+        rig.refused(&query(0, R, POOL, identifier));
+        rig.end(&[("nat/icmp_unrelated", 1)]);
+        Some(())
+    });
+}
+
+/// The timeout of queries: three seconds, or so many times that.
+fn short(scale: u32) -> String {
+    format!(
+        "timeouts = {{ icmp_query = \"{}s\", below_rfc = true }}",
+        3 * scale
+    )
 }
 
 #[test]
@@ -125,26 +140,34 @@ fn nat_5508_req5_errors_from_inside_hide_who_sends_them() {
 
 #[test]
 fn nat_5508_req6_errors_neither_keep_nor_end_a_query() {
-    let times = "timeouts = { icmp_query = \"3s\", below_rfc = true }";
-    let Some(mut rig) = rig(times) else { return };
-    let sent = rig.sent(&query(ECHO, X, R, 700));
-    let identifier = sent.ends().0.1;
-    for _ in 0..2 {
-        std::thread::sleep(Duration::from_secs(1));
+    timed(|scale| {
+        let (second, timeout) = (Duration::from_secs(1) * scale, Duration::from_secs(3) * scale);
+        let Some(mut rig) = rig(&short(scale)) else {
+            return Some(());
+        };
+        let began = Instant::now();
+        let sent = rig.sent(&query(ECHO, X, R, 700));
+        let identifier = sent.ends().0.1;
+        in_time(began, timeout)?;
         rig.arrived(&error(S, POOL, (3, 1), 0, &sent));
-    }
-    assert_eq!(
-        rig.sent(&query(ECHO, X, R, 700)).ends().0.1,
-        identifier,
-        "not ended"
-    );
-    for _ in 0..2 {
-        std::thread::sleep(Duration::from_millis(1300));
+        in_time(began, timeout)?;
+        let began = Instant::now();
+        assert_eq!(
+            rig.sent(&query(ECHO, X, R, 700)).ends().0.1,
+            identifier,
+            "not ended"
+        );
+        // One in its last third, and then for as long again: it would still be there if that had kept it.
+        std::thread::sleep(second * 9 / 5);
+        in_time(began, timeout)?;
         rig.arrived(&error(S, POOL, (3, 1), 0, &sent));
-    }
-    std::thread::sleep(Duration::from_millis(1300));
-    rig.refused(&query(0, R, POOL, identifier));
-    rig.end(&[("nat/icmp_unrelated", 1)]);
+        let kept = Instant::now();
+        std::thread::sleep(second * 3 / 2);
+        in_time(kept, timeout)?;
+        rig.refused(&query(0, R, POOL, identifier));
+        rig.end(&[("nat/icmp_unrelated", 1)]);
+        Some(())
+    });
 }
 
 #[test]

@@ -153,6 +153,18 @@ impl Wire {
     }
 }
 
+/// A test of timeouts, with its times as they are written; where the machine was too slow for them (`None`), with longer ones.
+pub fn timed(test: impl Fn(u32) -> Option<()>) {
+    if [1, 3, 9].into_iter().all(|scale| test(scale).is_none()) {
+        panic!("this machine is too slow for it");
+    }
+}
+
+/// Whether so little of a timeout has gone since it began that it cannot be over yet.
+pub fn in_time(since: Instant, timeout: Duration) -> Option<()> {
+    (since.elapsed() < timeout * 7 / 10).then_some(())
+}
+
 /// The cluster and both wires.
 pub struct Rig {
     // Dropped in this order: programs before the namespaces that they run in.

@@ -1,9 +1,9 @@
 //! RFC 5382: TCP.
 
 use super::packets::{ACK, End, FIN, Ip, RST, SYN, error, tcp};
-use super::rig::{POOL, R, Rig, S, T, X, Y, rig};
+use super::rig::{POOL, R, Rig, S, T, X, Y, in_time, rig, timed};
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const X1: End = (X, 5000);
 const Y1: End = (Y, 6001);
@@ -137,22 +137,36 @@ fn nat_5382_req4_unsolicited_syns_are_met_with_silence() {
 
 #[test]
 fn nat_5382_req5_sessions_live_as_long_as_is_set() {
-    let times = "timeouts = { tcp_established = \"6s\", tcp_opening = \"2s\", tcp_closing = \"2s\", below_rfc = true }";
-    let Some(mut rig) = rig(times) else { return };
-    let half = opens(&mut rig, X1, R1);
-    let whole = opens(&mut rig, (X, 5001), R1);
-    hears(&mut rig, R1, whole, (X, 5001), SYN | ACK, b"");
-    let closed = opens(&mut rig, (X, 5002), R1);
-    hears(&mut rig, R1, closed, (X, 5002), SYN | ACK, b"");
-    says(&mut rig, (X, 5002), R1, closed, FIN | ACK, b"");
-    hears(&mut rig, R1, closed, (X, 5002), FIN | ACK, b"");
-    std::thread::sleep(Duration::from_millis(3500));
-    rig.refused(&tcp(R1, half, SYN | ACK, (1, 1), b""));
-    rig.refused(&tcp(R1, closed, ACK, (1, 1), b""));
-    hears(&mut rig, R1, whole, (X, 5001), ACK, b"still there");
-    std::thread::sleep(Duration::from_millis(7500));
-    rig.refused(&tcp(R1, whole, ACK, (1, 1), b"gone"));
-    rig.end(&[("nat/no_mapping", 3)]);
+    timed(|scale| {
+        let (second, established) = (Duration::from_secs(1) * scale, Duration::from_secs(6) * scale);
+        let times = format!(
+            "timeouts = {{ tcp_established = \"{}s\", tcp_opening = \"{scale}s\", tcp_closing = \"{scale}s\", below_rfc = true }}",
+            6 * scale
+        );
+        let Some(mut rig) = rig(&times) else {
+            return Some(());
+        };
+        let began = Instant::now();
+        let half = opens(&mut rig, X1, R1);
+        let whole = opens(&mut rig, (X, 5001), R1);
+        in_time(began, second)?;
+        hears(&mut rig, R1, whole, (X, 5001), SYN | ACK, b"");
+        let opened = Instant::now();
+        let closed = opens(&mut rig, (X, 5002), R1);
+        in_time(opened, second)?;
+        hears(&mut rig, R1, closed, (X, 5002), SYN | ACK, b"");
+        says(&mut rig, (X, 5002), R1, closed, FIN | ACK, b"");
+        hears(&mut rig, R1, closed, (X, 5002), FIN | ACK, b"");
+        std::thread::sleep(second * 2);
+        rig.refused(&tcp(R1, half, SYN | ACK, (1, 1), b""));
+        rig.refused(&tcp(R1, closed, ACK, (1, 1), b""));
+        in_time(began, established)?;
+        hears(&mut rig, R1, whole, (X, 5001), ACK, b"still there");
+        std::thread::sleep(established + second);
+        rig.refused(&tcp(R1, whole, ACK, (1, 1), b"gone"));
+        rig.end(&[("nat/no_mapping", 3)]);
+        Some(())
+    });
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! RFC 4787: UDP.
 
 use super::packets::{End, Ip, error, query, udp};
-use super::rig::{GATEWAY_IN, POOL, R, S, T, X, Y, rig, rig_of};
+use super::rig::{GATEWAY_IN, POOL, R, S, T, X, Y, in_time, rig, rig_of, timed};
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const X1: End = (X, 5000);
 const Y1: End = (Y, 6001);
@@ -76,37 +76,59 @@ fn nat_4787_req4_parity_is_kept() {
     rig.end(&[]);
 }
 
-const SHORT: &str = "timeouts = { udp = \"3s\", udp_well_known = \"1s\", below_rfc = true }";
+/// UDP's timeouts: four seconds and one, or so many times that.
+fn short(scale: u32) -> String {
+    let (udp, well_known) = (4 * scale, scale);
+    format!("timeouts = {{ udp = \"{udp}s\", udp_well_known = \"{well_known}s\", below_rfc = true }}")
+}
 
 #[test]
 fn nat_4787_req5_mappings_live_as_long_as_is_set() {
-    let Some(mut rig) = rig(&format!("preserve_ports = false\n{OPEN}\n{SHORT}")) else {
-        return;
-    };
-    let outside = rig.out(X1, R1);
-    std::thread::sleep(Duration::from_millis(1500));
-    assert_eq!(rig.back(S1, outside), X1, "after half of its time");
-    // That was a flow of its own, which has the same time. REQ-5 a: one to a well-known port has a shorter one.
-    let short = rig.out((X, 5353), (R, 53));
-    std::thread::sleep(Duration::from_millis(1500));
-    rig.refused(&udp(S1, short, b"too late"));
-    assert_eq!(rig.back(S1, outside), X1);
-    std::thread::sleep(Duration::from_secs(4));
-    rig.refused(&udp(S1, outside, b"too late"));
-    rig.end(&[("nat/no_mapping", 2)]);
+    timed(|scale| {
+        let (second, udp_timeout) = (Duration::from_secs(1) * scale, Duration::from_secs(4) * scale);
+        let short = short(scale);
+        let Some(mut rig) = rig(&format!("preserve_ports = false\n{OPEN}\n{short}")) else {
+            return Some(());
+        };
+        let began = Instant::now();
+        let outside = rig.out(X1, R1);
+        std::thread::sleep(second);
+        in_time(began, udp_timeout)?;
+        let began = Instant::now();
+        assert_eq!(rig.back(S1, outside), X1, "before its time is over");
+        // That was a flow of its own, which has the same time. REQ-5 a: one to a well-known port has a shorter one.
+        let short = rig.out((X, 5353), (R, 53));
+        std::thread::sleep(second * 3 / 2);
+        rig.refused(&udp(S1, short, b"too late"));
+        in_time(began, udp_timeout)?;
+        assert_eq!(rig.back(S1, outside), X1);
+        std::thread::sleep(udp_timeout + second);
+        rig.refused(&udp(S1, outside, b"too late"));
+        rig.end(&[("nat/no_mapping", 2)]);
+        Some(())
+    });
 }
 
 #[test]
 fn nat_4787_req6_packets_out_and_in_refresh() {
-    let Some(mut rig) = rig(SHORT) else { return };
-    let (out, back) = (rig.out(X1, R1), rig.out((X, 5001), R1));
-    for _ in 0..4 {
-        std::thread::sleep(Duration::from_millis(1500));
-        assert_eq!(rig.out(X1, R1), out);
-        assert_eq!(rig.back(R1, back), (X, 5001), "REQ-6 a");
-    }
-    assert_eq!(rig.back(R1, out), X1, "twice its time after it began");
-    rig.end(&[]);
+    timed(|scale| {
+        let (second, udp_timeout) = (Duration::from_secs(1) * scale, Duration::from_secs(4) * scale);
+        let Some(mut rig) = rig(&short(scale)) else {
+            return Some(());
+        };
+        let (first, mut began) = (Instant::now(), Instant::now());
+        let (out, back) = (rig.out(X1, R1), rig.out((X, 5001), R1));
+        while first.elapsed() < udp_timeout * 2 {
+            std::thread::sleep(second * 3 / 2);
+            in_time(began, udp_timeout)?;
+            began = Instant::now();
+            assert_eq!(rig.out(X1, R1), out);
+            assert_eq!(rig.back(R1, back), (X, 5001), "REQ-6 a");
+        }
+        assert_eq!(rig.back(R1, out), X1, "twice its time after it began");
+        rig.end(&[]);
+        Some(())
+    });
 }
 
 #[test]

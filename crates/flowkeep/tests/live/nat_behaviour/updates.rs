@@ -1,7 +1,8 @@
 //! RFC 7857: what it changed.
 
 use super::packets::{End, Ip, SYN, query, tcp, udp};
-use super::rig::{POOL, R, S, X, Y, rig, rig_of};
+use super::rig::{POOL, R, S, X, Y, in_time, rig, rig_of, timed};
+use std::time::{Duration, Instant};
 
 const X1: End = (X, 5000);
 const R1: End = (R, 5353);
@@ -90,19 +91,30 @@ fn nat_7857_10_the_identification_stays_as_it_was() {
 
 #[test]
 fn nat_7857_11_a_query_mapping_goes_with_its_last_session() {
-    let times = "timeouts = { icmp_query = \"2s\", below_rfc = true }";
-    let Some(mut rig) = rig(&format!("{OPEN}\n{times}")) else {
-        return;
-    };
-    let identifier = rig.sent(&query(8, X, R, 700)).ends().0.1;
-    std::thread::sleep(std::time::Duration::from_millis(1200));
-    assert_eq!(rig.sent(&query(8, X, S, 700)).ends().0.1, identifier);
-    std::thread::sleep(std::time::Duration::from_millis(1200));
-    // The first session is over, the mapping is not.
-    assert_eq!(rig.arrived(&query(0, S, POOL, identifier)).ends().1, (X, 700));
-    std::thread::sleep(std::time::Duration::from_millis(3000));
-    rig.refused(&query(8, S, POOL, identifier));
-    rig.end(&[("nat/no_mapping", 1)]);
+    timed(|scale| {
+        let (second, timeout) = (Duration::from_secs(1) * scale, Duration::from_secs(4) * scale);
+        let times = format!(
+            "timeouts = {{ icmp_query = \"{}s\", below_rfc = true }}",
+            4 * scale
+        );
+        let Some(mut rig) = rig(&format!("{OPEN}\n{times}")) else {
+            return Some(());
+        };
+        let began = Instant::now();
+        let identifier = rig.sent(&query(8, X, R, 700)).ends().0.1;
+        std::thread::sleep(second * 5 / 2);
+        in_time(began, timeout)?;
+        let again = Instant::now();
+        assert_eq!(rig.sent(&query(8, X, S, 700)).ends().0.1, identifier);
+        std::thread::sleep(second * 2);
+        // The first session is over, the mapping is not.
+        in_time(again, timeout)?;
+        assert_eq!(rig.arrived(&query(0, S, POOL, identifier)).ends().1, (X, 700));
+        std::thread::sleep(timeout + second);
+        rig.refused(&query(8, S, POOL, identifier));
+        rig.end(&[("nat/no_mapping", 1)]);
+        Some(())
+    });
 }
 
 #[test]
