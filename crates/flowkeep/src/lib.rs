@@ -33,6 +33,7 @@ pub fn functions() -> registry::Registry {
         ::functions::ids::Ids,
         ::functions::http_parser::HttpParser,
         ::functions::forward::Forward,
+        ::functions::host_limits::HostLimits,
     ]
 }
 

@@ -122,6 +122,11 @@ fn the_profile_in_the_reference_is_good() {
 fn the_demonstration() {
     let path = root().join("examples/demo.toml");
     good("examples/demo.toml", &std::fs::read_to_string(path).unwrap());
+    let path = root().join("examples/host-limits.toml");
+    good(
+        "examples/host-limits.toml",
+        &std::fs::read_to_string(path).unwrap(),
+    );
     let path = root().join("examples/ids.toml");
     good(
         "examples/ids.toml",
@@ -191,6 +196,64 @@ fn the_architectures_invariants_name_tests_that_are_there() {
         }
     }
     assert!(named > 30, "{named}");
+}
+
+/// Requirements of each RFC whose row must be there, by their first column's beginning.
+fn requirements() -> Vec<(&'static str, Vec<String>)> {
+    let numbered = |last: u32| (1..=last).map(|n| format!("REQ-{n}")).collect();
+    let updates = (2..=12).map(|n| n.to_string()).collect();
+    vec![
+        ("\n## RFC 4787", numbered(14)),
+        ("\n## RFC 5382", numbered(10)),
+        ("\n## RFC 5508", numbered(11)),
+        ("\n## RFC 7857", updates),
+    ]
+}
+
+#[test]
+fn the_table_of_nat_requirements_is_whole_and_names_tests_that_are_there() {
+    let page = std::fs::read_to_string(root().join("docs/nat-behaviour.md")).unwrap();
+    let sources = functions_of_all_sources();
+    let mut named = std::collections::BTreeSet::new();
+    for (heading, mut missing) in requirements() {
+        let rows = section(&page, heading)
+            .lines()
+            .filter(|line| line.starts_with("| "));
+        for row in rows.skip(1) {
+            let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+            let [requirement, asks, verdict, tests] = cells[..] else {
+                panic!("four columns: {row}")
+            };
+            missing.retain(|wanted| requirement != wanted && !requirement.starts_with(&format!("{wanted},")));
+            assert!(!asks.is_empty() && !verdict.is_empty(), "{row}");
+            let tests: Vec<&str> = tests.split('`').skip(1).step_by(2).collect();
+            let needs_none = ["not applicable:", "may, and does not"];
+            assert!(
+                !tests.is_empty() || needs_none.iter().any(|reason| verdict.starts_with(reason)),
+                "no test: {row}"
+            );
+            for test in tests {
+                assert!(
+                    sources.contains(&format!("fn {test}(")),
+                    "no test `{test}`: {row}"
+                );
+                named.insert(test.to_owned());
+            }
+        }
+        assert!(missing.is_empty(), "no row for {missing:?} below {heading}");
+    }
+    // The other way round: whatever looks from outside is in the table.
+    let looks = sources
+        .split("fn nat_")
+        .skip(1)
+        .filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    let looks: Vec<String> = looks
+        .filter_map(|rest| Some(format!("nat_{}", rest.split('(').next()?)))
+        .collect();
+    assert!(looks.len() > 30, "{}", looks.len());
+    for test in looks {
+        assert!(named.contains(&test), "`{test}` is not in docs/nat-behaviour.md");
+    }
 }
 
 #[test]

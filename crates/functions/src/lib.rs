@@ -14,6 +14,7 @@ mod budget;
 pub mod firewall;
 pub mod flow_monitor;
 pub mod forward;
+pub mod host_limits;
 pub mod http_parser;
 pub mod ids;
 mod json;

@@ -91,6 +91,13 @@ impl<F: NetworkFunction> ByHand<F> {
         self.function.arrived(flow, why, cx);
     }
 
+    /// Calls `departed`.
+    pub fn departed(&mut self, flow: &F::Flow, why: crate::Departure) {
+        // SAFETY: as in `process_now`.
+        let cx = unsafe { Cx::of(&mut self.raw) };
+        self.function.departed(flow, why, cx);
+    }
+
     /// The group's state, to look at or to exchange for another group's.
     pub fn group(&mut self) -> &mut F::Group {
         // SAFETY: as in `process_now`.

@@ -306,7 +306,8 @@ What a function understands is in its documentation. Each runtime's instance ans
 
 Examples:
   flowkeep function load_balancer backends
-  flowkeep function load_balancer backend web1 drain")]
+  flowkeep function load_balancer backend web1 drain
+  flowkeep function host_limits hosts 10")]
 struct FunctionVerb {
     /// The function, as chains name it
     name: String,

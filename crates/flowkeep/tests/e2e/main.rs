@@ -16,6 +16,7 @@
 //! | `fragments` | etherparse, and what PcapPlusPlus puts together |
 //! | `tagged` | the packets made for it: VLAN tags, fragments, minutes between |
 //! | `egress` | which ports a configuration says packets leave by |
+//! | `host_limits` | plain sums of what each host has opened |
 //! | `conservation` | the sum: in + made = out + held + dropped, and nothing left after a stop |
 //!
 //! Invariant: every run in here adds up, holds nothing afterwards and loses no event line ([`cluster::Cluster::run`]).
@@ -31,6 +32,7 @@ mod flow_tables;
 mod forward;
 mod fragments;
 mod frames;
+mod host_limits;
 mod nat;
 mod tagged;
 

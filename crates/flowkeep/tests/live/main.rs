@@ -12,6 +12,7 @@ mod ipv6;
 mod kernel;
 mod lab;
 mod mtu;
+mod nat_behaviour;
 mod network;
 mod refusals;
 mod sip;

@@ -66,6 +66,17 @@ pub enum OtherProtocols {
     Pass,
 }
 
+/// What an inside host hears whose flow there is no port or no room for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Refusals {
+    /// Nothing.
+    #[default]
+    Drop,
+    /// ICMP Destination Unreachable, administratively prohibited (RFC 5508 REQ-8), a thousand per second and runtime at most.
+    Answer,
+}
+
 /// What the event log gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -154,15 +165,20 @@ pub struct Timeouts {
     #[serde(deserialize_with = "duration")]
     #[schemars(with = "String")]
     pub tcp_established: Duration,
-    /// TCP opening, closing or reset. Default and least: 4 min (RFC 5382 REQ-5).
+    /// TCP opening, or begun in the middle. Default: 4 min (RFC 5382 REQ-5). It may be less, where half-open connections are a
+    /// concern (RFC 7857 2.1).
     #[serde(deserialize_with = "duration")]
     #[schemars(with = "String")]
-    pub tcp_transitory: Duration,
+    pub tcp_opening: Duration,
+    /// TCP closing or reset. Default and least: 4 min (RFC 5382 REQ-5, RFC 7857 2.2).
+    #[serde(deserialize_with = "duration")]
+    #[schemars(with = "String")]
+    pub tcp_closing: Duration,
     /// UDP. Default: 5 min, the recommendation of RFC 4787 REQ-5 c; least: 2 min.
     #[serde(deserialize_with = "duration")]
     #[schemars(with = "String")]
     pub udp: Duration,
-    /// UDP to a remote port below 1024, which may be shorter (RFC 4787 REQ-5 b). Default: 5 min.
+    /// UDP to a remote port below 1024, which may be shorter (RFC 4787 REQ-5 a). Default: 5 min.
     #[serde(deserialize_with = "duration")]
     #[schemars(with = "String")]
     pub udp_well_known: Duration,
@@ -178,7 +194,8 @@ impl Default for Timeouts {
     fn default() -> Self {
         Timeouts {
             tcp_established: Duration::from_secs(2 * 3600 + 4 * 60),
-            tcp_transitory: Duration::from_secs(4 * 60),
+            tcp_opening: Duration::from_secs(4 * 60),
+            tcp_closing: Duration::from_secs(4 * 60),
             udp: Duration::from_secs(5 * 60),
             udp_well_known: Duration::from_secs(5 * 60),
             icmp_query: Duration::from_secs(60),
@@ -228,6 +245,8 @@ pub struct Config {
     pub static_mappings: StaticMappings,
     /// Default: `drop`.
     pub other_protocols: OtherProtocols,
+    /// Default: `drop`.
+    pub refusals: Refusals,
     /// Default: `mappings`.
     pub log: Log,
     /// How long flows live without a packet.
@@ -249,6 +268,7 @@ impl Default for Config {
             hairpinning: true,
             static_mappings: StaticMappings::default(),
             other_protocols: OtherProtocols::default(),
+            refusals: Refusals::default(),
             log: Log::default(),
             timeouts: Timeouts::default(),
         }
@@ -535,7 +555,8 @@ fn statics(config: &Config) -> Result<(Pairs, Pairs), ConfigError> {
 fn timeouts(t: &Timeouts) -> Result<[Option<Duration>; PHASES], ConfigError> {
     let least = [
         ("tcp_established", t.tcp_established, 7440, "RFC 5382 REQ-5"),
-        ("tcp_transitory", t.tcp_transitory, 240, "RFC 5382 REQ-5"),
+        ("tcp_opening", t.tcp_opening, 1, "a handshake needs time"),
+        ("tcp_closing", t.tcp_closing, 240, "RFC 5382 REQ-5"),
         ("udp", t.udp, 120, "RFC 4787 REQ-5"),
         (
             "udp_well_known",
@@ -555,8 +576,11 @@ fn timeouts(t: &Timeouts) -> Result<[Option<Duration>; PHASES], ConfigError> {
         }
     }
     let mut by_phase = [None; PHASES];
-    for phase in [Phase::Opening, Phase::PickedUp, Phase::Closing, Phase::Reset] {
-        by_phase[phase as usize] = Some(t.tcp_transitory);
+    for phase in [Phase::Opening, Phase::PickedUp] {
+        by_phase[phase as usize] = Some(t.tcp_opening);
+    }
+    for phase in [Phase::Closing, Phase::Reset] {
+        by_phase[phase as usize] = Some(t.tcp_closing);
     }
     for phase in [Phase::Established, Phase::OpenerFin, Phase::ReplierFin] {
         by_phase[phase as usize] = Some(t.tcp_established);

@@ -29,11 +29,13 @@
 //! exactly while a flow uses it; every block and port taken is given back once; a packet of a translated flow that is not
 //! from where the flow's packets come from is dropped.
 //!
-//! Where the RFCs leave a choice: inbound packets refresh a flow's timer, too (RFC 4787 REQ-6 allows it); refused packets are
-//! dropped without an answer (RFC 5382 REQ-4); the outside VLAN is the inside one's, and VLANs have mappings of their own.
+//! Where the RFCs leave a choice: inbound packets refresh a flow's timer, too (RFC 4787 REQ-6 allows it); what nobody inside asked
+//! for is dropped without an answer (RFC 5382 REQ-4 a); the outside VLAN is the inside one's, and VLANs have mappings of their own.
 //!
 //! Not here: ALGs (RFC 4787 REQ-10 wants none by default); fragments' ports (the runtime fills them in, REQ-14); Fragmentation
 //! Needed (REQ-13, the forwarder's); NAT64; blocks that end away from the runtime they belong to, which go back with migration.
+//!
+//! Every requirement with its verdict: `docs/nat-behaviour.md`.
 //!
 //! Sources: RFC 4787, 5382, 5508, 6888, 7857; RFC 3022 for the translation itself; RFC 6146 3.5.2.2 for the TCP phases.
 
@@ -51,13 +53,14 @@ mod state;
 mod tests;
 
 pub use config::{
-    Config, Filtering, Log, MappingBehavior, OtherProtocols, POOL_MAX, StaticMapping, StaticMappings,
-    StaticProtocol, Timeouts,
+    Config, Filtering, Log, MappingBehavior, OtherProtocols, POOL_MAX, Refusals, StaticMapping,
+    StaticMappings, StaticProtocol, Timeouts,
 };
 pub use state::{BLOCKS_MAX, Host, Phase, Translation, V4Endpoint};
 
 use self::alloc::format;
 use self::alloc::sync::Arc;
+use crate::budget::Budget;
 use config::Plan;
 use core::cell::RefCell;
 use core::time::Duration;
@@ -79,7 +82,12 @@ pub struct Nat {
     plan: Plan,
     /// Touched when flows open and end, never for a packet of an established flow.
     tables: RefCell<Tables>,
+    /// Errors that may still be sent.
+    answers: Budget,
 }
+
+/// Errors per second and runtime at most: Linux' `icmp_msgs_per_sec`.
+const ANSWERS_PER_SECOND: u32 = 1000;
 
 struct Tables {
     mappings: Mappings,
@@ -110,6 +118,7 @@ impl NetworkFunction for Nat {
         "blocks_released",
         "icmp_errors_translated",
         "arrivals_refused",
+        "refusals_answered",
     ];
     const REASONS: &'static [&'static str] = &[
         "no_mapping",
@@ -161,6 +170,7 @@ impl NetworkFunction for Nat {
                 ports,
             }),
             plan,
+            answers: Budget::new(ANSWERS_PER_SECOND),
         })
     }
 

@@ -15,12 +15,13 @@
 //!
 //! Not here: the tables themselves (`mappings`, `ports`); ICMP errors, which open nothing (`icmp`).
 
-use super::config::{Filtering, MappingBehavior, OtherProtocols};
+use super::config::{Filtering, MappingBehavior, OtherProtocols, Refusals};
 use super::mappings::{InsideHash, Mapping};
 use super::ports::{Refused, Wish, space_of};
 use super::state::{Host, Phase, STATIC, Translation, V4Endpoint, how};
 use super::{Nat, Tables};
 use nf::{Block, Cx, Packet, Verdict};
+use wire::answer::{Unreachable, icmp_unreachable};
 use wire::packet::flag;
 use wire::protocol;
 use wire::tcp::flags;
@@ -81,8 +82,24 @@ impl Nat {
                 cx.count("flows_from_inside");
                 self.translate(packet, flow, cx)
             }
-            Err(reason) => cx.drop(reason),
+            Err(reason) => self.refuse(packet, reason, cx),
         }
+    }
+
+    /// A flow from inside that cannot be: its sender hears of it if that is wanted and the reason is one that passes.
+    #[cold]
+    fn refuse(&self, packet: &mut Packet, reason: &'static str, cx: &mut Cx<Self>) -> Verdict {
+        let exhausted = matches!(reason, "ports_exhausted" | "host_ports_exhausted" | "table_full");
+        let answered = exhausted
+            && self.config.refusals == Refusals::Answer
+            && self.answers.take(cx.now())
+            && icmp_unreachable(packet, Unreachable::Prohibited.code(4));
+        if !answered {
+            return cx.drop(reason);
+        }
+        cx.count("refusals_answered");
+        cx.end_flow();
+        Verdict::Answer
     }
 
     pub(super) fn open_from_outside(
@@ -352,9 +369,10 @@ fn opens(opening: &Opening) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// A socket that sends to its own external endpoint would be both ends of one key.
+/// A socket that sends to its own external endpoint would be both ends of one key. So is an ICMP query to any of them: it has one
+/// identifier, which becomes its own mapping's.
 fn not_itself(outside: V4Endpoint, opening: &Opening, hairpin: bool) -> Result<(), &'static str> {
-    if hairpin && outside == opening.destination {
+    if hairpin && (outside == opening.destination || opening.protocol == protocol::ICMP) {
         return Err("hairpin_to_itself");
     }
     Ok(())

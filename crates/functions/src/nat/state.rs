@@ -19,7 +19,8 @@
 //!   Closing ──new SYN──► Opening (of the opener) or Reset (of the other end)
 //! ```
 //!
-//! Established, OpenerFin and ReplierFin have the established timeout, the other four the transitory one.
+//! Established, OpenerFin and ReplierFin have the established timeout, Opening and PickedUp the opening one, Closing and Reset the
+//! closing one.
 //!
 //! Invariants (checked in `tests`): `mapping` is 0 exactly for a flow that is not translated; `Host::blocks` are
 //! distinct and all on `Host::outside`; at most one of them has no mapping.
@@ -109,7 +110,7 @@ pub enum Phase {
     ReplierFin = 7,
     /// UDP.
     Udp = 8,
-    /// UDP with a remote port below 1024 (RFC 4787 REQ-5 b).
+    /// UDP with a remote port below 1024 (RFC 4787 REQ-5 a).
     UdpWellKnown = 9,
     /// An ICMP query and its answers.
     Query = 10,

@@ -10,7 +10,9 @@ mod tcp_and_icmp;
 
 use super::frames::{Tcp, assert_checksums, echo, ends, mend_ip, other, tcp, udp, unchanged_part};
 use super::rig::{Out, Rig, pool_of};
-use crate::nat::{Config, Filtering, Log, MappingBehavior, OtherProtocols, StaticMapping, StaticProtocol};
+use crate::nat::{
+    Config, Filtering, Log, MappingBehavior, OtherProtocols, Refusals, StaticMapping, StaticProtocol,
+};
 use core::time::Duration;
 use nf::{Addr, Side};
 use std::collections::HashSet;

@@ -30,6 +30,8 @@ use wire::{LinkType, Orientation, PacketBox, Pool};
 pub enum Out {
     /// It left, on this side.
     Sent(Side, Vec<u8>),
+    /// An answer went back.
+    Answered(Vec<u8>),
     Dropped(&'static str),
 }
 
@@ -37,12 +39,14 @@ impl Out {
     pub fn sent(self) -> Vec<u8> {
         match self {
             Out::Sent(_, frame) => frame,
+            Out::Answered(_) => panic!("answered"),
             Out::Dropped(reason) => panic!("dropped: {reason}"),
         }
     }
     pub fn reason(self) -> &'static str {
         match self {
             Out::Sent(..) => "sent",
+            Out::Answered(..) => "answered",
             Out::Dropped(reason) => reason,
         }
     }
@@ -189,7 +193,14 @@ impl Rig {
                 }
                 Out::Dropped(Nat::REASONS[reason.index()])
             }
-            other => panic!("NAT never says {other:?}"),
+            Verdict::Answer => {
+                // It says that the flow ends.
+                if launched {
+                    self.expire(id);
+                }
+                Out::Answered(packet.frame().to_vec())
+            }
+            Verdict::Consume => panic!("NAT holds nothing"),
         }
     }
 

@@ -197,6 +197,40 @@ fn what_cannot_work_is_refused_at_its_place() {
     .unwrap();
 }
 
+/// A setting of [`Timeouts`].
+type Which = fn(&mut Timeouts) -> &mut Duration;
+
+#[test]
+fn timeouts_below_the_rfcs_are_refused() {
+    let least: [(&str, Which, u64); 4] = [
+        ("timeouts.udp", |t| &mut t.udp, 120),
+        ("timeouts.tcp_established", |t| &mut t.tcp_established, 7440),
+        ("timeouts.tcp_closing", |t| &mut t.tcp_closing, 240),
+        ("timeouts.icmp_query", |t| &mut t.icmp_query, 60),
+    ];
+    for (at, which, seconds) in least {
+        let with = |milliseconds: u64, below_rfc: bool| {
+            let mut timeouts = Timeouts {
+                below_rfc,
+                ..Timeouts::default()
+            };
+            *which(&mut timeouts) = Duration::from_millis(milliseconds);
+            Config {
+                timeouts,
+                ..pool_of("203.0.113.0/30")
+            }
+        };
+        assert_eq!(refusal(with(1000 * seconds - 1, false)).at, at);
+        assert_eq!(refusal(with(0, true)).at, at);
+        for good in [with(1000 * seconds, false), with(1, true)] {
+            Nat::new(&Arc::new(good), &worker(0, 1, 10)).unwrap();
+        }
+        assert!(*which(&mut Timeouts::default()) >= Duration::from_secs(seconds));
+    }
+    // Only half-open connections may end sooner (RFC 7857 2.1), and not by default.
+    assert_eq!(Timeouts::default().tcp_opening, Duration::from_secs(240));
+}
+
 fn port_80(inside: &str, outside: &str) -> StaticMapping {
     StaticMapping {
         inside: inside.parse().unwrap(),
@@ -318,7 +352,7 @@ fn the_schema_names_every_setting() {
         .collect();
     named.sort_unstable();
     let expected = "block_size blocks_per_host filtering hairpinning inside log mapping other_protocols pool ports \
-                    preserve_parity preserve_ports static timeouts";
+                    preserve_parity preserve_ports refusals static timeouts";
     assert_eq!(named.join(" "), expected);
     assert_eq!(schema["additionalProperties"], false);
 }

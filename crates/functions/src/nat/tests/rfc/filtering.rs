@@ -149,6 +149,18 @@ fn hairpinning_can_be_off_and_never_reaches_itself() {
 }
 
 #[test]
+fn a_query_to_an_external_address_from_inside_is_nobodys() {
+    let mut rig = with_filtering(Filtering::EndpointIndependent);
+    rig.send_inside(&echo(X2.0, R1.0, 700, true)).sent();
+    for identifier in [700, 701] {
+        let hairpin = rig.send_inside(&echo(X1.0, EXT, identifier, true));
+        assert_eq!(hairpin.reason(), "hairpin_to_itself");
+    }
+    rig.expire_all();
+    rig.assert_empty();
+}
+
+#[test]
 fn an_external_source_from_outside_is_forged() {
     let mut rig = with_filtering(Filtering::EndpointIndependent);
     let e1 = open(&mut rig, X1, R1);

@@ -54,6 +54,45 @@ fn an_exhausted_pool_drops_new_hosts_and_serves_the_old() {
 }
 
 #[test]
+fn rfc5508_req8_who_gets_no_port_can_be_told_so() {
+    let mut rig = Rig::new(Config {
+        blocks_per_host: 1,
+        block_size: 64,
+        refusals: Refusals::Answer,
+        ..one_address()
+    });
+    for n in 0..64 {
+        open(&mut rig, (X1.0, 2000 + n), R1);
+    }
+    for protocol in [udp((X1.0, 9999), R1), udp((X1.0, 9998), R2)] {
+        let Out::Answered(answer) = rig.send_inside(&protocol) else {
+            panic!("no answer")
+        };
+        assert_checksums(&answer);
+        // From who was asked, to who asked, quoting the packet as it was.
+        let (question, (from, to)) = (ends(&protocol), ends(&answer));
+        assert_eq!((from.0, to.0), (question.1.0, question.0.0));
+        assert_eq!(answer[34..36], [3, 13]);
+        assert_eq!(answer[42..], protocol[14..]);
+    }
+    assert_eq!((rig.flow_count(), rig.count("refusals_answered")), (64, 2));
+    // Errors have a budget, and behind it a drop has its reason.
+    let mut refused = Vec::new();
+    for n in 0..2000 {
+        refused.push(rig.send_inside(&udp((X1.0, 10_000 + n), R1)));
+    }
+    let dropped = refused
+        .iter()
+        .filter(|out| **out == Out::Dropped("host_ports_exhausted"))
+        .count();
+    assert_eq!((rig.count("refusals_answered"), dropped), (1000, 1002));
+    // What outside sends to nobody is never answered.
+    assert_eq!(rig.send_outside(&udp(R2, (EXT, 1))).reason(), "no_mapping");
+    rig.expire_all();
+    rig.assert_empty();
+}
+
+#[test]
 fn a_full_table_is_a_counted_drop() {
     let mut rig = Rig::with(one_address(), 1, 3).unwrap();
     for n in 0..3 {

@@ -82,6 +82,23 @@ fn rfc5382_req5_tcp_timeouts_by_phase() {
 }
 
 #[test]
+fn rfc7857_2_1_opening_and_closing_have_timeouts_of_their_own() {
+    let mut rig = Rig::new(Config {
+        timeouts: crate::nat::Timeouts {
+            tcp_opening: Duration::from_secs(30),
+            tcp_closing: Duration::from_secs(300),
+            ..Default::default()
+        },
+        ..one_address()
+    });
+    let outside = tcp_open(&mut rig);
+    assert_eq!(rig.timeout(), Some(Duration::from_secs(30)));
+    from_r1(&mut rig, outside, Tcp::SynAck);
+    from_r1(&mut rig, outside, Tcp::Rst);
+    assert_eq!(rig.timeout(), Some(Duration::from_secs(300)));
+}
+
+#[test]
 fn tcp_can_be_picked_up_in_the_middle_from_inside() {
     let mut rig = Rig::new(one_address());
     let sent = rig.send_inside(&tcp(X1, R1, Tcp::Ack)).sent();

@@ -1,0 +1,318 @@
+//! Limits per inside host, so that one host cannot take everything: flows at a time, and new flows per second.
+//!
+//! Theory of operation. The first packet of a flow asks for the host's account: it may have so many flows at a time, and a new
+//! one costs a token of a bucket that fills steadily. What is refused is a counted drop and leaves no flow. What was let through
+//! is counted until the flow ends, for whatever reason; its later packets cost one compare.
+//!
+//! ```text
+//!   flows_per_host = 3, new_flows_per_second = 1, burst = 2
+//!   10.0.0.1 opens a, b     both pass: 2 flows, no token left
+//!            opens c        too_many_new_flows
+//!   2 s      opens c        passes: 3 flows, 1 token
+//!            opens d        too_many_flows
+//!   a ends,  opens d        passes: 3 flows
+//! ```
+//!
+//! What a host opens and what is opened to it from outside are counted apart, each with these limits: so nobody outside can use up
+//! what the host itself may open. Of a hairpinned connection each host has its own half.
+//!
+//! *Whose flow.* All flows of an inside address are on one runtime ([`Affinity::InsideAddress`]), which therefore needs nobody
+//! else to count them. A flow from inside is its source's, as it came in. One from outside is the host's whose group it is in,
+//! known since the host has opened a flow itself; before that, its destination's. So it does not matter whether the function
+//! stands before NAT or behind it.
+//! In IPv6 a host has as many addresses as it likes, so a whole network counts as one (`prefix_v6`); its addresses may be on
+//! several runtimes, and each of those keeps an account of its own. The same is true of what two inside hosts say to each other:
+//! it is counted for who began it, where the flow is.
+//!
+//! *Elsewhere.* A flow's state says for whom it is counted, so the counts can be made anew from the flows, when they arrive and when
+//! the configuration has changed. The group carries a copy of the buckets.
+//!
+//! Invariants, each with its test: a host's count is the number of its counted flows on this runtime; each is given back once; no
+//! host has more flows, of either way, than its limit, but for those that arrived from elsewhere or were there before the limit.
+//!
+//! Not here: ports of a host (NAT's `blocks_per_host`), bytes and packets per second.
+//!
+//! Sources: RFC 6888 REQ-4 and REQ-5; RFC 8981 for the addresses of an IPv6 host.
+
+mod config;
+mod hosts;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use config::{Config, HOSTS_MAX, Limit};
+pub use state::{Bucket, Counted, Host, Opened};
+
+use crate::budget::Budget;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use config::Plan;
+use core::cell::RefCell;
+use core::fmt::Write;
+use hosts::Hosts;
+use nf::{
+    Addr, Affinity, Arrival, ConfigError, Cx, Departure, Generation, Keep, NetworkFunction, Packet, Side,
+    Verdict, WorkerInfo, network_function,
+};
+use wire::packet::flag;
+
+/// How long after an event about a host the next one of its kind comes.
+const TOLD_AGAIN: u64 = 10_000_000_000;
+/// Events per second and runtime at most.
+const EVENTS_PER_SECOND: u32 = 100;
+/// Hosts that the command `hosts` lists if it is not said, and at most.
+const LISTED: usize = 20;
+const LISTED_MAX: usize = 1000;
+
+/// The limits of one runtime.
+pub struct HostLimits {
+    plan: Plan,
+    /// Touched when flows open and end, never for a packet of an established flow.
+    hosts: RefCell<Hosts>,
+    events: Budget,
+}
+
+#[network_function]
+impl NetworkFunction for HostLimits {
+    const NAME: &'static str = "host_limits";
+    const AFFINITY: Affinity = Affinity::InsideAddress;
+    const ICMP_ERRORS: bool = false;
+    const COUNTERS: &'static [&'static str] = &[
+        "flows_counted",
+        "flows_given_back",
+        "flows_exempt",
+        "flows_arrived_uncounted",
+        "hosts_forgotten",
+        "events_limited",
+    ];
+    const REASONS: &'static [&'static str] = &["too_many_flows", "too_many_new_flows", "too_many_hosts"];
+    type Config = Config;
+    type Flow = Counted;
+    type Group = Host;
+
+    fn new(config: &Arc<Config>, worker: &WorkerInfo) -> Result<Self, ConfigError> {
+        let plan = Plan::new(config)?;
+        Ok(HostLimits {
+            hosts: RefCell::new(Hosts::new(plan.hosts, worker.seed)),
+            events: Budget::new(EVENTS_PER_SECOND),
+            plan,
+        })
+    }
+
+    fn process(&self, packet: &mut Packet, flow: &mut Counted, cx: &mut Cx<Self>) -> Verdict {
+        if flow.opened != Opened::Undecided {
+            return Verdict::Forward;
+        }
+        self.open(packet, flow, cx)
+    }
+
+    fn arrived(&self, flow: &mut Counted, why: Arrival, cx: &mut Cx<Self>) {
+        let Some(way) = flow.opened.way().filter(|_| why != Arrival::New) else {
+            return;
+        };
+        let host = self.plan.host(flow.host);
+        if let Some(at) = self.account(host, flow.host, cx) {
+            self.hosts.borrow_mut().add(at, way);
+        } else {
+            flow.opened = Opened::Exempt;
+            cx.count("flows_arrived_uncounted");
+        }
+    }
+
+    fn departed(&self, flow: &Counted, why: Departure, cx: &mut Cx<Self>) {
+        if let Some(way) = flow.opened.way() {
+            self.hosts.borrow_mut().leave(self.plan.host(flow.host), way);
+            if why == Departure::Expired {
+                cx.count("flows_given_back");
+            }
+        }
+    }
+
+    /// Called on the instance that was made from the new configuration: a flow that stays is counted there.
+    fn configured(&self, flow: &mut Counted, _old: Generation) -> Keep {
+        if self.plan.is_exempt(flow.host) {
+            flow.opened = Opened::Exempt;
+        }
+        if let Some(way) = flow.opened.way() {
+            let mut hosts = self.hosts.borrow_mut();
+            match hosts.enter(self.plan.host(flow.host)) {
+                Some(entered) => {
+                    if let Some(rate) = self.plan.rate.filter(|_| entered.new) {
+                        hosts.at(entered.at).buckets = [Bucket::full(rate); 2];
+                    }
+                    hosts.add(entered.at, way);
+                }
+                None => flow.opened = Opened::Exempt,
+            }
+        }
+        Keep::Keep
+    }
+
+    fn command(&self, words: &[&str]) -> Result<String, String> {
+        let count = match words {
+            ["hosts"] => Some(LISTED),
+            ["hosts", count] => count.parse().ok().filter(|n| (1..=LISTED_MAX).contains(n)),
+            _ => return Err("the command is: hosts [COUNT]".to_string()),
+        };
+        match count {
+            Some(count) => Ok(self.table(count)),
+            None => Err(format!("`{}` is no number from 1 to {LISTED_MAX}", words[1])),
+        }
+    }
+}
+
+impl HostLimits {
+    /// The first packet of a flow.
+    #[inline(never)]
+    fn open(&self, packet: &Packet, flow: &mut Counted, cx: &mut Cx<Self>) -> Verdict {
+        let opened = Opened::by(cx.side());
+        let address = self.address(packet, cx);
+        if self.plan.is_exempt(address) {
+            flow.opened = Opened::Exempt;
+            cx.count("flows_exempt");
+            return Verdict::Forward;
+        }
+        let host = self.plan.host(address);
+        let Some(at) = self.account(host, address, cx) else {
+            return cx.drop("too_many_hosts");
+        };
+        let way = usize::from(opened == Opened::FromOutside);
+        let now = cx.now();
+        let mut hosts = self.hosts.borrow_mut();
+        let entry = hosts.at(at);
+        let refused = if entry.flows[way] >= self.plan.flows {
+            Some("too_many_flows")
+        } else if self
+            .plan
+            .rate
+            .is_some_and(|rate| !entry.buckets[way].take(rate, now))
+        {
+            Some("too_many_new_flows")
+        } else {
+            None
+        };
+        if let Some(reason) = refused {
+            entry.refused[way] += 1;
+            self.tell(entry, (opened, way), reason, cx);
+            return if reason == "too_many_flows" {
+                cx.drop("too_many_flows")
+            } else {
+                cx.drop("too_many_new_flows")
+            };
+        }
+        let buckets = entry.buckets;
+        hosts.add(at, way);
+        let group = cx.group();
+        if group.inside == address {
+            group.buckets = buckets;
+        }
+        *flow = Counted {
+            host: address,
+            opened,
+        };
+        cx.count("flows_counted");
+        Verdict::Forward
+    }
+
+    /// The inside address that a flow is counted for.
+    fn address(&self, packet: &Packet, cx: &mut Cx<Self>) -> Addr {
+        match cx.side() {
+            Side::Inside => {
+                let source = cx.opened_by().0.addr;
+                // What inside hosts say to each other may be in the other one's group.
+                if !packet.has(flag::LATERAL) {
+                    cx.group().inside = source;
+                }
+                source
+            }
+            Side::Outside => match cx.group().inside {
+                Addr::UNSPECIFIED => packet.destination_addr(),
+                known => known,
+            },
+        }
+    }
+
+    /// The host's entry, made if it has none; `None` if there is no room.
+    fn account(&self, host: Addr, address: Addr, cx: &mut Cx<Self>) -> Option<u32> {
+        let mut hosts = self.hosts.borrow_mut();
+        let entered = hosts.enter(host)?;
+        let Some(rate) = self.plan.rate else {
+            return Some(entered.at);
+        };
+        let now = cx.now();
+        let is_filling = |before: hosts::Entry| before.buckets.iter().any(|b| !b.is_full(rate, now));
+        if entered.displaced.is_some_and(is_filling) {
+            cx.count("hosts_forgotten");
+        }
+        let entry = hosts.at(entered.at);
+        if entered.new {
+            entry.buckets = [Bucket::full(rate); 2];
+        }
+        // One that was counted elsewhere meanwhile, or whose account made room for another's, brings what it had left.
+        let group = cx.group();
+        if group.inside == address {
+            for (mine, brought) in entry.buckets.iter_mut().zip(group.buckets) {
+                // All zero is one that was never written.
+                let is_written = brought != Bucket::default();
+                let newer = brought.since > mine.since;
+                if is_written && (newer || (brought.since == mine.since && brought.credit < mine.credit)) {
+                    *mine = brought;
+                }
+            }
+        }
+        Some(entered.at)
+    }
+
+    /// Writes an event, unless one was written a moment ago.
+    #[cold]
+    fn tell(
+        &self,
+        entry: &mut hosts::Entry,
+        (opened, way): (Opened, usize),
+        reason: &str,
+        cx: &mut Cx<Self>,
+    ) {
+        let now = cx.now();
+        if entry.told[way].is_some_and(|told| now.saturating_sub(told) < TOLD_AGAIN) {
+            return;
+        }
+        if !self.events.take(now) {
+            cx.count("events_limited");
+            return;
+        }
+        entry.told[way] = Some(now);
+        cx.event(
+            "host_limited",
+            format_args!(
+                "\"host\":\"{}\",\"opened_from\":\"{}\",\"reason\":\"{reason}\",\"flows\":{},\"refused\":{}",
+                self.plan.name(entry.host),
+                opened.name(),
+                entry.flows[way],
+                entry.refused[way],
+            ),
+        );
+    }
+
+    /// `hosts`: a line for each of those with the most flows, on this runtime.
+    fn table(&self, count: usize) -> String {
+        let top = self.hosts.borrow().top(count);
+        let mut text = format!(
+            "{:<43}  from inside      refused  from outside      refused\n",
+            "host"
+        );
+        for entry in top {
+            // Writing to a string does not fail.
+            let _ = writeln!(
+                text,
+                "{:<43}  {:11}  {:11}  {:12}  {:11}",
+                self.plan.name(entry.host).to_string(),
+                entry.flows[0],
+                entry.refused[0],
+                entry.flows[1],
+                entry.refused[1]
+            );
+        }
+        text
+    }
+}

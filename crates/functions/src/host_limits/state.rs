@@ -1,0 +1,116 @@
+//! What the limits remember: a [`Counted`] per flow, a [`Host`] per inside address.
+//!
+//! Both are plain data: they migrate and are replicated as bytes. A flow knows for whom it is counted, so its end needs nothing
+//! else; the group has the host's address, which a packet from outside to a translated address does not tell, and a copy of its
+//! buckets, so that a host that moves has not spent nothing.
+//!
+//! Not here: the counts themselves, which follow from the flows ([`super::hosts`]).
+
+use super::config::Rate;
+use nf::{Addr, FlowState, Plain, Side};
+
+/// Who opened a flow, and whether it is counted.
+#[derive(Plain, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+#[repr(u8)]
+pub enum Opened {
+    /// No packet of it was let through yet.
+    #[default]
+    Undecided = 0,
+    /// Not counted: the host has no limits.
+    Exempt = 1,
+    /// Counted: the host opened it.
+    FromInside = 2,
+    /// Counted: somebody outside opened it to the host.
+    FromOutside = 3,
+}
+
+/// The two ways that are counted apart.
+pub(super) const WAYS: usize = 2;
+
+impl Opened {
+    pub(super) fn by(side: Side) -> Self {
+        match side {
+            Side::Inside => Opened::FromInside,
+            Side::Outside => Opened::FromOutside,
+        }
+    }
+
+    /// Which of the counts it is in.
+    pub(super) fn way(self) -> Option<usize> {
+        match self {
+            Opened::Undecided | Opened::Exempt => None,
+            Opened::FromInside => Some(0),
+            Opened::FromOutside => Some(1),
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Opened::FromOutside => "outside",
+            _ => "inside",
+        }
+    }
+}
+
+/// The state of one flow, 17 bytes.
+#[derive(FlowState, Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[flow_state(version = 1)]
+#[repr(C)]
+pub struct Counted {
+    /// The inside address it is counted for.
+    pub(super) host: Addr,
+    /// Whether it is, and how.
+    pub(super) opened: Opened,
+}
+
+/// A bucket of tokens, in nanoseconds of credit.
+#[derive(Plain, Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
+pub struct Bucket {
+    pub(super) credit: u64,
+    /// When the credit was that.
+    pub(super) since: u64,
+}
+
+impl Bucket {
+    /// One that nothing was ever taken from.
+    pub(super) fn full(rate: Rate) -> Self {
+        Bucket {
+            credit: rate.most,
+            since: 0,
+        }
+    }
+
+    /// What is in it now.
+    fn now(self, rate: Rate, now: u64) -> u64 {
+        let earned = now.saturating_sub(self.since);
+        self.credit.saturating_add(earned).min(rate.most)
+    }
+
+    pub(super) fn is_full(self, rate: Rate, now: u64) -> bool {
+        self.now(rate, now) == rate.most
+    }
+
+    /// Takes the price of a flow, if there is as much.
+    pub(super) fn take(&mut self, rate: Rate, now: u64) -> bool {
+        let credit = self.now(rate, now);
+        let enough = credit >= rate.cost;
+        *self = Bucket {
+            credit: if enough { credit - rate.cost } else { credit },
+            since: now,
+        };
+        enough
+    }
+}
+
+/// The state of one inside address.
+#[derive(FlowState, Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[flow_state(version = 1)]
+#[repr(C)]
+pub struct Host {
+    /// The address, once the host itself has opened a flow; unspecified before.
+    pub(super) inside: Addr,
+    /// Its buckets when a flow was last let through, for who has no account of the host yet.
+    #[flow_state(lazy)]
+    pub(super) buckets: [Bucket; WAYS],
+}
