@@ -29,7 +29,7 @@ const TABLE: &[Row] = &[
         &["flowkeep-wire", "flowkeep-nf"],
         &["flowkeep-testkit", "flowkeep-adapters"],
     ),
-    row("flowkeep-protocols", &["flowkeep-wire"], &[]),
+    row("flowkeep-protocols", &["flowkeep-wire"], &["flowkeep-testkit"]),
     row(
         "flowkeep-runtime",
         &["flowkeep-wire", "flowkeep-nf", "flowkeep-protocols"],
