@@ -39,6 +39,18 @@ fn settle(channel: &mut Channel, wire: &mut Wire, heard: &mut u64) {
     }
 }
 
+/// Gives what is on a wire to an end, but every fiftieth frame, of either way.
+fn carry(from: &mut Wire, end: &mut Channel, back: &mut Wire, now: u64, carried: &mut u64, heard: &mut u64) {
+    for (length, frame) in &from.frames[..from.count] {
+        *carried += 1;
+        if *carried % 50 != 0 {
+            let _ = end.handle(now, Input::Frame(&frame[..*length], 0));
+            settle(end, back, heard);
+        }
+    }
+    from.count = 0;
+}
+
 #[test]
 fn nothing_is_allocated_after_the_start() {
     let end = |worker| {
@@ -62,17 +74,8 @@ fn nothing_is_allocated_after_the_start() {
                 let _ = end.handle(now, Input::Timeout);
                 settle(end, wire, &mut heard);
             }
-            for (end, from, back) in [(&mut b, &mut to_b, &mut to_a), (&mut a, &mut to_a, &mut to_b)] {
-                for (length, frame) in &from.frames[..from.count] {
-                    carried += 1;
-                    // Every 50th is lost, of either way.
-                    if carried % 50 != 0 {
-                        let _ = end.handle(now, Input::Frame(&frame[..*length], 0));
-                        settle(end, back, &mut heard);
-                    }
-                }
-                from.count = 0;
-            }
+            carry(&mut to_b, &mut b, &mut to_a, now, &mut carried, &mut heard);
+            carry(&mut to_a, &mut a, &mut to_b, now, &mut carried, &mut heard);
         }
     });
     assert_eq!(allocations, 0);
