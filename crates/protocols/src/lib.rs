@@ -10,3 +10,4 @@ extern crate alloc;
 extern crate std;
 
 pub mod channel;
+pub mod link;
