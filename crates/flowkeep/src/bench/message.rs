@@ -7,6 +7,8 @@
 //! The one-way time is half of a round trip of one message that is answered by one, with nothing else under way. The receiver
 //! checks that each message is the next one.
 //!
+//! *Both ends on one thread* has no waiting for the other: it says what a message takes of processors in all, on a busy machine too.
+//!
 //! Runs of all cases alternate. Each thread has a processor of its own, if there are two; on a machine that does other work the figures
 //! say little.
 
@@ -97,7 +99,6 @@ impl End {
             let _ = self.channel.handle(now, Input::Frame(buffer.frame(), 0));
             buffer.set_kind(Kind::Empty);
             self.pass(now, buffer);
-            self.take_outputs(now, &mut hear);
         }
         if self.channel.next_timeout().is_some_and(|at| at <= now) {
             let _ = self.channel.handle(now, Input::Timeout);
@@ -223,6 +224,32 @@ fn channel_rate(messages: u64, lost: u64, seed: u64) -> f64 {
     together((a, b), send, hear)
 }
 
+/// Million messages per second with both ends, and the ring between them, on one thread: what they take of processors.
+fn both_rate(messages: u64, lost: u64, seed: u64) -> f64 {
+    let [mut a, mut b] = ends(lost, seed);
+    let (mut said, mut heard) = (0, 0);
+    let mut message = [7; MESSAGE];
+    let before = monotonic_ns();
+    while heard < messages {
+        let now = monotonic_ns();
+        let until = messages.min(said + ROUND as u64);
+        while said < until && a.channel.is_met() {
+            message[..8].copy_from_slice(&said.to_be_bytes());
+            if a.channel.handle(now, Input::Message(&message)) != Handled::Done {
+                break;
+            }
+            said += 1;
+        }
+        let _ = a.channel.handle(now, Input::Flush);
+        a.step(now, |_| {});
+        b.step(now, |message| {
+            assert_eq!(number(message), heard, "the next message");
+            heard += 1;
+        });
+    }
+    messages as f64 * 1e3 / (monotonic_ns() - before) as f64
+}
+
 /// Nanoseconds one way for a lone message.
 fn channel_one_way(_: u64, seed: u64) -> f64 {
     let [a, b] = ends(0, seed);
@@ -311,12 +338,15 @@ fn ring_rate(messages: u64) -> f64 {
 pub(super) fn measure(options: &Options, memory: &Memory) -> Vec<Case> {
     memory.begin_case();
     let messages = 16 * options.packets as u64;
-    let (mut ring, mut channel, mut lossy, mut one_way) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut ring, mut channel, mut lossy) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut both, mut both_lossy, mut one_way) = (Vec::new(), Vec::new(), Vec::new());
     for run in 0..options.runs as u64 {
         let seed = options.seed * 1000 + run;
         ring.push(ring_rate(messages));
         channel.push(channel_rate(messages, 0, seed));
         lossy.push(channel_rate(messages, 100, seed));
+        both.push(both_rate(messages, 0, seed));
+        both_lossy.push(both_rate(messages, 100, seed));
         one_way.push(channel_one_way(messages, seed));
     }
     let case = |name: &str, metric, unit, samples| {
@@ -339,6 +369,8 @@ pub(super) fn measure(options: &Options, memory: &Memory) -> Vec<Case> {
     let ring = rate("bare ring", ring);
     let channel = rate("channel", channel).against(&ring).goal(Some(15.0));
     let lossy = rate("channel, 1 % of frames lost", lossy).against(&channel);
+    let both = rate("both ends on one thread", both);
+    let both_lossy = rate("the same, 1 % of frames lost", both_lossy).against(&both);
     let one_way = case("one way, unloaded: ns", "nanoseconds", "ns", one_way).goal(Some(2000.0));
-    vec![channel, lossy, one_way, ring]
+    vec![channel, lossy, both, both_lossy, one_way, ring]
 }
