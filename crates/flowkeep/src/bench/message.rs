@@ -16,7 +16,7 @@ use super::report::{Case, Parameters};
 use super::{Memory, Options};
 use adapters::clock::{allowed_cpus, monotonic_ns, pin_to};
 use adapters::ring::RingPort;
-use protocols::channel::{Channel, Handled, Input, Output, Protection, Settings};
+use protocols::channel::{Channel, Handled, Input, Key, Keys, Output, Protection, Settings};
 use runtime::env::{Burst, Port};
 use std::sync::Barrier;
 use wire::memory::Region;
@@ -53,13 +53,13 @@ fn pool(origin: u8) -> Pool {
     )
 }
 
-fn ends(lost: u64, seed: u64) -> [End; 2] {
+fn ends(lost: u64, seed: u64, protection: &Protection) -> [End; 2] {
     let (a, b) = RingPort::pair(2 * BUFFERS);
     let end = |worker: u16, port| {
         let settings = Settings {
             // Two threads may have to share processors with others: a peer that is not run for a while has lost nothing.
             timeout_ns_min: 2_000_000,
-            ..Settings::new(worker, 1 - worker, 1, Protection::SharedMemory)
+            ..Settings::new(worker, 1 - worker, 1, protection.clone())
         };
         End {
             channel: Channel::new(settings, monotonic_ns()).expect("good settings"),
@@ -176,7 +176,7 @@ fn together<A: Send, B: Send>(
 
 /// Million messages per second over a channel that loses `lost` of 10,000 frames.
 fn channel_rate(messages: u64, lost: u64, seed: u64) -> f64 {
-    let [a, b] = ends(lost, seed);
+    let [a, b] = ends(lost, seed, &Protection::SharedMemory);
     let send = move |mut end: End, barrier: &Barrier| {
         let mut message = [7; MESSAGE];
         let mut said = 0;
@@ -225,8 +225,8 @@ fn channel_rate(messages: u64, lost: u64, seed: u64) -> f64 {
 }
 
 /// Million messages per second with both ends, and the ring between them, on one thread: what they take of processors.
-fn both_rate(messages: u64, lost: u64, seed: u64) -> f64 {
-    let [mut a, mut b] = ends(lost, seed);
+fn both_rate(messages: u64, lost: u64, seed: u64, protection: &Protection) -> f64 {
+    let [mut a, mut b] = ends(lost, seed, protection);
     let (mut said, mut heard) = (0, 0);
     let mut message = [7; MESSAGE];
     let before = monotonic_ns();
@@ -252,7 +252,7 @@ fn both_rate(messages: u64, lost: u64, seed: u64) -> f64 {
 
 /// Nanoseconds one way for a lone message.
 fn channel_one_way(_: u64, seed: u64) -> f64 {
-    let [a, b] = ends(0, seed);
+    let [a, b] = ends(0, seed, &Protection::SharedMemory);
     let answer = |mut end: End, barrier: &Barrier| {
         let mut answered = 0;
         while !end.channel.is_met() {
@@ -339,14 +339,18 @@ pub(super) fn measure(options: &Options, memory: &Memory) -> Vec<Case> {
     memory.begin_case();
     let messages = 16 * options.packets as u64;
     let (mut ring, mut channel, mut lossy) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut both, mut both_lossy, mut one_way) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut both, mut both_lossy, mut both_keyed) = (Vec::new(), Vec::new(), Vec::new());
+    let mut one_way = Vec::new();
+    let key = Key::new(1, [1; 32]).expect("1 is a number of a key");
+    let keyed = Protection::Keyed(Keys::new(key));
     for run in 0..options.runs as u64 {
         let seed = options.seed * 1000 + run;
         ring.push(ring_rate(messages));
         channel.push(channel_rate(messages, 0, seed));
         lossy.push(channel_rate(messages, 100, seed));
-        both.push(both_rate(messages, 0, seed));
-        both_lossy.push(both_rate(messages, 100, seed));
+        both.push(both_rate(messages, 0, seed, &Protection::SharedMemory));
+        both_lossy.push(both_rate(messages, 100, seed, &Protection::SharedMemory));
+        both_keyed.push(both_rate(messages, 0, seed, &keyed));
         one_way.push(channel_one_way(messages, seed));
     }
     let case = |name: &str, metric, unit, samples| {
@@ -371,6 +375,7 @@ pub(super) fn measure(options: &Options, memory: &Memory) -> Vec<Case> {
     let lossy = rate("channel, 1 % of frames lost", lossy).against(&channel);
     let both = rate("both ends on one thread", both);
     let both_lossy = rate("the same, 1 % of frames lost", both_lossy).against(&both);
+    let both_keyed = rate("the same, authenticated", both_keyed).against(&both);
     let one_way = case("one way, unloaded: ns", "nanoseconds", "ns", one_way).goal(Some(2000.0));
-    vec![channel, lossy, both, both_lossy, one_way, ring]
+    vec![channel, lossy, both, both_lossy, both_keyed, one_way, ring]
 }
