@@ -43,7 +43,7 @@ fn settle(channel: &mut Channel, wire: &mut Wire, heard: &mut u64) {
 fn carry(from: &mut Wire, end: &mut Channel, back: &mut Wire, now: u64, carried: &mut u64, heard: &mut u64) {
     for (length, frame) in &from.frames[..from.count] {
         *carried += 1;
-        if *carried % 50 != 0 {
+        if !carried.is_multiple_of(50) {
             let _ = end.handle(now, Input::Frame(&frame[..*length], 0));
             settle(end, back, heard);
         }

@@ -1,3 +1,5 @@
+//! The channel over a simulated network, and each of its promises by itself.
+
 mod hostile;
 mod network;
 
