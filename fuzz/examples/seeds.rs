@@ -18,11 +18,17 @@ fn main() -> io::Result<()> {
     fs::write(here().join("corpus/config.dict"), dictionary())?;
     let capture = fs::read(here().join("../crates/flowkeep/templates/new/example.pcap"))?;
     keep("capture", "example.pcap", &capture)?;
-    keep("rules", "ids.rules", &fs::read(here().join("../examples/ids.rules"))?)?;
+    keep(
+        "rules",
+        "ids.rules",
+        &fs::read(here().join("../examples/ids.rules"))?,
+    )?;
     // A record of each type.
     for (kind, length) in [(1, 61), (2, 21), (3, 41), (4, 45)] {
         keep("messages", &format!("type-{kind}"), &vec![kind; length])?;
     }
+    // Frames of a channel that is met: messages, an acknowledgement, a packet; and one in Geneve.
+    keep("channel", "frames", &frames())?;
     // Short inputs that earlier runs found, each a JSON string.
     let found = fs::read_to_string(here().join("seeds/config.jsonl"))?;
     for (number, line) in found.lines().enumerate() {
@@ -34,6 +40,54 @@ fn main() -> io::Result<()> {
 
 fn here() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// What one end of the target's channel may hear from the other, each behind its length.
+fn frames() -> Vec<u8> {
+    use protocols::channel::wire::{HEAD, Head, Kind, record_head};
+    let head = |kind, number, sequence, length| Head {
+        kind,
+        flags: 0,
+        key: 0,
+        from: 1,
+        to: 0,
+        from_incarnation: 1,
+        to_incarnation: 1,
+        number,
+        sequence,
+        acknowledged: 1,
+        seen: 0,
+        window: 64,
+        length,
+        words: 0,
+    };
+    let mut input = Vec::new();
+    let heads = [
+        head(Kind::Messages, 20, 1, 6),
+        head(Kind::Messages, 21, 3, 6),
+        head(Kind::Acknowledgement, 22, 4, 0),
+        head(Kind::Packet, 23, 0, 6),
+    ];
+    for head in heads {
+        let mut frame = vec![0; HEAD];
+        head.write(&mut frame, &[]);
+        if head.length > 0 {
+            frame.extend(record_head(true, true, 4));
+            frame.extend([1; 4]);
+        }
+        let mut front = [0; protocols::link::geneve::FRONT];
+        protocols::link::geneve::Front {
+            network: 0,
+            from: 1,
+            to: 0,
+        }
+        .write(&mut front);
+        for frame in [frame.clone(), [&front[..], &frame].concat()] {
+            input.extend((frame.len() as u16).to_be_bytes());
+            input.extend(frame);
+        }
+    }
+    input
 }
 
 /// Puts an input into a target's corpus.

@@ -29,10 +29,15 @@ const TABLE: &[Row] = &[
         &["flowkeep-wire", "flowkeep-nf"],
         &["flowkeep-testkit", "flowkeep-adapters"],
     ),
-    row("flowkeep-runtime", &["flowkeep-wire", "flowkeep-nf"], &[]),
+    row("flowkeep-protocols", &["flowkeep-wire"], &["flowkeep-testkit"]),
+    row(
+        "flowkeep-runtime",
+        &["flowkeep-wire", "flowkeep-nf", "flowkeep-protocols"],
+        &[],
+    ),
     row(
         "flowkeep-adapters",
-        &["flowkeep-wire", "flowkeep-runtime"],
+        &["flowkeep-wire", "flowkeep-runtime", "flowkeep-protocols"],
         &["flowkeep-nf", "flowkeep-testkit"],
     ),
     row(
@@ -45,6 +50,7 @@ const TABLE: &[Row] = &[
         &[
             "flowkeep-wire",
             "flowkeep-nf",
+            "flowkeep-protocols",
             "flowkeep-functions",
             "flowkeep-runtime",
             "flowkeep-adapters",

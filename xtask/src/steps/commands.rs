@@ -239,11 +239,12 @@ macro_rules! fuzz {
 }
 
 /// All fuzzers, each for so many seconds.
-pub fn fuzzers(seconds: u32) -> [Step; 6] {
+pub fn fuzzers(seconds: u32) -> [Step; 7] {
     let mut all = [
         fuzz!("parse"),
         fuzz!("rewrite"),
         fuzz!("messages"),
+        fuzz!("channel"),
         fuzz!("capture"),
         fuzz!("config", "-dict=fuzz/corpus/config.dict"),
         fuzz!("rules"),

@@ -8,6 +8,7 @@ mod chain;
 mod gateway;
 mod launch;
 mod lookup;
+mod message;
 pub mod report;
 mod stage;
 mod switch;
@@ -54,13 +55,17 @@ impl Default for Options {
 }
 
 /// The scenarios, with what each measures.
-pub const SCENARIOS: [(&str, &str); 4] = [
+pub const SCENARIOS: [(&str, &str); 5] = [
     ("chain", "firewall, NAT and load balancer on one core, per packet"),
     ("switch", "routing a packet to its runtime"),
     ("launch", "what a new flow costs over its packet"),
     (
         "stage",
         "what erasing three functions behind a chain costs per packet",
+    ),
+    (
+        "message",
+        "messages between two workers, over a channel and over the bare ring",
     ),
 ];
 
@@ -165,6 +170,7 @@ pub fn run(scenario: &str, options: &Options) -> Result<Report, String> {
         "switch" => switch::measure,
         "launch" => launch::measure,
         "stage" => stage::measure,
+        "message" => message::measure,
         other => {
             let known: Vec<&str> = SCENARIOS.iter().map(|(name, _)| *name).collect();
             return Err(format!(
@@ -222,6 +228,7 @@ pub fn job(job: crate::cli::jobs::BenchJob, _registry: &crate::registry::Registr
         crate::cli::Scenario::Switch => "switch",
         crate::cli::Scenario::Launch => "launch",
         crate::cli::Scenario::Stage => "stage",
+        crate::cli::Scenario::Message => "message",
     };
     let options = Options {
         flows: job.flows,

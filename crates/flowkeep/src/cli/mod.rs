@@ -328,6 +328,8 @@ pub enum Scenario {
     Launch,
     /// Calling a function through the erased interface
     Stage,
+    /// Messages between two workers
+    Message,
 }
 
 /// Size of memory pages.

@@ -1,0 +1,731 @@
+//! The channel between two workers: messages in order and exactly once, beside data packets on the same path.
+//!
+//! # Theory of operation
+//!
+//! Each of two workers has a [`Channel`] to the other. What the worker wants said goes in as [`Input`], what the link
+//! received too; out of [`Channel::poll`] come, in one queue, frames for the link and messages for the worker. Who drives it brings
+//! the time along, and calls again at [`Channel::next_timeout`].
+//!
+//! ```text
+//!   A: "a" "b" flush, packet P, "c" flush             B
+//!      messages 1 [a b]  ──────────────────────────►  "a" "b"
+//!      packet      [P]   ──────────────────────────►  P
+//!      messages 2 [c]    ────────────── lost
+//!      messages 3 [d]    ──────────────────────────►  (early: waits)
+//!                        ◄──────────────────────────  acknowledged 2, arrived {3}
+//!      messages 2 [c]    ──────────────────────────►  "c" "d"
+//! ```
+//!
+//! Messages are collected in a frame until it is full, or the driver flushes at the end of its burst, or a packet follows them.
+//! A frame of messages is numbered, kept until it is acknowledged and sent again as it is. A message longer than a frame
+//! goes over several. A data packet is not kept: it takes its place among the frames, so what is said after it is behind it as long
+//! as the network keeps order; where it does not, or a frame is sent again, messages keep their order among themselves.
+//!
+//! *Acknowledgement.* Every frame of messages says what has arrived in the other direction: all before a sequence, which of the
+//! later ones, the highest frame number seen, and how many frames have a place. Without a frame to ride on, it goes alone: at once where
+//! a frame is missing or repeated or several are unacknowledged, otherwise within `acknowledge_ns_max`.
+//!
+//! *Loss* is found by numbers ([`sending`]): each transmission has one, so what was sent before others that arrived and
+//! has not arrived itself is lost, however often it was sent. What nothing follows is sent again by a timeout ([`timeout`]).
+//!
+//! *Sessions.* A worker has a new, greater incarnation each time it starts. A session is a pair of incarnations; a frame
+//! names both and is dropped unless they are this session's. An end that does not know the other says hello; it counts as met
+//! when a frame names the present incarnation of this end, which nobody can have recorded before it began.
+//!
+//! ```text
+//!                 any good frame of a worker              a frame for this incarnation
+//!   ┌─────────┐  with a greater incarnation  ┌───────┐                               ┌─────┐
+//!   │ nobody  │ ────────────────────────────►│ heard │──────────────────────────────►│ met │ messages flow
+//!   └─────────┘                              └───▲───┘           `Met`               └──┬──┘
+//!     hello, hello …            hello to it, … │ └──────── greater incarnation: `Restarted`
+//!                                              └── still greater: hello to that one
+//! ```
+//!
+//! So a restarted peer is recognised by the first frame it sends, and what was meant for the one before it is given up, counted and
+//! told. Messages queued before anybody was met are for the first that is.
+//!
+//! *Back-pressure.* A message is refused when all `send_frames` are in use ([`Refusal::Full`], counted); [`Output::Room`] says when
+//! a quarter is free again. The other end never has to hold more than it offered.
+//!
+//! # What the other end may do
+//!
+//! Anything. Every frame is checked before it changes anything: form, pair, tag, incarnations, number, then what it
+//! acknowledges, then its place and its records. What fails is a drop with a reason ([`DropReason`]). No frame makes a channel take more memory
+//! than it was made with, or do more than a few steps per byte of it and per frame it acknowledges.
+//!
+//! # Invariants
+//!
+//! | promise | held by |
+//! |---|---|
+//! | within a session each message is delivered once and in order | `any_network_delivers_in_order_exactly_once` |
+//! | after the network is whole, everything is delivered in bounded time | the same, its second half |
+//! | memory is bounded by the settings, nothing is allocated after the start | `memory_stays_bounded`, `nothing_is_allocated_after_the_start` |
+//! | a frame that is not this session's, or forged, or repeated, changes nothing | `a_frame_is_good_once_and_in_its_session`, `hostile_frames_are_counted` |
+//! | same inputs, same outputs | `the_same_seed_makes_the_same_run` |
+//!
+//! Each checker fires on a bug planted in this code: `each_checker_fires`.
+//!
+//! Source: NFVactor VI-B, which sends one message per frame, retransmits after ten round trips, and never recognises a restarted
+//! peer. Acknowledgement and loss after RFC 9002, the timeout RFC 6298, the window of numbers RFC 6479.
+//!
+//! Not here: which worker is where, what messages mean, heartbeats, congestion control (windows are fixed).
+
+pub mod auth;
+pub mod counters;
+mod receiving;
+mod replay;
+mod sending;
+pub mod settings;
+mod timeout;
+pub mod wire;
+
+#[cfg(test)]
+mod tests;
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec;
+pub use auth::{Key, Keys, Protection};
+pub use counters::{Counters, DropReason};
+use receiving::{Arrived, Receiving};
+use sending::Sending;
+pub use settings::{BadSettings, Settings};
+use wire::{HEAD, Head, Kind, TAG, WORDS_MAX, flag};
+
+/// What goes into a channel.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// A message for the other end.
+    Message(&'a [u8]),
+    /// A data packet takes its place among the frames; its bytes stay with the driver, under this name.
+    Packet(u64),
+    /// The end of a burst: messages wait no longer for others to fill their frame.
+    Flush,
+    /// The link received these bytes. If they are a packet, the driver keeps them, under this name.
+    Frame(&'a [u8], u64),
+    /// It may be [`Channel::next_timeout`].
+    Timeout,
+}
+
+/// What became of an input.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use = "a refused message is not sent, a kept packet is not done with"]
+pub enum Handled {
+    /// It was taken in.
+    Done,
+    /// A packet: the driver keeps its frame until it comes out of the queue.
+    Kept,
+    /// A message or packet that is not sent.
+    Refused(Refusal),
+}
+
+/// Why a message or packet is not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// All frames are in use, or all places for packets: once outputs are polled and acknowledgements come, there is room.
+    Full,
+    /// Longer than `message_max`.
+    TooLong,
+    /// A packet, and nobody is met to send it to.
+    NobodyMet,
+}
+
+/// What comes out of a channel, in this order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Output<'a> {
+    /// Bytes for the link.
+    Frame(&'a [u8]),
+    /// The packet of this name goes to the link now, wrapped by [`Channel::wrap`].
+    SendPacket(u64),
+    /// A message from the other end.
+    Message(&'a [u8]),
+    /// The packet in the frame of this name, from the other end, is at these bytes of it.
+    Packet {
+        /// The frame's name.
+        name: u64,
+        /// Where the packet begins.
+        start: usize,
+        /// Its length.
+        length: usize,
+    },
+    /// A session begins: the other end, of this incarnation, knows this one.
+    Met {
+        /// Of the other end.
+        incarnation: u64,
+    },
+    /// The session is over: the other end is of another incarnation now.
+    Restarted {
+        /// Of the other end, now.
+        incarnation: u64,
+        /// Frames of messages that were not acknowledged: whether the one before had them, nobody knows.
+        given_up_frames: u64,
+    },
+    /// After a refused message: there is room again.
+    Room,
+}
+
+/// What waits in the queue of outputs.
+#[derive(Clone, Copy, Debug)]
+enum Pending {
+    Send(u64),
+    SendPacket(u64),
+    Deliver(Arrived),
+    Packet { name: u64, start: u16, length: u16 },
+    Met(u64),
+    Restarted(u64, u64),
+}
+
+/// Sessions that may begin or end before the worker looks.
+const EVENTS_MAX: usize = 8;
+
+/// One end of a channel.
+pub struct Channel {
+    settings: Settings,
+    counters: Counters,
+    sending: Sending,
+    receiving: Receiving,
+    queue: VecDeque<Pending>,
+    queue_max: usize,
+    /// Packets in the queue, in both directions.
+    packets: usize,
+    /// Sessions' beginnings and ends in the queue.
+    events: usize,
+    /// Incarnation of the other end, if it was heard.
+    heard: Option<u64>,
+    /// It knows this one.
+    met: bool,
+    /// A message was refused and `Room` not said since.
+    refused: bool,
+    /// Something is to be acknowledged, or a hello answered, at once.
+    answer: bool,
+    /// The other end is to acknowledge at once.
+    ask: bool,
+    acknowledge_at: Option<u64>,
+    hello_at: u64,
+    now: u64,
+    /// Room for a frame without messages.
+    alone: Box<[u8]>,
+    #[cfg(test)]
+    planted: Option<Bug>,
+}
+
+/// Mistakes that tests plant in a channel, to see that they would be found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Bug {
+    TakesOldSessions,
+    TakesAnyTag,
+    TakesAnyNumber,
+    ForgetsTimeouts,
+    DeliversRepeated,
+    IgnoresWindow,
+}
+
+/// What `poll` is about to answer, without borrowing anything yet.
+enum Next {
+    Frame {
+        buffer: usize,
+        words: usize,
+        length: usize,
+    },
+    Alone {
+        length: usize,
+    },
+    Message(receiving::Message),
+}
+
+impl Channel {
+    /// A channel that has met nobody. The first hello is due at once.
+    pub fn new(settings: Settings, now: u64) -> Result<Channel, BadSettings> {
+        settings.check()?;
+        let frames = usize::from(settings.send_frames) + usize::from(settings.receive_frames);
+        let queue_max = frames + settings.packets_max + EVENTS_MAX;
+        Ok(Channel {
+            sending: Sending::new(&settings),
+            receiving: Receiving::new(&settings),
+            counters: Counters::default(),
+            queue: VecDeque::with_capacity(queue_max),
+            queue_max,
+            packets: 0,
+            events: 0,
+            heard: None,
+            met: false,
+            refused: false,
+            answer: false,
+            ask: false,
+            acknowledge_at: None,
+            hello_at: now,
+            now,
+            alone: vec![0; HEAD + 8 * WORDS_MAX + TAG].into(),
+            settings,
+            #[cfg(test)]
+            planted: None,
+        })
+    }
+
+    /// Takes an input in. `now` is in nanoseconds and never goes back.
+    #[inline]
+    pub fn handle(&mut self, now: u64, input: Input<'_>) -> Handled {
+        debug_assert!(now >= self.now, "time goes forward");
+        self.now = now;
+        match input {
+            Input::Message(message) => self.on_message(message),
+            Input::Packet(name) => self.on_packet(name),
+            Input::Flush => {
+                // Before anybody is met there is no use in frames that are not full.
+                if self.met {
+                    self.sending.seal(&mut self.queue);
+                    self.sending.watch(now);
+                }
+                Handled::Done
+            }
+            Input::Frame(frame, name) => self.on_frame(frame, name),
+            Input::Timeout => {
+                self.on_timeout();
+                Handled::Done
+            }
+        }
+    }
+
+    #[inline]
+    fn on_message(&mut self, message: &[u8]) -> Handled {
+        if message.len() > self.settings.message_max {
+            self.counters.refused_too_long += 1;
+            return Handled::Refused(Refusal::TooLong);
+        }
+        match self.sending.push(message, self.now, &mut self.queue) {
+            Ok(()) => {
+                self.counters.messages_sent += 1;
+                Handled::Done
+            }
+            Err(sending::Full) => {
+                self.refused = true;
+                self.counters.refused_full += 1;
+                self.sending.watch(self.now);
+                Handled::Refused(Refusal::Full)
+            }
+        }
+    }
+
+    fn on_packet(&mut self, name: u64) -> Handled {
+        let refusal = if !self.met {
+            Refusal::NobodyMet
+        } else if self.packets == self.settings.packets_max {
+            Refusal::Full
+        } else {
+            self.sending.seal(&mut self.queue);
+            self.packets += 1;
+            self.queue.push_back(Pending::SendPacket(name));
+            return Handled::Done;
+        };
+        self.counters.refused_packets += 1;
+        Handled::Refused(refusal)
+    }
+
+    #[inline]
+    fn on_frame(&mut self, frame: &[u8], name: u64) -> Handled {
+        match self.judge(frame, name) {
+            Ok(handled) => handled,
+            Err(reason) => {
+                self.counters.drop(reason);
+                Handled::Done
+            }
+        }
+    }
+
+    #[inline]
+    fn judge(&mut self, frame: &[u8], name: u64) -> Result<Handled, DropReason> {
+        let head = Head::read(frame)?;
+        if head.from != self.settings.peer || head.to != self.settings.worker {
+            return Err(DropReason::OtherPair);
+        }
+        if self.heard.is_some_and(|heard| head.from_incarnation < heard) && !self.has(Bug::TakesOldSessions) {
+            return Err(DropReason::OldSession);
+        }
+        if !self.has(Bug::TakesAnyTag) {
+            self.settings.protection.check(&head, frame)?;
+        }
+        // From here on the frame is the other end's own, of some time.
+        if self.heard != Some(head.from_incarnation) {
+            self.on_incarnation(head.from_incarnation)?;
+        }
+        if head.to_incarnation != self.settings.incarnation && head.to_incarnation != 0 {
+            return Err(if head.to_incarnation < self.settings.incarnation {
+                DropReason::OldSession
+            } else {
+                DropReason::UnknownSession
+            });
+        }
+        match self.receiving.replay.judge(head.number) {
+            replay::Number::New => {}
+            _ if self.has(Bug::TakesAnyNumber) => {}
+            replay::Number::Seen => return Err(DropReason::Replayed),
+            replay::Number::Old => return Err(DropReason::OldNumber),
+        }
+        let acknowledges = matches!(head.kind, Kind::Messages | Kind::Acknowledgement);
+        if acknowledges && !self.sending.is_possible(&head, head.arrived(frame)) {
+            return Err(DropReason::Acknowledgement);
+        }
+        self.receiving.replay.note(head.number);
+        self.counters.frames_received += 1;
+        if head.to_incarnation == 0 {
+            self.answer = true;
+            return Ok(Handled::Done);
+        }
+        if !self.met {
+            self.on_met(head.from_incarnation)?;
+        }
+        if acknowledges {
+            self.sending
+                .acknowledge(&head, head.arrived(frame), self.now, &mut self.queue);
+            if self.has(Bug::IgnoresWindow) {
+                self.sending.ignore_window();
+            }
+            self.sending.release(&mut self.queue);
+            self.sending.watch(self.now);
+        }
+        self.answer |= head.flags & flag::ASK != 0;
+        match head.kind {
+            Kind::Hello => self.answer = true,
+            Kind::Acknowledgement => {}
+            Kind::Messages => self.on_messages(&head, frame)?,
+            Kind::Packet => {
+                if self.packets == self.settings.packets_max {
+                    return Err(DropReason::QueueFull);
+                }
+                self.packets += 1;
+                self.counters.packets_received += 1;
+                self.queue.push_back(Pending::Packet {
+                    name,
+                    start: head.payload_at() as u16,
+                    length: head.length,
+                });
+                return Ok(Handled::Kept);
+            }
+        }
+        Ok(Handled::Done)
+    }
+
+    #[inline]
+    fn on_messages(&mut self, head: &Head, frame: &[u8]) -> Result<(), DropReason> {
+        let repeats = self.has(Bug::DeliversRepeated);
+        let queue = &mut self.queue;
+        let taken = self
+            .receiving
+            .take(head.sequence, head.payload(frame), repeats, |arrived| {
+                queue.push_back(Pending::Deliver(arrived));
+            });
+        debug_assert!(self.queue.len() <= self.queue_max);
+        // What was sent before and what leaves a gap or fills one is answered at once.
+        let smooth = taken == Ok(true) && head.flags & flag::AGAIN == 0;
+        if !smooth || self.receiving.unacknowledged >= self.settings.acknowledge_every {
+            self.answer = true;
+        } else if self.acknowledge_at.is_none() {
+            self.acknowledge_at = Some(self.now.saturating_add(self.settings.acknowledge_ns_max));
+        }
+        taken.map(|_| ())
+    }
+
+    /// The other end, in a life that was not known.
+    #[cold]
+    fn on_incarnation(&mut self, incarnation: u64) -> Result<(), DropReason> {
+        if self.met {
+            if self.events + 1 >= EVENTS_MAX {
+                return Err(DropReason::QueueFull);
+            }
+            self.queue.retain(|pending| !matches!(pending, Pending::Send(_)));
+            let given_up = self.sending.restart(&self.settings);
+            self.counters.given_up_frames += given_up;
+            self.events += 1;
+            self.queue.push_back(Pending::Restarted(incarnation, given_up));
+        }
+        self.receiving.restart(&self.settings);
+        self.heard = Some(incarnation);
+        self.met = false;
+        self.answer = true;
+        self.ask = false;
+        self.acknowledge_at = None;
+        Ok(())
+    }
+
+    #[cold]
+    fn on_met(&mut self, incarnation: u64) -> Result<(), DropReason> {
+        if self.events == EVENTS_MAX {
+            return Err(DropReason::QueueFull);
+        }
+        self.met = true;
+        self.answer = true;
+        self.counters.sessions += 1;
+        self.events += 1;
+        self.queue.push_back(Pending::Met(incarnation));
+        Ok(())
+    }
+
+    fn on_timeout(&mut self) {
+        let is_due = |at: Option<u64>| at.is_some_and(|at| at <= self.now);
+        if is_due(self.acknowledge_at) {
+            self.acknowledge_at = None;
+            self.answer = true;
+        }
+        if is_due(self.flush_at()) {
+            self.sending.seal(&mut self.queue);
+            self.sending.watch(self.now);
+        }
+        if self.met && is_due(self.sending.retransmit_at) && !self.has(Bug::ForgetsTimeouts) {
+            self.counters.timeouts += 1;
+            let probes = self.sending.on_timeout(self.now, &mut self.queue);
+            self.ask = probes == 0;
+        }
+    }
+
+    fn flush_at(&self) -> Option<u64> {
+        let since = self.sending.open_since().filter(|_| self.met)?;
+        Some(since.saturating_add(self.settings.flush_ns_max))
+    }
+
+    /// When [`Input::Timeout`] is due, or a poll where a hello is: nothing happens by itself before, unless something comes in.
+    pub fn next_timeout(&self) -> Option<u64> {
+        let hello = (!self.met).then_some(self.hello_at);
+        let retransmit = self.sending.retransmit_at.filter(|_| self.met);
+        [self.acknowledge_at, self.flush_at(), retransmit, hello]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// The next output; `None` when there is no more until the next input.
+    #[inline]
+    pub fn poll(&mut self) -> Option<Output<'_>> {
+        let next = loop {
+            match self.receiving.next_message() {
+                Some(Ok(message)) => {
+                    self.counters.messages_received += 1;
+                    break Next::Message(message);
+                }
+                Some(Err(reason)) => {
+                    self.counters.drop(reason);
+                    continue;
+                }
+                None => {}
+            }
+            match self.queue.pop_front() {
+                Some(Pending::Send(sequence)) => {
+                    if let Some(next) = self.send(sequence) {
+                        break next;
+                    }
+                }
+                Some(Pending::Deliver(arrived)) => self.receiving.begin(arrived),
+                Some(Pending::SendPacket(name)) => {
+                    self.packets -= 1;
+                    return Some(Output::SendPacket(name));
+                }
+                Some(Pending::Packet { name, start, length }) => {
+                    self.packets -= 1;
+                    return Some(Output::Packet {
+                        name,
+                        start: start.into(),
+                        length: length.into(),
+                    });
+                }
+                Some(Pending::Met(incarnation)) => {
+                    self.events -= 1;
+                    return Some(Output::Met { incarnation });
+                }
+                Some(Pending::Restarted(incarnation, given_up_frames)) => {
+                    self.events -= 1;
+                    return Some(Output::Restarted {
+                        incarnation,
+                        given_up_frames,
+                    });
+                }
+                None => match self.speak() {
+                    Some(next) => break next,
+                    None if self.refused && self.has_room() => {
+                        self.refused = false;
+                        return Some(Output::Room);
+                    }
+                    None => return None,
+                },
+            }
+        };
+        Some(match next {
+            Next::Message(message) => Output::Message(self.receiving.bytes(message)),
+            Next::Frame {
+                buffer,
+                words,
+                length,
+            } => Output::Frame(self.sending.frame(buffer, words, length)),
+            Next::Alone { length } => Output::Frame(&self.alone[..length]),
+        })
+    }
+
+    #[cfg(test)]
+    fn has(&self, bug: Bug) -> bool {
+        self.planted == Some(bug)
+    }
+
+    #[cfg(not(test))]
+    const fn has(&self, _: Bug) -> bool {
+        false
+    }
+
+    fn has_room(&self) -> bool {
+        self.sending.room() >= usize::from(self.settings.send_frames) / 4
+    }
+
+    /// A head for a frame that is sent now.
+    #[inline]
+    fn head(&self, kind: Kind, number: u64) -> Head {
+        let (flags, key) = self.settings.protection.marks();
+        Head {
+            kind,
+            flags,
+            key,
+            from: self.settings.worker,
+            to: self.settings.peer,
+            from_incarnation: self.settings.incarnation,
+            to_incarnation: self.heard.unwrap_or(0),
+            number,
+            sequence: 0,
+            acknowledged: 0,
+            seen: 0,
+            window: 0,
+            length: 0,
+            words: 0,
+        }
+    }
+
+    /// Has a head say what has arrived.
+    #[inline]
+    fn acknowledge_in(&mut self, head: &mut Head) {
+        head.acknowledged = self.receiving.expected();
+        head.seen = self.receiving.replay.highest();
+        head.window = self.receiving.window();
+        if self.ask {
+            head.flags |= flag::ASK;
+        }
+        self.ask = false;
+        self.answer = false;
+        self.acknowledge_at = None;
+        self.receiving.on_said();
+    }
+
+    /// A frame of messages whose turn it is.
+    #[inline]
+    fn send(&mut self, sequence: u64) -> Option<Next> {
+        let transmission = self.sending.transmit(sequence, self.now)?;
+        let mut head = self.head(Kind::Messages, transmission.number);
+        let arrived = self.receiving.arrived();
+        head.sequence = transmission.sequence;
+        head.length = transmission.length as u16;
+        head.words = arrived.len() as u8;
+        if transmission.again {
+            head.flags |= flag::AGAIN;
+            self.counters.retransmissions += 1;
+        }
+        self.acknowledge_in(&mut head);
+        let (buffer, words, tag) = (transmission.buffer, arrived.len(), head.tag_length());
+        let frame = self.sending.frame_mut(buffer, words, transmission.length, tag);
+        head.write(frame, &arrived);
+        self.settings.protection.seal(frame);
+        let length = frame.len();
+        self.counters.frames_sent += 1;
+        Some(Next::Frame {
+            buffer,
+            words,
+            length,
+        })
+    }
+
+    /// A frame without messages, if one is due: a hello while nobody is met, an acknowledgement afterwards.
+    #[inline]
+    fn speak(&mut self) -> Option<Next> {
+        let mut head;
+        let mut arrived = arrayvec::ArrayVec::new();
+        if self.met {
+            if !self.answer && !self.ask && !self.receiving.has_more_to_offer() {
+                return None;
+            }
+            let number = self.sending.take_number();
+            head = self.head(Kind::Acknowledgement, number);
+            arrived = self.receiving.arrived();
+            head.words = arrived.len() as u8;
+            head.sequence = self.sending.tail();
+            self.acknowledge_in(&mut head);
+            self.counters.acknowledgements_sent += 1;
+        } else {
+            if !self.answer && self.now < self.hello_at {
+                return None;
+            }
+            let number = self.sending.take_number();
+            head = self.head(Kind::Hello, number);
+            self.answer = false;
+            self.hello_at = self.now.saturating_add(self.settings.hello_ns);
+        }
+        let length = HEAD + 8 * arrived.len() + head.tag_length();
+        let frame = &mut self.alone[..length];
+        head.write(frame, &arrived);
+        self.settings.protection.seal(frame);
+        self.counters.frames_sent += 1;
+        Some(Next::Alone { length })
+    }
+
+    /// Bytes that [`Channel::wrap`] puts in front of a packet.
+    pub const FRONT: usize = HEAD;
+
+    /// Bytes that it puts behind it.
+    pub fn back(&self) -> usize {
+        self.settings.protection.tag_length()
+    }
+
+    /// Makes a frame of a packet, for [`Output::SendPacket`]: `frame` is [`Channel::FRONT`] bytes, the packet, and
+    /// [`Channel::back`] bytes. `false` if the packet cannot be sent: it is longer than the link's frames, or the session it was for is over.
+    pub fn wrap(&mut self, frame: &mut [u8]) -> bool {
+        let around = Self::FRONT + self.back();
+        let fits = frame.len() > around && frame.len() <= self.settings.frame_max;
+        if !self.met || !fits {
+            self.counters.refused_packets += 1;
+            return false;
+        }
+        let number = self.sending.take_number();
+        let mut head = self.head(Kind::Packet, number);
+        head.length = (frame.len() - around) as u16;
+        head.write(frame, &[]);
+        self.settings.protection.seal(frame);
+        self.counters.packets_sent += 1;
+        true
+    }
+
+    /// Other keys from now on: what is sent next is sealed with the new ones, what comes in is judged by them.
+    pub fn protect(&mut self, protection: Protection) {
+        assert!(
+            protection.tag_length() == self.settings.protection.tag_length(),
+            "frames that wait have room for the tag they were begun with"
+        );
+        self.settings.protection = protection;
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Whether the other end is met.
+    pub fn is_met(&self) -> bool {
+        self.met
+    }
+
+    /// The smoothed round trip in nanoseconds, if one was measured.
+    pub fn round_trip(&self) -> Option<u64> {
+        self.sending.round_trip()
+    }
+
+    /// Frames of messages that are free here, at most `send_frames`.
+    pub fn room(&self) -> usize {
+        self.sending.room()
+    }
+
+    /// Frames of messages unacknowledged here, and received ones not yet delivered.
+    pub fn in_use(&self) -> (usize, usize) {
+        (self.sending.in_use(), self.receiving.in_use())
+    }
+}

@@ -1,0 +1,126 @@
+-- Dissects frames of Flowkeep's channels: on Ethernet (EtherType 0x88b5) and in Geneve (UDP port 6081).
+--
+--   wireshark -X lua_script:tools/wireshark/flowkeep.lua capture.pcap
+--   tshark -X lua_script:tools/wireshark/flowkeep.lua -r capture.pcap -Y flowkeep.kind==2 -T fields -e flowkeep.sequence
+--
+-- Or copy it into Wireshark's folder for personal Lua plugins (Help, About, Folders). Where Wireshark runs as root and says that it
+-- loads no scripts, set run_user_scripts_when_superuser = true in its init.lua (Debian does).
+--
+-- The format is in docs/wire-format.md. A tag is shown, not checked: the keys are the workers'.
+
+local flowkeep = Proto("flowkeep", "Flowkeep channel")
+
+local kinds = { [1] = "hello", [2] = "messages", [3] = "acknowledgement", [4] = "packet" }
+
+local f = flowkeep.fields
+f.version = ProtoField.uint8("flowkeep.version", "Version")
+f.kind = ProtoField.uint8("flowkeep.kind", "Kind", base.DEC, kinds)
+f.flags = ProtoField.uint8("flowkeep.flags", "Flags", base.HEX)
+f.tagged = ProtoField.bool("flowkeep.flags.tagged", "Tagged", 8, nil, 0x01)
+f.keyed = ProtoField.bool("flowkeep.flags.keyed", "Tagged with a secret key", 8, nil, 0x02)
+f.ask = ProtoField.bool("flowkeep.flags.ask", "Answer at once", 8, nil, 0x04)
+f.again = ProtoField.bool("flowkeep.flags.again", "Sent before", 8, nil, 0x08)
+f.key = ProtoField.uint8("flowkeep.key", "Key")
+f.from = ProtoField.uint16("flowkeep.from", "From worker")
+f.to = ProtoField.uint16("flowkeep.to", "To worker")
+f.from_incarnation = ProtoField.uint64("flowkeep.from_incarnation", "From incarnation")
+f.to_incarnation = ProtoField.uint64("flowkeep.to_incarnation", "To incarnation")
+f.number = ProtoField.uint64("flowkeep.number", "Number")
+f.sequence = ProtoField.uint64("flowkeep.sequence", "Sequence")
+f.acknowledged = ProtoField.uint64("flowkeep.acknowledged", "Acknowledged")
+f.seen = ProtoField.uint64("flowkeep.seen", "Seen")
+f.window = ProtoField.uint16("flowkeep.window", "Window")
+f.length = ProtoField.uint16("flowkeep.length", "Length of the payload")
+f.words = ProtoField.uint8("flowkeep.words", "Words of what arrived")
+f.arrived = ProtoField.uint64("flowkeep.arrived", "Arrived", base.HEX)
+f.record_first = ProtoField.bool("flowkeep.record.first", "A message begins", 16, nil, 0x8000)
+f.record_last = ProtoField.bool("flowkeep.record.last", "It ends", 16, nil, 0x4000)
+f.record_length = ProtoField.uint16("flowkeep.record.length", "Length", base.DEC, nil, 0x3fff)
+f.record_bytes = ProtoField.bytes("flowkeep.record.bytes", "Bytes")
+f.tag = ProtoField.bytes("flowkeep.tag", "Tag")
+
+local malformed = ProtoExpert.new("flowkeep.malformed", "Not as long as it says", expert.group.MALFORMED, expert.severity.ERROR)
+flowkeep.experts = { malformed }
+
+local HEAD, TAG = 64, 16
+local HELLO, MESSAGES, ACKNOWLEDGEMENT, PACKET = 1, 2, 3, 4
+
+local function records(range, tree)
+    local at, count = 0, 0
+    while at + 2 <= range:len() do
+        local length = range(at, 2):uint() % 0x4000
+        if at + 2 + length > range:len() then
+            tree:add_proto_expert_info(malformed)
+            break
+        end
+        local record = tree:add(range(at, 2 + length), "Record of " .. length .. " bytes")
+        record:add(f.record_first, range(at, 2))
+        record:add(f.record_last, range(at, 2))
+        record:add(f.record_length, range(at, 2))
+        if length > 0 then
+            record:add(f.record_bytes, range(at + 2, length))
+        end
+        at = at + 2 + length
+        count = count + 1
+    end
+    return count
+end
+
+function flowkeep.dissector(buffer, pinfo, root)
+    if buffer:len() < HEAD then
+        return 0
+    end
+    pinfo.cols.protocol = "Flowkeep"
+    local tree = root:add(flowkeep, buffer())
+    local kind, flags = buffer(1, 1):uint(), buffer(2, 1):uint()
+    tree:add(f.version, buffer(0, 1))
+    tree:add(f.kind, buffer(1, 1))
+    local bits = tree:add(f.flags, buffer(2, 1))
+    bits:add(f.tagged, buffer(2, 1))
+    bits:add(f.keyed, buffer(2, 1))
+    bits:add(f.ask, buffer(2, 1))
+    bits:add(f.again, buffer(2, 1))
+    tree:add(f.key, buffer(3, 1))
+    tree:add(f.from, buffer(4, 2))
+    tree:add(f.to, buffer(6, 2))
+    tree:add(f.from_incarnation, buffer(8, 8))
+    tree:add(f.to_incarnation, buffer(16, 8))
+    tree:add(f.number, buffer(24, 8))
+    tree:add(f.sequence, buffer(32, 8))
+    tree:add(f.acknowledged, buffer(40, 8))
+    tree:add(f.seen, buffer(48, 8))
+    tree:add(f.window, buffer(56, 2))
+    tree:add(f.length, buffer(58, 2))
+    tree:add(f.words, buffer(60, 1))
+
+    local length, words = buffer(58, 2):uint(), buffer(60, 1):uint()
+    local tag = flags % 2 == 1 and TAG or 0
+    local start = HEAD + 8 * words
+    if buffer:len() ~= start + length + tag then
+        tree:add_proto_expert_info(malformed)
+        return buffer:len()
+    end
+    for word = 0, words - 1 do
+        tree:add(f.arrived, buffer(HEAD + 8 * word, 8))
+    end
+    local from, to = buffer(4, 2):uint(), buffer(6, 2):uint()
+    local what = string.format("%d to %d: %s", from, to, kinds[kind] or "kind " .. kind)
+    if kind == MESSAGES and length > 0 then
+        local count = records(buffer(start, length), tree)
+        what = what .. string.format(" %s, %d records", tostring(buffer(32, 8):uint64()), count)
+    end
+    if kind == MESSAGES or kind == ACKNOWLEDGEMENT then
+        what = what .. string.format(", acknowledges %s", tostring(buffer(40, 8):uint64()))
+    end
+    if tag > 0 then
+        tree:add(f.tag, buffer(start + length, tag))
+    end
+    pinfo.cols.info = what
+    if kind == PACKET and length > 0 then
+        Dissector.get("eth_withoutfcs"):call(buffer(start, length):tvb(), pinfo, root)
+        pinfo.cols.info:prepend(what .. " | ")
+    end
+    return buffer:len()
+end
+
+DissectorTable.get("ethertype"):add(0x88b5, flowkeep)
