@@ -51,7 +51,7 @@ use wire::{HashSeed, Orientation, PacketBox, PacketList, Pool};
 
 pub(crate) use data::owner_by_plan;
 pub(crate) use output::turn_around;
-pub use view::FlowView;
+pub use view::{FlowEnds, FlowView};
 
 /// What a runtime is made with. All bounds are per runtime.
 #[derive(Clone, Debug)]
