@@ -137,7 +137,11 @@ pub(crate) fn write(link: LinkType, head: &Head, payload: &[u8]) -> Vec<u8> {
         }
         Transport::Other(_) => unreachable!("hosts do not send others"),
     };
-    let sum = transport_sum(bytes, head.transport.protocol());
+    let sum = match transport_sum(bytes, head.transport.protocol()) {
+        // Zero would mean that there is none (RFC 768).
+        0 if head.transport == Transport::Udp => 0xffff,
+        sum => sum,
+    };
     bytes[IP + checksum_at..IP + checksum_at + 2].copy_from_slice(&sum.to_be_bytes());
     frame
 }
@@ -160,6 +164,10 @@ pub(crate) fn read(link: LinkType, frame: &[u8]) -> Option<(Head, &[u8])> {
         return None;
     }
     if matches!(protocol, 1 | 6 | 17) && transport_sum(bytes, protocol) != 0 {
+        return None;
+    }
+    if protocol == 17 && word(t, 6) == 0 {
+        // Allowed, but hosts here always have one.
         return None;
     }
     let long = |at: usize| u32::from(word(t, at)) << 16 | u32::from(word(t, at + 2));

@@ -115,7 +115,7 @@ pub(crate) const STRANGER: [u8; 4] = [192, 0, 2, 0xf0];
 /// Settings chosen by seed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Variant {
-    /// How long flows live without a packet, in milliseconds, at most.
+    /// How long firewall and NAT let flows live without a packet, in milliseconds.
     pub timeout_ms: u64,
     pub endpoint_independent: bool,
     pub filtering: &'static str,
@@ -124,8 +124,8 @@ pub(crate) struct Variant {
     pub tcp_loose: bool,
 }
 
-/// How long a flow of the load balancer's or the monitor's may live at most: their settings know no shorter times.
-pub(crate) const TIMEOUT_MS_MAX: u64 = 8000;
+/// How long a flow may live at most without a packet: one that the load balancer only lets pass, five minutes by its phase.
+pub(crate) const TIMEOUT_MS_MAX: u64 = 300_000;
 
 impl Variant {
     pub fn draw(random: &mut Random) -> Self {

@@ -33,6 +33,11 @@ impl Order {
         self.era += 1;
     }
 
+    /// Whether flows may have ended that would not have.
+    pub fn is_cut(&self) -> bool {
+        self.era > 0
+    }
+
     pub fn entered(&mut self, port: u8, packet: &Packet) {
         if packet.is_wild {
             return;
@@ -47,8 +52,8 @@ impl Order {
         let Some(name) = self.lane_of.get(&id).copied() else {
             return Ok(());
         };
-        // It may be the copy that came in before the jump that leaves now.
-        for era in (0..=name.3).rev() {
+        // Of copies that came in before and after a jump it is the earliest that may still leave.
+        for era in 0..=name.3 {
             let Some(lane) = self.lanes.get_mut(&(name.0, name.1, name.2, era)) else {
                 continue;
             };

@@ -117,6 +117,16 @@ impl Cluster {
             && self.interfaces.iter().all(|interface| interface.borrow().incoming.is_empty())
     }
 
+    /// What is where, for whoever looks for what does not move.
+    pub fn in_words(&self) -> String {
+        let waiting: Vec<usize> = self.inputs.iter().map(|rings| rings.iter().map(|ring| ring.borrow().len()).sum()).collect();
+        let ports: Vec<usize> = self.interfaces.iter().map(|port| port.borrow().incoming.len()).collect();
+        let pools = self.switches.iter().map(Switch::pool).chain(self.runtimes.iter().map(Runtime::pool));
+        let pools: Vec<String> = pools.map(|pool| format!("{}/{}", pool.free(), pool.total())).collect();
+        let stalls: Vec<u64> = self.runtimes.iter().map(|runtime| runtime.stats().stalls).collect();
+        format!("on rings to each worker {waiting:?}, at ports {ports:?}, buffers home {pools:?}, runtimes' stalls {stalls:?}")
+    }
+
     /// The most there ever were on rings to runtimes, with what there may be.
     pub fn rings(&self, shape: &Shape) -> Vec<(usize, usize)> {
         // Questions and buffers that go home count for nothing: they have room anyway. Of both there are no more than that.

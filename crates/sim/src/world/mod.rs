@@ -535,7 +535,8 @@ impl<'s> World<'s> {
             counts.push(seen.len() - before);
         }
         let variant = &self.script.variant;
-        self.fail(one_actor::check(&seen));
+        let is_refusal_under_way = self.script.scenario.has_balancer() && !self.is_at_rest();
+        self.fail(one_actor::check(&seen, is_refusal_under_way));
         if self.script.scenario.has_nat() {
             self.fail(endpoints::check(&seen, variant.endpoint_independent));
         }
@@ -561,7 +562,7 @@ fn judge(
     let Some((head, payload)) = read else {
         return Err(Violation::new("delivered", format!("{packet} left damaged")));
     };
-    delivered.left(script, packet, &head, payload)?;
+    delivered.left(script, packet, &head, payload, order.is_cut())?;
     order.left(packet)
 }
 

@@ -72,10 +72,10 @@ impl World<'_> {
         let until = self.now() + REST_MAX;
         if !self.pass(until, true)? {
             return Err(converged::restless(&format!(
-                "{} talks are open, {} frames in the network, the cluster {} at rest",
+                "{} talks are open, {} frames in the network, {}",
                 self.open_talks,
                 self.flying,
-                if self.cluster.is_at_rest() { "is" } else { "is not" }
+                self.cluster.in_words()
             )));
         }
         self.look_at_flows();
