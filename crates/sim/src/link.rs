@@ -16,6 +16,7 @@ use runtime::{Burst, Port, PortCounters};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
+use wire::packet::Kind;
 use wire::{LinkType, PacketBox, Pool};
 
 /// What everybody's true time is; workers have clocks of their own.
@@ -26,7 +27,9 @@ pub(crate) type Clock = Rc<Cell<Time>>;
 pub(crate) struct Queue {
     /// With the time from which the other end sees it.
     packets: VecDeque<(Time, PacketBox)>,
-    /// The most there ever were.
+    /// How many of them are packets of the network.
+    data: usize,
+    /// The most packets of the network there ever were; messages and empty buffers have room anyway.
     pub most: usize,
 }
 
@@ -83,6 +86,7 @@ impl Port for Ring {
         let mut queue = self.incoming.borrow_mut();
         while !burst.is_full() && queue.next_at().is_some_and(|at| at <= now) {
             if let Some((_, packet)) = queue.packets.pop_front() {
+                queue.data -= usize::from(packet.kind() == Kind::Data);
                 burst.push(packet);
             }
         }
@@ -90,8 +94,11 @@ impl Port for Ring {
     fn transmit(&mut self, _: u64, _: &mut Pool, burst: &mut Burst) {
         let at = self.clock.get() + self.delay;
         let mut queue = self.outgoing.borrow_mut();
-        queue.packets.extend(burst.drain(..).map(|packet| (at, packet)));
-        queue.most = queue.most.max(queue.packets.len());
+        for packet in burst.drain(..) {
+            queue.data += usize::from(packet.kind() == Kind::Data);
+            queue.packets.push_back((at, packet));
+        }
+        queue.most = queue.most.max(queue.data);
     }
     fn finished(&self) -> bool {
         self.incoming.borrow().packets.is_empty()

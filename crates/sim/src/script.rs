@@ -351,7 +351,7 @@ impl Shape {
             waits,
             policy: random.of_these(&[Policy::LeastLoaded, Policy::RoundRobin, Policy::RoundRobin, Policy::Maglev]),
             is_roomy,
-            flows_max: if is_roomy { 128 } else { random.between(8, 24) as u32 },
+            flows_max: if is_roomy { 128 } else { random.between(4, 20) as u32 },
             routes_max: if is_roomy { 1024 } else { random.between(16, 64) as u32 },
             buffers: if is_roomy { 512 } else { tight(random, 16, 80) },
             own_buffers: messages + if is_roomy { 64 } else { tight(random, 0, 16) },

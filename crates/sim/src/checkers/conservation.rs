@@ -75,7 +75,7 @@ pub(crate) fn bounds(shape: &Shape, flows: &[usize], rings: &[(usize, usize)]) -
     }
     for (most, bound) in rings {
         if most > bound {
-            return Err(Violation::new(NAME, format!("{most} packets were on a ring that has room for {bound}")));
+            return Err(Violation::new(NAME, format!("{most} packets were on a ring that says it holds {bound}")));
         }
     }
     Ok(())

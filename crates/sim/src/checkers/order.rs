@@ -2,7 +2,8 @@
 //!
 //! What leaves of a lane must be a subsequence of what entered. A packet that the network doubled enters twice and may leave twice. When a clock jumps or the cluster
 //! begins anew, flows end with packets on their way, and what comes then is another flow's: order is asked for among what entered since the last such
-//! moment, and among what entered before.
+//! moment, and among what entered before. A load balancer's flow that begins anew then may be refused, and begin anew again, elsewhere, since its server still answers what
+//! came before (`one_actor`): of its packets no order is asked for any more.
 
 use super::Violation;
 use crate::world::Packet;
@@ -47,11 +48,14 @@ impl Order {
         self.lane_of.insert(packet.head.id, name);
     }
 
-    pub fn left(&mut self, packet: &Packet) -> Result<(), Violation> {
+    pub fn left(&mut self, packet: &Packet, may_be_refused: bool) -> Result<(), Violation> {
         let id = packet.head.id;
         let Some(name) = self.lane_of.get(&id).copied() else {
             return Ok(());
         };
+        if may_be_refused && name.3 > 0 {
+            return Ok(());
+        }
         // Of copies that came in before and after a jump it is the earliest that may still leave.
         for era in 0..=name.3 {
             let Some(lane) = self.lanes.get_mut(&(name.0, name.1, name.2, era)) else {

@@ -129,10 +129,8 @@ impl Cluster {
 
     /// The most there ever were on rings to runtimes, with what there may be.
     pub fn rings(&self, shape: &Shape) -> Vec<(usize, usize)> {
-        // Questions and buffers that go home count for nothing: they have room anyway. Of both there are no more than that.
-        let besides = usize::from(shape.own_buffers) + 8;
         let most = |queue: &SharedQueue| queue.borrow().most;
-        self.bounded.iter().map(|queue| (most(queue), usize::from(shape.depth) + besides)).collect()
+        self.bounded.iter().map(|queue| (most(queue), usize::from(shape.depth))).collect()
     }
 
     /// Gives memory back after a crash: a pool whose buffers are out would leave it to them. Nothing of this is seen by anybody.

@@ -18,10 +18,10 @@ use crate::frame::{End, Head, Label, Transport, flags, label};
 use crate::script::{Manner, Talk};
 use std::collections::BTreeMap;
 
-/// How long an answer is waited for at first; doubled each time.
+/// How long an answer is waited for at first; doubled twice. The longest is below the shortest time for which any function remembers a flow.
 const PATIENCE: u64 = 25_000_000;
 /// How often something is sent in vain.
-const TRIES: u8 = 7;
+const TRIES: u8 = 12;
 
 /// Where a talk stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,7 +99,7 @@ impl Client {
                 wishes.push(Wish::Send(self.segment(talk, flags::FIN | flags::ACK, seq), None));
             }
         }
-        wishes.push(Wish::Wake(PATIENCE << self.tries.min(4)));
+        wishes.push(Wish::Wake(PATIENCE << self.tries.min(2)));
         self.tries += 1;
     }
 

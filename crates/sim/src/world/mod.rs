@@ -563,7 +563,7 @@ fn judge(
         return Err(Violation::new("delivered", format!("{packet} left damaged")));
     };
     delivered.left(script, packet, &head, payload, order.is_cut())?;
-    order.left(packet)
+    order.left(packet, script.scenario.has_balancer())
 }
 
 /// By which port a host is connected: one of its side.
