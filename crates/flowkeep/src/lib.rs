@@ -20,6 +20,7 @@ pub mod registry;
 pub mod report;
 pub mod run;
 pub mod signals;
+pub mod sim;
 
 pub use nf;
 
@@ -45,6 +46,7 @@ pub fn main(registry: registry::Registry) -> std::process::ExitCode {
         new: make,
         bridge: bridge::run,
         lab: lab::job::run,
+        sim: sim::job,
     };
     cli::main(std::env::args_os(), &registry, &jobs)
 }

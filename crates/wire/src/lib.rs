@@ -8,7 +8,7 @@
 #![no_std]
 
 extern crate alloc;
-#[cfg(test)]
+#[cfg(any(test, feature = "planted"))]
 extern crate std;
 
 pub mod addr;
@@ -23,6 +23,7 @@ pub mod link;
 pub mod memory;
 pub mod packet;
 pub mod parse;
+pub mod planted;
 pub mod rewrite;
 pub mod tcp;
 #[cfg(test)]

@@ -46,6 +46,12 @@ const TABLE: &[Row] = &[
         &["flowkeep-functions", "flowkeep-adapters"],
     ),
     row(
+        "flowkeep-sim",
+        &["flowkeep-wire", "flowkeep-nf", "flowkeep-runtime"],
+        // The tool knows how to make plans of configurations.
+        &["flowkeep"],
+    ),
+    row(
         "flowkeep",
         &[
             "flowkeep-wire",
@@ -55,6 +61,7 @@ const TABLE: &[Row] = &[
             "flowkeep-runtime",
             "flowkeep-adapters",
             "flowkeep-testkit",
+            "flowkeep-sim",
         ],
         &[],
     ),

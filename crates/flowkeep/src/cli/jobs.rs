@@ -5,11 +5,12 @@ use crate::config::{self, Chain, Config, Port, Side, Uri, problem::Problem};
 pub use crate::lab::job::LabJob;
 use crate::registry::Registry;
 use crate::signals::StopSignal;
+pub use crate::sim::SimJob;
 use adapters::uri::Role;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// The functions behind `run`, `bench`, `new`, `port bridge` and `lab`.
+/// The functions behind `run`, `bench`, `new`, `port bridge`, `lab` and `sim`.
 #[derive(Clone, Copy, Debug)]
 pub struct Jobs {
     /// Runs a cluster to its end, and prints its report.
@@ -22,6 +23,8 @@ pub struct Jobs {
     pub bridge: fn(BridgeJob) -> ExitCode,
     /// Builds networks to try things in.
     pub lab: fn(LabJob) -> ExitCode,
+    /// Simulates.
+    pub sim: fn(SimJob, &Registry) -> ExitCode,
 }
 
 /// A cluster to run.

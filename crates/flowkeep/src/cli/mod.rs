@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! run, bench, new, port, lab ──▶ Jobs (crate::run, crate::bench, crate::new, crate::bridge, crate::lab::job)
+//! sim ─────────────────────────▶ Jobs (crate::sim)
 //! chain ───────────────────────▶ chains.rs    reads the configuration
 //! status, flow, function, stop ▶ asking.rs    over the control socket
 //! completions, man ────────────▶ pages.rs
@@ -82,6 +83,8 @@ enum Verb {
     Stop(Asking),
     /// Measure, compared with a baseline and a floor in the same run
     Bench(Bench),
+    /// Run the workers in a simulated network with faults, and check what must hold
+    Sim(Sim),
     /// Begin a network function of your own: a crate with a test, ready to run
     New(New),
     /// Print completions for a shell
@@ -366,6 +369,36 @@ struct Bench {
     json: bool,
 }
 
+/// Run the workers in a simulated network with faults, and check what must hold.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Each seed is a cluster, hosts around it and faults, in one thread, the same each time. What fails is made small and shown, with the
+command that repeats it.
+
+Exit codes: 0 nothing found; 1 something found; 2 wrong usage.
+
+Examples:
+  flowkeep sim --seeds 10000
+  flowkeep sim --seeds 1000 --from 5000 --scenario nat --json
+  flowkeep sim --scenario gateway --seed 4711")]
+struct Sim {
+    /// How many seeds
+    #[arg(long, value_name = "N", default_value_t = 1000, conflicts_with = "seed")]
+    seeds: u64,
+    /// The first seed
+    #[arg(long, value_name = "SEED", default_value_t = 0, conflicts_with = "seed")]
+    from: u64,
+    /// This seed alone
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Only this scenario: bridge, balance, nat or gateway; by default each seed says which
+    #[arg(long, value_name = "NAME")]
+    scenario: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
 /// Begin a network function of your own.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  flowkeep new my-counter && cd my-counter && cargo test")]
@@ -453,6 +486,15 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
                 },
                 registry,
             ));
+        }
+        Verb::Sim(sim) => {
+            let job = jobs::SimJob {
+                seeds: if sim.seed.is_some() { 1 } else { sim.seeds },
+                first: sim.seed.unwrap_or(sim.from),
+                scenario: sim.scenario,
+                json: sim.json,
+            };
+            return Ok((jobs.sim)(job, registry));
         }
         Verb::New(new) => {
             let directory = new.directory.unwrap_or_else(|| PathBuf::from("."));

@@ -52,6 +52,7 @@ fn jobs() -> Jobs {
                 job.scenario, job.flows, job.runs, job.json
             ))
         },
+        sim: |job: jobs::SimJob, _| see(format!("sim {job:?}")),
         new: |job: NewJob| see(format!("new {} in {}", job.name, job.directory.display())),
         bridge: |job: jobs::BridgeJob| see(format!("bridge {} {}", job.ports.join(" "), job.json)),
         lab: |job: jobs::LabJob| {

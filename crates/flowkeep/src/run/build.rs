@@ -112,8 +112,8 @@ const BUFFERS: usize = 8192;
 /// Packets that may wait in a runtime's queue: what comes while its thread is without a processor for some slices of the
 /// scheduler, and no more than a quarter of the buffers, so that one slow runtime does not have them all.
 const QUEUE: usize = BUFFERS / 4;
-/// Buffers of each runtime, for messages and for packets that functions emit.
-const OWN_BUFFERS: usize = 1024;
+/// Buffers of each runtime, for messages and for packets that functions emit. For a turn it wants sixteen for each switch, of which there may be 64.
+const OWN_BUFFERS: usize = 2048;
 /// In a replay with a port that answers: how far, in nanoseconds of the capture, packets may be ahead of answers. Far below the
 /// shortest timeout by default, half a minute.
 const LEAD: u64 = 100_000_000;

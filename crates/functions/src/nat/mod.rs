@@ -287,6 +287,11 @@ impl Nat {
         if V4Endpoint::of(found) != Some(expected) || !packet.rewrite(end, replacement.wide()) {
             return cx.drop("wrong_endpoint");
         }
+        if wire::planted::is("payload_touched")
+            && let Some(last) = packet.transport_mut().last_mut()
+        {
+            *last ^= 1;
+        }
         flow.note(packet.tcp().map_or(0, |tcp| tcp.flags()), cx.direction());
         if outward && flow.is_hairpin() {
             packet.set_flags(flag::TURN_AROUND);

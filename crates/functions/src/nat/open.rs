@@ -292,7 +292,7 @@ impl Nat {
             // Whoever is allowed in is the remote end of a flow, and then the packet is that flow's.
             Filtering::AddressAndPortDependent => false,
         };
-        if !allowed {
+        if !allowed && !wire::planted::is("filter_forgotten") {
             return Err("filtered");
         }
         opens(opening)?;

@@ -32,7 +32,7 @@ use crate::message::Message;
 use crate::stats::DropReason;
 use nf::Affinity;
 use wire::packet::flag;
-use wire::{FlowKey, PacketBox};
+use wire::{FlowKey, PacketBox, planted};
 
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
@@ -66,6 +66,9 @@ impl<P: Port, L: Port> Switch<P, L> {
         let runtime = match self.settings.policy {
             Policy::LeastLoaded => (0..self.runtimes.len()).min_by_key(|index| self.runtimes[*index].groups),
             Policy::RoundRobin => {
+                if planted::is("choice_by_history") {
+                    self.next = planted::turns() as usize % 7;
+                }
                 self.next = if self.next + 1 >= self.runtimes.len() {
                     0
                 } else {
@@ -193,7 +196,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             return;
         }
         // Sent since: the runtime has begun the group anew, or will, as a rule.
-        if (consumed.wrapping_sub(route.last_sent) as i32) < 0 {
+        if (consumed.wrapping_sub(route.last_sent) as i32) < 0 && !planted::is("route_over_too_early") {
             return self.doubt(index);
         }
         self.table.remove(group.hash(&self.settings.seed), index);

@@ -393,6 +393,56 @@ fn what_a_peer_took_to_be_at_home_here_is_not_handed_back() {
 }
 
 #[test]
+fn a_runtime_short_of_buffers_finds_them_behind_packets() {
+    let (near, far) = link(usize::MAX);
+    let settings = Settings {
+        switches: 1,
+        ..Settings::alone(4096)
+    };
+    // What it wants for a turn, and few more.
+    let plan = plan(vec![factory::<Masquerade>()]);
+    let mut runtime = Runtime::new(settings, plan, vec![far], pool(24, 1), Region::heap).unwrap();
+    let mut buffers = pool(512, 0);
+    let mut send = |n: u16| {
+        let mut packet = buffers.take().unwrap();
+        let (side, frame) = udp(1, 1000 + n, 1, 80, false, b"");
+        assert!(packet.set_frame(&frame, wire::LinkType::Raw));
+        packet.set_side(side);
+        near.outgoing.borrow_mut().push_back(packet);
+    };
+    // Each turn begins a flow whose second key is announced, and the switch takes nothing off.
+    for n in 0..12 {
+        send(n);
+        runtime.step(u64::from(n));
+    }
+    assert!(runtime.stats().stalls > 0 && runtime.stats().received < 12);
+    // More packets come, and then the buffers go home.
+    for n in 12..200 {
+        send(n);
+    }
+    let mut out = near.incoming.borrow_mut();
+    let (messages, packets): (Vec<_>, Vec<_>) = out.drain(..).partition(|p| p.kind() == wire::packet::Kind::Message);
+    drop(out);
+    let mut passed = packets.len();
+    for mut message in messages {
+        message.set_kind(wire::packet::Kind::Empty);
+        near.outgoing.borrow_mut().push_back(message);
+    }
+    for turn in 0..400 {
+        runtime.step(100 + turn);
+        for mut packet in near.incoming.borrow_mut().drain(..) {
+            passed += usize::from(packet.kind() == wire::packet::Kind::Data);
+            if packet.origin() == 1 {
+                packet.set_kind(wire::packet::Kind::Empty);
+                near.outgoing.borrow_mut().push_back(packet);
+            }
+        }
+    }
+    assert_eq!((passed, runtime.stats().received), (200, 200));
+    assert_conserved(&runtime);
+}
+
+#[test]
 fn a_slow_runtime_makes_a_capture_wait_and_loses_nothing() {
     let plan = plan(vec![factory::<Meter>()]);
     let mut cluster = cluster(1, 2, Policy::LeastLoaded, &plan, 2048);

@@ -51,7 +51,7 @@ use wire::{HashSeed, Orientation, PacketBox, PacketList, Pool};
 
 pub(crate) use data::owner_by_plan;
 pub(crate) use output::turn_around;
-pub use view::FlowView;
+pub use view::{FlowEnds, FlowView};
 
 /// What a runtime is made with. All bounds are per runtime.
 #[derive(Clone, Debug)]
@@ -153,6 +153,8 @@ pub struct Runtime<P: Port> {
     queued_count: u32,
     turned: PacketList,
     links: Vec<P>,
+    /// By link: what was taken off while buffers for messages were wanting, to be processed first.
+    backlog: Vec<PacketList>,
     outputs: Vec<output::Output>,
     pool: Pool,
     log: Box<EventLog>,
@@ -276,6 +278,7 @@ impl<P: Port> Runtime<P> {
             queued_count: 0,
             turned: PacketList::new(),
             outputs: links.iter().map(|_| output::Output::default()).collect(),
+            backlog: links.iter().map(|_| PacketList::new()).collect(),
             links,
             pool,
             log,
@@ -299,9 +302,14 @@ impl<P: Port> Runtime<P> {
     pub fn step(&mut self, now: u64) -> Work {
         self.now = self.now.max(now);
         let mut work = Work::default();
-        if self.has_room_for_messages() {
+        if self.has_room_for_messages() || self.fetch_home() {
             for link in 0..self.links.len() {
                 let mut burst = Burst::new();
+                while !burst.is_full()
+                    && let Some(packet) = self.backlog[link].pop()
+                {
+                    burst.push(packet);
+                }
                 self.links[link].receive(self.now, &mut self.pool, &mut burst);
                 work.packets += burst.len();
                 self.data(link, &mut burst);
@@ -349,7 +357,9 @@ impl<P: Port> Runtime<P> {
 
     /// Whether no link will ever bring anything again.
     pub fn finished(&self) -> bool {
-        self.links.iter().all(Port::finished) && self.turned.is_empty()
+        self.links.iter().all(Port::finished)
+            && self.turned.is_empty()
+            && self.backlog.iter().all(PacketList::is_empty)
     }
 
     /// The links, for tests and drivers.

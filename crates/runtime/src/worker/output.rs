@@ -30,6 +30,35 @@ impl<P: Port> Runtime<P> {
         self.settings.switches == 0 || self.pool.free() >= MESSAGE_FRAMES * self.links.len()
     }
 
+    /// Takes off the links what has come, since the buffers that are wanting may be on their way home behind packets; packets
+    /// and messages are put aside, in order. Whether there are enough now.
+    #[cold]
+    pub(super) fn fetch_home(&mut self) -> bool {
+        if wire::planted::is("buffers_not_fetched_home") {
+            return false;
+        }
+        for link in 0..self.links.len() {
+            loop {
+                let mut burst = Burst::new();
+                self.links[link].receive(self.now, &mut self.pool, &mut burst);
+                if burst.is_empty() {
+                    break;
+                }
+                for packet in burst {
+                    if packet.kind() == Kind::Empty && packet.origin() == self.pool.origin() {
+                        self.pool.give(packet);
+                    } else {
+                        self.backlog[link].push(packet);
+                    }
+                }
+                if self.has_room_for_messages() {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
     /// Passes a processed packet on.
     #[inline(always)]
     pub(super) fn pass(&mut self, mut packet: PacketBox) {
@@ -95,7 +124,9 @@ impl<P: Port> Runtime<P> {
 
     /// Drops a packet for a reason of the runtime's own.
     pub(super) fn drop_packet(&mut self, packet: PacketBox, reason: DropReason) {
-        self.drops.count(reason);
+        if !wire::planted::is("drop_not_counted") {
+            self.drops.count(reason);
+        }
         self.recycle(packet);
     }
 

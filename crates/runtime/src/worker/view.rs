@@ -32,7 +32,40 @@ pub struct FlowView {
     pub state: Vec<(String, Vec<(&'static str, String)>)>,
 }
 
+/// What a flow is known by, without its functions' state.
+#[derive(Clone, Copy, Debug)]
+pub struct FlowEnds {
+    /// The key its first packet had.
+    pub key: FlowKey,
+    /// The key of its replies, if the chain translated it.
+    pub second_key: Option<FlowKey>,
+    /// Whether the first packet came from outside.
+    pub is_from_outside: bool,
+    /// Who sent the first packet, and to whom.
+    pub ends: (Endpoint, Endpoint),
+    /// The same as the first packet left, if the chain translated it.
+    pub translated: Option<(Endpoint, Endpoint)>,
+}
+
 impl<P: Port> Runtime<P> {
+    /// Shows each flow; unlike [`Runtime::flows`] it takes no memory.
+    pub fn each_flow(&self, mut look: impl FnMut(&FlowEnds)) {
+        for actor in 0..self.slab.capacity() as u32 {
+            let header = self.slab.header(actor);
+            if header.phase == Phase::Free {
+                continue;
+            }
+            let second_key = (header.flags & flag::SECOND_KEY != 0).then(|| *self.slab.second_key(actor));
+            look(&FlowEnds {
+                key: header.key,
+                second_key,
+                is_from_outside: header.flags & flag::FROM_OUTSIDE != 0,
+                ends: header.key.ends(header.opening(0)),
+                translated: second_key.map(|key| key.ends(header.opening(1))),
+            });
+        }
+    }
+
     /// The groups of all flows.
     #[cfg(test)]
     pub fn group_keys(&self) -> std::collections::HashSet<crate::group::GroupKey> {

@@ -1,0 +1,26 @@
+//! Invariant 1: at any time at most one actor is active for a key, first or second, on whatever runtime.
+//!
+//! Where a load balancer chooses a server for a client that has a flow with that server already, both flows' replies have one key. At one runtime the second flow never
+//! comes to be. At two, the switch refuses it as soon as it hears of it, and for so long there are two; nothing of the second leaves by that switch. So there a second key may be
+//! another's while something is on its way, and must not be at rest.
+
+use super::{Sighting, Violation};
+
+/// Looks at all flows of all runtimes.
+pub(crate) fn check(flows: &[Sighting], is_refusal_under_way: bool) -> Result<(), Violation> {
+    let mut keys: Vec<([u64; 5], bool, u16, usize)> = Vec::with_capacity(2 * flows.len());
+    for (index, (runtime, flow)) in flows.iter().enumerate() {
+        keys.push((*flow.key.words(), false, *runtime, index));
+        keys.extend(flow.second_key.map(|key| (*key.words(), true, *runtime, index)));
+    }
+    keys.sort_unstable();
+    for pair in keys.windows(2) {
+        let is_refused = is_refusal_under_way && pair[1].1 && pair[0].2 != pair[1].2;
+        if pair[0].0 == pair[1].0 && pair[0].3 != pair[1].3 && !is_refused {
+            let key = wire::FlowKey::from_words(pair[0].0);
+            let what = format!("two actors are active for {key}: one at runtime {}, one at runtime {}", pair[0].2, pair[1].2);
+            return Err(Violation::new("one_actor", what));
+        }
+    }
+    Ok(())
+}

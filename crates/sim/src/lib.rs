@@ -1,0 +1,42 @@
+//! The simulator: the production switches, runtimes and functions in one thread, from one seed, with faults, and checkers that look on.
+//!
+//! Nothing here is a model of Flowkeep: its own `Switch::step` and `Runtime::step` are called, in an order and at times that the seed
+//! chooses, over links, ports, clocks and a network that the simulator makes. A run is a pure function of its [`Scenario`] and seed.
+//!
+//! ```text
+//!   seed ─► script (shape, talks, faults) ─► world (events in time) ─► checkers ─► outcome
+//!                       ▲                                                  │
+//!                       └──────── shrink: the same with less ◄── violation ┘
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | [`scenario`] | configurations, and what hosts may expect of them |
+//! | `script` | what a run does |
+//! | `world` | doing it: workers, hosts, parts of a run |
+//! | `network`, `link`, `frame` | what is between hosts and workers |
+//! | [`checkers`] | what must hold |
+//! | `timeline` | what happened: a digest, and words |
+//! | [`mod@run`], `shrink` | runs of seeds; making a failure small |
+//!
+//! Not here: functions. Whoever runs scenarios hands over how to make a plan of a configuration ([`run::Planner`]), since functions and
+//! runtime do not see each other. What is simulated, what is not, and how to add a checker: `docs/simulator.md`.
+
+pub mod checkers;
+mod frame;
+mod link;
+pub mod network;
+mod random;
+pub mod run;
+pub mod scenario;
+mod script;
+mod shrink;
+mod timeline;
+mod world;
+
+pub use checkers::Violation;
+pub use run::{Failure, Outcome, Planner, explain, run};
+pub use scenario::Scenario;
+
+/// Simulated time in nanoseconds since the run began.
+pub type Time = u64;

@@ -1,0 +1,134 @@
+//! Runs by seed: how one went, whether it goes the same way twice, and why one failed.
+
+use crate::checkers::{Violation, same_run};
+use crate::scenario::Scenario;
+use crate::script::{Fault, Script};
+use crate::shrink::shrink;
+use crate::world::World;
+use runtime::chain::Plan;
+
+/// Makes a plan of a configuration, with whatever functions the caller has. It is asked for the same configuration again and again, so it should remember.
+pub type Planner<'p> = dyn FnMut(&str) -> Result<Plan, String> + 'p;
+
+/// How a run went.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// Which configuration.
+    pub scenario: Scenario,
+    /// Which seed.
+    pub seed: u64,
+    /// Events simulated.
+    pub events: u64,
+    /// Packets that hosts sent.
+    pub packets: u64,
+    /// Of all events, of the bytes of all frames that left, and of the event log.
+    pub digest: u64,
+    /// What a checker found, if one did.
+    pub violation: Option<Violation>,
+}
+
+/// Seeds that are divisible by this are run twice, to see whether both runs are the same.
+const TWICE: u64 = 16;
+/// Events of a shrunk timeline that are shown.
+const LINES: usize = 120;
+
+/// Runs a seed. An error is a configuration that the planner refuses.
+pub fn run(scenario: Scenario, seed: u64, planner: &mut Planner<'_>) -> Result<Outcome, String> {
+    let script = Script::of(scenario, seed);
+    let twice = seed.is_multiple_of(TWICE);
+    play(&script, planner, twice)
+}
+
+/// Plays a script, twice if told so.
+pub(crate) fn play(script: &Script, planner: &mut Planner<'_>, twice: bool) -> Result<Outcome, String> {
+    let mut outcome = play_once(script, planner)?;
+    if twice && outcome.violation.is_none() {
+        let again = play_once(script, planner)?;
+        let found = same_run::check((outcome.digest, outcome.events), (again.digest, again.events));
+        outcome.violation = found.err();
+    }
+    Ok(outcome)
+}
+
+fn play_once(script: &Script, planner: &mut Planner<'_>) -> Result<Outcome, String> {
+    let plan = planner(&script.variant.toml(script.scenario))?;
+    let mut world = World::new(script, plan, false)?;
+    let violation = world.play().err();
+    Ok(Outcome {
+        scenario: script.scenario,
+        seed: script.seed,
+        events: world.timeline.count,
+        packets: world.packets.len() as u64 - 1,
+        digest: world.timeline.digest(),
+        violation,
+    })
+}
+
+/// A failure, made small.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// What was found in the run as its seed has it.
+    pub violation: Violation,
+    /// What was found in the smallest run that still fails: the same checker fired.
+    pub shrunk: Violation,
+    /// What is left of the script, a line each.
+    pub script: Vec<String>,
+    /// What happened in the smallest run, a line each.
+    pub timeline: Vec<String>,
+    /// How many runs making it small took.
+    pub runs: u32,
+}
+
+/// Runs a seed again and makes its failure as small as it gets; none if it does not fail.
+pub fn explain(scenario: Scenario, seed: u64, planner: &mut Planner<'_>) -> Result<Option<Failure>, String> {
+    let script = Script::of(scenario, seed);
+    let Some(violation) = play(&script, planner, seed.is_multiple_of(TWICE))?.violation else {
+        return Ok(None);
+    };
+    let twice = violation.checker == "same_run";
+    let (small, shrunk, runs) = shrink(script, &violation, twice, planner)?;
+    let plan = planner(&small.variant.toml(scenario))?;
+    let mut world = World::new(&small, plan, true)?;
+    let _ = world.play();
+    Ok(Some(Failure {
+        violation,
+        shrunk,
+        script: in_words(&small),
+        timeline: world.timeline.lines(&small, &world.packets, LINES),
+        runs,
+    }))
+}
+
+fn in_words(script: &Script) -> Vec<String> {
+    let shape = &script.shape;
+    let mut lines = vec![
+        format!(
+            "{} switches, {} runtimes, {} ports {}, {:?}, {}",
+            shape.switches,
+            shape.runtimes,
+            shape.ports,
+            if shape.by_address { "of both sides" } else { "by side" },
+            shape.policy,
+            if shape.is_roomy { "nothing is ever full" } else { "little room" }
+        ),
+        format!(
+            "at most {} flows a runtime, {} routes and {} buffers a switch, {} packets on a ring, {} at a port",
+            shape.flows_max, shape.routes_max, shape.buffers, shape.depth, shape.queue
+        ),
+    ];
+    if let Some((worker, pace)) = shape.slow {
+        lines.push(format!("{} is slow: up to {} us", script.worker(worker), pace / 1000));
+    }
+    if script.noise != crate::network::Noise::default() {
+        lines.push(format!("all paths, all the time: {:?}", script.noise));
+    }
+    for timed in &script.faults {
+        let at = crate::timeline::Millis(timed.at);
+        lines.push(format!("fault at {at}: {}", crate::timeline::in_words_of(&timed.fault, script)));
+    }
+    for (index, talk) in script.talks.iter().enumerate() {
+        lines.push(format!("talk {index}: {talk}"));
+    }
+    debug_assert!(script.faults.iter().all(|timed| !matches!(timed.fault, Fault::Crash { who } if !who.is_borne())));
+    lines
+}

@@ -1,0 +1,291 @@
+//! The configurations that runs are about: a chain, its functions' settings, and what the hosts around it may expect.
+//!
+//! Settings are TOML as in any configuration, read by whoever has the functions. Within a scenario the seed chooses among settings that
+//! change what the functions do. Timeouts are short, so that flows end while others are at it.
+//!
+//! | scenario | chain | grouped by |
+//! |---|---|---|
+//! | `bridge` | firewall, flow monitor | flow |
+//! | `balance` | load balancer, flow monitor; clients outside | flow |
+//! | `nat` | NAT | inside address |
+//! | `gateway` | firewall, NAT, load balancer, flow monitor | inside address |
+
+use crate::frame::End;
+use crate::random::Random;
+use std::fmt;
+use std::str::FromStr;
+
+/// A kind of run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scenario {
+    /// Firewall and flow monitor; nothing is translated.
+    Bridge,
+    /// Clients outside, servers inside behind a virtual address.
+    Balance,
+    /// NAT alone.
+    Nat,
+    /// Firewall, NAT, load balancer and flow monitor.
+    Gateway,
+}
+
+impl Scenario {
+    /// All of them.
+    pub const ALL: [Scenario; 4] = [
+        Scenario::Bridge,
+        Scenario::Balance,
+        Scenario::Nat,
+        Scenario::Gateway,
+    ];
+
+    /// As it is typed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scenario::Bridge => "bridge",
+            Scenario::Balance => "balance",
+            Scenario::Nat => "nat",
+            Scenario::Gateway => "gateway",
+        }
+    }
+
+    /// The one that a seed runs where none is asked for.
+    pub fn of_seed(seed: u64) -> Scenario {
+        Self::ALL[(seed % Self::ALL.len() as u64) as usize]
+    }
+
+    pub(crate) fn has_firewall(self) -> bool {
+        matches!(self, Scenario::Bridge | Scenario::Gateway)
+    }
+
+    pub(crate) fn has_nat(self) -> bool {
+        matches!(self, Scenario::Nat | Scenario::Gateway)
+    }
+
+    pub(crate) fn has_balancer(self) -> bool {
+        matches!(self, Scenario::Balance | Scenario::Gateway)
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Scenario {
+    type Err = String;
+    fn from_str(name: &str) -> Result<Self, String> {
+        let names = Self::ALL.map(Scenario::name).join(", ");
+        let found = Self::ALL.into_iter().find(|scenario| scenario.name() == name);
+        found.ok_or_else(|| format!("there is no scenario `{name}`; there are: {names}"))
+    }
+}
+
+/// External addresses of NAT.
+pub(crate) const POOL: [[u8; 4]; 2] = [[203, 0, 113, 6], [203, 0, 113, 7]];
+/// First external port, and how many there are of each address.
+pub(crate) const POOL_PORTS: (u16, u16) = (1024, 1024);
+/// What clients of a balanced service speak to: outside (`gateway`) and inside (`balance`).
+pub(crate) const VIRTUAL: [[u8; 4]; 2] = [[198, 51, 100, 96], [10, 9, 0, 96]];
+/// The balanced port, the two that only the firewall lets pass, and those it does not.
+pub(crate) const SERVED: u16 = 80;
+pub(crate) const OPEN: [u16; 2] = [80, 53];
+pub(crate) const REJECTED: u16 = 81;
+pub(crate) const DENIED: [u16; 2] = [82, 83];
+/// Where servers listen behind a virtual address.
+pub(crate) const BACKEND_PORT: u16 = 8080;
+
+/// Numbers whose bits are even in number: that of none becomes that of another by one bit, so no damaged packet is one of another host's.
+pub(crate) fn even(index: u16) -> u16 {
+    index << 1 | (index.count_ones() as u16 & 1)
+}
+
+/// The server with this number, outside.
+pub(crate) fn server(index: u16) -> [u8; 4] {
+    [192, 0, 2, even(index + 1) as u8]
+}
+
+/// The host with this number, inside.
+pub(crate) fn inside_host(index: u16) -> [u8; 4] {
+    [10, 0, 0, even(index + 1) as u8]
+}
+
+/// Who has no business here, outside.
+pub(crate) const STRANGER: [u8; 4] = [192, 0, 2, 0xf0];
+
+/// Settings chosen by seed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Variant {
+    /// How long firewall and NAT let flows live without a packet, in milliseconds.
+    pub timeout_ms: u64,
+    pub endpoint_independent: bool,
+    pub filtering: &'static str,
+    pub preserve_ports: bool,
+    pub policy: &'static str,
+    pub tcp_loose: bool,
+}
+
+/// How long a flow may live at most without a packet: one that the load balancer only lets pass, five minutes by its phase.
+pub(crate) const TIMEOUT_MS_MAX: u64 = 300_000;
+
+impl Variant {
+    pub fn draw(random: &mut Random) -> Self {
+        Variant {
+            timeout_ms: random.of_these(&[8000, 8000, 200]),
+            endpoint_independent: !random.once_in(3),
+            filtering: random.of_these(&[
+                "address-dependent",
+                "endpoint-independent",
+                "address-and-port-dependent",
+            ]),
+            preserve_ports: random.once_in(2),
+            policy: random.of_these(&["least_connections", "round_robin", "maglev"]),
+            tcp_loose: random.once_in(2),
+        }
+    }
+
+    /// Whether NAT lets in who was never spoken to.
+    pub fn admits_strangers(&self, scenario: Scenario) -> bool {
+        scenario == Scenario::Nat && self.filtering == "endpoint-independent"
+    }
+
+    /// The configuration.
+    pub fn toml(&self, scenario: Scenario) -> String {
+        let chain: &[&str] = match scenario {
+            Scenario::Bridge => &["firewall", "flow_monitor"],
+            Scenario::Balance => &["load_balancer", "flow_monitor"],
+            Scenario::Nat => &["nat"],
+            Scenario::Gateway => &["firewall", "nat", "load_balancer", "flow_monitor"],
+        };
+        let mut text = format!("[[chain]]\nname = \"{scenario}\"\nfunctions = {chain:?}\n");
+        if scenario.has_firewall() {
+            text += &self.firewall();
+        }
+        if scenario.has_nat() {
+            text += &self.nat();
+        }
+        if scenario.has_balancer() {
+            text += &self.balancer(scenario);
+        }
+        if chain.contains(&"flow_monitor") {
+            text += "[function.flow_monitor]\nidle_timeout = \"1s\"\nclosed_timeout = \"100ms\"\n";
+        }
+        text
+    }
+
+    fn firewall(&self) -> String {
+        let time = format!("\"{}ms\"", self.timeout_ms);
+        let mut text = format!(
+            "[function.firewall]\ntcp_loose = {}\n[function.firewall.timeouts]\n",
+            self.tcp_loose
+        );
+        for name in [
+            "tcp_established",
+            "tcp_opening",
+            "tcp_closing",
+            "tcp_time_wait",
+            "tcp_reset",
+            "udp_unreplied",
+            "udp_replied",
+            "udp_stream",
+            "icmp",
+            "other",
+        ] {
+            text += &format!("{name} = {time}\n");
+        }
+        let rule = |name: &str, rest: &str| {
+            format!("[[function.firewall.rules]]\nname = \"{name}\"\nfrom = \"inside\"\n{rest}\n")
+        };
+        text += &rule(
+            "open",
+            &format!("protocol = [\"tcp\", \"udp\"]\ndestination_ports = {OPEN:?}\naction = \"allow\""),
+        );
+        text += &rule("ping", "protocol = \"icmp\"\nicmp_type = [\"echo-request\"]\naction = \"allow\"");
+        text += &rule(
+            "rejected",
+            &format!("protocol = [\"tcp\", \"udp\"]\ndestination_ports = [{REJECTED}]\naction = \"reject\""),
+        );
+        text += &rule(
+            "denied",
+            &format!("protocol = [\"tcp\", \"udp\"]\ndestination_ports = [{}]\naction = \"drop\"", DENIED[0]),
+        );
+        text
+    }
+
+    fn nat(&self) -> String {
+        let [[a, b, c, d], _] = POOL;
+        let (first, count) = POOL_PORTS;
+        let mapping = if self.endpoint_independent {
+            "endpoint-independent"
+        } else {
+            "address-and-port-dependent"
+        };
+        let mut text = format!(
+            "[function.nat]\npool = [\"{a}.{b}.{c}.{d}/31\"]\nports = \"{first}-{}\"\nblock_size = 64\nblocks_per_host = 2\n\
+             mapping = \"{mapping}\"\nfiltering = \"{}\"\npreserve_ports = {}\n[function.nat.timeouts]\nbelow_rfc = true\n",
+            first + count - 1,
+            self.filtering,
+            self.preserve_ports
+        );
+        for name in ["tcp_established", "tcp_transitory", "udp", "udp_well_known", "icmp_query"] {
+            text += &format!("{name} = \"{}ms\"\n", self.timeout_ms);
+        }
+        text
+    }
+
+    fn balancer(&self, scenario: Scenario) -> String {
+        let mut text = String::from("[function.load_balancer]\n");
+        let (addr, backends) = match scenario {
+            Scenario::Balance => (VIRTUAL[1], [inside_host(0), inside_host(1)]),
+            _ => (VIRTUAL[0], [server(0), server(1)]),
+        };
+        let of = |[a, b, c, d]: [u8; 4]| format!("{a}.{b}.{c}.{d}");
+        for protocol in ["tcp", "udp"] {
+            text += &format!(
+                "[[function.load_balancer.services]]\nname = \"{protocol}\"\naddresses = [\"{}\"]\nports = {SERVED}\n\
+                 protocol = \"{protocol}\"\npolicy = \"{}\"\ntable_size = 251\nidle_timeout = 1\nbackends = [\n",
+                of(addr),
+                self.policy
+            );
+            for (index, backend) in backends.into_iter().enumerate() {
+                text += &format!(
+                    "  {{ name = \"server-{index}\", endpoint = \"{}:{BACKEND_PORT}\", weight = {} }},\n",
+                    of(backend),
+                    index + 1
+                );
+            }
+            text += "]\n";
+        }
+        text
+    }
+
+    /// Whether `end` is where a packet for `to` may go behind the load balancer.
+    pub fn is_backend(scenario: Scenario, end: End) -> bool {
+        let servers = match scenario {
+            Scenario::Balance => [inside_host(0), inside_host(1)],
+            _ => [server(0), server(1)],
+        };
+        scenario.has_balancer() && end.port == BACKEND_PORT && servers.contains(&end.addr)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_bit_makes_one_address_anothers() {
+        let all: Vec<u16> = (0..100).map(even).collect();
+        for a in &all {
+            assert!(all.iter().all(|b| a == b || (a ^ b).count_ones() >= 2));
+        }
+        assert_eq!(0xf0_u8.count_ones() % 2, 0);
+    }
+
+    #[test]
+    fn names_read_back() {
+        for scenario in Scenario::ALL {
+            assert_eq!(scenario.name().parse(), Ok(scenario));
+        }
+        assert!("nothing".parse::<Scenario>().unwrap_err().contains("gateway"));
+    }
+}

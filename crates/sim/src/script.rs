@@ -1,0 +1,415 @@
+//! What a run does, drawn from its seed: the cluster's shape, who talks with whom, and which faults there are.
+//!
+//! A script is a list of things, each of which can be taken out without changing the others: so a failing one shrinks ([`crate::shrink`]). What is not in
+//! the script (when exactly a worker takes its turn, which frame is lost) follows from the seed, the thing and its own past.
+//!
+//! ```text
+//!   0 ───────── talks begin, faults come and go ─────────► heal ─► all quiet ─► early talks ─► flows end ─► late talks ─► flows end
+//!              (safety: checkers look all the time)               (roomy shapes: all answered)   (all empty)  (all answered)  (all empty)
+//! ```
+//!
+//! Two kinds of shapes: *roomy*, where nothing is ever full, so that whatever is sent after healing must be answered at once; and *tight*, where buffers, queues and
+//! tables are tiny, so that new flows may be refused until old ones have ended. One in eight scripts is *calm*: no fault at all, and everything must be answered.
+//!
+//! Not here: doing it ([`crate::world`]).
+
+use crate::Time;
+use crate::frame::{End, PAYLOAD_MIN};
+use crate::network::Noise;
+use crate::random::{Random, Stream};
+use crate::scenario::{
+    DENIED, OPEN, POOL, POOL_PORTS, REJECTED, SERVED, STRANGER, Scenario, VIRTUAL, Variant, even, inside_host, server,
+};
+use runtime::switch::Policy;
+use std::fmt;
+
+const MICRO: u64 = 1_000;
+const MILLI: u64 = 1_000_000;
+
+/// Hosts inside and servers outside.
+pub(crate) const INSIDE_HOSTS: u16 = 5;
+pub(crate) const SERVERS: u16 = 3;
+
+/// The shortest way of a frame between a host and the cluster; what is on a ring between workers is seen in less than this.
+pub(crate) const PATH_DELAY_MIN: u64 = 5 * MICRO;
+
+/// What the cluster is made of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub switches: u8,
+    pub runtimes: u16,
+    pub ports: u8,
+    /// Ports carry both sides.
+    pub by_address: bool,
+    /// Ports wait for their reader and lose nothing.
+    pub waits: bool,
+    pub policy: Policy,
+    pub is_roomy: bool,
+    pub flows_max: u32,
+    pub routes_max: u32,
+    /// Of each switch's pool.
+    pub buffers: u16,
+    /// Of each runtime's pool.
+    pub own_buffers: u16,
+    /// What rings to runtimes say they hold.
+    pub depth: u16,
+    /// Frames that wait at a port.
+    pub queue: u16,
+    /// Longest time from something to do to doing it, in nanoseconds; and that of the one slow worker.
+    pub pace: u64,
+    pub slow: Option<(u8, u64)>,
+    pub ring_delay: u64,
+    /// Clocks run fast or slow by so many parts in a million.
+    pub drift_ppm: u16,
+    pub ethernet: bool,
+}
+
+/// How a talk is held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Manner {
+    Tcp,
+    Udp,
+    Ping,
+}
+
+/// What is to become of a talk's packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fate {
+    /// They get there, and so do the answers.
+    Answered,
+    /// None gets there; the client is told.
+    Rejected,
+    /// None gets there.
+    Silent,
+    /// That depends.
+    Open,
+}
+
+/// When a talk begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Part {
+    /// Among the faults.
+    Faults,
+    /// As soon as all is healed.
+    Early,
+    /// When all flows have ended.
+    Late,
+}
+
+/// Somebody asks, somebody else answers, some times.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Talk {
+    pub part: Part,
+    pub start: Time,
+    pub manner: Manner,
+    pub client: End,
+    pub to: End,
+    /// So many requests at once, so many times.
+    pub burst: u16,
+    pub rounds: u16,
+    /// Between rounds.
+    pub gap: u64,
+    pub size: u16,
+    pub fate: Fate,
+}
+
+/// Something that goes wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    /// A worker does nothing for so long.
+    Stall { worker: u8, time: u64 },
+    /// A worker's clock is suddenly so much later.
+    Jump { worker: u8, by: u64 },
+    /// All paths are as noisy for so long.
+    Storm { noise: Noise, time: u64 },
+    /// A host's path to, from, or to and from the cluster is cut for so long.
+    Cut { host: u8, to: bool, from: bool, time: u64 },
+    /// Workers die, with everything in them, and begin anew.
+    Crash { who: Who },
+}
+
+/// Who crashes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Who {
+    /// The process with all workers.
+    All,
+    /// One worker of it. Nobody recovers what it had yet: see [`Who::is_borne`].
+    #[cfg_attr(not(test), expect(dead_code, reason = "drawn once a cluster bears it"))]
+    Worker(u8),
+}
+
+impl Who {
+    /// Whether what is promised today holds after this crash. A cluster that begins anew knows nothing and serves whatever is begun anew. A runtime
+    /// alone that begins anew would count what it consumes from zero, and its switch would never be told that its groups are over; a switch alone would send
+    /// groups elsewhere that a runtime has. Both are for recovery to mend, and then to be drawn.
+    pub fn is_borne(self) -> bool {
+        self == Who::All
+    }
+}
+
+/// A fault and its time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timed {
+    pub at: Time,
+    pub fault: Fault,
+}
+
+/// All of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Script {
+    pub seed: u64,
+    pub scenario: Scenario,
+    pub variant: Variant,
+    pub shape: Shape,
+    pub noise: Noise,
+    pub delay: u64,
+    pub is_calm: bool,
+    pub talks: Vec<Talk>,
+    pub faults: Vec<Timed>,
+    /// When faults end.
+    pub heals_at: Time,
+}
+
+impl Script {
+    pub fn of(scenario: Scenario, seed: u64) -> Script {
+        let mut random = Random::of(seed, Stream::Script, scenario as u64);
+        let is_calm = random.once_in(8);
+        let variant = Variant::draw(&mut random);
+        let shape = Shape::draw(&mut random, is_calm);
+        let noise = if is_calm || random.once_in(3) {
+            Noise::default()
+        } else {
+            noise(&mut random, 1)
+        };
+        let span = random.between(20, 120) * MILLI;
+        let mut script = Script {
+            seed,
+            scenario,
+            variant,
+            shape,
+            noise,
+            delay: PATH_DELAY_MIN + random.below(200 * MICRO),
+            is_calm,
+            talks: Vec::new(),
+            faults: Vec::new(),
+            heals_at: span,
+        };
+        script.draw_talks(&mut random, span);
+        if !is_calm {
+            script.draw_faults(&mut random, span);
+        }
+        script
+    }
+
+    fn draw_talks(&mut self, random: &mut Random, span: Time) {
+        let count = random.between(3, 14);
+        for index in 0..count as u16 {
+            let start = random.below(span * 3 / 4);
+            let talk = self.draw_talk(random, index, Part::Faults, start);
+            self.talks.push(talk);
+        }
+        for (part, count) in [(Part::Early, 3), (Part::Late, 4)] {
+            for _ in 0..count {
+                let index = self.talks.len() as u16;
+                let start = random.below(2 * MILLI);
+                let talk = self.draw_talk(random, index, part, start);
+                self.talks.push(talk);
+            }
+        }
+    }
+
+    fn draw_talk(&self, random: &mut Random, index: u16, part: Part, start: Time) -> Talk {
+        let scenario = self.scenario;
+        let is_after = part != Part::Faults;
+        // Few hosts where tables are tiny, so that there is a block of ports for each.
+        let hosts = if is_after && !self.shape.is_roomy { 2 } else { u64::from(INSIDE_HOSTS) };
+        let inside = inside_host(random.below(hosts) as u16);
+        let outside = server(random.below(u64::from(SERVERS)) as u16);
+        let port = 40_000 + even(index);
+        let manner = random.of_these(&[Manner::Tcp, Manner::Tcp, Manner::Udp, Manner::Udp, Manner::Ping]);
+        let open = random.of_these(&OPEN);
+        let (client, mut to) = if scenario == Scenario::Balance {
+            (outside, End::new(inside, open))
+        } else {
+            (inside, End::new(outside, open))
+        };
+        let mut fate = Fate::Answered;
+        if scenario.has_balancer() && manner != Manner::Ping && random.once_in(2) {
+            to = End::new(VIRTUAL[usize::from(scenario == Scenario::Balance)], SERVED);
+        }
+        let mut client = End::new(client, port);
+        let what = random.below(8);
+        if !is_after && manner != Manner::Ping && scenario.has_firewall() && what == 0 {
+            to.port = random.of_these(&DENIED);
+            fate = Fate::Silent;
+        } else if !is_after && manner != Manner::Ping && scenario.has_firewall() && what == 1 {
+            to.port = REJECTED;
+            fate = Fate::Rejected;
+        } else if !is_after && scenario != Scenario::Balance && what == 2 {
+            (client, to) = (End::new(STRANGER, port), self.draw_target(random));
+            let open = self.variant.admits_strangers(scenario);
+            fate = if open { Fate::Open } else { Fate::Silent };
+        }
+        if manner == Manner::Ping {
+            // One identifier stands for both ends.
+            to.port = client.port;
+        }
+        let is_unasked = client.addr == STRANGER;
+        Talk {
+            part,
+            start,
+            manner,
+            client,
+            to,
+            burst: if is_unasked { 1 } else { random.between(1, 6) as u16 },
+            rounds: if is_after || is_unasked { 2 } else { random.between(1, 6) as u16 },
+            gap: random.of_these(&[10 * MICRO, MILLI, 5 * MILLI, 15 * MILLI]),
+            size: PAYLOAD_MIN as u16 + random.below(200) as u16,
+            fate,
+        }
+    }
+
+    /// What a stranger tries.
+    fn draw_target(&self, random: &mut Random) -> End {
+        let inside = inside_host(random.below(u64::from(INSIDE_HOSTS)) as u16);
+        if self.scenario.has_nat() && !random.once_in(3) {
+            let (first, count) = POOL_PORTS;
+            let port = first + random.below(u64::from(count)) as u16;
+            return End::new(random.of_these(&POOL), port);
+        }
+        End::new(inside, 40_000 + even(random.below(14) as u16))
+    }
+
+    fn draw_faults(&mut self, random: &mut Random, span: Time) {
+        let workers = u64::from(self.shape.switches) + u64::from(self.shape.runtimes);
+        for _ in 0..random.below(7) {
+            let at = random.below(span);
+            let time = random.between(MILLI / 2, 20 * MILLI);
+            let worker = random.below(workers) as u8;
+            let fault = match random.below(16) {
+                0..6 => Fault::Stall { worker, time },
+                6..8 => Fault::Jump {
+                    worker,
+                    by: random.of_these(&[10 * MILLI, 300 * MILLI, 9000 * MILLI]),
+                },
+                8..11 => Fault::Storm {
+                    noise: noise(random, 5),
+                    time,
+                },
+                11..15 => {
+                    let way = random.below(3);
+                    Fault::Cut {
+                        host: random.below(u64::from(INSIDE_HOSTS + SERVERS)) as u8,
+                        to: way != 1,
+                        from: way != 0,
+                        time,
+                    }
+                }
+                _ => Fault::Crash { who: Who::All },
+            };
+            self.faults.push(Timed { at, fault });
+        }
+        self.faults.sort_by_key(|timed| timed.at);
+    }
+
+    /// The name of a worker by its number: switches come first.
+    pub fn worker(&self, worker: u8) -> String {
+        match worker.checked_sub(self.shape.switches) {
+            None => format!("switch {worker}"),
+            Some(runtime) => format!("runtime {runtime}"),
+        }
+    }
+}
+
+fn noise(random: &mut Random, times: u16) -> Noise {
+    let mut per_mille = |most: u16| random.below(u64::from(most * times) + 1) as u16;
+    Noise {
+        lost: per_mille(20),
+        doubled: per_mille(20),
+        reordered: per_mille(20),
+        corrupted: per_mille(10),
+        jitter: random.of_these(&[0, 0, 20 * MICRO, 500 * MICRO]),
+        bandwidth: random.of_these(&[0, 0, 2_000_000, 50_000_000]),
+    }
+}
+
+impl Shape {
+    fn draw(random: &mut Random, is_calm: bool) -> Shape {
+        let switches = random.of_these(&[1, 1, 2, 2, 3]);
+        let runtimes = random.of_these(&[1, 2, 2, 3, 4]);
+        let is_roomy = is_calm || random.once_in(2);
+        let by_address = random.once_in(4);
+        let waits = random.once_in(4);
+        let messages = 16 * u16::from(switches) + 8;
+        let workers = u64::from(switches) + u64::from(runtimes);
+        let tight = |random: &mut Random, least: u64, most: u64| random.between(least, most) as u16;
+        Shape {
+            switches,
+            runtimes,
+            ports: if by_address { switches } else { switches.max(2) },
+            by_address,
+            waits,
+            policy: random.of_these(&[Policy::LeastLoaded, Policy::RoundRobin, Policy::RoundRobin, Policy::Maglev]),
+            is_roomy,
+            flows_max: if is_roomy { 128 } else { random.between(4, 20) as u32 },
+            routes_max: if is_roomy { 1024 } else { random.between(16, 64) as u32 },
+            buffers: if is_roomy { 512 } else { tight(random, 16, 80) },
+            own_buffers: messages + if is_roomy { 64 } else { tight(random, 0, 16) },
+            depth: match (is_roomy, waits) {
+                (true, _) => 512,
+                // A port that waits is read only while there is room for two bursts.
+                (_, true) => tight(random, 64, 96),
+                _ => tight(random, 2, 40),
+            },
+            queue: if is_roomy { 1024 } else { tight(random, 4, 64) },
+            pace: random.of_these(&[500, 5 * MICRO, 50 * MICRO]),
+            slow: (!random.once_in(3))
+                .then(|| (random.below(workers) as u8, random.of_these(&[100 * MICRO, MILLI]))),
+            ring_delay: random.below(PATH_DELAY_MIN),
+            drift_ppm: if is_calm { 0 } else { random.below(200) as u16 },
+            ethernet: random.once_in(2),
+        }
+    }
+}
+
+impl fmt::Display for Talk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let manner = match self.manner {
+            Manner::Tcp => "TCP",
+            Manner::Udp => "UDP",
+            Manner::Ping => "ping",
+        };
+        let when = match self.part {
+            Part::Faults => format!("at {}", crate::timeline::Millis(self.start)),
+            Part::Early => "after healing".to_owned(),
+            Part::Late => "after all flows' end".to_owned(),
+        };
+        let times = usize::from(self.rounds) * usize::from(self.burst);
+        write!(f, "{manner} {} to {}, {times} requests, {when}", self.client, self.to)?;
+        match self.fate {
+            Fate::Answered => Ok(()),
+            Fate::Rejected => f.write_str(", to be rejected"),
+            Fate::Silent => f.write_str(", to be dropped"),
+            Fate::Open => f.write_str(", passed or not"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_makes_one_script_and_only_crashes_that_are_borne() {
+        for seed in 0..300 {
+            let (one, other) = (Script::of(Scenario::Gateway, seed), Script::of(Scenario::Gateway, seed));
+            assert_eq!(format!("{one:?}"), format!("{other:?}"));
+            assert!(one.talks.iter().map(|talk| talk.rounds * talk.burst).max() <= Some(64));
+            for timed in &one.faults {
+                assert!(!matches!(timed.fault, Fault::Crash { who } if !who.is_borne()));
+            }
+            assert!(one.shape.ring_delay < 2 * PATH_DELAY_MIN);
+        }
+        assert!(!Who::Worker(0).is_borne());
+    }
+}

@@ -1,0 +1,210 @@
+//! A run's parts: talks among faults, healing, talks that must be answered, the end of all flows.
+//!
+//! ```text
+//!   faults ─► heal ─► rest ─► [roomy: early talks ─► rest] ─► leap ─► empty ─► late talks ─► rest ─► leap ─► empty
+//! ```
+//!
+//! *Rest*: no talk open, no frame in the network, none on a ring or at a port. All adds up then, and all buffers are home. *Empty*: all clocks leap by more than any flow's time, and
+//! some turns later there is no flow, group, route or block.
+
+use super::{Cluster, Due, World};
+use crate::checkers::conservation::{self, Figures};
+use crate::checkers::{Violation, converged, returned};
+use crate::network::Noise;
+use crate::scenario::TIMEOUT_MS_MAX;
+use crate::script::{Fate, Fault, Part, Who};
+use crate::timeline::Event;
+
+/// How long all may take to come to rest: the longest wait of a talk that is given up, and more.
+const REST_MAX: u64 = 5_000_000_000;
+/// By how much clocks leap so that all flows end.
+const LEAP: u64 = (TIMEOUT_MS_MAX + 1000) * 1_000_000;
+/// How long ending may then take.
+const ENDING_MAX: u64 = 1_000_000_000;
+
+impl World<'_> {
+    /// Plays the whole run.
+    pub fn play(&mut self) -> Result<(), Violation> {
+        for worker in 0..self.turns.len() as u8 {
+            self.rouse(worker, 0);
+        }
+        self.begin_talks(Part::Faults);
+        for (index, timed) in self.script.faults.iter().enumerate() {
+            self.plan_for(timed.at, Due::Begin(index as u16));
+        }
+        self.pass(self.script.heals_at, false)?;
+        self.heal();
+        self.rest()?;
+        if self.script.is_calm {
+            self.demand_answers(Part::Faults)?;
+        }
+        if self.script.shape.is_roomy {
+            self.begin_talks(Part::Early);
+            self.rest()?;
+            self.demand_answers(Part::Early)?;
+        }
+        self.let_flows_end()?;
+        self.begin_talks(Part::Late);
+        self.rest()?;
+        self.demand_answers(Part::Late)?;
+        self.let_flows_end()
+    }
+
+    fn begin_talks(&mut self, part: Part) {
+        let script = self.script;
+        for (index, talk) in script.talks.iter().enumerate().filter(|(_, talk)| talk.part == part) {
+            self.open_talks += 1;
+            self.plan_for(self.now() + talk.start, Due::Wake(index as u16, 0));
+        }
+    }
+
+    fn demand_answers(&self, part: Part) -> Result<(), Violation> {
+        let talks = self.script.talks.iter().enumerate();
+        let mut demanded = talks.filter(|(_, talk)| talk.part == part && talk.fate == Fate::Answered);
+        match demanded.find(|(index, _)| self.clients[*index].stage != super::hosts::Stage::Done) {
+            Some((index, talk)) => Err(converged::unanswered(index, talk)),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets everything come to rest, and sees whether it adds up.
+    fn rest(&mut self) -> Result<(), Violation> {
+        let until = self.now() + REST_MAX;
+        if !self.pass(until, true)? {
+            return Err(converged::restless(&format!(
+                "{} talks are open, {} frames in the network, {}",
+                self.open_talks,
+                self.flying,
+                self.cluster.in_words()
+            )));
+        }
+        self.look_at_flows();
+        let found = conservation::at_rest(&self.figures());
+        self.fail(found);
+        self.violation.take().map_or(Ok(()), Err)
+    }
+
+    fn let_flows_end(&mut self) -> Result<(), Violation> {
+        self.timeline.note(self.now(), Event::Leapt(LEAP));
+        self.order.cut();
+        for turns in &mut self.turns {
+            turns.ahead += LEAP;
+        }
+        let until = self.now() + ENDING_MAX;
+        while self.now() < until {
+            self.pass(self.now() + 50_000_000, false)?;
+            if self.is_at_rest() && converged::empty(&self.figures()).is_ok() {
+                break;
+            }
+        }
+        self.rest()?;
+        let figures = self.figures();
+        converged::empty(&figures)?;
+        let connections = self.connections();
+        returned::check(&figures.runtimes, &connections)
+    }
+
+    fn figures(&self) -> Figures {
+        let cluster = &self.cluster;
+        Figures {
+            switches: cluster.switches.iter().map(|switch| switch.stats()).collect(),
+            runtimes: cluster.runtimes.iter().map(|runtime| runtime.stats()).collect(),
+            entered: cluster.entered,
+            left: cluster.left,
+            pools: cluster.switches.iter().map(|s| (s.pool().free(), s.pool().total())).collect(),
+        }
+    }
+
+    /// By runtime: what its load balancer, if it has one, says of its servers' connections.
+    fn connections(&mut self) -> Vec<u64> {
+        let tables = self.cluster.runtimes.iter_mut().map(|runtime| runtime.command("load_balancer", &["backends"]));
+        let last = |line: &str| line.split_whitespace().last()?.parse::<u64>().ok();
+        tables.map(|table| table.unwrap_or_default().lines().filter_map(last).sum()).collect()
+    }
+
+    /// All faults are over, and the network is as good as can be.
+    fn heal(&mut self) {
+        self.timeline.note(self.now(), Event::Healed);
+        for host in &mut self.hosts {
+            for path in [&mut host.to, &mut host.from] {
+                path.noise = Noise::default();
+                path.is_cut = false;
+            }
+        }
+        let now = self.now();
+        for worker in 0..self.turns.len() as u8 {
+            self.turns[usize::from(worker)].stalled_until = 0;
+            self.rouse(worker, now);
+        }
+    }
+
+    pub(super) fn begin_fault(&mut self, index: u16) {
+        let now = self.now();
+        self.timeline.note(now, Event::Began(index));
+        let time = match self.script.faults[usize::from(index)].fault {
+            Fault::Stall { worker, time } => {
+                let turns = &mut self.turns[usize::from(worker)];
+                turns.stalled_until = turns.stalled_until.max(now + time);
+                let at = turns.stalled_until;
+                self.set_turn(worker, at);
+                return;
+            }
+            Fault::Jump { worker, by } => {
+                self.order.cut();
+                self.turns[usize::from(worker)].ahead += by;
+                return;
+            }
+            Fault::Crash { who } => return self.crash(who),
+            Fault::Storm { noise, time } => {
+                for host in &mut self.hosts {
+                    (host.to.noise, host.from.noise) = (noise, noise);
+                }
+                time
+            }
+            Fault::Cut { host, to, from, time } => {
+                let host = &mut self.hosts[usize::from(host)];
+                host.to.is_cut |= to;
+                host.from.is_cut |= from;
+                time
+            }
+        };
+        let end = (now + time).min(self.script.heals_at);
+        self.plan_for(end, Due::End(index));
+    }
+
+    pub(super) fn end_fault(&mut self, index: u16) {
+        if self.now() >= self.script.heals_at {
+            // Healing ends them all.
+            return;
+        }
+        self.timeline.note(self.now(), Event::Ended(index));
+        match self.script.faults[usize::from(index)].fault {
+            Fault::Storm { .. } => {
+                for host in &mut self.hosts {
+                    (host.to.noise, host.from.noise) = (self.script.noise, self.script.noise);
+                }
+            }
+            Fault::Cut { host, to, from, .. } => {
+                let host = &mut self.hosts[usize::from(host)];
+                host.to.is_cut &= !to;
+                host.from.is_cut &= !from;
+            }
+            Fault::Stall { .. } | Fault::Jump { .. } | Fault::Crash { .. } => {}
+        }
+    }
+
+    fn crash(&mut self, who: Who) {
+        assert!(who.is_borne(), "nobody recovers from that yet: scripts do not have it");
+        let now = self.now();
+        let clocks: Vec<u64> = self.turns.iter().map(|turns| turns.now(now)).collect();
+        let Ok(anew) = Cluster::new(self.script, &self.plan, &self.clock, &clocks) else {
+            return;
+        };
+        self.order.cut();
+        std::mem::replace(&mut self.cluster, anew).scrap(&self.clock);
+        for worker in 0..self.turns.len() as u8 {
+            self.turns[usize::from(worker)].next = crate::Time::MAX;
+            self.rouse(worker, now);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Every checker finds a bug that is planted in production code (`wire::planted`), and what it finds is made small.
+
+use sim::Scenario;
+use wire::planted;
+
+/// A bug's name, which is where it stands in the code; the scenario that has that code; the checker that must fire first.
+const BUGS: [(&str, Scenario, &str); 13] = [
+    ("route_over_too_early", Scenario::Bridge, "one_actor"),
+    ("second_packet_overtakes", Scenario::Nat, "order"),
+    ("drop_not_counted", Scenario::Bridge, "conservation"),
+    ("ring_room_ignored", Scenario::Bridge, "conservation"),
+    ("payload_touched", Scenario::Nat, "delivered"),
+    ("full_table_lets_pass", Scenario::Bridge, "enforced"),
+    ("filter_forgotten", Scenario::Nat, "enforced"),
+    ("port_given_twice", Scenario::Nat, "endpoints"),
+    ("mapping_not_found", Scenario::Nat, "endpoints"),
+    ("connection_not_returned", Scenario::Balance, "returned"),
+    ("idle_not_told", Scenario::Gateway, "converged"),
+    ("buffers_not_fetched_home", Scenario::Nat, "converged"),
+    ("choice_by_history", Scenario::Nat, "same_run"),
+];
+
+/// Seeds within which each is found.
+const SEEDS: u64 = 4000;
+
+#[test]
+fn every_checker_finds_the_bug_planted_for_it() {
+    let registry = flowkeep::functions();
+    let mut planner = flowkeep::sim::planner(&registry);
+    let mut wrong = Vec::new();
+    for (bug, scenario, checker) in BUGS {
+        planted::choose(bug);
+        let found = (0..SEEDS).find_map(|seed| {
+            let outcome = sim::run(scenario, seed, &mut planner).unwrap();
+            outcome.violation.map(|violation| (seed, violation))
+        });
+        let Some((seed, violation)) = found else {
+            wrong.push(format!("{bug}: nothing found in {SEEDS} seeds"));
+            continue;
+        };
+        println!("{bug}: seed {seed}, {}: {}", violation.checker, violation.what);
+        if violation.checker != checker {
+            wrong.push(format!("{bug}: {} fired, not {checker}: {}", violation.checker, violation.what));
+            continue;
+        }
+        // Without the bug the seed is clean: it was the bug that was found.
+        planted::choose("");
+        let outcome = sim::run(scenario, seed, &mut planner).unwrap();
+        assert_eq!(outcome.violation, None, "{bug}");
+    }
+    planted::choose("");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_failure_is_made_small_and_told() {
+    let registry = flowkeep::functions();
+    let mut planner = flowkeep::sim::planner(&registry);
+    planted::choose("second_packet_overtakes");
+    let seed = (0..SEEDS).find(|seed| sim::run(Scenario::Nat, *seed, &mut planner).unwrap().violation.is_some());
+    let explain = |planner: &mut _| sim::explain(Scenario::Nat, seed.unwrap(), planner).unwrap().unwrap();
+    let (failure, again) = (explain(&mut planner), explain(&mut planner));
+    planted::choose("");
+    assert_eq!(failure, again, "the same seed is made small in the same way");
+    assert_eq!(failure.shrunk.checker, "order");
+    // Two requests of one talk are enough, and no fault.
+    let talks = failure.script.iter().filter(|line| line.starts_with("talk ")).count();
+    let faults = failure.script.iter().filter(|line| line.starts_with("fault ")).count();
+    assert_eq!((talks, faults), (1, 0), "{:#?}", failure.script);
+    let last = failure.timeline.last().unwrap();
+    assert!(last.contains("out port"), "the violation is the end: {last}");
+    assert!(failure.timeline.len() < 40, "{:#?}", failure.timeline);
+}

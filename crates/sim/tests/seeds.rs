@@ -1,0 +1,76 @@
+//! Seeds through the simulator, with the functions that ship: those that once failed, then thousands of others.
+
+use sim::{Outcome, Scenario};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// How many seeds every run of the tests goes through; `FLOWKEEP_SEEDS` says another number.
+const SEEDS: u64 = 20_000;
+
+fn told(outcome: &Outcome) -> String {
+    let what = outcome.violation.as_ref().map(|violation| format!("{}: {}", violation.checker, violation.what));
+    let (scenario, seed) = (outcome.scenario, outcome.seed);
+    format!("{}\nflowkeep sim --scenario {scenario} --seed {seed}", what.unwrap_or_default())
+}
+
+#[test]
+fn seeds_that_found_something_find_nothing_more() {
+    let registry = flowkeep::functions();
+    let mut planner = flowkeep::sim::planner(&registry);
+    let lines = include_str!("../seeds.txt").lines().filter(|line| !line.starts_with('#'));
+    for line in lines {
+        let mut words = line.split_whitespace();
+        let scenario: Scenario = words.next().unwrap().parse().unwrap();
+        let seed: u64 = words.next().unwrap().parse().unwrap();
+        assert!(words.next().is_some(), "a line says what its seed found: {line}");
+        let outcome = sim::run(scenario, seed, &mut planner).unwrap();
+        assert!(outcome.violation.is_none(), "{}", told(&outcome));
+    }
+}
+
+#[test]
+fn thousands_of_seeds_find_nothing() {
+    let seeds = std::env::var("FLOWKEEP_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(SEEDS);
+    let (next, events, began) = (AtomicU64::new(0), AtomicU64::new(0), Instant::now());
+    let failed = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                let registry = flowkeep::functions();
+                let mut planner = flowkeep::sim::planner(&registry);
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds {
+                        return;
+                    }
+                    let outcome = sim::run(Scenario::of_seed(seed), seed, &mut planner).unwrap();
+                    events.fetch_add(outcome.events, Ordering::Relaxed);
+                    if outcome.violation.is_some() {
+                        next.store(seeds, Ordering::Relaxed);
+                        failed.lock().unwrap().push(told(&outcome));
+                    }
+                }
+            });
+        }
+    });
+    let (failed, events, seconds) = (failed.into_inner().unwrap(), events.into_inner(), began.elapsed().as_secs_f64());
+    println!("{seeds} seeds, {events} events, {seconds:.1} s, {:.0} events/s", events as f64 / seconds);
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+#[test]
+fn another_seed_is_another_run_and_the_same_is_the_same() {
+    let registry = flowkeep::functions();
+    let mut planner = flowkeep::sim::planner(&registry);
+    let mut digest = |seed| sim::run(Scenario::Gateway, seed, &mut planner).unwrap().digest;
+    assert_eq!(digest(5), digest(5));
+    assert_ne!(digest(5), digest(6));
+}
+
+#[test]
+fn a_healthy_seed_has_nothing_to_explain() {
+    let registry = flowkeep::functions();
+    let mut planner = flowkeep::sim::planner(&registry);
+    assert_eq!(sim::explain(Scenario::Nat, 1, &mut planner), Ok(None));
+}

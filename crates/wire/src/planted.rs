@@ -1,0 +1,45 @@
+//! Bugs in production code that are there for the simulator's tests alone: each of its checkers must find one.
+//!
+//! Where a bug is planted stands `if planted::is("name")`. Without the feature `planted`, which only those tests switch on, that is a constant `false`, and nothing
+//! of it is compiled. With it, a bug is there in the thread that has chosen it by name ([`choose`]), and nowhere else.
+//!
+//! `grep -rn 'planted::is' crates` lists them all. A name says what goes wrong.
+
+#[cfg(feature = "planted")]
+std::thread_local! {
+    static CHOSEN: core::cell::Cell<&'static str> = const { core::cell::Cell::new("") };
+    static TURNS: core::cell::Cell<u64> = const { core::cell::Cell::new(0) };
+}
+
+/// Whether the bug of this name is there.
+#[cfg(feature = "planted")]
+#[inline]
+pub fn is(name: &str) -> bool {
+    CHOSEN.get() == name
+}
+
+/// Whether the bug of this name is there: none is.
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+pub const fn is(_name: &str) -> bool {
+    false
+}
+
+/// Has this thread's code have the bug of this name from now on; of no bug if it is empty.
+#[cfg(feature = "planted")]
+pub fn choose(name: &'static str) {
+    CHOSEN.set(name);
+}
+
+/// How often this thread has asked: what a run must not depend on.
+#[cfg(feature = "planted")]
+pub fn turns() -> u64 {
+    TURNS.set(TURNS.get() + 1);
+    TURNS.get()
+}
+
+/// Nobody asks.
+#[cfg(not(feature = "planted"))]
+pub const fn turns() -> u64 {
+    0
+}
