@@ -2,8 +2,9 @@
 //! take to open.
 //!
 //! The server is an sshd of the test's own, with its own keys and configuration, on all addresses of the server's host; one
-//! half of the sessions asks for a virtual address. A connection that is open has another timeout than one that opens: the
-//! latter is made shorter here than sessions are idle, so that one that is taken for the other would be cut.
+//! half of the sessions asks for a virtual address. A connection that is open has another timeout than one that opens. The
+//! latter, and the service's, are shorter here than sessions are idle, and no connection is taken up in its middle: a session
+//! lasts only because firewall or NAT knows that it is open.
 
 use crate::network::PATIENCE;
 use crate::site::{SERVER, SERVER_V6, Site, VIRTUAL, end_of, site};
@@ -19,10 +20,14 @@ addresses = ["192.0.2.80"]
 ports = 22
 protocol = "tcp"
 policy = "round_robin"
+idle_timeout = 5
 backends = [
     { name = "ssh-one", endpoint = "203.0.113.11:22" },
     { name = "ssh-two", endpoint = "203.0.113.12:22" },
 ]
+
+[function.firewall]
+tcp_loose = false
 
 [function.firewall.timeouts]
 tcp_opening = "5s"
@@ -139,7 +144,7 @@ fn idle(site: &Site, options: &str) -> [(&'static str, &'static str, Process); 2
         site.network.client.start(&words).unwrap()
     };
     let client = format!(
-        "(echo one; sleep {IDLE_SECONDS}; echo two) | ssh {options} root@{SERVER} 'while read word; do echo got $word; done'\n"
+        "(echo one; sleep {IDLE_SECONDS}; echo two) | ssh {options} root@{VIRTUAL} 'while read word; do echo got $word; done'\n"
     );
     let server = format!("ssh {options} root@{VIRTUAL} 'echo one; sleep {IDLE_SECONDS}; echo two'\n");
     [
