@@ -11,6 +11,8 @@ use crate::env::{Burst, Port};
 use crate::stage::Code;
 use crate::watch::trace::{Event, Verdict};
 use crate::watch::{self, Ends, Seen, Watch, Worker};
+use alloc::string::String;
+use alloc::vec::Vec;
 use nf::{Direction, Way};
 use wire::packet::flag::WATCHED;
 use wire::{FlowKey, Packet, PacketBox};
@@ -69,8 +71,14 @@ impl<P: Port> Runtime<P> {
     }
 
     /// The functions' names, in the order of their numbers.
-    pub fn function_names(&self) -> &[alloc::string::String] {
-        &self.stages.names
+    pub fn function_names(&self) -> Vec<String> {
+        self.stages.names.clone()
+    }
+
+    /// The chains' names, in the order of their numbers.
+    pub fn chain_names(&self) -> Vec<String> {
+        let names = self.plan.chains().iter().map(|chain| chain.name.clone());
+        names.collect()
     }
 
     /// Marks packets of a burst that somebody watches, and sends them the rare way.
