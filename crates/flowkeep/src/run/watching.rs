@@ -142,13 +142,13 @@ pub(super) fn begin(shared: Arc<Shared>, subject: &Subject) -> Result<Box<dyn Wa
     };
     desk.watchers.fetch_add(1, Ordering::SeqCst);
     let what: Box<dyn Fn() -> What> = match subject {
-        Subject::Flow { key, packets } => {
+        Subject::Flow { key, .. } => {
             let free = |slot: &&AtomicBool| !slot.swap(true, Ordering::SeqCst);
             let slot = desk.slots.iter().position(|slot| free(&slot)).ok_or_else(|| {
                 format!("{TRACES_MAX} flows are traced already; end one of those first (Ctrl-C there)")
             })?;
             watcher.slot = Some(slot);
-            let budget = Arc::new(Budget::new((*packets).clamp(1, PACKETS_MAX)));
+            let budget = Arc::new(Budget::default());
             watcher.budget = Some(Arc::clone(&budget));
             watcher.seen.steps = Vec::with_capacity(STEPS_MAX);
             let mut keys = vec![*key];
@@ -197,6 +197,9 @@ pub(super) fn begin(shared: Arc<Shared>, subject: &Subject) -> Result<Box<dyn Wa
             }
             _ => return Err("the cluster is ending".into()),
         }
+    }
+    if let (Some(budget), Subject::Flow { packets, .. }) = (&watcher.budget, subject) {
+        budget.open((*packets).clamp(1, PACKETS_MAX));
     }
     Ok(Box::new(watcher))
 }

@@ -38,18 +38,18 @@ fn head(rates: &Rates, note: &str) -> Vec<String> {
     vec![
         format!("flowkeep top   up {}   {note}", human_time(uptime)),
         format!(
-            "in  {}   out  {}   dropped {}/s   held {}",
+            "in  {}   out  {}   dropped {}/s",
             rate(rates.r#in),
             rate(rates.out),
-            number(dropped),
-            grouped(rates.held)
+            number(dropped)
         ),
         format!(
-            "flows {} of {}   new {}/s   ended {}/s",
+            "flows {} of {}   new {}/s   ended {}/s   packets held {}",
             grouped(rates.flows),
             grouped(rates.flows_max),
             number(rates.flows_opened),
-            number(rates.flows_ended)
+            number(rates.flows_ended),
+            grouped(rates.held)
         ),
         String::new(),
     ]
@@ -105,13 +105,13 @@ fn threads(rates: &Rates) -> Vec<String> {
 
 fn ports(rates: &Rates) -> Vec<String> {
     let head = format!(
-        "{:<10}{:>10}{:>11}{:>10}{:>11}{:>8}",
+        "{:<8}{:>9}{:>10}{:>10}{:>10}{:>7}",
         "PORT", "in pkt/s", "B/s", "out pkt/s", "B/s", "failed"
     );
     let rows = rates.ports.iter().map(|port| {
         format!(
-            "{:<10}{:>10}{:>11}{:>10}{:>11}{:>8}",
-            cut(&port.name, 9),
+            "{:<8}{:>9}{:>10}{:>10}{:>10}{:>7}",
+            cut(&port.name, 7),
             number(port.r#in.packets),
             size(port.r#in.bytes),
             number(port.out.packets),
@@ -151,7 +151,7 @@ fn busiest(rates: &Rates) -> Vec<String> {
     let head = format!("BUSIEST FLOWS (of {} packets sampled)", grouped(rates.busiest_of));
     let rows = rates.busiest.iter().map(|flow| {
         format!(
-            "{:>9}/s {:>9}/s  {} {} {}",
+            "{:>7}/s {:>8}/s  {} {} {}",
             number(flow.r#in.packets),
             size(flow.r#in.bytes),
             flow.protocol,

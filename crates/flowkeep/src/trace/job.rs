@@ -65,7 +65,8 @@ pub fn run(job: &TraceJob, client: &mut Client, out: &mut dyn Write) -> Result<T
             }
         }
         traced.steps_lost += observed.steps_lost;
-        let all = observed.left == Some(0) && (inside.is_empty() || quiet > ROUNDS);
+        // The last of them may have been marked just behind this look.
+        let all = observed.left == Some(0) && quiet > if inside.is_empty() { 2 } else { ROUNDS };
         let mut printed = print(observed.steps, job.json, &mut printer, out);
         if !job.json {
             printed = printed.and_then(|()| {

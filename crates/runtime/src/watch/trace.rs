@@ -15,8 +15,8 @@ use nf::{Direction, Endpoint, Side};
 use wire::packet::flag::{ICMP_ERROR, WATCHED};
 use wire::{FlowKey, Packet};
 
-/// What the workers of a cluster share of one trace.
-#[derive(Debug)]
+/// What the workers of a cluster share of one trace. No packet is marked before [`Budget::open`].
+#[derive(Debug, Default)]
 pub struct Budget {
     /// The number of the next step.
     order: AtomicU64,
@@ -25,12 +25,9 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// For so many packets.
-    pub fn new(packets: u32) -> Self {
-        Budget {
-            order: AtomicU64::new(0),
-            packets: AtomicU32::new(packets),
-        }
+    /// Lets so many packets be marked, once every worker has its part of the trace: none is seen at one and missed at another.
+    pub fn open(&self, packets: u32) {
+        self.packets.store(packets, Ordering::Release);
     }
 
     /// Packets that may still be marked.
