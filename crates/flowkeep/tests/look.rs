@@ -132,7 +132,9 @@ fn a_capture_is_read_by_tcpdump_and_tshark() {
     ];
     let mut command = Command::new("tshark");
     command.args(["-n", "-r", &file, "-T", "fields"]);
-    fields.iter().for_each(|field| drop(command.args(["-e", field])));
+    for field in fields {
+        command.args(["-e", field]);
+    }
     let read = command.output().unwrap();
     let lines = text(&read.stdout);
     let mut kinds = std::collections::BTreeMap::<&str, u32>::new();
