@@ -197,14 +197,25 @@ fn a_capture_is_filtered_counted_and_piped() {
 #[test]
 fn killed_tools_end_their_watches() {
     let site = Site::new("killed");
-    let words = ["capture", "--in", "-w", "/dev/null"];
-    for _ in 0..3 {
-        let mut tools: Vec<Child> = (0..2).map(|_| site.command(&words).spawn().unwrap()).collect();
-        // Both places are taken once a third is refused.
-        let began = Instant::now();
-        while site.ask(&["capture", "--in", "-c", "1"]).status.success() {
-            assert!(began.elapsed() < PATIENCE);
-        }
+    for round in 0..3 {
+        let watch = |number: u32| {
+            let file = site.path(&format!("{round}-{number}.pcapng"));
+            let tool = site.command(&["capture", "--in", "-w", &file]).spawn().unwrap();
+            // It is made when the watch has begun.
+            let began = Instant::now();
+            while !Path::new(&file).exists() {
+                assert!(began.elapsed() < PATIENCE);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            tool
+        };
+        let mut tools: Vec<Child> = (0..2).map(watch).collect();
+        let third = site.ask(&["capture", "--in", "-c", "1"]);
+        assert!(
+            text(&third.stderr).contains("end one of those first"),
+            "{}",
+            text(&third.stderr)
+        );
         for tool in &mut tools {
             tool.kill().unwrap();
             tool.wait().unwrap();

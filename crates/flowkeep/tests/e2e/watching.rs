@@ -304,6 +304,54 @@ fn a_trace_shows_who_refuses_a_packet_and_why() {
 }
 
 #[test]
+fn an_answer_is_traced_back_to_who_asked() {
+    let functions = FUNCTIONS.replace(
+        "destination_ports = [80, 53]\naction = \"allow\"",
+        "action = \"reject\"",
+    );
+    let functions = functions.replace(
+        "[\"firewall\", \"nat\", \"load_balancer\"]",
+        "[\"nat\", \"firewall\"]",
+    );
+    let rig = Rig::new(
+        Shape::of(2).with_switches(2),
+        "machine",
+        ["inside", "outside"],
+        &functions,
+    );
+    let cluster = rig.running.cluster();
+    let mut watching = cluster
+        .watch(&Subject::Flow {
+            key: key(protocol::TCP, HOST, SERVICE),
+            packets: 10,
+        })
+        .unwrap();
+    rig.lan.push(&tcp(HOST, SERVICE, SYN), LinkType::Raw);
+    let answer = ends(&Rig::take(&rig.lan));
+    assert_eq!(answer, (SERVICE, HOST));
+    let seen = steps(&mut *watching, 1);
+    let said: Vec<(&str, &str)> = (seen[&1].iter())
+        .filter_map(|step| match &step.event {
+            Event::Function {
+                function, verdict, ..
+            } => Some((function.as_str(), verdict.as_str())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(
+        said,
+        [("nat", "forward"), ("firewall", "answer"), ("nat", "forward")]
+    );
+    let Some(Event::Out { port, ends }) = seen[&1].last().map(|step| &step.event) else {
+        panic!("{seen:#?}")
+    };
+    let expected = ("lan", &text(answer.0), &text(answer.1));
+    assert_eq!((port.as_str(), &ends.source, &ends.destination), expected);
+    drop(watching);
+    rig.stop("answer");
+}
+
+#[test]
 fn a_trace_follows_a_hairpin() {
     let functions = "[[chain]]\nname = \"gateway\"\nfunctions = [\"nat\"]\n\
                      [function.nat]\npool = [\"203.0.113.0/30\"]\nfiltering = \"endpoint-independent\"\n";

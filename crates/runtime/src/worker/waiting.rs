@@ -134,7 +134,7 @@ impl<P: Port> Runtime<P> {
     }
 
     fn resume(&mut self, index: u32, frame: NonNull<Frame>, parked: Parked) {
-        let look = self.look::<true>(parked.job.actor, &parked.job.packet, parked.job.direction, 0);
+        let look = self.look_at(&parked.job.packet);
         let spare = self.pool.take();
         // SAFETY: the waiting future is not being polled, so its frame's cx is ours to fill in.
         let code = unsafe {

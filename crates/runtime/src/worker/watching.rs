@@ -152,7 +152,9 @@ impl<P: Port> Runtime<P> {
         }
         let look = Look::at(packet);
         let chain = self.slab.header(actor).chain;
-        if let Some(ends) = look.ends {
+        // A call that is over may have been its last.
+        let is_ahead = passed < self.stages.chains[usize::from(chain)].len();
+        if let Some(ends) = look.ends.filter(|_| is_ahead) {
             let passed = passed as u8;
             self.see_now(
                 packet,
@@ -165,6 +167,14 @@ impl<P: Port> Runtime<P> {
             );
         }
         look
+    }
+
+    /// A packet as it is while its call waits.
+    pub(super) fn look_at(&self, packet: &Packet) -> Look {
+        match self.eye {
+            Some(_) if packet.has(WATCHED) => Look::at(packet),
+            _ => Look::NONE,
+        }
     }
 
     /// A function has had the packet. Whoever writes an answer over a packet wipes its marks out, too.
