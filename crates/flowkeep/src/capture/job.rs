@@ -89,14 +89,9 @@ pub fn run(job: &CaptureJob, client: &mut Client, out: &mut dyn Write) -> Result
             return Err(FOREIGN.into());
         };
         let room = job.count.map_or(u64::MAX, |count| count - caught.packets);
-        let wanted = observed.frames.iter().take(room.try_into().unwrap_or(usize::MAX));
-        let mut written = wanted
-            .map(|frame| sink.put(frame).map(|()| caught.packets += 1))
-            .collect();
-        written = match written {
-            Ok(()) => sink.flush(),
-            other => other,
-        };
+        let mut wanted = (observed.frames.iter()).take(room.try_into().unwrap_or(usize::MAX));
+        let put = wanted.try_for_each(|frame| sink.put(frame).map(|()| caught.packets += 1));
+        let written = put.and_then(|()| sink.flush());
         for (port, count) in &observed.lost {
             *lost.entry(*port).or_default() += count;
         }

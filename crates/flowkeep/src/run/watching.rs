@@ -162,7 +162,14 @@ pub(super) fn begin(shared: Arc<Shared>, subject: &Subject) -> Result<Box<dyn Wa
                 }
             }
             watcher.keys.extend(&keys);
-            Box::new(move || What::Flow(Trace::new(slot as u8, &keys, Arc::clone(&budget), STEPS_MAX)))
+            Box::new(move || {
+                What::Flow(Box::new(Trace::new(
+                    slot as u8,
+                    &keys,
+                    Arc::clone(&budget),
+                    STEPS_MAX,
+                )))
+            })
         }
         Subject::Packets(wanted) => {
             let filter = wanted.filter.as_ref().map(|programs| {
@@ -185,7 +192,7 @@ pub(super) fn begin(shared: Arc<Shared>, subject: &Subject) -> Result<Box<dyn Wa
             let each = (bytes / (workers + 1)).max(WORKER_BYTES_MIN);
             let room = move || Frames::with_room(each / FRAME_BYTES, each);
             watcher.seen.frames = room();
-            Box::new(move || What::Packets(Capture::new(choice.clone(), room())))
+            Box::new(move || What::Packets(Box::new(Capture::new(choice.clone(), room()))))
         }
     };
     for handle in shared.switches.iter().chain(&shared.runtimes) {

@@ -109,10 +109,11 @@ fn figures(client: &mut Client) -> Result<Figures, String> {
 
 /// Shows until `q`, a signal, or the cluster's end.
 pub fn run(job: &TopJob, client: &mut Client, out: &mut dyn Write) -> Result<(), TopError> {
-    if !job.once && !job.json {
-        if let Some(refusal) = refusal() {
-            return Err(TopError::NoTerminal(refusal));
-        }
+    if !job.once
+        && !job.json
+        && let Some(refusal) = refusal()
+    {
+        return Err(TopError::NoTerminal(refusal));
     }
     let asked = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {

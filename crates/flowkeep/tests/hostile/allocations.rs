@@ -110,11 +110,14 @@ fn watched_flows<R: Rig>() {
     };
     rig.watch(&|| Watch {
         id: 1,
-        what: What::Flow(Trace::new(0, &[key], Arc::clone(&budget), 100)),
+        what: What::Flow(Box::new(Trace::new(0, &[key], Arc::clone(&budget), 100))),
     });
     rig.watch(&|| Watch {
         id: 2,
-        what: What::Packets(Capture::new(everything.clone(), Frames::with_room(100, 10_000))),
+        what: What::Packets(Box::new(Capture::new(
+            everything.clone(),
+            Frames::with_room(100, 10_000),
+        ))),
     });
     let refused = frames::tcp((0x0a00_0001, 9), (SERVICE.0, 22), frames::SYN, false);
     let count = testkit::allocations(|| {

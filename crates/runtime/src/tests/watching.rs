@@ -22,7 +22,7 @@ fn watch(runtime: &mut Runtime<QueuePort>, (a, ap): (u8, u16), (b, bp): (u8, u16
     let key = FlowKey::new(source, destination, wire::protocol::UDP, 0).0;
     let budget = Arc::new(Budget::default());
     budget.open(100);
-    let what = What::Flow(Trace::new(0, &[key], budget, STEPS));
+    let what = What::Flow(Box::new(Trace::new(0, &[key], budget, STEPS)));
     runtime.watch(Watch { id: 7, what }).unwrap();
 }
 
@@ -167,7 +167,7 @@ fn a_drop_behind_a_wait_and_a_flow_that_was_over_are_told() {
     // Nobody watches any more, and nobody may: as many traces as there may be.
     watch(&mut runtime, (2, 1), (1, 9));
     let budget = Arc::new(Budget::default());
-    let third = What::Flow(Trace::new(1, &[], budget, 1));
+    let third = What::Flow(Box::new(Trace::new(1, &[], budget, 1)));
     assert!(runtime.watch(Watch { id: 9, what: third }).is_err());
     runtime.unwatch(7);
     assert!(!runtime.watched(7, &mut Seen::default()));

@@ -73,9 +73,9 @@ pub struct Watch {
 #[derive(Debug)]
 pub enum What {
     /// What becomes of a flow's packets.
-    Flow(Trace),
+    Flow(Box<Trace>),
     /// Packets at ports, and where they are dropped.
-    Packets(Capture),
+    Packets(Box<Capture>),
 }
 
 /// What has been seen since the last look, and the memory it is in.
@@ -140,14 +140,14 @@ pub(crate) fn name_of(packet: &Packet) -> usize {
 impl Eye {
     fn traces(&mut self) -> impl Iterator<Item = &mut Trace> {
         self.watches.iter_mut().filter_map(|watch| match &mut watch.what {
-            What::Flow(trace) => Some(trace),
+            What::Flow(trace) => Some(&mut **trace),
             What::Packets(_) => None,
         })
     }
 
     fn captures(&mut self) -> impl Iterator<Item = &mut Capture> {
         self.watches.iter_mut().filter_map(|watch| match &mut watch.what {
-            What::Packets(capture) => Some(capture),
+            What::Packets(capture) => Some(&mut **capture),
             What::Flow(_) => None,
         })
     }
