@@ -69,7 +69,9 @@ fn calls_that_wait_and_packets_that_are_held_are_told() {
     runtime.links_mut()[0]
         .input
         .extend([2, 3, 1].map(|n| udp(1, 1, 1, 5, false, &[n])));
-    (1..=40).for_each(|now| drop(runtime.step(now * MS)));
+    for now in 1..=40 {
+        runtime.step(now * MS);
+    }
     assert_conserved(&runtime);
     let told = told(&mut runtime);
     let nap = ["1 Wait", "1 Forward resumed", "Leaves { exit: Outside }"];
@@ -108,7 +110,9 @@ fn what_a_function_makes_belongs_to_the_trace() {
     runtime.links_mut()[0]
         .input
         .push_back(udp(1, 1, 1, 6, false, &[1]));
-    (1..=4).for_each(|now| drop(runtime.step(now * MS)));
+    for now in 1..=4 {
+        runtime.step(now * MS);
+    }
     let told = told(&mut runtime);
     assert_eq!(told.len(), 3, "{told:?}");
     assert!(
@@ -138,7 +142,9 @@ fn a_drop_behind_a_wait_and_a_flow_that_was_over_are_told() {
     runtime.links_mut()[0]
         .input
         .extend([[0, 1], [1, 255]].map(|payload| udp(1, 1, 1, 9, false, &payload)));
-    (1..=10).for_each(|now| drop(runtime.step(now * MS)));
+    for now in 1..=10 {
+        runtime.step(now * MS);
+    }
     let odd = Verdict::Drop("odd");
     let dropped = Event::Dropped {
         function: Some(0),
