@@ -11,6 +11,8 @@
 //! Not here: how the figures cross from the workers' threads ([`crate`]'s run), and how they are shown
 //! ([`crate::report`]).
 
+use crate::capture::{Frame, Wanted};
+use crate::trace::Step;
 use runtime::PortCounters;
 use runtime::stats::{Named, RuntimeStats, SwitchStats};
 use runtime::worker::FlowView;
@@ -34,6 +36,66 @@ pub trait Cluster: Send + Sync {
 
     /// Asks for the end: what is inside is finished, records are written. Returns at once.
     fn stop(&self);
+
+    /// Begins to watch a flow or packets. It ends when what is answered is dropped.
+    fn watch(&self, subject: &Subject) -> Result<Box<dyn Watching>, String> {
+        let _ = subject;
+        Err("this cluster cannot be watched".into())
+    }
+
+    /// The threads that step workers, and how much of a processor each has had.
+    fn threads(&self) -> Vec<ThreadShare> {
+        Vec::new()
+    }
+}
+
+/// What somebody wants to see.
+#[derive(Clone, Debug)]
+pub enum Subject {
+    /// What becomes of a flow's packets.
+    Flow {
+        /// Any of its keys; the flow need not be there.
+        key: FlowKey,
+        /// Packets, at most.
+        packets: u32,
+    },
+    /// Packets at ports, or where they are dropped.
+    Packets(Wanted),
+}
+
+/// A cluster being watched, as long as this lives.
+pub trait Watching: Send {
+    /// The ports' names, by their numbers.
+    fn ports(&self) -> Vec<String>;
+
+    /// What has been seen since the last time.
+    fn take(&mut self) -> Observed;
+}
+
+/// What has been seen.
+#[derive(serde::Serialize, serde::Deserialize, Clone, Debug, Default, PartialEq)]
+pub struct Observed {
+    /// Of a trace: steps.
+    pub steps: Vec<Step>,
+    /// Steps that there was no room for.
+    pub steps_lost: u64,
+    /// Packets that may still be traced.
+    pub left: Option<u32>,
+    /// Of a capture: packets.
+    pub frames: Vec<Frame>,
+    /// By port: packets that were wanted and that there was no room for.
+    pub lost: BTreeMap<u8, u64>,
+    /// Nothing more will be seen: the cluster is ending.
+    pub is_over: bool,
+}
+
+/// A thread of workers.
+#[derive(serde::Serialize, serde::Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct ThreadShare {
+    /// Its workers, like `switch 0`.
+    pub workers: Vec<String>,
+    /// Processor time it has had, in nanoseconds.
+    pub cpu_ns: u64,
 }
 
 /// A place in the list of all flows.

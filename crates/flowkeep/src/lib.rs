@@ -8,6 +8,7 @@
 
 pub mod bench;
 pub mod bridge;
+pub mod capture;
 pub mod cli;
 pub mod cluster;
 pub mod config;
@@ -21,6 +22,8 @@ pub mod report;
 pub mod run;
 pub mod signals;
 pub mod sim;
+pub mod top;
+pub mod trace;
 
 pub use nf;
 

@@ -52,6 +52,9 @@ pub struct RuntimeStatus {
     pub passed: u64,
     /// Packets it dropped.
     pub dropped: u64,
+    /// Flows begun since the start.
+    #[serde(default)]
+    pub opened: u64,
     /// Flows now.
     pub flows: u64,
     /// Groups of flows now.
@@ -142,6 +145,7 @@ impl From<&Snapshot> for Status {
                     received: runtime.received,
                     passed: runtime.passed,
                     dropped: runtime.dropped.iter().map(|named| named.count).sum(),
+                    opened: runtime.flows_opened,
                     flows: runtime.flows,
                     groups: runtime.groups,
                     waiting: runtime.waiting,

@@ -20,6 +20,7 @@ pub mod stats;
 pub mod switch;
 pub mod table;
 pub mod timer;
+pub mod watch;
 pub mod worker;
 
 #[cfg(test)]

@@ -84,6 +84,8 @@ pub mod flag {
     pub const LATERAL: u16 = 512;
     /// A fragment that is followed: it has the ports of its first one.
     pub const FOLLOWED: u16 = 1024;
+    /// Somebody watches its flow: a bit for each who does (`runtime::watch`).
+    pub const WATCHED: u16 = 0xc000;
 }
 
 /// A packet: the frame's bytes and what is known of them.
@@ -466,8 +468,9 @@ impl Packet {
         self.notes.protocol = layers.protocol;
         self.notes.version = layers.version;
         self.notes.ports = layers.ports;
-        self.notes.flags =
-            (self.notes.flags & (flag::TURN_AROUND | flag::LATERAL)) | layers.flags | flag::PARSED;
+        self.notes.flags = (self.notes.flags & (flag::TURN_AROUND | flag::LATERAL | flag::WATCHED))
+            | layers.flags
+            | flag::PARSED;
     }
 
     /// Copies frame and notes (all but what ties a buffer to its pool) from another packet; `false` if it does not fit.

@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use wire::Prefix;
 
-fn connect(asking: &Asking) -> Result<Client, Failure> {
+pub(super) fn connect(asking: &Asking) -> Result<Client, Failure> {
     let path = asking.socket.clone().unwrap_or_else(control::default_path);
     Client::connect(&path).map_err(Failure::failed)
 }
@@ -22,7 +22,7 @@ fn ask(client: &mut Client, request: &Request) -> Result<Answer, Failure> {
 
 /// An answer to something else: the two ends are not of the same version.
 fn foreign() -> Failure {
-    Failure::failed("this answer is to another question: is the running Flowkeep of another version?")
+    Failure::failed(control::FOREIGN)
 }
 
 /// Prints a thing as JSON, or as people read it.

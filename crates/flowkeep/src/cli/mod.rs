@@ -8,6 +8,7 @@
 //! sim ─────────────────────────▶ Jobs (crate::sim)
 //! chain ───────────────────────▶ chains.rs    reads the configuration
 //! status, flow, function, stop ▶ asking.rs    over the control socket
+//! flow trace, capture, top ────▶ watching.rs  the same, again and again
 //! completions, man ────────────▶ pages.rs
 //! ```
 //!
@@ -17,6 +18,7 @@ mod asking;
 mod chains;
 pub mod jobs;
 mod pages;
+mod watching;
 
 #[cfg(test)]
 mod tests;
@@ -24,7 +26,7 @@ mod tests;
 use crate::registry::Registry;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use jobs::Jobs;
-use nf::Period;
+use nf::{ByteSize, Period};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -67,6 +69,10 @@ enum Verb {
     /// What the running cluster does: packets, flows, runtimes, ports
     #[command(after_help = "Examples:\n  flowkeep status\n  flowkeep status --json | jq .packets")]
     Status(Asking),
+    /// What the running cluster does, second by second, on the terminal
+    Top(Top),
+    /// Packets of the running cluster, printed or as a pcapng file
+    Capture(Capture),
     /// Look at flows of the running cluster
     #[command(subcommand)]
     Flow(FlowVerb),
@@ -215,6 +221,97 @@ Examples:
         #[command(flatten)]
         asking: Asking,
     },
+    /// Follow a flow's packets through the cluster: every step, with reasons
+    #[command(after_help = "\
+Either direction's key will do, before or behind a translation; the flow need not be there yet. With --json, each step is a line.
+
+Examples:
+  flowkeep flow trace tcp 10.0.0.1:40000 192.0.2.1:443
+  flowkeep flow trace icmp 10.0.0.1:77 192.0.2.1:77 --packets 2 --for 1m --json")]
+    Trace {
+        /// Its protocol, by name or number
+        protocol: String,
+        /// One end, address and port
+        #[arg(value_parser = end)]
+        source: SocketAddr,
+        /// The other end
+        #[arg(value_parser = end)]
+        destination: SocketAddr,
+        /// Its VLAN
+        #[arg(long, default_value_t = 0)]
+        vlan: u16,
+        /// End after so many packets
+        #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        packets: u32,
+        /// End after this time, like 90s or 1h30m
+        #[arg(long = "for", value_name = "TIME", default_value = "10s")]
+        stop_after: Period,
+        #[command(flatten)]
+        asking: Asking,
+    },
+}
+
+/// Packets of the running cluster.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Without --in, --out or --drops: what comes in and what goes out. A filter is what tcpdump understands, which compiles it. What there is no room
+for is counted, never waited for.
+
+Examples:
+  flowkeep capture --filter 'tcp port 443' --count 20
+  flowkeep capture --drops -w drops.pcapng     the reasons are the packets' comments
+  flowkeep capture --in -w - | tshark -r -")]
+struct Capture {
+    /// Only packets that match this tcpdump expression
+    #[arg(long, value_name = "EXPR")]
+    filter: Option<String>,
+    /// Dropped packets, with the reason
+    #[arg(long)]
+    drops: bool,
+    /// Packets that come in
+    #[arg(long = "in")]
+    incoming: bool,
+    /// Packets that go out
+    #[arg(long = "out")]
+    outgoing: bool,
+    /// End after so many packets
+    #[arg(long, short = 'c', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// End after this time, like 90s or 1h30m
+    #[arg(long = "for", value_name = "TIME")]
+    stop_after: Option<Period>,
+    /// Write them to this file, as pcapng; - is standard output
+    #[arg(long = "write", short = 'w', value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Bytes of each packet that are kept
+    #[arg(long = "snap-length", short = 's', value_name = "BYTES", default_value_t = 262_144, value_parser = clap::value_parser!(u32).range(1..=262_144))]
+    snap_length: u32,
+    /// Memory of the cluster for packets on their way to here, like 256MiB
+    #[arg(long, value_name = "SIZE")]
+    buffer: Option<ByteSize>,
+    /// Path of the control socket
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+/// What the running cluster does, second by second.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Ends with q. The busiest flows are estimated from a sample.
+
+Examples:
+  flowkeep top
+  flowkeep top --once
+  flowkeep top --json --interval 5s | jq .in.packets")]
+struct Top {
+    /// How often to look
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    interval: Period,
+    /// Look once, and print text
+    #[arg(long)]
+    once: bool,
+    #[command(flatten)]
+    asking: Asking,
 }
 
 #[derive(Subcommand, Debug)]
@@ -519,6 +616,27 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
             vlan,
             asking,
         }) => asking::flow_show(&protocol, source, destination, vlan, &asking, out)?,
+        Verb::Flow(FlowVerb::Trace {
+            protocol,
+            source,
+            destination,
+            vlan,
+            packets,
+            stop_after,
+            asking,
+        }) => {
+            let words = watching::TraceWords {
+                protocol,
+                source,
+                destination,
+                vlan,
+                packets,
+                stop_after,
+            };
+            watching::flow_trace(words, &asking, out)?;
+        }
+        Verb::Capture(capture) => watching::capture(capture, out)?,
+        Verb::Top(top) => watching::top(&top, out)?,
         Verb::Port(PortVerb::Bridge {
             one,
             other,

@@ -10,6 +10,9 @@
 //! ← {"error":"there is no function `nat`"}
 //! ```
 //!
+//! Whoever watches (`{"ask":"watch",…}`) asks again and again what has been seen (`{"ask":"observed"}`). The watch is the connection's: however
+//! the tool goes, it ends with that.
+//!
 //! Bounds: a request is at most [`REQUEST_MAX`] bytes, a list of flows comes in pages of at most [`FLOWS_MAX`], and at most
 //! [`server::CONNECTIONS_MAX`] connections are served at once.
 //!
@@ -18,7 +21,8 @@
 pub mod client;
 pub mod server;
 
-use crate::cluster::Cursor;
+use crate::capture::Wanted;
+use crate::cluster::{Cursor, Observed, Subject, ThreadShare};
 use crate::report::{Flow, FlowList, Status};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -55,7 +59,43 @@ pub enum Request {
     },
     /// The end.
     Stop,
+    /// Begins to watch, for as long as the connection is open; a connection watches one thing.
+    Watch(Box<Observe>),
+    /// What has been seen since the last time.
+    Observed,
+    /// The threads that step workers.
+    Threads,
 }
+
+/// What is to be watched.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Observe {
+    /// A flow's packets.
+    Flow {
+        /// Any of its keys.
+        key: Key,
+        /// Packets, at most.
+        packets: u32,
+    },
+    /// Packets at ports, or where they are dropped.
+    Packets(Wanted),
+}
+
+impl From<Observe> for Subject {
+    fn from(observe: Observe) -> Self {
+        match observe {
+            Observe::Flow { key, packets } => Subject::Flow {
+                key: key.into(),
+                packets,
+            },
+            Observe::Packets(wanted) => Subject::Packets(wanted),
+        }
+    }
+}
+
+/// Of an answer to something else: the two ends are not of the same version.
+pub const FOREIGN: &str = "this answer is to another question: is the running Flowkeep of another version?";
 
 /// A flow's key as people write it.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +132,15 @@ pub enum Answer {
     Function(Vec<(u16, String)>),
     /// To [`Request::Stop`]: it has begun.
     Stopping,
+    /// To [`Request::Watch`]: it has begun.
+    Watching {
+        /// The ports' names, by their numbers.
+        ports: Vec<String>,
+    },
+    /// To [`Request::Observed`].
+    Observed(Box<Observed>),
+    /// To [`Request::Threads`].
+    Threads(Vec<ThreadShare>),
 }
 
 /// An answer or why there is none, as it goes over the socket.

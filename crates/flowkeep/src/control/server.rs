@@ -7,7 +7,7 @@
 //! at no time can anybody else open it.
 
 use super::{Answer, FLOWS_MAX, REQUEST_MAX, Reply, Request};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Watching};
 use crate::report::{Flow, FlowList, Status};
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -194,6 +194,7 @@ fn serve(stream: &UnixStream, cluster: &dyn Cluster) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut reader = BufReader::new(stream);
+    let mut watching = None;
     loop {
         let mut line = Vec::new();
         (&mut reader).take(REQUEST_MAX + 1).read_until(b'\n', &mut line)?;
@@ -205,7 +206,7 @@ fn serve(stream: &UnixStream, cluster: &dyn Cluster) -> io::Result<()> {
             return send(stream, &Reply::Error(problem));
         }
         let reply = match serde_json::from_slice(&line) {
-            Ok(request) => answer(request, cluster),
+            Ok(request) => answer(request, cluster, &mut watching),
             Err(error) => Reply::Error(format!("this is no request: {error}")),
         };
         send(stream, &reply)?;
@@ -218,7 +219,7 @@ fn send(mut stream: &UnixStream, reply: &Reply) -> io::Result<()> {
     stream.write_all(&line)
 }
 
-fn answer(request: Request, cluster: &dyn Cluster) -> Reply {
+fn answer(request: Request, cluster: &dyn Cluster, watching: &mut Option<Box<dyn Watching>>) -> Reply {
     Reply::Ok(match request {
         Request::Status => Answer::Status(Box::new(Status::from(&cluster.snapshot()))),
         Request::Flows { from, limit } => {
@@ -240,5 +241,20 @@ fn answer(request: Request, cluster: &dyn Cluster) -> Reply {
             cluster.stop();
             Answer::Stopping
         }
+        Request::Watch(observe) => {
+            // What this connection watched so far ends first, and makes room.
+            *watching = None;
+            match cluster.watch(&(*observe).into()) {
+                Ok(begun) => Answer::Watching {
+                    ports: watching.insert(begun).ports(),
+                },
+                Err(problem) => return Reply::Error(problem),
+            }
+        }
+        Request::Observed => match watching {
+            Some(watching) => Answer::Observed(Box::new(watching.take())),
+            None => return Reply::Error("this connection watches nothing; ask for a watch first".into()),
+        },
+        Request::Threads => Answer::Threads(cluster.threads()),
     })
 }

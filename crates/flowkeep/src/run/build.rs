@@ -105,6 +105,7 @@ pub(super) struct Built {
     pub ports: Vec<Vec<String>>,
     pub reports: Reports,
     pub kernel: Vec<Kernel>,
+    pub packet_clock: bool,
 }
 
 /// Buffers of each switch: what its ports and the runtimes' queues may hold together.
@@ -201,6 +202,7 @@ pub(super) fn build(
         ports: names,
         reports: ports.reports().clone(),
         kernel,
+        packet_clock,
     })
 }
 

@@ -19,6 +19,7 @@ use adapters::open::BoxPort;
 use adapters::ring::RingPort;
 use runtime::stats::{RuntimeStats, SwitchStats};
 use runtime::switch::Switch;
+use runtime::watch::{Seen, Watch};
 use runtime::worker::FlowView;
 use runtime::{PortCounters, Runtime};
 use std::sync::Arc;
@@ -53,6 +54,10 @@ pub(super) enum Command {
     Finish,
     /// The thread may go.
     Quit,
+    /// A watch is over.
+    Unwatch(u32),
+    /// A trace has learned a key elsewhere.
+    Learn(u32, FlowKey),
 }
 
 /// What may be asked.
@@ -60,9 +65,19 @@ pub(super) enum Question {
     Stats,
     Finished,
     Drained,
-    Flows { cursor: u32, limit: usize },
+    Flows {
+        cursor: u32,
+        limit: usize,
+    },
     Flow(FlowKey),
-    Command { function: String, words: Vec<String> },
+    Command {
+        function: String,
+        words: Vec<String>,
+    },
+    /// Begin to watch.
+    Watch(Box<Watch>),
+    /// What a watch has seen, for empty memory.
+    Watched(u32, Box<Seen>),
 }
 
 /// What is answered.
@@ -84,9 +99,16 @@ pub(super) enum Answer {
     Flows(Vec<FlowView>, Option<u32>),
     Flow(Option<Box<FlowView>>),
     Command(Result<String, String>),
+    /// Whether it does, or as many as may do.
+    Watching(bool),
+    /// What has been seen, and at a runtime the names of functions and chains by their numbers.
+    Watched(Box<Seen>, Option<Names>),
     /// Not a question for this kind of worker.
     NotMine,
 }
+
+/// Names of functions, and of chains, by their numbers.
+pub(super) type Names = (Vec<String>, Vec<String>);
 
 /// The way to a worker.
 pub(super) struct Handle(Sender<Command>);
@@ -273,6 +295,14 @@ impl Seat {
                         switch.finish();
                     }
                 }
+                Command::Unwatch(id) => match &mut self.worker {
+                    Worker::Switch(switch) => switch.unwatch(id),
+                    Worker::Runtime(runtime) => runtime.unwatch(id),
+                },
+                Command::Learn(id, key) => match &mut self.worker {
+                    Worker::Switch(switch) => switch.learn_key(id, key),
+                    Worker::Runtime(runtime) => runtime.learn_key(id, key),
+                },
                 Command::Quit => {
                     if let Worker::Switch(switch) = &mut self.worker {
                         switch.flush();
@@ -324,6 +354,20 @@ impl Seat {
             (Worker::Runtime(runtime), Question::Command { function, words }) => {
                 let words: Vec<&str> = words.iter().map(String::as_str).collect();
                 Answer::Command(runtime.command(&function, &words))
+            }
+            (Worker::Switch(switch), Question::Watch(watch)) => {
+                Answer::Watching(switch.watch(*watch).is_ok())
+            }
+            (Worker::Runtime(runtime), Question::Watch(watch)) => {
+                Answer::Watching(runtime.watch(*watch).is_ok())
+            }
+            (Worker::Switch(switch), Question::Watched(id, mut seen)) => {
+                switch.watched(id, &mut seen);
+                Answer::Watched(seen, None)
+            }
+            (Worker::Runtime(runtime), Question::Watched(id, mut seen)) => {
+                runtime.watched(id, &mut seen);
+                Answer::Watched(seen, Some((runtime.function_names(), runtime.chain_names())))
             }
             _ => Answer::NotMine,
         }

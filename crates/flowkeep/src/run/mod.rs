@@ -5,6 +5,7 @@
 //! ```text
 //!  build.rs   configuration ──► ports, rings, pools, switches, runtimes
 //!  driver.rs  a thread: step its workers in turn, answer commands, nap when idle
+//!  watching.rs what somebody sees of it while it runs
 //!  mod.rs     watches: running ──(inputs finished, or stop)──► draining ──(all buffers home)──► finishing ──► done
 //! ```
 //!
@@ -20,22 +21,24 @@ mod build;
 mod driver;
 pub mod job;
 mod kernel;
+mod watching;
 
-use crate::cluster::{Cluster, Cursor, PortStats, Snapshot};
+use crate::cluster::{Cluster, Cursor, PortStats, Snapshot, Subject, ThreadShare, Watching};
 use crate::config::Config;
 use adapters::open::Ports;
 use adapters::report::{Report, Reports};
 use driver::{Answer, Command, Handle, Question};
 use runtime::PortCounters;
 use runtime::worker::FlowView;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wire::FlowKey;
 
 pub use build::RunError;
+pub(crate) use watching::flag_letters;
 
 /// Where event lines go.
 pub type Events = Box<dyn std::io::Write + Send>;
@@ -72,6 +75,17 @@ struct Shared {
     stop: AtomicBool,
     break_off: AtomicBool,
     last: Mutex<Option<Snapshot>>,
+    packet_clock: bool,
+    desk: watching::Desk,
+    threads: Vec<Thread>,
+    /// Itself, for those who watch.
+    me: Weak<Shared>,
+}
+
+/// A thread of workers, and the system's number for it; 0 before it has begun.
+struct Thread {
+    workers: Vec<String>,
+    number: AtomicI32,
 }
 
 /// Starts a cluster. Event lines go to `events`, if anywhere.
@@ -89,9 +103,15 @@ pub fn start_with(config: Config, ports: Ports, events: Option<Events>) -> Resul
         ports,
         reports,
         kernel,
+        packet_clock,
     } = build::build(config, ports, &lines)?;
     drop(lines);
-    let shared = Arc::new(Shared {
+    let on_threads = (0..threads.len()).map(|thread| Thread {
+        workers: worker_names(switches.len(), runtimes.len(), threads.len(), thread),
+        number: AtomicI32::new(0),
+    });
+    let on_threads = on_threads.collect();
+    let shared = Arc::new_cyclic(|me| Shared {
         began: Instant::now(),
         switches,
         runtimes,
@@ -99,6 +119,10 @@ pub fn start_with(config: Config, ports: Ports, events: Option<Events>) -> Resul
         stop: AtomicBool::new(false),
         break_off: AtomicBool::new(false),
         last: Mutex::new(None),
+        packet_clock,
+        desk: watching::Desk::default(),
+        threads: on_threads,
+        me: Weak::clone(me),
     });
     let writer = std::thread::Builder::new().name("events".into());
     let writer = writer
@@ -107,7 +131,14 @@ pub fn start_with(config: Config, ports: Ports, events: Option<Events>) -> Resul
     let mut started = Vec::new();
     for (index, driver) in threads.into_iter().enumerate() {
         let thread = std::thread::Builder::new().name(format!("worker-{index}"));
-        started.push(thread.spawn(move || driver.run()).map_err(RunError::Thread)?);
+        let known = Arc::clone(&shared);
+        let work = move || {
+            let number = rustix::thread::gettid().as_raw_nonzero().get();
+            known.threads[index].number.store(number, Ordering::Relaxed);
+            drop(known);
+            driver.run();
+        };
+        started.push(thread.spawn(work).map_err(RunError::Thread)?);
     }
     Ok(Running {
         shared,
@@ -174,6 +205,7 @@ impl Running {
             }
             drained = self.drain(&mut each);
         }
+        self.shared.desk.close();
         let snapshot = self.shared.ask_all();
         *self
             .shared
@@ -231,6 +263,13 @@ struct Drained {
 }
 
 impl Shared {
+    /// The ports' names, by their numbers in the cluster.
+    fn port_names(&self) -> Vec<String> {
+        let most = self.ports.iter().map(Vec::len).max().unwrap_or(0);
+        let names = (0..most).flat_map(|at| self.ports.iter().map(move |ports| ports.get(at)));
+        names.map(|name| name.cloned().unwrap_or_default()).collect()
+    }
+
     fn inputs_finished(&self) -> bool {
         self.switches
             .iter()
@@ -355,12 +394,44 @@ impl Cluster for Shared {
         Ok(answers)
     }
 
+    fn watch(&self, subject: &Subject) -> Result<Box<dyn Watching>, String> {
+        let me = self.me.upgrade().ok_or("the cluster is ending")?;
+        watching::begin(me, subject)
+    }
+
+    fn threads(&self) -> Vec<ThreadShare> {
+        let share = |thread: &Thread| ThreadShare {
+            workers: thread.workers.clone(),
+            cpu_ns: cpu_ns(thread.number.load(Ordering::Relaxed)),
+        };
+        self.threads.iter().map(share).collect()
+    }
+
     fn stop(&self) {
         if self.stop.swap(true, Ordering::Relaxed) {
             // Asked twice: at once, then.
             self.break_off.store(true, Ordering::Relaxed);
         }
     }
+}
+
+/// The workers of a thread: they are dealt out in turn, switches first.
+fn worker_names(switches: usize, runtimes: usize, threads: usize, thread: usize) -> Vec<String> {
+    let name = |index: usize| match index.checked_sub(switches) {
+        None => format!("switch {index}"),
+        Some(runtime) => format!("runtime {runtime}"),
+    };
+    (thread..switches + runtimes)
+        .step_by(threads.max(1))
+        .map(name)
+        .collect()
+}
+
+/// Processor time that a thread of this process has had, by the kernel's scheduler; 0 if that does not say.
+fn cpu_ns(thread: i32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).unwrap_or_default();
+    let first = text.split_whitespace().next();
+    first.and_then(|first| first.parse().ok()).unwrap_or(0)
 }
 
 /// Flows asked of a runtime in one question, so that none keeps its packets waiting.

@@ -15,6 +15,8 @@
 //! | `forward` | a Linux kernel's tables, in a namespace |
 //! | `fragments` | etherparse, and what PcapPlusPlus puts together |
 //! | `tagged` | the packets made for it: VLAN tags, fragments, minutes between |
+//! | `watching` | the packets that came out, and the figures |
+//! | `filters` | tcpdump |
 //! | `egress` | which ports a configuration says packets leave by |
 //! | `host_limits` | plain sums of what each host has opened |
 //! | `conservation` | the sum: in + made = out + held + dropped, and nothing left after a stop |
@@ -27,6 +29,7 @@ mod cluster;
 mod conservation;
 mod egress;
 mod endpoints;
+mod filters;
 mod firewall;
 mod flow_tables;
 mod forward;
@@ -35,6 +38,7 @@ mod frames;
 mod host_limits;
 mod nat;
 mod tagged;
+mod watching;
 
 /// Independent flow tables, and the comparison with them.
 #[path = "../../../functions/tests/flow_monitor/tables/mod.rs"]

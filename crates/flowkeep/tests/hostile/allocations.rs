@@ -3,6 +3,11 @@
 use crate::frames::{self, SERVICE};
 use crate::rig::{Alone, Cluster, Established, Rig, WEB_ONLY, establish};
 use nf::Side;
+use runtime::watch::capture::{Capture, Choice, Frames};
+use runtime::watch::trace::{Budget, Trace};
+use runtime::watch::{Watch, What};
+use std::sync::Arc;
+use wire::{Addr, Endpoint, FlowKey};
 
 const FLOWS_MAX: u32 = 10_000;
 /// Those that come and go. On two runtimes there is room to spare.
@@ -86,4 +91,56 @@ fn flows_that_come_and_go_allocate_nothing_behind_a_switch() {
     let _turn = crate::turn();
     flows_that_come_and_go::<Cluster>(32);
     flows_that_come_and_go::<Cluster>(1);
+}
+
+/// While somebody watches: the memory was brought along, and whoever does not fetch finds it full.
+fn watched_flows<R: Rig>() {
+    let mut rig = R::new(WEB_ONLY, FLOWS_MAX);
+    let flows: Vec<Established> = (0..10).map(|n| establish(&mut rig, n)).collect();
+    let end = |(addr, port): (u32, u16)| Endpoint::new(Addr::v4(addr.to_be_bytes()), port);
+    let (key, _) = FlowKey::new(end((0x0afa_0000, 20_000)), end(SERVICE), wire::protocol::TCP, 0);
+    let budget = Arc::new(Budget::default());
+    budget.open(u32::MAX);
+    let everything = Choice {
+        incoming: true,
+        outgoing: true,
+        dropped: true,
+        filter: None,
+        snap_length: 2048,
+    };
+    rig.watch(&|| Watch {
+        id: 1,
+        what: What::Flow(Box::new(Trace::new(0, &[key], Arc::clone(&budget), 100))),
+    });
+    rig.watch(&|| Watch {
+        id: 2,
+        what: What::Packets(Box::new(Capture::new(
+            everything.clone(),
+            Frames::with_room(100, 10_000),
+        ))),
+    });
+    let refused = frames::tcp((0x0a00_0001, 9), (SERVICE.0, 22), frames::SYN, false);
+    let count = testkit::allocations(|| {
+        for _ in 0..100 {
+            for flow in &flows {
+                rig.offer(Side::Inside, &flow.forward);
+                rig.offer(Side::Outside, &flow.back);
+            }
+            rig.offer(Side::Inside, &refused);
+        }
+        rig.settle();
+    });
+    assert!(
+        u32::MAX - budget.left() >= 200,
+        "both directions of one flow are traced"
+    );
+    assert_eq!(count, 0, "allocations by packets that are watched");
+    rig.books().check();
+}
+
+#[test]
+fn watched_flows_allocate_nothing() {
+    let _turn = crate::turn();
+    watched_flows::<Alone>();
+    watched_flows::<Cluster>();
 }

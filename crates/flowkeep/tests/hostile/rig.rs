@@ -13,6 +13,7 @@ use runtime::chain::{ChainRule, Match, Plan};
 use runtime::env::{BURST, Burst, Port, PortCounters, dispose};
 use runtime::stage::{Configured, Factory};
 use runtime::switch::{self, Policy, SideRule, Switch};
+use runtime::watch::Watch;
 use runtime::{Runtime, Settings};
 use std::collections::BTreeMap;
 use wire::memory::Region;
@@ -204,6 +205,8 @@ pub trait Rig {
     /// Everybody's turn; how much was done.
     fn round(&mut self) -> usize;
     fn books(&self) -> Books;
+    /// Has every worker watch.
+    fn watch(&mut self, watch: &dyn Fn() -> Watch);
 
     /// Turns until nobody has anything to do.
     fn settle(&mut self) {
@@ -299,6 +302,10 @@ impl Rig for Alone {
         books.add(stats.dropped);
         books
     }
+
+    fn watch(&mut self, watch: &dyn Fn() -> Watch) {
+        self.runtime.watch(watch()).unwrap();
+    }
 }
 
 /// A switch and two runtimes, with rings between them.
@@ -392,6 +399,13 @@ impl Rig for Cluster {
             books.add(stats.dropped);
         }
         books
+    }
+
+    fn watch(&mut self, watch: &dyn Fn() -> Watch) {
+        self.switch.watch(watch()).unwrap();
+        for runtime in &mut self.runtimes {
+            runtime.watch(watch()).unwrap();
+        }
     }
 }
 

@@ -24,6 +24,7 @@
 //! | `ports` | when ports are read, back-pressure, time |
 //! | `routes` | how routes begin and end, so that a group is never at two runtimes and no route stays |
 //! | `choice` | how a runtime is chosen |
+//! | `watching` | what whoever watches sees here ([`crate::watch`]) |
 //!
 //! Invariants: a group has one route, at its home; every packet received is passed to a runtime or peer, or is a counted
 //! drop; links are read before ports.
@@ -36,6 +37,7 @@
 mod choice;
 mod ports;
 mod routes;
+mod watching;
 
 pub use choice::Policy;
 
@@ -45,6 +47,8 @@ use crate::fragments::{self, Tracker};
 use crate::group::{BlockOwners, GroupKey};
 use crate::stats::{DropReason, Drops, Named, SwitchStats};
 use crate::table::Table;
+use crate::watch::MaybeEye;
+use crate::watch::trace::Event;
 use crate::worker::owner_by_plan;
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -156,6 +160,8 @@ pub struct Switch<P: Port, L: Port> {
     handed_over: u64,
     turning: wire::PacketList,
     progress: Progress,
+    /// Open while somebody watches.
+    eye: MaybeEye,
 }
 
 /// The home switch of a group: by the upper half of its hash, since the lower chooses buckets.
@@ -246,6 +252,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             handed_over: 0,
             turning: wire::PacketList::new(),
             progress: Progress::new(),
+            eye: None,
             plan,
             settings,
         }
@@ -394,6 +401,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         }
         crate::worker::turn_around(&mut packet);
         self.turned += 1;
+        self.see(&packet, Event::Turned);
         self.turning.push(packet);
     }
 
@@ -457,6 +465,9 @@ impl<P: Port, L: Port> Switch<P, L> {
     #[cold]
     fn drop_packet(&mut self, packet: PacketBox, reason: DropReason) {
         self.drops.count(reason);
+        if let Some(eye) = &mut self.eye {
+            eye.dropped(&packet, self.now, None, reason.name());
+        }
         self.send_home(packet);
     }
 
@@ -482,6 +493,9 @@ impl<P: Port, L: Port> Switch<P, L> {
                 lane.candidate = index;
                 prefetch(self.routes.as_ptr().wrapping_add(index as usize));
             }
+        }
+        if self.eye.is_some() {
+            return self.forward_watched(&mut packets, lanes, at_home);
         }
         for (packet, lane) in packets.drain(..).zip(lanes.iter()) {
             self.forward(packet, lane, at_home);

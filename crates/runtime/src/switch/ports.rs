@@ -110,6 +110,10 @@ impl<P: Port, L: Port> Switch<P, L> {
             return self.transmit_as_room_is(port);
         }
         self.sent += slot.burst.len() as u64;
+        if let Some(eye) = &mut self.eye {
+            let number = port as u8 * self.settings.switches + self.settings.switch;
+            eye.goes(&slot.burst, number, self.now);
+        }
         slot.port.transmit(self.now, &mut self.pool, &mut slot.burst);
         // What is left is done with, and somebody else's.
         for packet in core::mem::take(&mut self.ports[port].burst) {
@@ -137,6 +141,10 @@ impl<P: Port, L: Port> Switch<P, L> {
                 return;
             }
             self.sent += slot.burst.len() as u64;
+            if let Some(eye) = &mut self.eye {
+                let number = port as u8 * self.settings.switches + self.settings.switch;
+                eye.goes(&slot.burst, number, self.now);
+            }
             slot.port.transmit(self.now, &mut self.pool, &mut slot.burst);
             for packet in core::mem::take(&mut self.ports[port].burst) {
                 self.send_home(packet);
@@ -209,6 +217,9 @@ impl<P: Port, L: Port> Switch<P, L> {
     /// Parses what a port brought, says from which side it is, and routes it.
     fn take_in(&mut self, index: usize, burst: &mut Burst) {
         self.received += burst.len() as u64;
+        if let Some(eye) = &mut self.eye {
+            eye.came(burst, index as u8 * self.settings.switches + self.settings.switch);
+        }
         let by_address = matches!(self.ports[index].rule, SideRule::BySource(_));
         let mut packets = Burst::new();
         for mut packet in burst.drain(..) {

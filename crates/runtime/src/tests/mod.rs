@@ -6,6 +6,7 @@ mod fragments;
 mod groups;
 mod spread;
 mod waits;
+mod watching;
 
 use crate::chain::{ChainRule, Match, Plan};
 use crate::env::{Burst, Port, PortCounters, dispose};

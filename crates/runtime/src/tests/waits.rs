@@ -9,7 +9,7 @@ use std::vec;
 const MS: u64 = 1_000_000;
 
 /// Waits as many milliseconds as the payload's first byte says, twice, holding a local across.
-struct Sleeper;
+pub struct Sleeper;
 
 #[network_function]
 impl NetworkFunction for Sleeper {
@@ -59,7 +59,7 @@ impl NetworkFunction for Stuck {
 }
 
 /// Waits five milliseconds with every packet.
-struct Nap;
+pub struct Nap;
 
 #[network_function]
 impl NetworkFunction for Nap {

@@ -8,6 +8,7 @@ use crate::group::GroupKey;
 use crate::message::Message;
 use crate::stage::Code;
 use crate::stats::DropReason;
+use crate::watch::trace::{Event, Meeting};
 use arrayvec::ArrayVec;
 use core::ptr::NonNull;
 use nf::cx::{BlockEffect, RawCx, effect};
@@ -17,10 +18,10 @@ use wire::{FlowKey, Orientation, PacketBox};
 
 /// What is known of a packet of the burst before its chain runs.
 #[derive(Clone, Copy)]
-struct Lane {
-    key: FlowKey,
+pub(super) struct Lane {
+    pub(super) key: FlowKey,
     hash: u64,
-    candidate: u32,
+    pub(super) candidate: u32,
     way: Orientation,
     /// Why the packet has no flow, if it has none. Its key is then the default one, which no flow has.
     refused: Option<DropReason>,
@@ -40,7 +41,7 @@ impl Lane {
 }
 
 /// In [`Lane::candidate`]: the table has nothing like it.
-const NOBODY: u32 = u32::MAX;
+pub(super) const NOBODY: u32 = u32::MAX;
 
 impl<P: Port> Runtime<P> {
     /// Processes what a link brought.
@@ -135,6 +136,9 @@ impl<P: Port> Runtime<P> {
         if unknown > 0 {
             self.anticipate(burst, lanes, unknown);
         }
+        if self.eye.is_some() {
+            self.look_out(burst, lanes);
+        }
         for (packet, lane) in burst.drain(..).zip(lanes.iter()) {
             if self.settings.packet_clock {
                 self.now = self.now.max(packet.timestamp());
@@ -212,7 +216,7 @@ impl<P: Port> Runtime<P> {
                 && (!is_second || header.flags & flag::SECOND_KEY != 0)
             {
                 let direction = header.direction(lane.candidate & 1, lane.way);
-                return self.begin(lane.candidate >> 1, packet, direction);
+                return self.begin::<false>(lane.candidate >> 1, packet, direction);
             }
         }
         self.meet_rare(packet, lane, link);
@@ -235,10 +239,12 @@ impl<P: Port> Runtime<P> {
             return self.queue_behind(actor, packet);
         }
         if header.deadline <= self.now {
+            self.see(&packet, Event::Met(Meeting::Expired));
             return self.renew(packet, actor, lane, link);
         }
         let direction = header.direction(value & 1, lane.way);
-        self.begin(actor, packet, direction);
+        self.see(&packet, Event::Met(Meeting::Found));
+        self.begin_seen(actor, packet, direction);
     }
 
     /// The actor, and which of its keys, that has this key.
@@ -268,7 +274,7 @@ impl<P: Port> Runtime<P> {
             }
             Some(value) => {
                 let direction = self.slab.header(value >> 1).direction(value & 1, way);
-                self.begin(value >> 1, packet, direction);
+                self.begin_seen(value >> 1, packet, direction);
             }
             None => self.launch(
                 packet,
@@ -287,7 +293,9 @@ impl<P: Port> Runtime<P> {
     #[cold]
     pub(super) fn run_now(&mut self, job: Job) {
         match self.slab.header(job.actor).phase {
-            Phase::Active => self.run(job.actor, job.packet, job.direction, usize::from(job.passed)),
+            Phase::Active => {
+                self.run::<true>(job.actor, job.packet, job.direction, usize::from(job.passed));
+            }
             Phase::Waiting => self.queue_job_behind(job),
             Phase::Free => self.drop_packet(job.packet, DropReason::HeldAtEnd),
         }
@@ -301,14 +309,19 @@ impl<P: Port> Runtime<P> {
 
     /// Runs a packet's chain from the start, and whatever jobs that makes.
     #[inline(always)]
-    pub(super) fn begin(&mut self, actor: u32, mut packet: PacketBox, direction: Direction) {
+    pub(super) fn begin<const SEEN: bool>(
+        &mut self,
+        actor: u32,
+        mut packet: PacketBox,
+        direction: Direction,
+    ) {
         let exit = if packet.has(packet_flag::LATERAL) {
             Side::Inside
         } else {
             packet.side().opposite()
         };
         packet.set_exit(exit);
-        self.run(actor, packet, direction, 0);
+        self.run::<SEEN>(actor, packet, direction, 0);
         if !self.jobs.is_empty() {
             self.run_jobs();
         }
@@ -347,9 +360,16 @@ impl<P: Port> Runtime<P> {
         unsafe { state.add(self.stages.flow_size.next_multiple_of(16)) }
     }
 
-    /// Runs the functions ahead of a packet that has passed so many, until one stops it or it leaves the chain.
+    /// Runs the functions ahead of a packet that has passed so many, until one stops it or it leaves the chain. `SEEN`: somebody may
+    /// be watching.
     #[inline(always)]
-    fn run(&mut self, actor: u32, mut packet: PacketBox, direction: Direction, passed: usize) {
+    fn run<const SEEN: bool>(
+        &mut self,
+        actor: u32,
+        mut packet: PacketBox,
+        direction: Direction,
+        passed: usize,
+    ) {
         let header = self.slab.header(actor);
         let state = self.slab.state(actor);
         let group = self.group_state(header.group, state);
@@ -358,6 +378,7 @@ impl<P: Port> Runtime<P> {
         let mut timeout = 0;
         // SAFETY: nothing changes the stages while a runtime runs: the steps stay where they are.
         let steps = unsafe { &*steps };
+        let mut look = self.look::<SEEN>(actor, &packet, direction, passed);
         for (index, step) in steps.iter().enumerate().skip(passed) {
             // SAFETY: the group's state is as long as all functions' parts.
             cx.group = unsafe { group.add(step.group as usize) };
@@ -366,6 +387,9 @@ impl<P: Port> Runtime<P> {
             // packet and frame are put aside until its future is done.
             let answer = unsafe { step.run(&mut packet, state.add(step.flow as usize), self.frame_ptr) };
             timeout = timeout.max(answer.timeout);
+            if SEEN {
+                self.seen(&mut look, &mut packet, step.function, answer.code, false);
+            }
             if answer.code.number() | u32::from(cx.effects) != 0 {
                 let at = usize::from(step.at);
                 let job = Job {
@@ -382,6 +406,9 @@ impl<P: Port> Runtime<P> {
             }
         }
         // Begun in the middle (resumed, released, emitted): the functions before have had their say about the timeout.
+        if SEEN {
+            self.see(&packet, Event::Leaves { exit: packet.exit() });
+        }
         let whole = passed == 0;
         if !whole {
             self.keep_at_least(actor, timeout);
@@ -479,7 +506,8 @@ impl<P: Port> Runtime<P> {
         }
         self.flows_opened += 1;
         self.create_states(actor, group, chain, packet.side());
-        self.begin(actor, packet, Direction::Opening);
+        self.see(&packet, Event::Met(Meeting::Launched));
+        self.begin_seen(actor, packet, Direction::Opening);
     }
 
     /// Refuses a packet that would open a flow. The switch made a route for it, which nobody else would end.
@@ -614,6 +642,7 @@ impl<P: Port> Runtime<P> {
                 let reasons = &mut self.function_drops[function];
                 let index = other.drop_reason().unwrap_or(usize::MAX).min(reasons.len() - 1);
                 reasons[index] += 1;
+                self.see_drop(&job.packet, function, index);
                 self.recycle(job.packet);
                 None
             }
@@ -706,6 +735,7 @@ impl<P: Port> Runtime<P> {
             }
             packet.set_kind(Kind::Data);
             packet.set_timestamp(self.now);
+            self.see_made(job, at, &mut packet, way);
             let (direction, passed) = match way {
                 Way::Onward => {
                     packet.set_side(job.packet.side());
@@ -749,17 +779,6 @@ impl<P: Port> Runtime<P> {
                     self.owners.release(block);
                     self.tell(Message::BlockReleased(block));
                 }
-            }
-        }
-    }
-
-    fn top_up_spares(&mut self) {
-        // SAFETY: between calls the frame in hand is nobody's but ours.
-        let cx = unsafe { &mut (*self.frame_ptr.as_ptr()).cx };
-        while !cx.spares.is_full() {
-            match self.pool.take() {
-                Some(packet) => cx.spares.push(packet),
-                None => break,
             }
         }
     }

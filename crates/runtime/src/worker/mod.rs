@@ -21,6 +21,8 @@
 //! Invariants: every packet received (or emitted) is passed on, held, or counted as dropped, once; the packets of one flow
 //! are processed in the order received; a waiting actor is not touched but by its own call.
 //!
+//! Who watches ([`crate::watch`]) sees marked packets on their rare way: `watching.rs`.
+//!
 //! Not here: ports and rings (`adapters`), routes ([`crate::switch`]), time: the caller says what it is.
 
 mod data;
@@ -29,6 +31,7 @@ mod output;
 mod settle;
 mod view;
 mod waiting;
+mod watching;
 
 use crate::actor::Slab;
 use crate::chain::{Plan, Stages};
@@ -39,6 +42,7 @@ use crate::microthread::{Frame, Frames};
 use crate::stats::{DropReason, Drops, Named, RuntimeStats};
 use crate::table::Table;
 use crate::timer::Wheel;
+use crate::watch::MaybeEye;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -169,6 +173,8 @@ pub struct Runtime<P: Port> {
     /// Where [`Runtime::finish`] goes on.
     finish_cursor: u32,
     affinity: Affinity,
+    /// Open while somebody watches.
+    eye: MaybeEye,
 }
 
 // SAFETY: the frame pointer points into `frames`, which moves with the runtime; stages are made for one worker and move
@@ -292,6 +298,7 @@ impl<P: Port> Runtime<P> {
             stalls: 0,
             finish_cursor: 0,
             affinity,
+            eye: None,
             stages,
             plan,
             settings,

@@ -127,6 +127,9 @@ impl<P: Port> Runtime<P> {
         if !wire::planted::is("drop_not_counted") {
             self.drops.count(reason);
         }
+        if let Some(eye) = &mut self.eye {
+            eye.dropped(&packet, self.now, None, reason.name());
+        }
         self.recycle(packet);
     }
 

@@ -93,6 +93,7 @@ impl<P: Port> Runtime<P> {
         let hash = key.hash(&self.settings.seed);
         self.table.prefetch(hash);
         self.slab.set_second_key(actor, key);
+        self.see_second_key(actor, key, &packet);
         self.slab.header_mut(actor).flags |= flag::SETTLING;
         if self.settling.packets.is_full() {
             self.settle_all();

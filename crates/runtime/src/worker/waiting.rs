@@ -6,6 +6,7 @@ use crate::env::Port;
 use crate::microthread::{Frame, Frames};
 use crate::stage::Code;
 use crate::stats::DropReason;
+use crate::watch::trace::{Event, Meeting};
 use core::ptr::NonNull;
 use nf::cx::{RawCx, effect};
 use nf::{Direction, Reason};
@@ -108,6 +109,7 @@ impl<P: Port> Runtime<P> {
             return self.drop_packet(packet, DropReason::WaitingQueueFull);
         }
         let frame = self.slab.header(actor).frame;
+        self.see(&packet, Event::Met(Meeting::Queued));
         match self.frames.rest_mut(frame) {
             Some(parked) => {
                 packet.set_hash(place.0);
@@ -132,6 +134,7 @@ impl<P: Port> Runtime<P> {
     }
 
     fn resume(&mut self, index: u32, frame: NonNull<Frame>, parked: Parked) {
+        let look = self.look_at(&parked.job.packet);
         let spare = self.pool.take();
         // SAFETY: the waiting future is not being polled, so its frame's cx is ours to fill in.
         let code = unsafe {
@@ -168,6 +171,8 @@ impl<P: Port> Runtime<P> {
             self.refuse_resumed(job, behind);
             return self.stop_lingering();
         }
+        let mut job = job;
+        self.see_resumed(look, &mut job, usize::from(at), code);
         let timeout = cx.timeout;
         if let Some(mut job) = self.after_call(job, usize::from(at), code, cx) {
             job.passed += 1;
@@ -228,8 +233,15 @@ impl<P: Port> Runtime<P> {
                 let reasons = &mut self.function_drops[function];
                 let index = discard.index().min(reasons.len() - 1);
                 reasons[index] += 1;
+                self.see_drop(&packet, function, index);
                 self.recycle(packet);
             } else {
+                self.see(
+                    &packet,
+                    Event::Released {
+                        function: function as u8,
+                    },
+                );
                 // They go before the packet at hand, which has yet to leave this call.
                 self.run_now(Job {
                     actor: job.actor,
@@ -287,6 +299,18 @@ impl<P: Port> Runtime<P> {
             while let Some(packet) = behind.pop() {
                 self.queued_count -= 1;
                 self.drop_packet(packet, DropReason::Stopped);
+            }
+        }
+    }
+
+    /// Sees to it that the call at hand has buffers to make packets of.
+    pub(super) fn top_up_spares(&mut self) {
+        // SAFETY: between calls the frame in hand is nobody's but ours.
+        let cx = unsafe { &mut (*self.frame_ptr.as_ptr()).cx };
+        while !cx.spares.is_full() {
+            match self.pool.take() {
+                Some(packet) => cx.spares.push(packet),
+                None => break,
             }
         }
     }
