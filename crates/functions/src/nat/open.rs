@@ -59,6 +59,7 @@ impl Nat {
             return cx.drop("spoofed");
         }
         if !self.plan.is_inside(source) {
+            flow.how |= how::NOT_INSIDE;
             return untouched(flow, cx);
         }
         let opening = match self.opening(packet, source, destination) {
@@ -246,6 +247,11 @@ impl Nat {
             port: self.config.preserve_ports.then_some(inside.port),
             odd: parity.then_some(inside.port % 2 == 1),
         };
+        if tables.ports.has_gone()
+            && let Some(block) = tables.ports.shed_of(cx.group())
+        {
+            self.release_block(block, inside.addr, cx);
+        }
         let host = cx.group();
         let (outside, claimed) = tables
             .ports

@@ -207,7 +207,7 @@ impl<P: Port> Runtime<P> {
         if lane.candidate != NOBODY && self.has_key(lane.candidate, &lane.key) {
             let header = self.slab.header(lane.candidate >> 1);
             let is_second = lane.candidate & 1 != 0;
-            if header.phase == Phase::Active
+            if header.is_active_under(self.young())
                 && header.deadline > self.now
                 && (!is_second || header.flags & flag::SECOND_KEY != 0)
             {
@@ -238,6 +238,15 @@ impl<P: Port> Runtime<P> {
             return self.renew(packet, actor, lane, link);
         }
         let direction = header.direction(value & 1, lane.way);
+        if self.is_of_before(actor) {
+            // As when it is renewed: if it ends here, it has not seen this packet.
+            self.outputs[link].consumed = self.outputs[link].consumed.wrapping_sub(1);
+            let goes_on = self.goes_on(actor);
+            self.outputs[link].consumed = self.outputs[link].consumed.wrapping_add(1);
+            if !goes_on {
+                return self.launch(packet, lane);
+            }
+        }
         self.begin(actor, packet, direction);
     }
 
@@ -266,11 +275,11 @@ impl<P: Port> Runtime<P> {
             Some(value) if self.slab.header(value >> 1).phase == Phase::Waiting => {
                 self.queue_behind(value >> 1, packet);
             }
-            Some(value) => {
+            Some(value) if !self.is_of_before(value >> 1) || self.goes_on(value >> 1) => {
                 let direction = self.slab.header(value >> 1).direction(value & 1, way);
                 self.begin(value >> 1, packet, direction);
             }
-            None => self.launch(
+            _ => self.launch(
                 packet,
                 &Lane {
                     key,
@@ -356,7 +365,7 @@ impl<P: Port> Runtime<P> {
         let steps = core::ptr::from_ref(self.stages.way(header.chain, direction));
         let cx = self.prepare(actor, packet.side(), direction);
         let mut timeout = 0;
-        // SAFETY: nothing changes the stages while a runtime runs: the steps stay where they are.
+        // SAFETY: stages change between two steps of the worker only (`change`): these stay where they are.
         let steps = unsafe { &*steps };
         for (index, step) in steps.iter().enumerate().skip(passed) {
             // SAFETY: the group's state is as long as all functions' parts.
@@ -467,8 +476,10 @@ impl<P: Port> Runtime<P> {
                 return self.decline(packet, lane, reason);
             }
         };
+        let generation = self.young();
         let header = self.slab.header_mut(actor);
         header.key = lane.key;
+        header.generation = generation;
         header.chain = chain;
         header.group = group;
         if lane.way == Orientation::Along {
