@@ -18,6 +18,8 @@
 pub mod client;
 pub mod server;
 
+use crate::apply::Ask;
+use crate::apply::report::Change;
 use crate::cluster::Cursor;
 use crate::report::{Flow, FlowList, Status};
 use serde::{Deserialize, Serialize};
@@ -53,6 +55,8 @@ pub enum Request {
         /// The words.
         words: Vec<String>,
     },
+    /// Another configuration: what it would do, or that it shall be in force.
+    Change(Ask),
     /// The end.
     Stop,
 }
@@ -90,6 +94,8 @@ pub enum Answer {
     Flow(Option<Flow>),
     /// To [`Request::Function`]: each runtime's answer.
     Function(Vec<(u16, String)>),
+    /// To [`Request::Change`].
+    Change(Box<Change>),
     /// To [`Request::Stop`]: it has begun.
     Stopping,
 }

@@ -236,6 +236,10 @@ fn answer(request: Request, cluster: &dyn Cluster) -> Reply {
                 Err(problem) => return Reply::Error(problem),
             }
         }
+        Request::Change(ask) => match cluster.change(&ask) {
+            Ok(change) => Answer::Change(Box::new(change)),
+            Err(problem) => return Reply::Error(problem),
+        },
         Request::Stop => {
             cluster.stop();
             Answer::Stopping
