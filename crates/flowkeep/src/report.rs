@@ -119,7 +119,12 @@ impl From<&Snapshot> for Status {
         }
         Status {
             uptime_seconds: snapshot.uptime.as_secs_f64(),
-            generation: snapshot.runtimes.iter().map(|runtime| runtime.generation).max().unwrap_or(0),
+            generation: snapshot
+                .runtimes
+                .iter()
+                .map(|runtime| runtime.generation)
+                .max()
+                .unwrap_or(0),
             packets: Packets {
                 r#in: packets.received,
                 made: packets.made,
@@ -397,7 +402,15 @@ impl fmt::Display for FlowList {
 
 /// Flows that a change would cut, as `flow list` shows flows.
 pub(crate) fn cut_table(f: &mut fmt::Formatter<'_>, flows: &[Listed]) -> fmt::Result {
-    let mut table = Table::new(&["Proto", "Source", "Destination", "Leaves as", ">Runtime", "Chain", "Cut by"]);
+    let mut table = Table::new(&[
+        "Proto",
+        "Source",
+        "Destination",
+        "Leaves as",
+        ">Runtime",
+        "Chain",
+        "Cut by",
+    ]);
     for flow in flows {
         table.row([
             flow.protocol.clone(),

@@ -235,11 +235,19 @@ impl<F: NetworkFunction> Factory for Configured<F> {
     fn succeed(&mut self, before: &dyn Factory) -> Result<(), ConfigError> {
         let Some(before) = before.as_any().downcast_ref::<Self>() else {
             let problem = alloc::format!("it is `{}` now and was `{}`", F::NAME, before.kind());
-            return Err(ConfigError::new("kind", problem, "give it another name, or restart"));
+            return Err(ConfigError::new(
+                "kind",
+                problem,
+                "give it another name, or restart",
+            ));
         };
         match Arc::get_mut(&mut self.config) {
             Some(config) => F::succeed(config, &before.config),
-            None => Err(ConfigError::new("", "an instance of it is there already", "restart")),
+            None => Err(ConfigError::new(
+                "",
+                "an instance of it is there already",
+                "restart",
+            )),
         }
     }
     fn feed(&self) -> Option<Arc<dyn Any + Send + Sync>> {

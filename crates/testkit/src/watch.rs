@@ -7,10 +7,7 @@
 //! Not here: holding the notes against what the runtime did (`play`).
 
 use nf::plain::bytes_of;
-use nf::{
-    Affinity, Arrival, ConfigError, Cx, Departure, Keep, NetworkFunction, Packet, Verdict,
-    WorkerInfo,
-};
+use nf::{Affinity, Arrival, ConfigError, Cx, Departure, Keep, NetworkFunction, Packet, Verdict, WorkerInfo};
 use serde::{Deserialize, Deserializer};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

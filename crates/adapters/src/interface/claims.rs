@@ -159,7 +159,9 @@ impl Responder {
     pub fn claim(&mut self, prefixes: &[Prefix]) {
         self.claimed.retain(|prefix| prefixes.contains(prefix));
         let kept = self.claimed.len();
-        let new = prefixes.iter().filter(|prefix| !self.claimed[..kept].contains(prefix));
+        let new = prefixes
+            .iter()
+            .filter(|prefix| !self.claimed[..kept].contains(prefix));
         let new: Vec<Prefix> = new.copied().collect();
         if !new.is_empty() {
             (self.next, self.untold) = ((kept, 0), ANNOUNCED_MAX);

@@ -99,7 +99,9 @@ impl Ticket {
     const TAKEN_BACK: u8 = 2;
 
     fn settle(&self, how: u8) -> bool {
-        self.0.compare_exchange(0, how, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        self.0
+            .compare_exchange(0, how, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
     }
 
     /// For the runtime: whether it may commit.
@@ -182,7 +184,10 @@ impl Live {
         infos: Vec<WorkerInfo>,
         sides: Vec<Vec<SideRule>>,
     ) -> Self {
-        let tree = source.as_ref().map(|source| source.tree.clone()).unwrap_or_default();
+        let tree = source
+            .as_ref()
+            .map(|source| source.tree.clone())
+            .unwrap_or_default();
         Live {
             held: Mutex::new(Held {
                 generation: 1,
@@ -274,7 +279,8 @@ impl Live {
         }
         let Some(source) = &self.source else {
             return Err(Stop::Failed(
-                "this cluster was started without a configuration file; start one with `flowkeep run CONFIG`".into(),
+                "this cluster was started without a configuration file; start one with `flowkeep run CONFIG`"
+                    .into(),
             ));
         };
         let path = ask.path.as_deref().unwrap_or(&source.path);
@@ -293,7 +299,14 @@ impl Live {
             return Err(Stop::Said);
         }
         let point = |at: &str, problem: &str, remedy: &str| {
-            vec![config::point(&path.display().to_string(), &text, &source.registry, at, problem, remedy)]
+            vec![config::point(
+                &path.display().to_string(),
+                &text,
+                &source.registry,
+                at,
+                problem,
+                remedy,
+            )]
         };
         let mut factories = config.take_factories();
         for factory in &mut factories {
@@ -304,7 +317,10 @@ impl Live {
             if let Err(error) = factory.succeed(&**before) {
                 let at = format!("function.{}.{}", factory.name(), error.at);
                 let problem = format!("{} while the cluster runs", error.problem);
-                return Err(refused(change, point(at.trim_end_matches('.'), &problem, &error.remedy)));
+                return Err(refused(
+                    change,
+                    point(at.trim_end_matches('.'), &problem, &error.remedy),
+                ));
             }
         }
         let plan = Plan::new(config.rules(), factories)
@@ -410,14 +426,20 @@ impl Live {
         settle(workers, &mut Receipt::default());
         // Numbers are never used twice; those that never left stay at theirs.
         let generation = Generation(held.generation + 2);
-        let back: Vec<usize> = (0..committed.len()).filter(|runtime| committed[*runtime]).collect();
+        let back: Vec<usize> = (0..committed.len())
+            .filter(|runtime| committed[*runtime])
+            .collect();
         for runtime in 0..committed.len() {
             workers.abandon(runtime);
         }
         for runtime in &back {
-            if let Ok(prepared) =
-                Prepared::new(generation, held.plan.clone(), &held.plan, &self.infos[*runtime], 0)
-            {
+            if let Ok(prepared) = Prepared::new(
+                generation,
+                held.plan.clone(),
+                &held.plan,
+                &self.infos[*runtime],
+                0,
+            ) {
                 workers.prepare(*runtime, prepared);
             }
         }
@@ -474,7 +496,9 @@ fn survey(held: &Held, workers: &dyn Workers, change: &mut Change) -> Result<(),
                 Some(state) if state.is_through => break state,
                 None => return Err(format!("runtime {runtime} does not answer; nothing has changed")),
                 _ if Instant::now() > deadline => {
-                    return Err(format!("runtime {runtime} is too busy to look at its flows; nothing has changed"));
+                    return Err(format!(
+                        "runtime {runtime} is too busy to look at its flows; nothing has changed"
+                    ));
                 }
                 _ => std::thread::sleep(LOOK),
             }
@@ -484,7 +508,9 @@ fn survey(held: &Held, workers: &dyn Workers, change: &mut Change) -> Result<(),
         change.flows_cut += count(&mut change.cut, &state.cut);
         let room = LISTED_MAX.saturating_sub(change.listed.len());
         let listed = workers.listed(runtime).into_iter().take(room);
-        change.listed.extend(listed.map(|flow| Listed::of(&flow, &held.plan)));
+        change
+            .listed
+            .extend(listed.map(|flow| Listed::of(&flow, &held.plan)));
     }
     Ok(())
 }

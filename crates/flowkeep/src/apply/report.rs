@@ -72,7 +72,9 @@ pub struct Listed {
 impl Listed {
     /// A flow that runs by a plan.
     pub fn of(flow: &CutFlow, plan: &Plan) -> Self {
-        let function = flow.function.and_then(|index| plan.factories().get(usize::from(index)));
+        let function = flow
+            .function
+            .and_then(|index| plan.factories().get(usize::from(index)));
         let text = |(source, destination): (nf::Endpoint, nf::Endpoint)| {
             (source.to_string(), destination.to_string())
         };
@@ -88,7 +90,9 @@ impl Listed {
                 .get(usize::from(flow.chain))
                 .map(|chain| chain.name.clone())
                 .unwrap_or_default(),
-            function: function.map(|factory| factory.name().to_owned()).unwrap_or_default(),
+            function: function
+                .map(|factory| factory.name().to_owned())
+                .unwrap_or_default(),
             reason: flow.reason.to_owned(),
         }
     }
@@ -193,7 +197,12 @@ impl fmt::Display for Change {
             Outcome::Possible | Outcome::WouldCut | Outcome::RefusedToCut | Outcome::Applied
         );
         if was_asked {
-            write!(f, "\n{} would go on, {} would be cut", flows(self.flows_kept), self.flows_cut)?;
+            write!(
+                f,
+                "\n{} would go on, {} would be cut",
+                flows(self.flows_kept),
+                self.flows_cut
+            )?;
             if self.flows_waiting > 0 {
                 write!(f, ", {} wait and are asked afterwards", self.flows_waiting)?;
             }
@@ -237,7 +246,11 @@ impl fmt::Display for Receipt {
         )?;
         reasons(f, &self.cut)?;
         if self.flows_waiting > 0 {
-            writeln!(f, "{} still wait and are asked when their calls are done", flows(self.flows_waiting))?;
+            writeln!(
+                f,
+                "{} still wait and are asked when their calls are done",
+                flows(self.flows_waiting)
+            )?;
         }
         if let Some(warning) = &self.warning {
             writeln!(f, "warning: {warning}")?;

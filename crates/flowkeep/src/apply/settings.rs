@@ -56,7 +56,13 @@ impl fmt::Display for Difference {
             }
             Some(text) => text.clone(),
         };
-        write!(f, "{}: {} -> {}", self.setting, short(&self.old), short(&self.new))
+        write!(
+            f,
+            "{}: {} -> {}",
+            self.setting,
+            short(&self.old),
+            short(&self.new)
+        )
     }
 }
 
@@ -70,7 +76,11 @@ pub fn differences(old: &Table, new: &Table) -> Vec<Difference> {
 fn tables(old: &Table, new: &Table, path: &str, found: &mut Vec<Difference>) {
     let keys: std::collections::BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     for key in keys {
-        let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        let path = if path.is_empty() {
+            key.clone()
+        } else {
+            format!("{path}.{key}")
+        };
         values(old.get(key), new.get(key), &path, found);
     }
 }
@@ -115,7 +125,9 @@ fn named(value: &Value) -> Option<Vec<(&str, &Table)>> {
 
 fn lists(old: &[(&str, &Table)], new: &[(&str, &Table)], path: &str, found: &mut Vec<Difference>) {
     let find = |list: &[(&str, &Table)], name: &str| -> Option<Table> {
-        list.iter().find(|(other, _)| *other == name).map(|(_, table)| (*table).clone())
+        list.iter()
+            .find(|(other, _)| *other == name)
+            .map(|(_, table)| (*table).clone())
     };
     let only_new = new.iter().filter(|(name, _)| find(old, name).is_none());
     for (name, _) in old.iter().chain(only_new) {
@@ -131,7 +143,9 @@ fn lists(old: &[(&str, &Table)], new: &[(&str, &Table)], path: &str, found: &mut
         }
     }
     let order = |list: &[(&str, &Table)], other: &[(&str, &Table)]| -> Vec<String> {
-        let both = list.iter().filter(|(name, _)| other.iter().any(|(known, _)| known == name));
+        let both = list
+            .iter()
+            .filter(|(name, _)| other.iter().any(|(known, _)| known == name));
         both.map(|(name, _)| (*name).to_owned()).collect()
     };
     let (before, now) = (order(old, new), order(new, old));

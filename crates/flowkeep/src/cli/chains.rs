@@ -114,7 +114,11 @@ pub fn change(
         dry: matches!(way, Way::Diff),
         cut: matches!(way, Way::Apply { cut: true } | Way::Rollback { cut: true }),
         rollback: matches!(way, Way::Rollback { .. }),
-        listed: if listing.asking.json { LISTED_MAX } else { listing.limit },
+        listed: if listing.asking.json {
+            LISTED_MAX
+        } else {
+            listing.limit
+        },
     };
     let change = asking::change(ask, &listing.asking)?;
     if listing.asking.json {

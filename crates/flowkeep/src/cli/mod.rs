@@ -572,7 +572,11 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
             rollback,
             listing,
         }) => {
-            let way = if rollback { chains::Way::Rollback { cut } } else { chains::Way::Apply { cut } };
+            let way = if rollback {
+                chains::Way::Rollback { cut }
+            } else {
+                chains::Way::Apply { cut }
+            };
             return chains::change(config.as_deref(), way, &listing, out);
         }
         Verb::Chain(ChainVerb::Rollback { cut, listing }) => {

@@ -409,9 +409,9 @@ pub fn read(path: &Path, registry: &Registry) -> Result<Config, Vec<Problem>> {
 pub fn read_tree(path: &Path, registry: &Registry) -> Result<(Config, toml::Table, String), Vec<Problem>> {
     let text = std::fs::read_to_string(path).map_err(|error| vec![Problem::unreadable(path, &error)])?;
     let config = parse(&path.display().to_string(), &text, registry)?;
-    let mut tree: toml::Table = text
-        .parse()
-        .map_err(|error: toml::de::Error| vec![Problem::of_file(&path.display().to_string()).saying("", error.message(), "")])?;
+    let mut tree: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+        vec![Problem::of_file(&path.display().to_string()).saying("", error.message(), "")]
+    })?;
     name_files(&mut tree, registry);
     Ok((config, tree, text))
 }
@@ -423,16 +423,24 @@ fn name_files(tree: &mut toml::Table, registry: &Registry) {
         return;
     };
     for (name, table) in functions.iter_mut() {
-        let toml::Value::Table(table) = table else { continue };
+        let toml::Value::Table(table) = table else {
+            continue;
+        };
         let kind = table.get("kind").and_then(|kind| kind.as_str()).unwrap_or(name);
-        let Some(entry) = registry.entry(kind) else { continue };
+        let Some(entry) = registry.entry(kind) else {
+            continue;
+        };
         for file in entry.files {
             if let Some(toml::Value::String(path)) = table.get_mut(*file)
                 && let Ok(text) = std::fs::read_to_string(&*path)
             {
                 let mut hasher = DefaultHasher::new();
                 text.hash(&mut hasher);
-                *path = format!("{path} ({} lines, {:08x})", text.lines().count(), hasher.finish() as u32);
+                *path = format!(
+                    "{path} ({} lines, {:08x})",
+                    text.lines().count(),
+                    hasher.finish() as u32
+                );
             }
         }
     }
@@ -440,10 +448,12 @@ fn name_files(tree: &mut toml::Table, registry: &Registry) {
 
 /// A problem at a setting of a text that has been read before.
 pub fn point(file: &str, text: &str, registry: &Registry, at: &str, problem: &str, remedy: &str) -> Problem {
-    let said = Document::parse(file, text, registry).ok().and_then(|mut document| {
-        document.problem_at(at, problem, remedy);
-        document.problems.pop()
-    });
+    let said = Document::parse(file, text, registry)
+        .ok()
+        .and_then(|mut document| {
+            document.problem_at(at, problem, remedy);
+            document.problems.pop()
+        });
     said.unwrap_or_else(|| Problem::of_file(file).saying(at, problem, remedy))
 }
 

@@ -18,9 +18,9 @@ use adapters::clock::{monotonic_ns, pin_to};
 use adapters::idle::{Sleeper, Wanted, handed_over};
 use adapters::open::BoxPort;
 use adapters::ring::RingPort;
+use runtime::chain::Plan;
 use runtime::stats::{RuntimeStats, SwitchStats};
 use runtime::switch::Switch;
-use runtime::chain::Plan;
 use runtime::worker::FlowView;
 use runtime::worker::change::{Before, ChangeError, ChangeState, CutFlow, Prepared};
 use runtime::{PortCounters, Runtime};
@@ -63,9 +63,15 @@ pub(super) enum Question {
     Stats,
     Finished,
     Drained,
-    Flows { cursor: u32, limit: usize },
+    Flows {
+        cursor: u32,
+        limit: usize,
+    },
     Flow(FlowKey),
-    Command { function: String, words: Vec<String> },
+    Command {
+        function: String,
+        words: Vec<String>,
+    },
     /// Of a change of configuration (`runtime::worker::change`).
     Prepare(Box<Prepared>),
     Abandon,

@@ -17,6 +17,7 @@
 //! | `tagged` | the packets made for it: VLAN tags, fragments, minutes between |
 //! | `egress` | which ports a configuration says packets leave by |
 //! | `host_limits` | plain sums of what each host has opened |
+//! | `reload` | the rules before and behind a change; the sums |
 //! | `conservation` | the sum: in + made = out + held + dropped, and nothing left after a stop |
 //!
 //! Invariant: every run in here adds up, holds nothing afterwards and loses no event line ([`cluster::Cluster::run`]).
@@ -34,6 +35,7 @@ mod fragments;
 mod frames;
 mod host_limits;
 mod nat;
+mod reload;
 mod tagged;
 
 /// Independent flow tables, and the comparison with them.

@@ -18,3 +18,4 @@ mod refusals;
 mod sip;
 mod site;
 mod ssh;
+mod reload;

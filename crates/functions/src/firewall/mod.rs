@@ -58,9 +58,7 @@ use config::{Action, InvalidAction};
 use core::cell::Cell;
 use core::fmt::Write;
 use core::time::Duration;
-use nf::{
-    Arrival, ConfigError, Cx, Keep, NetworkFunction, Packet, Verdict, WorkerInfo, network_function,
-};
+use nf::{Arrival, ConfigError, Cx, Keep, NetworkFunction, Packet, Verdict, WorkerInfo, network_function};
 use rules::{Opening, Program};
 use state::mark;
 use tcp::{Fault, Judgement, Segment};

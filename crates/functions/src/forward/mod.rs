@@ -134,7 +134,11 @@ impl NetworkFunction for Forward {
     /// The kernel is followed for the interfaces that there were at the start.
     fn succeed(config: &mut Config, before: &Config) -> Result<(), ConfigError> {
         if config.interfaces != before.interfaces {
-            return Err(ConfigError::new("interfaces", "ports are on other interfaces than at the start", "restart"));
+            return Err(ConfigError::new(
+                "interfaces",
+                "ports are on other interfaces than at the start",
+                "restart",
+            ));
         }
         config.feed = before.feed.clone();
         Ok(())

@@ -189,7 +189,14 @@ impl Nat {
         }
         let tables = &mut *self.tables.borrow_mut();
         let remote = self.key_part(destination);
-        let found = tables.mappings.by_inside(source, remote, protocol, vlan);
+        let mut found = tables.mappings.by_inside(source, remote, protocol, vlan);
+        if let Ok(handle) = found
+            && tables.ports.has_gone()
+            && !self.plan.may_give(tables.mappings.at(handle).outside)
+        {
+            // Its flows end; they have not been asked yet.
+            found = Err(tables.mappings.hide(handle));
+        }
         if !tables.mappings.has_room(found.is_err()) {
             return Err("table_full");
         }
@@ -287,10 +294,11 @@ impl Nat {
         if let Some(inside) = self.plan.static_inside(destination, protocol) {
             return opens(opening).map(|()| (STATIC, inside));
         }
-        let mappings = &mut self.tables.borrow_mut().mappings;
+        let Tables { mappings, ports } = &mut *self.tables.borrow_mut();
         let found = mappings.by_outside(destination, protocol);
         let handle = found
             .filter(|h| mappings.at(*h).vlan == opening.vlan)
+            .filter(|_| !ports.has_gone() || self.plan.may_give(destination))
             .ok_or("no_mapping")?;
         let allowed = match self.config.filtering {
             Filtering::EndpointIndependent => true,

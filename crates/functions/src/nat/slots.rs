@@ -96,7 +96,8 @@ impl Slots {
     pub fn widen(&mut self, max: usize) {
         // Whoever has a block keeps it, though there may be fewer from now on.
         self.max = self.max.max(max);
-        self.slots.reserve_exact((self.max + 1).saturating_sub(self.slots.len()));
+        self.slots
+            .reserve_exact((self.max + 1).saturating_sub(self.slots.len()));
         let words = (self.max + 1) * (usize::from(self.size) / 64 * SPACES);
         self.words.reserve_exact(words.saturating_sub(self.words.len()));
     }
