@@ -183,7 +183,7 @@ mod tests {
             found,
             [
                 "function.firewall.rules[web].action: \"allow\" -> \"drop\"",
-                "function.firewall.rules[ssh]: - -> {\"action\":\"allow\",\"name\":\"ssh\"}",
+                "function.firewall.rules[ssh]: - -> {\"name\":\"ssh\",\"action\":\"allow\"}",
                 "function.firewall.rules order: web, dns -> dns, web",
                 "function.nat.pool: - -> [\"203.0.113.0/28\"]",
             ]
