@@ -189,12 +189,15 @@ impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dropped: u64 = self.packets.dropped.values().sum();
         let total = self.packets.r#in + self.packets.made;
-        writeln!(
+        write!(
             f,
-            "up {}, generation {}",
-            human_time(Duration::from_secs_f64(self.uptime_seconds.max(0.0))),
-            self.generation
+            "up {}",
+            human_time(Duration::from_secs_f64(self.uptime_seconds.max(0.0)))
         )?;
+        if self.generation > 0 {
+            write!(f, ", generation {}", self.generation)?;
+        }
+        writeln!(f)?;
         writeln!(f)?;
         let mut table = Table::new(&["Packets", ">Count", ">Share"]);
         let mut row =

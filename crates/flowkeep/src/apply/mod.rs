@@ -454,6 +454,7 @@ impl Live {
             })
             .collect();
         workers.commit(&tickets);
+        settle(workers, &mut Receipt::default());
         held.generation += 2;
     }
 }

@@ -22,13 +22,22 @@ fn runtime(plan: &Plan, info: WorkerInfo) -> RefCell<Runtime<RingPort>> {
         info,
         ..Settings::alone(64)
     };
-    let made = Runtime::new(settings, plan.clone(), vec![RingPort::pair(64).0], pool, Region::heap);
+    let made = Runtime::new(
+        settings,
+        plan.clone(),
+        vec![RingPort::pair(64).0],
+        pool,
+        Region::heap,
+    );
     RefCell::new(made.unwrap_or_else(|error| panic!("{error:?}")))
 }
 
 impl Pair {
     fn rules(&self, runtime: usize) -> String {
-        self.runtimes[runtime].borrow_mut().command("firewall", &["rules"]).unwrap()
+        self.runtimes[runtime]
+            .borrow_mut()
+            .command("firewall", &["rules"])
+            .unwrap()
     }
 
     fn generation(&self, runtime: usize) -> u64 {
@@ -130,7 +139,10 @@ fn who_does_not_commit_has_the_others_go_back() {
     for runtime in 0..2 {
         assert!(pair.rules(runtime).contains("old"), "{}", pair.rules(runtime));
     }
-    assert_eq!((pair.generation(0), pair.generation(1), pair.followed.get()), (3, 1, 0));
+    assert_eq!(
+        (pair.generation(0), pair.generation(1), pair.followed.get()),
+        (3, 1, 0)
+    );
     let last = pair.claimed.borrow().last().cloned().unwrap();
     assert_eq!(last, ["203.0.113.0/31".parse().unwrap()]);
     pair.is_stuck.set(false);
@@ -141,7 +153,10 @@ fn who_does_not_commit_has_the_others_go_back() {
         assert_eq!(pair.generation(runtime), 4);
     }
     let last = pair.claimed.borrow().last().cloned().unwrap();
-    assert_eq!((last, pair.followed.get()), (vec!["203.0.113.0/30".parse().unwrap()], 1));
+    assert_eq!(
+        (last, pair.followed.get()),
+        (vec!["203.0.113.0/30".parse().unwrap()], 1)
+    );
     std::fs::remove_dir_all(&folder).unwrap();
 }
 

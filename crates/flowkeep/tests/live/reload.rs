@@ -95,7 +95,11 @@ fn under_downloads(scheme: &str) {
     network.content("file", FILE);
     let server = network.server.clone();
     for last in [11, 12, 13] {
-        network.nginx(&server, &format!("server-{last}"), &format!("203.0.113.{last}:80"));
+        network.nginx(
+            &server,
+            &format!("server-{last}"),
+            &format!("203.0.113.{last}:80"),
+        );
     }
     let file = |name: &str, text: &str| {
         let path = network.folder.path(name);
@@ -103,20 +107,37 @@ fn under_downloads(scheme: &str) {
         path
     };
     let ssh = "[[function.firewall.rules]]\nname = \"ssh\"\nfrom = \"inside\"\ndestination_ports = [22]\naction = \"allow\"\n";
-    let first = file("first.toml", &config(scheme, "", "203.0.113.64/30", &["11", "12"]));
-    let more = file("more.toml", &config(scheme, ssh, "203.0.113.64/29", &["11", "12", "13"]));
-    let fewer = file("fewer.toml", &config(scheme, ssh, "203.0.113.64/29", &["11", "13"]));
-    let wrong = file("wrong.toml", &config(scheme, ssh, "203.0.113.64/29", &["11", "13"]).replace("round_robin", "round_robbin"));
+    let first = file(
+        "first.toml",
+        &config(scheme, "", "203.0.113.64/30", &["11", "12"]),
+    );
+    let more = file(
+        "more.toml",
+        &config(scheme, ssh, "203.0.113.64/29", &["11", "12", "13"]),
+    );
+    let fewer = file(
+        "fewer.toml",
+        &config(scheme, ssh, "203.0.113.64/29", &["11", "13"]),
+    );
+    let wrong = file(
+        "wrong.toml",
+        &config(scheme, ssh, "203.0.113.64/29", &["11", "13"]).replace("round_robin", "round_robbin"),
+    );
     let socket = network.folder.path("socket");
     let flowkeep = env!("CARGO_BIN_EXE_flowkeep");
     let cluster = network
         .gateway
-        .start(&format!("{flowkeep} run {first} --json --for 5m --socket {socket}"))
+        .start(&format!(
+            "{flowkeep} run {first} --json --for 5m --socket {socket}"
+        ))
         .unwrap();
     let began = Instant::now();
     while network
         .gateway
-        .run(&format!("{flowkeep} status --socket {socket}"), Run::within(PATIENCE))
+        .run(
+            &format!("{flowkeep} status --socket {socket}"),
+            Run::within(PATIENCE),
+        )
         .is_err()
     {
         assert!(began.elapsed() < PATIENCE);
@@ -125,7 +146,11 @@ fn under_downloads(scheme: &str) {
         let words = format!("{flowkeep} chain {words} --json --socket {socket}");
         let ended = network.gateway.finish(&words, Run::within(PATIENCE)).unwrap();
         let said = serde_json::from_str(&ended.out).unwrap_or(Value::Null);
-        (ended.status.code().unwrap_or(-1), said, format!("{}{}", ended.out, ended.err))
+        (
+            ended.status.code().unwrap_or(-1),
+            said,
+            format!("{}{}", ended.out, ended.err),
+        )
     };
     let downloads = |name: &str| {
         let words = format!(
@@ -142,11 +167,22 @@ fn under_downloads(scheme: &str) {
     let curl = downloads("more");
     for round in 0..10 {
         let (code, said, text) = tool(&format!("apply {more}"));
-        assert_eq!((code, &said["receipt"]["flows_cut"]), (0, &Value::from(0)), "{round}: {text}");
-        assert!(said["receipt"]["flows_kept"].as_u64().unwrap() >= COUNT as u64, "{text}");
+        assert_eq!(
+            (code, &said["receipt"]["flows_cut"]),
+            (0, &Value::from(0)),
+            "{round}: {text}"
+        );
+        assert!(
+            said["receipt"]["flows_kept"].as_u64().unwrap() >= COUNT as u64,
+            "{text}"
+        );
         // The way back takes away what nobody has yet, so it cuts nobody either.
         let (code, said, text) = tool("rollback");
-        assert_eq!((code, &said["receipt"]["flows_cut"]), (0, &Value::from(0)), "{round}: {text}");
+        assert_eq!(
+            (code, &said["receipt"]["flows_cut"]),
+            (0, &Value::from(0)),
+            "{round}: {text}"
+        );
     }
     let (code, _, text) = tool(&format!("apply {wrong}"));
     assert!(code == 2 && text.contains("write"), "{code}: {text}");
@@ -173,13 +209,28 @@ fn under_downloads(scheme: &str) {
     assert_eq!(code, 0, "{text}");
     let cut = said["receipt"]["flows_cut"].as_u64().unwrap();
     let all = results(curl);
-    let failed: Vec<u16> = all.iter().filter(|(_, good)| !**good).map(|(port, _)| *port).collect();
-    println!("{} downloads, {cut} flows cut, {} failed", all.len(), failed.len());
+    let failed: Vec<u16> = all
+        .iter()
+        .filter(|(_, good)| !**good)
+        .map(|(port, _)| *port)
+        .collect();
+    println!(
+        "{} downloads, {cut} flows cut, {} failed",
+        all.len(),
+        failed.len()
+    );
     assert_eq!(all.len(), COUNT);
     assert!(failed.len() >= COUNT / 4, "{failed:?}");
-    assert!(failed.iter().all(|port| announced.contains(port)), "{failed:?} but {announced:?}");
+    assert!(
+        failed.iter().all(|port| announced.contains(port)),
+        "{failed:?} but {announced:?}"
+    );
     // An announced one may have ended by itself meanwhile, or be of the first hundred, closing.
-    let live: Vec<u16> = announced.iter().copied().filter(|port| all.contains_key(port)).collect();
+    let live: Vec<u16> = announced
+        .iter()
+        .copied()
+        .filter(|port| all.contains_key(port))
+        .collect();
     assert_eq!(live.len(), failed.len(), "{failed:?} but {announced:?}");
 
     let status = format!("{flowkeep} status --json --socket {socket}");

@@ -52,8 +52,8 @@ use core::cell::RefCell;
 use core::fmt::Write;
 use hosts::Hosts;
 use nf::{
-    Addr, Affinity, Arrival, ConfigError, Cx, Departure, Keep, NetworkFunction, Packet, Side,
-    Verdict, WorkerInfo, network_function,
+    Addr, Affinity, Arrival, ConfigError, Cx, Departure, Keep, NetworkFunction, Packet, Side, Verdict,
+    WorkerInfo, network_function,
 };
 use wire::packet::flag;
 
