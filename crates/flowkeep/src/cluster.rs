@@ -11,6 +11,8 @@
 //! Not here: how the figures cross from the workers' threads ([`crate`]'s run), and how they are shown
 //! ([`crate::report`]).
 
+use crate::apply::Ask;
+use crate::apply::report::Change;
 use crate::capture::{Frame, Wanted};
 use crate::trace::Step;
 use runtime::PortCounters;
@@ -33,6 +35,12 @@ pub trait Cluster: Send + Sync {
 
     /// An operator's words to a function: each runtime's answer.
     fn command(&self, function: &str, words: &[&str]) -> Result<Vec<(u16, String)>, String>;
+
+    /// Says what another configuration would do, or puts it in force ([`crate::apply`]).
+    fn change(&self, ask: &Ask) -> Result<Change, String> {
+        let _ = ask;
+        Err("the configuration of this cluster cannot change while it runs".into())
+    }
 
     /// Asks for the end: what is inside is finished, records are written. Returns at once.
     fn stop(&self);

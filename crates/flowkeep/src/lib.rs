@@ -1,11 +1,12 @@
 //! Stateful network functions whose flows survive: the tool, and the library behind it.
 //!
 //! A binary is a registry of functions and one call: see [`mod@registry`]. Everything a person meets is here: the
-//! configuration ([`config`]), the commands ([`cli`]), the control socket ([`control`]), the figures ([`metrics`],
+//! configuration ([`config`]), its changes ([`apply`]), the commands ([`cli`]), the control socket ([`control`]), the figures ([`metrics`],
 //! [`report`]).
 //!
 //! Not here: what happens to a packet (`flowkeep-runtime`), and where packets come from (`flowkeep-adapters`).
 
+pub mod apply;
 pub mod bench;
 pub mod bridge;
 pub mod capture;

@@ -3,6 +3,7 @@
 //! Each type here is what `--json` prints and what goes over the control socket; its `Display` is the table. The names of the
 //! fields are stable: other people's scripts read them.
 
+use crate::apply::report::Listed;
 use crate::cluster::{Cursor, Snapshot};
 use runtime::stats::Named;
 use runtime::worker::FlowView;
@@ -91,6 +92,9 @@ pub struct PortStatus {
 pub struct Status {
     /// How long it runs.
     pub uptime_seconds: f64,
+    /// The number of the configuration in force, from 1.
+    #[serde(default)]
+    pub generation: u64,
     /// Where all packets are.
     pub packets: Packets,
     /// Its flows.
@@ -118,6 +122,12 @@ impl From<&Snapshot> for Status {
         }
         Status {
             uptime_seconds: snapshot.uptime.as_secs_f64(),
+            generation: snapshot
+                .runtimes
+                .iter()
+                .map(|runtime| runtime.generation)
+                .max()
+                .unwrap_or(0),
             packets: Packets {
                 r#in: packets.received,
                 made: packets.made,
@@ -183,11 +193,15 @@ impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dropped: u64 = self.packets.dropped.values().sum();
         let total = self.packets.r#in + self.packets.made;
-        writeln!(
+        write!(
             f,
             "up {}",
             human_time(Duration::from_secs_f64(self.uptime_seconds.max(0.0)))
         )?;
+        if self.generation > 0 {
+            write!(f, ", generation {}", self.generation)?;
+        }
+        writeln!(f)?;
         writeln!(f)?;
         let mut table = Table::new(&["Packets", ">Count", ">Share"]);
         let mut row =
@@ -377,12 +391,7 @@ impl fmt::Display for FlowList {
             "Chain",
         ]);
         for flow in &self.flows {
-            let leaves = match &flow.translated {
-                Some((source, destination)) if *destination == flow.destination => source.clone(),
-                Some((source, destination)) if *source == flow.source => format!("-> {destination}"),
-                Some((source, destination)) => format!("{source} -> {destination}"),
-                None => "-".to_owned(),
-            };
+            let leaves = leaves_as(&flow.translated, &flow.source, &flow.destination);
             table.row([
                 flow.protocol.clone(),
                 flow.state_name().to_owned(),
@@ -395,6 +404,41 @@ impl fmt::Display for FlowList {
             ]);
         }
         write!(f, "{table}")
+    }
+}
+
+/// Flows that a change would cut, as `flow list` shows flows.
+pub(crate) fn cut_table(f: &mut fmt::Formatter<'_>, flows: &[Listed]) -> fmt::Result {
+    let mut table = Table::new(&[
+        "Proto",
+        "Source",
+        "Destination",
+        "Leaves as",
+        ">Runtime",
+        "Chain",
+        "Cut by",
+    ]);
+    for flow in flows {
+        table.row([
+            flow.protocol.clone(),
+            flow.source.clone(),
+            flow.destination.clone(),
+            leaves_as(&flow.translated, &flow.source, &flow.destination),
+            flow.runtime.to_string(),
+            flow.chain.clone(),
+            joined(&flow.function, &flow.reason),
+        ]);
+    }
+    write!(f, "{table}")
+}
+
+/// How a flow's first packet left, as far as that is not how it came.
+fn leaves_as(translated: &Option<(String, String)>, source: &str, destination: &str) -> String {
+    match translated {
+        Some((out, to)) if to == destination => out.clone(),
+        Some((out, to)) if out == source => format!("-> {to}"),
+        Some((out, to)) => format!("{out} -> {to}"),
+        None => "-".to_owned(),
     }
 }
 

@@ -1,9 +1,9 @@
 //! When to stop: Ctrl-C, `kill`, a time that is over, or a word over the control socket.
 //!
 //! The first SIGINT or SIGTERM asks for a graceful end: what is inside is finished, records are written. A second one ends
-//! the process at once, with exit code 130.
+//! the process at once, with exit code 130. SIGHUP has the configuration's file applied again ([`crate::apply`]).
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::io;
 use std::sync::Arc;
@@ -51,6 +51,24 @@ impl StopSignal {
     pub fn is_raised(&self) -> bool {
         let over = self.at.is_some_and(|at| Instant::now() >= at);
         (self.asked.load(Ordering::Acquire) || over) && !self.lowered.load(Ordering::Acquire)
+    }
+}
+
+/// SIGHUP: the configuration's file shall be applied again.
+#[derive(Debug)]
+pub struct Hangup(Arc<AtomicBool>);
+
+impl Hangup {
+    /// Has the process's signal heard from now on.
+    pub fn of_process() -> io::Result<Self> {
+        let raised = Arc::new(AtomicBool::new(false));
+        flag::register(SIGHUP, Arc::clone(&raised))?;
+        Ok(Hangup(raised))
+    }
+
+    /// Whether it was sent since this was asked last.
+    pub fn was_raised(&self) -> bool {
+        self.0.swap(false, Ordering::AcqRel)
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! `Cx<F>` is a typed view of [`RawCx`], which the runtime fills and reads. Only the runtime makes one.
 
-use crate::{FlowState, NetworkFunction, Reason, Verdict};
+use crate::{FlowState, Keep, NetworkFunction, Reason, Verdict};
 use arrayvec::ArrayVec;
 use core::fmt::{self, Write};
 use core::future::Future;
@@ -345,6 +345,14 @@ impl<F: NetworkFunction> Cx<F> {
         } else {
             Reason::UNDECLARED
         })
+    }
+
+    /// The answer of [`NetworkFunction::configured`] that ends the flow, for a reason named in [`NetworkFunction::REASONS`].
+    pub fn cut(&self, reason: &'static str) -> Keep {
+        match self.drop(reason) {
+            Verdict::Drop(reason) => Keep::End(reason),
+            _ => Keep::End(Reason::UNDECLARED),
+        }
     }
 
     /// Sends another packet beside the one at hand: `fill` writes it into an empty buffer (start with

@@ -100,13 +100,15 @@ pub enum Departure {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Generation(pub u64);
 
-/// What a flow does when the configuration changes.
+/// What a flow does when the configuration has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use = "what becomes of a flow is returned"]
 pub enum Keep {
-    /// It goes on.
+    /// It goes on; its state is of the new configuration now.
     Keep,
-    /// It ends: its next packet meets the new configuration as a new flow's.
-    End,
+    /// It ends, for a reason from [`NetworkFunction::REASONS`]: its next packet meets the new configuration as a new flow's.
+    /// Made by [`Cx::cut`].
+    End(Reason),
 }
 
 /// Facts about the worker that an instance runs on.
@@ -217,6 +219,9 @@ pub trait NetworkFunction: Sized + 'static {
     ///                                       reply     nat ─► firewall ─► forward ─►
     /// ```
     const LAST: bool = false;
+    /// Whether this function changes a packet's addresses or ports: then the functions before and behind it see a flow by different
+    /// ones.
+    const TRANSLATES: bool = false;
     /// Settings. Compile what is costly (automata, rule sets) while deserializing, or lazily inside: all instances
     /// share one value.
     type Config: serde::de::DeserializeOwned + Send + Sync + 'static;
@@ -295,9 +300,28 @@ pub trait NetworkFunction: Sized + 'static {
         None
     }
 
-    /// The configuration has changed.
-    fn configured(&self, flow: &mut Self::Flow, old: Generation) -> Keep {
-        let _ = (flow, old);
+    /// These settings shall follow others while the cluster runs: the place to say what cannot change then, and to hand on
+    /// what all instances share. Whoever refuses, refuses the way back, too: a change that was made can be taken back unasked.
+    fn succeed(config: &mut Self::Config, before: &Self::Config) -> Result<(), ConfigError> {
+        let _ = (config, before);
+        Ok(())
+    }
+
+    /// This instance, made of new settings, replaces `before` between two bursts: what that one holds for its flows (tables,
+    /// counts) is to be taken over. `before` is asked nothing any more, but by calls that wait in it; what is left in it is
+    /// dropped with the last of them.
+    fn take_over(&self, before: &Self) {
+        let _ = before;
+    }
+
+    /// The settings have changed: may a flow that they did not let in go on? It is asked once about each, behind
+    /// [`take_over`](Self::take_over) and before the flow's next packet, or before [`departed`](Self::departed). Whatever the answer, the flow's state is this
+    /// instance's from then on. `cx` is as for the flow's first packet, and [`Cx::opened_by`] as this function saw that.
+    ///
+    /// To say beforehand which flows would end, it is also asked about *copies* of flows and groups, before
+    /// [`take_over`](Self::take_over): what it counts in the instance is to be forgotten there, and what it asks of `cx` is not done.
+    fn configured(&self, flow: &mut Self::Flow, cx: &mut Cx<Self>) -> Keep {
+        let _ = (flow, cx);
         Keep::Keep
     }
 

@@ -99,17 +99,19 @@ pub struct Header {
     pub deadline: u64,
     /// Index of its group; [`NO_GROUP`] where flows are by themselves.
     pub group: u32,
-    /// Which chain it runs.
-    pub chain: u8,
     /// What it is doing.
     pub phase: Phase,
+    /// The configuration under which it was judged last: the low bits of its number. Beside the phase, so that both are one
+    /// comparison ([`Header::is_active_under`]).
+    pub generation: u8,
+    /// Which chain of that configuration it runs.
+    pub chain: u8,
     /// Bits of [`flag`].
     pub flags: u8,
     /// A function has answered in its name: it is kept, though nothing may have left yet.
     pub answered: bool,
     /// The frame of its waiting call, in phase `Waiting`.
     pub frame: u32,
-    reserved2: u32,
 }
 
 const _: () = assert!(size_of::<Header>() == 64);
@@ -123,13 +125,19 @@ impl Header {
         key: FlowKey::from_words([0; 5]),
         deadline: 0,
         group: NO_GROUP,
-        chain: 0,
         phase: Phase::Free,
+        generation: 0,
+        chain: 0,
         flags: 0,
         answered: false,
         frame: 0,
-        reserved2: 0,
     };
+
+    /// Whether it processes packets and was judged under this configuration.
+    #[inline(always)]
+    pub fn is_active_under(&self, generation: u8) -> bool {
+        [self.phase as u8, self.generation] == [Phase::Active as u8, generation]
+    }
 
     /// The orientation of the opening direction in the first (0) or second (1) key.
     #[inline(always)]

@@ -245,6 +245,15 @@ impl Plan {
         &self.factories
     }
 
+    /// Bytes of flow state that the functions of a chain keep.
+    pub fn flow_size(&self, chain: usize) -> usize {
+        self.chains[chain].functions.iter().fold(0, |offset, name| {
+            let factory = self.factories.iter().find(|factory| factory.name() == name);
+            let (size, align) = factory.map_or((0, 1), |factory| factory.layout().flow);
+            aligned(offset, align) + size
+        })
+    }
+
     /// Which chain a flow that this packet opens takes.
     #[inline]
     pub fn classify(&self, packet: &Packet) -> Option<u8> {
@@ -337,6 +346,8 @@ pub struct Stages {
     /// The names under which the configuration knows them.
     pub names: Vec<String>,
     counters: Vec<Vec<u64>>,
+    /// Where each function's group state begins.
+    pub group_offsets: Vec<u32>,
     /// Bytes of flow state in an actor.
     pub flow_size: usize,
     /// Bytes of group state in a group.
@@ -377,6 +388,7 @@ impl Stages {
             functions,
             names,
             counters,
+            group_offsets,
             flow_size: 0,
             group_size,
             future_size,
@@ -398,7 +410,7 @@ impl Stages {
                     entry,
                     instance,
                     flow: flow_offset as u32,
-                    group: group_offsets[index],
+                    group: stages.group_offsets[index],
                     counters: NonNull::new(stages.counters[index].as_mut_ptr())
                         .expect("a vector's pointer is not null"),
                     function: index as u8,
@@ -442,6 +454,27 @@ impl Stages {
     #[inline(always)]
     pub fn way(&self, chain: u8, direction: Direction) -> &[Step] {
         &self.ways[2 * usize::from(chain) + direction as usize]
+    }
+
+    /// Replaces `before` between two bursts: the instances take over what those hold, and the counters go on. They stay where
+    /// they are, since calls that wait know them by address. Both have the same functions in the same order.
+    pub fn succeed(&mut self, before: &mut Stages) {
+        debug_assert_eq!(self.names, before.names);
+        core::mem::swap(&mut self.counters, &mut before.counters);
+        let counters = &mut self.counters;
+        let steps = self.chains.iter_mut().flat_map(|chain| &mut chain.steps);
+        for step in steps.chain(self.ways.iter_mut().flat_map(|way| &mut way[..])) {
+            step.counters = NonNull::new(counters[usize::from(step.function)].as_mut_ptr())
+                .expect("a vector's pointer is not null");
+        }
+        for (stage, before) in self.functions.iter().zip(&before.functions) {
+            stage.take_over(&**before);
+        }
+    }
+
+    /// Where a function's counters are.
+    pub fn counters_of(&mut self, function: usize) -> NonNull<u64> {
+        NonNull::new(self.counters[function].as_mut_ptr()).expect("a vector's pointer is not null")
     }
 
     /// The counters of a function, in the order of its names.

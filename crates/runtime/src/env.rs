@@ -66,7 +66,8 @@ pub trait Port {
     }
 
     /// Has the port answer whoever asks for the link address of one of these: they are nobody's on the link, and packets for them
-    /// shall come here. Called before the first burst. A port that is on no link has nobody to answer.
+    /// shall come here; from now on, and for no others. Called before the first burst, and between bursts when that changes. A port that
+    /// is on no link has nobody to answer.
     fn claim(&mut self, addresses: &[Prefix]) -> Result<(), AttachError> {
         let _ = addresses;
         Ok(())

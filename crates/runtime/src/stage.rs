@@ -29,7 +29,7 @@ use core::ptr::NonNull;
 use nf::cx::RawCx;
 use nf::plain::Plain;
 use nf::{
-    Affinity, Arrival, Claim, ConfigError, Cx, Departure, FlowState, NetworkFunction, Packet, Verdict,
+    Affinity, Arrival, Claim, ConfigError, Cx, Departure, FlowState, Keep, NetworkFunction, Packet, Verdict,
     WorkerInfo,
 };
 use wire::Endpoint;
@@ -146,6 +146,15 @@ pub unsafe trait Stage {
     /// # Safety
     /// As for the trait.
     unsafe fn group_ended(&self, cx: &mut RawCx);
+    /// [`NetworkFunction::configured`].
+    ///
+    /// # Safety
+    /// As for the trait.
+    unsafe fn configured(&self, flow: NonNull<u8>, cx: &mut RawCx) -> Keep;
+    /// [`NetworkFunction::take_over`], from an instance of the same function; of another there is nothing to take over.
+    fn take_over(&self, before: &dyn Stage);
+    /// The instance itself.
+    fn instance(&self) -> &dyn Any;
     /// [`FlowState::each_field`].
     ///
     /// # Safety
@@ -165,6 +174,14 @@ pub trait Factory: Send + Sync {
     fn icmp_errors(&self) -> bool;
     /// [`NetworkFunction::LAST`].
     fn is_last(&self) -> bool;
+    /// [`NetworkFunction::TRANSLATES`].
+    fn translates(&self) -> bool;
+    /// The function's own name, which chains may call otherwise.
+    fn kind(&self) -> &'static str;
+    /// Itself, for [`Factory::succeed`].
+    fn as_any(&self) -> &dyn Any;
+    /// [`NetworkFunction::succeed`]: this one, of which there are no instances yet, shall follow `before`.
+    fn succeed(&mut self, before: &dyn Factory) -> Result<(), ConfigError>;
     /// [`NetworkFunction::feed`].
     fn feed(&self) -> Option<Arc<dyn Any + Send + Sync>>;
     /// What it keeps.
@@ -205,6 +222,33 @@ impl<F: NetworkFunction> Factory for Configured<F> {
     }
     fn is_last(&self) -> bool {
         F::LAST
+    }
+    fn translates(&self) -> bool {
+        F::TRANSLATES
+    }
+    fn kind(&self) -> &'static str {
+        F::NAME
+    }
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+    fn succeed(&mut self, before: &dyn Factory) -> Result<(), ConfigError> {
+        let Some(before) = before.as_any().downcast_ref::<Self>() else {
+            let problem = alloc::format!("it is `{}` now and was `{}`", F::NAME, before.kind());
+            return Err(ConfigError::new(
+                "kind",
+                problem,
+                "give it another name, or restart",
+            ));
+        };
+        match Arc::get_mut(&mut self.config) {
+            Some(config) => F::succeed(config, &before.config),
+            None => Err(ConfigError::new(
+                "",
+                "an instance of it is there already",
+                "restart",
+            )),
+        }
     }
     fn feed(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         F::feed(&self.config)
@@ -354,6 +398,18 @@ unsafe impl<F: NetworkFunction> Stage for Instance<F> {
             self.0.group_ended(&mut state, Cx::of(cx));
             place.write(state);
         }
+    }
+    unsafe fn configured(&self, flow: NonNull<u8>, cx: &mut RawCx) -> Keep {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.configured(flow.cast::<F::Flow>().as_mut(), Cx::of(cx)) }
+    }
+    fn take_over(&self, before: &dyn Stage) {
+        if let Some(before) = before.instance().downcast_ref::<F>() {
+            self.0.take_over(before);
+        }
+    }
+    fn instance(&self) -> &dyn Any {
+        &self.0
     }
     unsafe fn each_field(&self, flow: NonNull<u8>, see: &mut dyn FnMut(&'static str, &dyn Debug)) {
         // SAFETY: the caller's promise.

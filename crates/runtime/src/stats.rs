@@ -58,13 +58,15 @@ pub enum DropReason {
     NoEgress,
     /// The port could not send it.
     PortUnsent,
+    /// Its call waited while the configuration changed, and the new one ends its flow.
+    ConfigurationChanged,
     /// In flight when the run was broken off.
     Stopped,
 }
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 26] = {
+    pub const ALL: [DropReason; 27] = {
         use DropReason::*;
         [
             FrameTruncated,
@@ -92,6 +94,7 @@ impl DropReason {
             RouteOver,
             NoEgress,
             PortUnsent,
+            ConfigurationChanged,
             Stopped,
         ]
     };
@@ -125,6 +128,7 @@ impl DropReason {
             RouteOver => "route_over",
             NoEgress => "no_egress",
             PortUnsent => "port_unsent",
+            ConfigurationChanged => "configuration_changed",
             Stopped => "stopped",
         }
     }
@@ -204,6 +208,8 @@ pub struct RuntimeStats {
     pub events_lost: u64,
     /// Steps in which nothing was received for want of buffers for messages.
     pub stalls: u64,
+    /// The number of the configuration in force.
+    pub generation: u64,
 }
 
 /// A switch's numbers.

@@ -7,10 +7,7 @@
 //! Not here: holding the notes against what the runtime did (`play`).
 
 use nf::plain::bytes_of;
-use nf::{
-    Affinity, Arrival, ConfigError, Cx, Departure, Generation, Keep, NetworkFunction, Packet, Verdict,
-    WorkerInfo,
-};
+use nf::{Affinity, Arrival, ConfigError, Cx, Departure, Keep, NetworkFunction, Packet, Verdict, WorkerInfo};
 use serde::{Deserialize, Deserializer};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -76,6 +73,7 @@ impl<F: NetworkFunction> NetworkFunction for Watched<F> {
     const AFFINITY: Affinity = F::AFFINITY;
     const COUNTERS: &'static [&'static str] = F::COUNTERS;
     const REASONS: &'static [&'static str] = F::REASONS;
+    const TRANSLATES: bool = F::TRANSLATES;
     type Config = WatchedConfig<F>;
     type Flow = F::Flow;
     type Group = F::Group;
@@ -131,8 +129,19 @@ impl<F: NetworkFunction> NetworkFunction for Watched<F> {
         self.function.timeout(flow)
     }
 
-    fn configured(&self, flow: &mut F::Flow, old: Generation) -> Keep {
-        self.function.configured(flow, old)
+    fn succeed(config: &mut WatchedConfig<F>, before: &WatchedConfig<F>) -> Result<(), ConfigError> {
+        match Arc::get_mut(&mut config.config) {
+            Some(config) => F::succeed(config, &before.config),
+            None => unreachable!("there is no instance of it yet"),
+        }
+    }
+
+    fn take_over(&self, before: &Self) {
+        self.function.take_over(&before.function);
+    }
+
+    fn configured(&self, flow: &mut F::Flow, cx: &mut Cx<Self>) -> Keep {
+        self.function.configured(flow, cx.lend())
     }
 
     fn command(&self, words: &[&str]) -> Result<String, String> {

@@ -388,6 +388,9 @@ impl Port for PacketPort {
             .and_then(|receiver| receiver.taken.as_ref());
         if let (Some((_, claims)), Some(_)) = (taken, &self.sender) {
             claims.add(addresses, &self.interface).map_err(claim_failed)?;
+            claims
+                .remove(self.responder.beyond(addresses))
+                .map_err(claim_failed)?;
             self.responder.claim(addresses);
         }
         Ok(())

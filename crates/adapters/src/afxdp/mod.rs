@@ -339,6 +339,9 @@ impl Port for XdpPort {
         let claims = self.redirect.as_ref().and_then(|redirect| redirect.claims());
         if let (Some(claims), Half::Both) = (claims, self.half) {
             claims.add(addresses, &self.interface).map_err(claim_failed)?;
+            claims
+                .remove(self.responder.beyond(addresses))
+                .map_err(claim_failed)?;
             self.responder.claim(addresses);
         }
         Ok(())

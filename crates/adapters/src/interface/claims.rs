@@ -76,6 +76,18 @@ impl Claims {
         Ok(())
     }
 
+    /// Requests for these are the kernel's again.
+    pub fn remove<'a>(&self, prefixes: impl IntoIterator<Item = &'a Prefix>) -> io::Result<()> {
+        for prefix in prefixes {
+            match self.map.remove(&key_of(prefix)) {
+                // Another port of the interface has done it.
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
+                done => done?,
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn insert(&self, prefix: &Prefix) -> io::Result<()> {
         self.map.insert(&key_of(prefix), &[1])
     }
@@ -143,9 +155,23 @@ impl Responder {
         }
     }
 
-    /// Answers for these from now on.
+    /// Answers for these from now on, and for no others; says unasked where those are that are new.
     pub fn claim(&mut self, prefixes: &[Prefix]) {
-        self.claimed.extend_from_slice(prefixes);
+        self.claimed.retain(|prefix| prefixes.contains(prefix));
+        let kept = self.claimed.len();
+        let new = prefixes
+            .iter()
+            .filter(|prefix| !self.claimed[..kept].contains(prefix));
+        let new: Vec<Prefix> = new.copied().collect();
+        if !new.is_empty() {
+            (self.next, self.untold) = ((kept, 0), ANNOUNCED_MAX);
+        }
+        self.claimed.extend(new);
+    }
+
+    /// What is answered for and would not be any more.
+    pub fn beyond<'a>(&'a self, prefixes: &'a [Prefix]) -> impl Iterator<Item = &'a Prefix> {
+        self.claimed.iter().filter(|prefix| !prefixes.contains(prefix))
     }
 
     /// Whether nothing is claimed.

@@ -1,6 +1,7 @@
 //! The commands that ask a running cluster over its control socket.
 
 use super::{Asking, Failure, print};
+use crate::apply::report::Change;
 use crate::cluster::Cursor;
 use crate::config::values::protocol_number;
 use crate::control::client::Client;
@@ -158,6 +159,14 @@ pub fn function(
         Some(_) => answers
             .iter()
             .try_for_each(|(runtime, answer)| print(out, format_args!("runtime {runtime}:\n{answer}"))),
+    }
+}
+
+/// `chain diff` and its like.
+pub fn change(ask: crate::apply::Ask, asking: &Asking) -> Result<Change, Failure> {
+    match self::ask(&mut connect(asking)?, &Request::Change(ask))? {
+        Answer::Change(change) => Ok(*change),
+        _ => Err(foreign()),
     }
 }
 

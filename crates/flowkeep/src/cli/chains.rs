@@ -1,12 +1,16 @@
-//! `chain check` and `chain schema`: what can be said of a configuration without running it.
+//! `chain check` and `chain schema`: what can be said of a configuration without running it. `chain diff`, `apply` and `rollback`: what
+//! is asked of, or done to, the configuration of a running cluster.
 
-use super::{Failure, USAGE, jobs, print};
+use super::{Failure, Listing, USAGE, WOULD_CUT, asking, jobs, print};
+use crate::apply::report::Outcome;
+use crate::apply::{Ask, LISTED_MAX, absolute};
 use crate::config::{self, Config, schema};
 use crate::registry::Registry;
 use serde_json::json;
 use std::fmt::Write as _;
 use std::io::Write;
 use std::path::Path;
+use std::process::ExitCode;
 
 /// Checks a configuration and shows its chains.
 pub fn check(path: &Path, json: bool, registry: &Registry, out: &mut dyn Write) -> Result<(), Failure> {
@@ -78,6 +82,55 @@ fn overview(path: &Path, config: &Config) -> String {
         text.push_str("\nwhat matches none of them is dropped (no_chain)\n");
     }
     text
+}
+
+/// What is to come of another configuration.
+#[derive(Clone, Copy)]
+pub enum Way {
+    /// Words only.
+    Diff,
+    /// It shall be in force.
+    Apply {
+        /// Whatever flows that cuts.
+        cut: bool,
+    },
+    /// The one before shall.
+    Rollback {
+        /// Whatever flows that cuts.
+        cut: bool,
+    },
+}
+
+/// `chain diff`, `chain apply`, `chain rollback`.
+pub fn change(
+    config: Option<&Path>,
+    way: Way,
+    listing: &Listing,
+    out: &mut dyn Write,
+) -> Result<ExitCode, Failure> {
+    let ask = Ask {
+        // The running cluster may be in another directory.
+        path: config.map(absolute),
+        dry: matches!(way, Way::Diff),
+        cut: matches!(way, Way::Apply { cut: true } | Way::Rollback { cut: true }),
+        rollback: matches!(way, Way::Rollback { .. }),
+        listed: if listing.asking.json {
+            LISTED_MAX
+        } else {
+            listing.limit
+        },
+    };
+    let change = asking::change(ask, &listing.asking)?;
+    if listing.asking.json {
+        print(out, json!(change))?;
+    } else {
+        print(out, change.to_string().trim_end())?;
+    }
+    Ok(ExitCode::from(match change.outcome {
+        Outcome::Same | Outcome::Possible | Outcome::Applied => 0,
+        Outcome::Refused => USAGE,
+        Outcome::WouldCut | Outcome::RefusedToCut => WOULD_CUT,
+    }))
 }
 
 /// Prints the JSON schema.

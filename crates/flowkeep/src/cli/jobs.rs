@@ -1,6 +1,7 @@
 //! What the commands that drive workers are handed.
 
 use super::{Failure, PageSize, Run, Scenario};
+use crate::apply::{Source, absolute};
 use crate::config::{self, Chain, Config, Port, Side, Uri, problem::Problem};
 pub use crate::lab::job::LabJob;
 use crate::registry::Registry;
@@ -36,6 +37,8 @@ pub struct RunJob {
     pub json: bool,
     /// When to end before the inputs do.
     pub stop: StopSignal,
+    /// Where the configuration came from, so that it can change while it runs; none without a file.
+    pub source: Option<Source>,
 }
 
 /// Something to measure.
@@ -82,37 +85,71 @@ pub(super) fn stop_signal(after: Option<nf::Period>) -> Result<StopSignal, Failu
 /// The function that `run` without a configuration runs.
 const MONITOR: &str = "flow_monitor";
 
+/// What the command line says beside the configuration, and rather than it.
+struct Words {
+    input: Option<String>,
+    output: Option<String>,
+    runtimes: Option<u16>,
+    events: Option<String>,
+    socket: Option<PathBuf>,
+}
+
+impl Words {
+    fn put_into(&self, config: &mut Config) -> Result<(), Failure> {
+        override_ports(config, self.input.as_deref(), self.output.as_deref())?;
+        if let Some(runtimes) = self.runtimes {
+            config.runtimes = runtimes;
+        }
+        if self.events.is_some() {
+            config.log.events.clone_from(&self.events);
+        }
+        if self.socket.is_some() {
+            config.control.socket.clone_from(&self.socket);
+        }
+        Ok(())
+    }
+}
+
 /// Reads the configuration and puts the command line's words in.
 pub(super) fn run_job(run: Run, registry: &Registry) -> Result<RunJob, Failure> {
-    let mut config = match &run.config {
-        Some(path) => config::read(path, registry).map_err(|problems| Failure::usage(shown(&problems)))?,
-        None if run.input.is_some() => monitor(registry)?,
+    let (mut config, tree) = match &run.config {
+        Some(path) => {
+            let read = config::read_tree(path, registry);
+            let (config, tree, _) = read.map_err(|problems| Failure::usage(shown(&problems)))?;
+            (config, tree)
+        }
+        None if run.input.is_some() => (monitor(registry)?, toml::Table::new()),
         None => {
             let what = "nothing to run: name a configuration (flowkeep run gateway.toml), or an input (flowkeep run --input \
                         pcap:in.pcap)";
             return Err(Failure::usage(what));
         }
     };
-    override_ports(&mut config, run.input.as_deref(), run.output.as_deref())?;
+    let words = Words {
+        input: run.input,
+        output: run.output,
+        runtimes: run.runtimes,
+        events: run.events,
+        socket: run.socket,
+    };
+    words.put_into(&mut config)?;
     if !config.port.iter().any(|port| port.input.is_some()) {
         return Err(Failure::usage(
             "no port has an input: add one to the configuration, or say --input URI",
         ));
     }
-    if let Some(runtimes) = run.runtimes {
-        config.runtimes = runtimes;
-    }
-    if run.events.is_some() {
-        config.log.events = run.events;
-    }
-    if run.socket.is_some() {
-        config.control.socket = run.socket;
-    }
+    let source = run.config.map(|path| Source {
+        registry: registry.clone(),
+        path: absolute(&path),
+        tree,
+        overrides: Box::new(move |config| words.put_into(config).map_err(|failure| failure.message)),
+    });
     let stop = stop_signal(run.stop_after)?;
     Ok(RunJob {
         config,
         json: run.json,
         stop,
+        source,
     })
 }
 

@@ -12,7 +12,7 @@
 //! completions, man ────────────▶ pages.rs
 //! ```
 //!
-//! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 130 broken off by a second signal.
+//! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 flows would be cut (`chain diff`, `chain apply`), 130 broken off by a second signal.
 
 mod asking;
 mod chains;
@@ -37,6 +37,8 @@ use std::process::ExitCode;
 pub const FAILURE: u8 = 1;
 /// Exit code of wrong usage and of configurations with errors.
 pub const USAGE: u8 = 2;
+/// Exit code of a change that would cut flows.
+pub const WOULD_CUT: u8 = 3;
 
 /// Stateful network functions whose flows survive.
 #[derive(Parser, Debug)]
@@ -159,12 +161,69 @@ enum ChainVerb {
         #[arg(long)]
         json: bool,
     },
+    /// Say what another configuration would change in the running cluster, and which live flows it would cut
+    #[command(after_help = "\
+Exit codes: 0 nothing differs, or it can be applied without cutting a flow; 1 failed; 2 it cannot be applied while the
+cluster runs, or is wrong; 3 it would cut flows.
+
+Example:
+  flowkeep chain diff gateway.toml")]
+    Diff {
+        /// The configuration
+        config: PathBuf,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Put another configuration in force in the running cluster, without a restart
+    #[command(after_help = "\
+It says first what chain diff says. Flows that the new configuration lets go on are kept as they are; if it cut any, nothing is
+changed unless --cut is given.
+
+Exit codes: 0 it is in force; 1 failed; 2 it cannot be applied while the cluster runs, or is wrong; 3 it would cut flows. But
+for 0, nothing has changed.
+
+Examples:
+  flowkeep chain apply gateway.toml
+  flowkeep chain apply gateway.toml --cut
+  flowkeep chain apply --rollback")]
+    Apply {
+        /// The configuration
+        #[arg(required_unless_present = "rollback")]
+        config: Option<PathBuf>,
+        /// Cut the flows that the new configuration does not allow
+        #[arg(long)]
+        cut: bool,
+        /// Go back to the configuration before
+        #[arg(long, conflicts_with = "config")]
+        rollback: bool,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Put the configuration before in force again: the same as chain apply --rollback
+    #[command(after_help = "Example:\n  flowkeep chain rollback --cut")]
+    Rollback {
+        /// Cut the flows that that configuration does not allow
+        #[arg(long)]
+        cut: bool,
+        #[command(flatten)]
+        listing: Listing,
+    },
     /// Print the JSON schema of configurations, for editors
     #[command(after_help = "\
 Example:
   flowkeep chain schema > flowkeep.schema.json
   and as the first line of the configuration:  #:schema flowkeep.schema.json")]
     Schema,
+}
+
+/// How many flows to list, and what [`Asking`] says.
+#[derive(Args, Debug)]
+struct Listing {
+    /// List at most so many of the flows that would be cut
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    limit: usize,
+    #[command(flatten)]
+    asking: Asking,
 }
 
 /// How to reach the running cluster, and how to print.
@@ -601,6 +660,25 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
             }));
         }
         Verb::Chain(ChainVerb::Check { config, json }) => chains::check(&config, json, registry, out)?,
+        Verb::Chain(ChainVerb::Diff { config, listing }) => {
+            return chains::change(Some(&config), chains::Way::Diff, &listing, out);
+        }
+        Verb::Chain(ChainVerb::Apply {
+            config,
+            cut,
+            rollback,
+            listing,
+        }) => {
+            let way = if rollback {
+                chains::Way::Rollback { cut }
+            } else {
+                chains::Way::Apply { cut }
+            };
+            return chains::change(config.as_deref(), way, &listing, out);
+        }
+        Verb::Chain(ChainVerb::Rollback { cut, listing }) => {
+            return chains::change(None, chains::Way::Rollback { cut }, &listing, out);
+        }
         Verb::Chain(ChainVerb::Schema) => chains::schema(registry, out)?,
         Verb::Status(asking) => asking::status(&asking, out)?,
         Verb::Flow(FlowVerb::List {

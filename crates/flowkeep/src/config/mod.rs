@@ -330,6 +330,28 @@ impl Config {
         self.chain.iter().map(rule).collect()
     }
 
+    /// The same without the functions, which cannot be copied.
+    #[must_use]
+    pub fn without_functions(&self) -> Config {
+        Config {
+            runtimes: self.runtimes,
+            switches: self.switches,
+            threads: self.threads,
+            idle: self.idle,
+            clock: self.clock,
+            flows_max: self.flows_max,
+            waiting_max: self.waiting_max,
+            policy: self.policy,
+            inside: self.inside.clone(),
+            port: self.port.clone(),
+            chain: self.chain.clone(),
+            control: self.control.clone(),
+            metrics: self.metrics.clone(),
+            log: self.log.clone(),
+            functions: BTreeMap::new(),
+        }
+    }
+
     /// Takes the functions out, for the runtime's plan.
     pub fn take_factories(&mut self) -> Vec<Box<dyn Factory>> {
         let functions = std::mem::take(&mut self.functions);
@@ -381,6 +403,58 @@ pub fn read(path: &Path, registry: &Registry) -> Result<Config, Vec<Problem>> {
         Ok(text) => parse(&path.display().to_string(), &text, registry),
         Err(error) => Err(vec![Problem::unreadable(path, &error)]),
     }
+}
+
+/// Reads a configuration file; answers what it says setting by setting, too, and its text.
+pub fn read_tree(path: &Path, registry: &Registry) -> Result<(Config, toml::Table, String), Vec<Problem>> {
+    let text = std::fs::read_to_string(path).map_err(|error| vec![Problem::unreadable(path, &error)])?;
+    let config = parse(&path.display().to_string(), &text, registry)?;
+    let mut tree: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+        vec![Problem::of_file(&path.display().to_string()).saying("", error.message(), "")]
+    })?;
+    name_files(&mut tree, registry);
+    Ok((config, tree, text))
+}
+
+/// Puts a word on what is in them beside the files that settings name, so that it counts when configurations are compared.
+fn name_files(tree: &mut toml::Table, registry: &Registry) {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let Some(toml::Value::Table(functions)) = tree.get_mut("function") else {
+        return;
+    };
+    for (name, table) in functions.iter_mut() {
+        let toml::Value::Table(table) = table else {
+            continue;
+        };
+        let kind = table.get("kind").and_then(|kind| kind.as_str()).unwrap_or(name);
+        let Some(entry) = registry.entry(kind) else {
+            continue;
+        };
+        for file in entry.files {
+            if let Some(toml::Value::String(path)) = table.get_mut(*file)
+                && let Ok(text) = std::fs::read_to_string(&*path)
+            {
+                let mut hasher = DefaultHasher::new();
+                text.hash(&mut hasher);
+                *path = format!(
+                    "{path} ({} lines, {:08x})",
+                    text.lines().count(),
+                    hasher.finish() as u32
+                );
+            }
+        }
+    }
+}
+
+/// A problem at a setting of a text that has been read before.
+pub fn point(file: &str, text: &str, registry: &Registry, at: &str, problem: &str, remedy: &str) -> Problem {
+    let said = Document::parse(file, text, registry)
+        .ok()
+        .and_then(|mut document| {
+            document.problem_at(at, problem, remedy);
+            document.problems.pop()
+        });
+    said.unwrap_or_else(|| Problem::of_file(file).saying(at, problem, remedy))
 }
 
 /// Reads a configuration from text; `file` is the name for messages.

@@ -10,13 +10,13 @@
 //!
 //! Not here: finding what is wrong ([`document`](super::document), [`check`](super::check)).
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
 /// One thing that is wrong.
-#[derive(Serialize, Clone, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The file, as it was named.
     pub file: String,

@@ -9,6 +9,9 @@ use std::time::Duration;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long a change of configuration may: it compiles, and looks at every flow twice.
+const PATIENCE_OF_A_CHANGE: Duration = Duration::from_secs(120);
+
 /// A connection to a running cluster.
 #[derive(Debug)]
 pub struct Client {
@@ -42,6 +45,12 @@ impl Client {
 
     /// Asks, and waits for the answer.
     pub fn ask(&mut self, request: &Request) -> Result<Answer, String> {
+        let patience = match request {
+            Request::Change(_) => PATIENCE_OF_A_CHANGE,
+            _ => PATIENCE,
+        };
+        let set = self.reader.get_ref().set_read_timeout(Some(patience));
+        set.map_err(|error| format!("{}: {error}", self.path.display()))?;
         let mut line = serde_json::to_vec(request).map_err(|error| error.to_string())?;
         line.push(b'\n');
         let mut answer = String::new();
@@ -54,7 +63,7 @@ impl Client {
                     format!(
                         "{}: no answer within {} s",
                         self.path.display(),
-                        PATIENCE.as_secs()
+                        patience.as_secs()
                     )
                 }
                 _ => format!("{}: {error}", self.path.display()),

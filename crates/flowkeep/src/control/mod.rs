@@ -21,6 +21,8 @@
 pub mod client;
 pub mod server;
 
+use crate::apply::Ask;
+use crate::apply::report::Change;
 use crate::capture::Wanted;
 use crate::cluster::{Cursor, Observed, Subject, ThreadShare};
 use crate::report::{Flow, FlowList, Status};
@@ -57,6 +59,8 @@ pub enum Request {
         /// The words.
         words: Vec<String>,
     },
+    /// Another configuration: what it would do, or that it shall be in force.
+    Change(Ask),
     /// The end.
     Stop,
     /// Begins to watch, for as long as the connection is open; a connection watches one thing.
@@ -130,6 +134,8 @@ pub enum Answer {
     Flow(Option<Flow>),
     /// To [`Request::Function`]: each runtime's answer.
     Function(Vec<(u16, String)>),
+    /// To [`Request::Change`].
+    Change(Box<Change>),
     /// To [`Request::Stop`]: it has begun.
     Stopping,
     /// To [`Request::Watch`]: it has begun.

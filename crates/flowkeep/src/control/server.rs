@@ -237,6 +237,10 @@ fn answer(request: Request, cluster: &dyn Cluster, watching: &mut Option<Box<dyn
                 Err(problem) => return Reply::Error(problem),
             }
         }
+        Request::Change(ask) => match cluster.change(&ask) {
+            Ok(change) => Answer::Change(Box::new(change)),
+            Err(problem) => return Reply::Error(problem),
+        },
         Request::Stop => {
             cluster.stop();
             Answer::Stopping

@@ -106,6 +106,11 @@ pub(super) struct Built {
     pub reports: Reports,
     pub kernel: Vec<Kernel>,
     pub packet_clock: bool,
+    /// What it was made of, for who changes it while it runs.
+    pub config: Config,
+    pub plan: Plan,
+    pub infos: Vec<WorkerInfo>,
+    pub sides: Vec<Vec<SideRule>>,
 }
 
 /// Buffers of each switch: what its ports and the runtimes' queues may hold together.
@@ -179,6 +184,10 @@ pub(super) fn build(
         .iter()
         .map(|ports| ports.iter().map(|port| port.name.clone()).collect())
         .collect();
+    let sides = per_switch
+        .iter()
+        .map(|ports| ports.iter().map(|open| open.rule.clone()).collect())
+        .collect();
     let mut links = Links::new(&shape);
     let mut seats = Vec::new();
     let (mut switch_handles, mut runtime_handles) = (Vec::new(), Vec::new());
@@ -203,6 +212,10 @@ pub(super) fn build(
         reports: ports.reports().clone(),
         kernel,
         packet_clock,
+        infos: (0..runtimes).map(|index| shape.info(index, &config)).collect(),
+        config,
+        plan,
+        sides,
     })
 }
 
@@ -210,11 +223,7 @@ pub(super) fn build(
 fn claim(plan: &Plan, opened: &mut [OpenPort]) -> Result<(), RunError> {
     let claims: Vec<nf::Claim> = plan.factories().iter().flat_map(|f| f.claims()).collect();
     for open in opened {
-        let here = |claim: &&nf::Claim| match (&open.rule, claim.side) {
-            (SideRule::Fixed(side), Some(other)) => *side == other,
-            _ => true,
-        };
-        let addresses: Vec<_> = claims.iter().filter(here).map(|claim| claim.addresses).collect();
+        let addresses = crate::apply::claimed_by(&open.rule, &claims);
         open.port.claim(&addresses).map_err(|error| RunError::Port {
             port: open.name.clone(),
             source: error.into(),
@@ -441,6 +450,16 @@ impl Shape {
         Ok(Switch::new(settings, plan, ports, runtimes, peers, pool, region))
     }
 
+    /// What functions are told of a runtime.
+    fn info(&self, index: usize, config: &Config) -> WorkerInfo {
+        WorkerInfo {
+            runtime: index as u16,
+            runtimes: self.runtimes as u16,
+            flows_max: config.flows_max,
+            seed: self.seed.0[0],
+        }
+    }
+
     fn runtime(
         &self,
         index: usize,
@@ -454,12 +473,7 @@ impl Shape {
             .iter()
             .any(|port| matches!(config.side_rule(port), SideRule::BySource(_)));
         let settings = runtime::Settings {
-            info: WorkerInfo {
-                runtime: index as u16,
-                runtimes: self.runtimes as u16,
-                flows_max: config.flows_max,
-                seed: self.seed.0[0],
-            },
+            info: self.info(index, config),
             seed: self.seed,
             waiting_max: config.waiting_max,
             switches: self.switches as u8,

@@ -12,20 +12,23 @@
 //! A question blocks nobody: it is put into a queue that the worker looks at every few steps, and the answer comes back
 //! through a queue of its own.
 
+use crate::apply::Ticket;
 use crate::config::Idle;
 use adapters::clock::{monotonic_ns, pin_to};
 use adapters::idle::{Sleeper, Wanted, handed_over};
 use adapters::open::BoxPort;
 use adapters::ring::RingPort;
+use runtime::chain::Plan;
 use runtime::stats::{RuntimeStats, SwitchStats};
 use runtime::switch::Switch;
 use runtime::watch::{Seen, Watch};
 use runtime::worker::FlowView;
+use runtime::worker::change::{Before, ChangeError, ChangeState, CutFlow, Prepared};
 use runtime::{PortCounters, Runtime};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel};
 use std::time::Duration;
-use wire::FlowKey;
+use wire::{FlowKey, Prefix};
 
 /// Chunks of event lines on their way to the writer.
 pub(super) const EVENT_CHUNKS: usize = 64;
@@ -40,7 +43,7 @@ const NAPS: u32 = 430;
 /// The longest sleep: how late a question, or a flow's end, may be.
 const SLEEP_MAX: Duration = Duration::from_millis(10);
 /// How long whoever asks waits for an answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// Flows ended per round when finishing.
 const ENDED: usize = 256;
 
@@ -78,6 +81,16 @@ pub(super) enum Question {
     Watch(Box<Watch>),
     /// What a watch has seen, for empty memory.
     Watched(u32, Box<Seen>),
+    /// Of a change of configuration (`runtime::worker::change`).
+    Prepare(Box<Prepared>),
+    Abandon,
+    Commit(Ticket),
+    Change,
+    Listed,
+    Before,
+    /// For switches.
+    Claim(Vec<Vec<Prefix>>),
+    Follow(Plan),
 }
 
 /// What is answered.
@@ -103,6 +116,15 @@ pub(super) enum Answer {
     Watching(bool),
     /// What has been seen, and at a runtime the names of functions and chains by their numbers.
     Watched(Box<Seen>, Option<Names>),
+    /// What was prepared comes back where it is refused, to be dropped by who made it.
+    Prepared(Result<(), (ChangeError, Box<Prepared>)>),
+    Abandoned(Option<Box<Prepared>>),
+    Committed(bool),
+    Change(Box<ChangeState>),
+    Listed(Vec<CutFlow>),
+    Before(Option<Box<Before>>),
+    Claimed(Result<(), String>),
+    Follows,
     /// Not a question for this kind of worker.
     NotMine,
 }
@@ -123,6 +145,13 @@ impl Handle {
     /// Says something; a worker that has gone does not hear it.
     pub fn tell(&self, command: Command) {
         let _ = self.0.send(command);
+    }
+
+    /// Asks; the answer comes by what is returned.
+    pub fn ask_later(&self, question: Question) -> Receiver<Answer> {
+        let (sender, receiver) = channel();
+        let _ = self.0.send(Command::Ask(question, sender));
+        receiver
     }
 
     /// Asks and waits for the answer; `None` from a worker that has gone or is stuck.
@@ -368,6 +397,23 @@ impl Seat {
             (Worker::Runtime(runtime), Question::Watched(id, mut seen)) => {
                 runtime.watched(id, &mut seen);
                 Answer::Watched(seen, Some((runtime.function_names(), runtime.chain_names())))
+            }
+            (Worker::Runtime(runtime), Question::Prepare(prepared)) => {
+                Answer::Prepared(runtime.prepare_change(prepared))
+            }
+            (Worker::Runtime(runtime), Question::Abandon) => Answer::Abandoned(runtime.abandon_change()),
+            (Worker::Runtime(runtime), Question::Commit(ticket)) => {
+                Answer::Committed(ticket.punch() && runtime.commit_change())
+            }
+            (Worker::Runtime(runtime), Question::Change) => Answer::Change(Box::new(runtime.change())),
+            (Worker::Runtime(runtime), Question::Listed) => Answer::Listed(runtime.take_listed()),
+            (Worker::Runtime(runtime), Question::Before) => Answer::Before(runtime.take_before()),
+            (Worker::Switch(switch), Question::Claim(addresses)) => {
+                Answer::Claimed(switch.claim(&addresses).map_err(|error| error.to_string()))
+            }
+            (Worker::Switch(switch), Question::Follow(plan)) => {
+                switch.change(plan);
+                Answer::Follows
             }
             _ => Answer::NotMine,
         }

@@ -1,6 +1,7 @@
 //! The command `run`: a cluster from its configuration to its report.
 
-use super::{Events, Outcome, RunError, Running, start};
+use super::{Events, Outcome, RunError, Running, start_from};
+use crate::apply::Ask;
 use crate::cli::jobs::RunJob;
 use crate::cli::{FAILURE, USAGE};
 use crate::cluster::Cluster;
@@ -8,6 +9,8 @@ use crate::config::Config;
 use crate::control::{self, server};
 use crate::metrics;
 use crate::report::Status;
+use crate::signals::Hangup;
+use adapters::open::Ports;
 use adapters::report::Report;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -28,17 +31,29 @@ pub fn run(job: RunJob) -> ExitCode {
 type Failed = (u8, String);
 
 fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
-    let RunJob { config, json, stop } = job;
+    let RunJob {
+        config,
+        json,
+        stop,
+        source,
+    } = job;
     let to_stdout = config.log.events.as_deref() == Some("-");
     let events = open_events(&config)?;
     let socket = config.control.socket.clone();
     let listen = config.metrics.listen;
-    let running = start(config, events).map_err(|error| (code_of(&error), error.to_string()))?;
+    let hangup = source.is_some().then(Hangup::of_process).transpose();
+    let hangup = hangup.map_err(|error| (FAILURE, format!("signals cannot be handled: {error}")))?;
+    let running = start_from(config, Ports::new(), events, source)
+        .map_err(|error| (code_of(&error), error.to_string()))?;
     let servers = serve(&running, socket, listen)?;
+    let running_cluster: Arc<dyn Cluster> = running.cluster();
     let reports = running.reports();
     let mut told = tell(reports.take());
     let outcome = running.wait(|cluster: &dyn Cluster| {
         told |= tell(reports.take());
+        if hangup.as_ref().is_some_and(Hangup::was_raised) {
+            apply_again(running_cluster.clone());
+        }
         if stop.is_raised() {
             cluster.stop();
             // Once: a second call means at once.
@@ -50,6 +65,23 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
     told |= tell(outcome.reports);
     let failed = told || outcome.events.is_err() || outcome.broken_off;
     Ok(ExitCode::from(if failed { FAILURE } else { 0 }))
+}
+
+/// On SIGHUP: puts the file in force again, unless that cut flows. On a thread of its own, since who waits here sees to the end.
+fn apply_again(cluster: Arc<dyn Cluster>) {
+    let _ = std::thread::Builder::new().name("hangup".into()).spawn(move || {
+        let ask = Ask {
+            path: None,
+            dry: false,
+            cut: false,
+            rollback: false,
+            listed: 0,
+        };
+        let _ = match cluster.change(&ask) {
+            Ok(change) => writeln!(io::stderr(), "SIGHUP: {change}"),
+            Err(problem) => writeln!(io::stderr(), "SIGHUP: {problem}"),
+        };
+    });
 }
 
 /// A configuration that cannot be is wrong usage; a machine that refuses what it asks for is a failure.

@@ -23,19 +23,23 @@ pub mod job;
 mod kernel;
 mod watching;
 
+use crate::apply::report::Change;
+use crate::apply::{Ask, Live, Source, Ticket, Workers};
 use crate::cluster::{Cluster, Cursor, PortStats, Snapshot, Subject, ThreadShare, Watching};
 use crate::config::Config;
 use adapters::open::Ports;
 use adapters::report::{Report, Reports};
 use driver::{Answer, Command, Handle, Question};
 use runtime::PortCounters;
+use runtime::chain::Plan;
 use runtime::worker::FlowView;
+use runtime::worker::change::{Before, ChangeError, ChangeState, CutFlow, Prepared};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use wire::FlowKey;
+use wire::{FlowKey, Prefix};
 
 pub use build::RunError;
 pub(crate) use watching::flag_letters;
@@ -80,6 +84,7 @@ struct Shared {
     threads: Vec<Thread>,
     /// Itself, for those who watch.
     me: Weak<Shared>,
+    live: Live,
 }
 
 /// A thread of workers, and the system's number for it; 0 before it has begun.
@@ -95,6 +100,16 @@ pub fn start(config: Config, events: Option<Events>) -> Result<Running, RunError
 
 /// Starts a cluster whose `memory:` ports have their other ends in `ports`, for programs that embed one.
 pub fn start_with(config: Config, ports: Ports, events: Option<Events>) -> Result<Running, RunError> {
+    start_from(config, ports, events, None)
+}
+
+/// As [`start_with`], of a configuration that can be changed while it runs, since it is known where it came from.
+pub fn start_from(
+    config: Config,
+    ports: Ports,
+    events: Option<Events>,
+    source: Option<Source>,
+) -> Result<Running, RunError> {
     let (lines, incoming) = mpsc::sync_channel::<String>(driver::EVENT_CHUNKS);
     let build::Built {
         threads,
@@ -104,6 +119,10 @@ pub fn start_with(config: Config, ports: Ports, events: Option<Events>) -> Resul
         reports,
         kernel,
         packet_clock,
+        config,
+        plan,
+        infos,
+        sides,
     } = build::build(config, ports, &lines)?;
     drop(lines);
     let on_threads = (0..threads.len()).map(|thread| Thread {
@@ -123,6 +142,7 @@ pub fn start_with(config: Config, ports: Ports, events: Option<Events>) -> Resul
         desk: watching::Desk::default(),
         threads: on_threads,
         me: Weak::clone(me),
+        live: Live::new(config, plan, source, infos, sides),
     });
     let writer = std::thread::Builder::new().name("events".into());
     let writer = writer
@@ -407,6 +427,10 @@ impl Cluster for Shared {
         self.threads.iter().map(share).collect()
     }
 
+    fn change(&self, ask: &Ask) -> Result<Change, String> {
+        self.live.change(ask, self)
+    }
+
     fn stop(&self) {
         if self.stop.swap(true, Ordering::Relaxed) {
             // Asked twice: at once, then.
@@ -436,3 +460,68 @@ fn cpu_ns(thread: i32) -> u64 {
 
 /// Flows asked of a runtime in one question, so that none keeps its packets waiting.
 const FLOWS_AT_ONCE: usize = 64;
+
+impl Workers for Shared {
+    fn runtimes(&self) -> usize {
+        self.runtimes.len()
+    }
+
+    fn prepare(&self, runtime: usize, prepared: Box<Prepared>) -> Option<Result<(), ChangeError>> {
+        match self.runtimes[runtime].ask(Question::Prepare(prepared))? {
+            Answer::Prepared(answer) => Some(answer.map_err(|(error, _)| error)),
+            _ => None,
+        }
+    }
+
+    fn abandon(&self, runtime: usize) {
+        if let Some(Answer::Abandoned(prepared)) = self.runtimes[runtime].ask(Question::Abandon) {
+            // Here, not at the worker.
+            drop(prepared);
+        }
+    }
+
+    fn commit(&self, tickets: &[Ticket]) -> Vec<bool> {
+        let each = self.runtimes.iter().zip(tickets);
+        let asked: Vec<_> = each
+            .map(|(runtime, ticket)| runtime.ask_later(Question::Commit(ticket.clone())))
+            .collect();
+        let deadline = Instant::now() + driver::PATIENCE;
+        let done = |answer: &mpsc::Receiver<Answer>| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            matches!(answer.recv_timeout(left), Ok(Answer::Committed(true)))
+        };
+        asked.iter().map(done).collect()
+    }
+
+    fn state(&self, runtime: usize) -> Option<ChangeState> {
+        match self.runtimes[runtime].ask(Question::Change)? {
+            Answer::Change(state) => Some(*state),
+            _ => None,
+        }
+    }
+
+    fn listed(&self, runtime: usize) -> Vec<CutFlow> {
+        match self.runtimes[runtime].ask(Question::Listed) {
+            Some(Answer::Listed(listed)) => listed,
+            _ => Vec::new(),
+        }
+    }
+
+    fn before(&self, runtime: usize) -> Option<Box<Before>> {
+        match self.runtimes[runtime].ask(Question::Before)? {
+            Answer::Before(before) => before,
+            _ => None,
+        }
+    }
+
+    fn claim(&self, switch: usize, addresses: Vec<Vec<Prefix>>) -> Result<(), String> {
+        match self.switches[switch].ask(Question::Claim(addresses)) {
+            Some(Answer::Claimed(done)) => done,
+            _ => Err(format!("switch {switch} does not answer")),
+        }
+    }
+
+    fn follow(&self, switch: usize, plan: Plan) {
+        drop(self.switches[switch].ask(Question::Follow(plan)));
+    }
+}

@@ -19,6 +19,7 @@
 //! | `filters` | tcpdump |
 //! | `egress` | which ports a configuration says packets leave by |
 //! | `host_limits` | plain sums of what each host has opened |
+//! | `reload` | the rules before and behind a change; the sums |
 //! | `conservation` | the sum: in + made = out + held + dropped, and nothing left after a stop |
 //!
 //! Invariant: every run in here adds up, holds nothing afterwards and loses no event line ([`cluster::Cluster::run`]).
@@ -37,6 +38,7 @@ mod fragments;
 mod frames;
 mod host_limits;
 mod nat;
+mod reload;
 mod tagged;
 mod watching;
 

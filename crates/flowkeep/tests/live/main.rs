@@ -15,6 +15,7 @@ mod mtu;
 mod nat_behaviour;
 mod network;
 mod refusals;
+mod reload;
 mod sip;
 mod site;
 mod ssh;

@@ -10,8 +10,8 @@
 //! | `Untracked` | neighbour discovery and multicast listeners (IPv6) | meets the rules, each packet by itself |
 //! | `Invalid` | fits no flow: a wrong TCP state or window, an answer nobody asked for, malformed | dropped, or as `invalid` says |
 //!
-//! The rules ([`rules`]) are consulted for a flow's first packet, and once more for the next packet after the configuration
-//! has changed. What no rule allows is dropped.
+//! The rules ([`rules`]) are consulted for a flow's first packet. What no rule allows is dropped. When the configuration changes, a flow
+//! goes on if the new rules would let its first packet in, and ends otherwise; its state is kept.
 //!
 //! **Example.** One rule, `from = "inside"`, `action = "allow"`. A host inside sends a SYN: `New`, the rule allows, phase
 //! `TcpSynSent`. The server's SYN+ACK comes from outside; no rule allows anything from there, but it is `Established`: an
@@ -58,10 +58,7 @@ use config::{Action, InvalidAction};
 use core::cell::Cell;
 use core::fmt::Write;
 use core::time::Duration;
-use nf::{
-    Arrival, ConfigError, Cx, Direction, Generation, Keep, NetworkFunction, Packet, Verdict, WorkerInfo,
-    network_function,
-};
+use nf::{Arrival, ConfigError, Cx, Keep, NetworkFunction, Packet, Verdict, WorkerInfo, network_function};
 use rules::{Opening, Program};
 use state::mark;
 use tcp::{Fault, Judgement, Segment};
@@ -182,9 +179,29 @@ impl NetworkFunction for Firewall {
         Some(self.timeouts[flow.phase as usize])
     }
 
-    fn configured(&self, flow: &mut Connection, _: Generation) -> Keep {
-        flow.marks |= mark::RECHECK;
-        Keep::Keep
+    fn take_over(&self, before: &Self) {
+        // A rule of the same name goes on counting; what no rule matched does, too.
+        let (rules, old) = (self.program.rules(), before.program.rules());
+        for (rule, hits) in rules.iter().zip(&self.hits) {
+            let same = old.iter().position(|other| other.name == rule.name);
+            hits.set(same.map_or(0, |at| before.hits[at].get()));
+        }
+        if let (Some(rest), Some(old)) = (self.hits.last(), before.hits.last()) {
+            rest.set(old.get());
+        }
+    }
+
+    fn configured(&self, flow: &mut Connection, cx: &mut Cx<Self>) -> Keep {
+        if flow.phase == Phase::New {
+            // Nothing was let in yet: its next packet meets the rules.
+            return Keep::Keep;
+        }
+        let rule = self.program.find(&first_of(flow, cx));
+        match rule.map(|rule| self.program.rules()[rule].action) {
+            Some(Action::Allow) => Keep::Keep,
+            Some(Action::Drop | Action::Reject) => cx.cut("denied_by_rule"),
+            None => cx.cut("not_allowed"),
+        }
     }
 
     fn command(&self, words: &[&str]) -> Result<String, String> {
@@ -199,13 +216,6 @@ impl Firewall {
     /// Everything but the fast paths.
     #[inline(never)]
     fn process_any(&self, packet: &mut Packet, flow: &mut Connection, cx: &mut Cx<Self>) -> Verdict {
-        if flow.is(mark::RECHECK) && flow.phase != Phase::New {
-            if !self.is_still_allowed(flow, cx) {
-                cx.end_flow();
-                return cx.drop("not_allowed");
-            }
-            flow.marks &= !mark::RECHECK;
-        }
         let half = cx.direction() as usize;
         let fresh = flow.phase == Phase::New;
         let class = match self.track(packet, flow, half, cx.now()) {
@@ -390,22 +400,6 @@ impl Firewall {
         rule.map(|rule| self.program.rules()[rule].action)
     }
 
-    /// Whether the rules in force would let the flow in as it was opened. What they could only see in its first packet
-    /// (flags) is taken to be what a first packet has.
-    fn is_still_allowed(&self, flow: &Connection, cx: &Cx<Self>) -> bool {
-        let (mut source, mut destination) = cx.opened_by();
-        let mut side = match cx.direction() {
-            Direction::Opening => cx.side(),
-            Direction::Reply => cx.side().opposite(),
-        };
-        if flow.reversed() == 1 {
-            core::mem::swap(&mut source, &mut destination);
-            side = side.opposite();
-        }
-        let opening = Opening::again(source, destination, cx.key().protocol(), side, flow.last_seen);
-        self.look_up(&opening) == Some(Action::Allow)
-    }
-
     fn list_rules(&self) -> String {
         let mut text = String::from("      hits  action  rule\n");
         for (rule, hits) in self.program.rules().iter().zip(&self.hits) {
@@ -423,6 +417,18 @@ impl Firewall {
         }
         text
     }
+}
+
+/// What the packet was like with which a flow was opened. What the rules could only see in itself (flags) is taken to be what a
+/// first packet has.
+fn first_of(flow: &Connection, cx: &Cx<Firewall>) -> Opening {
+    let (mut source, mut destination) = cx.opened_by();
+    let mut side = cx.side();
+    if flow.reversed() == 1 {
+        core::mem::swap(&mut source, &mut destination);
+        side = side.opposite();
+    }
+    Opening::again(source, destination, cx.key().protocol(), side, flow.last_seen)
 }
 
 fn reason_of(fault: Fault) -> &'static str {

@@ -87,8 +87,6 @@ pub mod mark {
     pub const REPLIED: u8 = 1;
     /// TCP: established by a handshake, or picked up and answered.
     pub const ASSURED: u8 = 2;
-    /// The rules have changed since the flow was let in.
-    pub const RECHECK: u8 = 4;
     /// TCP: the connection tracked now was opened by the end that answered the flow's first one.
     pub const REVERSED: u8 = 8;
     /// ICMP: the answering end asks, too, and may.

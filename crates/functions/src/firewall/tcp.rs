@@ -372,7 +372,7 @@ const NOT_PLAIN: u16 = flag::LATER_FRAGMENT | flag::FIRST_FRAGMENT | flag::ICMP_
 /// The committed bytes that [`quick`] looks at …
 const HEAD: u32 = u32::from_le_bytes([
     0xff,
-    mark::REPLIED | mark::ASSURED | mark::RECHECK,
+    mark::REPLIED | mark::ASSURED,
     0,
     option::of(option::ACKED, 0) | option::of(option::ACKED, 1),
 ]);

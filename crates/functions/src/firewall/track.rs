@@ -58,7 +58,7 @@ pub(super) fn udp_quick(flow: &Connection, packet: &Packet, now: u64) -> bool {
         _ => false,
     };
     let not_plain = flag::LATER_FRAGMENT | flag::FIRST_FRAGMENT | flag::ICMP_ERROR | flag::CUT_SHORT;
-    settled && flow.marks & mark::RECHECK == 0 && !packet.has(not_plain) && udp_length_holds(packet)
+    settled && !packet.has(not_plain) && udp_length_holds(packet)
 }
 
 /// Ticks since the flow's first packet.

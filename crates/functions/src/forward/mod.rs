@@ -131,6 +131,23 @@ impl NetworkFunction for Forward {
         })
     }
 
+    /// The kernel is followed for the interfaces that there were at the start.
+    fn succeed(config: &mut Config, before: &Config) -> Result<(), ConfigError> {
+        if config.interfaces != before.interfaces {
+            return Err(ConfigError::new(
+                "interfaces",
+                "ports are on other interfaces than at the start",
+                "restart",
+            ));
+        }
+        config.feed = before.feed.clone();
+        Ok(())
+    }
+
+    fn take_over(&self, before: &Self) {
+        self.tables.borrow_mut().clone_from(&before.tables.borrow());
+    }
+
     fn feed(config: &Config) -> Option<Arc<dyn Any + Send + Sync>> {
         Some(Arc::new(Supply {
             feed: config.feed.clone(),

@@ -52,8 +52,8 @@ use core::cell::RefCell;
 use core::fmt::Write;
 use hosts::Hosts;
 use nf::{
-    Addr, Affinity, Arrival, ConfigError, Cx, Departure, Generation, Keep, NetworkFunction, Packet, Side,
-    Verdict, WorkerInfo, network_function,
+    Addr, Affinity, Arrival, ConfigError, Cx, Departure, Keep, NetworkFunction, Packet, Side, Verdict,
+    WorkerInfo, network_function,
 };
 use wire::packet::flag;
 
@@ -70,6 +70,7 @@ pub struct HostLimits {
     plan: Plan,
     /// Touched when flows open and end, never for a packet of an established flow.
     hosts: RefCell<Hosts>,
+    seed: u64,
     events: Budget,
 }
 
@@ -95,6 +96,7 @@ impl NetworkFunction for HostLimits {
         let plan = Plan::new(config)?;
         Ok(HostLimits {
             hosts: RefCell::new(Hosts::new(plan.hosts, worker.seed)),
+            seed: worker.seed,
             events: Budget::new(EVENTS_PER_SECOND),
             plan,
         })
@@ -129,23 +131,14 @@ impl NetworkFunction for HostLimits {
         }
     }
 
-    /// Called on the instance that was made from the new configuration: a flow that stays is counted there.
-    fn configured(&self, flow: &mut Counted, _old: Generation) -> Keep {
-        if self.plan.is_exempt(flow.host) {
-            flow.opened = Opened::Exempt;
-        }
-        if let Some(way) = flow.opened.way() {
-            let mut hosts = self.hosts.borrow_mut();
-            match hosts.enter(self.plan.host(flow.host)) {
-                Some(entered) => {
-                    if let Some(rate) = self.plan.rate.filter(|_| entered.new) {
-                        hosts.at(entered.at).buckets = [Bucket::full(rate); 2];
-                    }
-                    hosts.add(entered.at, way);
-                }
-                None => flow.opened = Opened::Exempt,
-            }
-        }
+    /// Flows are counted as they are asked; what was counted beforehand, to say what would be, is forgotten.
+    fn take_over(&self, _: &Self) {
+        *self.hosts.borrow_mut() = Hosts::new(self.plan.hosts, self.seed);
+    }
+
+    /// A flow that stays is counted here.
+    fn configured(&self, flow: &mut Counted, _: &mut Cx<Self>) -> Keep {
+        self.count_anew(flow);
         Keep::Keep
     }
 
@@ -163,6 +156,25 @@ impl NetworkFunction for HostLimits {
 }
 
 impl HostLimits {
+    /// Counts a flow that was let in by other settings.
+    fn count_anew(&self, flow: &mut Counted) {
+        if self.plan.is_exempt(flow.host) {
+            flow.opened = Opened::Exempt;
+        }
+        if let Some(way) = flow.opened.way() {
+            let mut hosts = self.hosts.borrow_mut();
+            match hosts.enter(self.plan.host(flow.host)) {
+                Some(entered) => {
+                    if let Some(rate) = self.plan.rate.filter(|_| entered.new) {
+                        hosts.at(entered.at).buckets = [Bucket::full(rate); 2];
+                    }
+                    hosts.add(entered.at, way);
+                }
+                None => flow.opened = Opened::Exempt,
+            }
+        }
+    }
+
     /// The first packet of a flow.
     #[inline(never)]
     fn open(&self, packet: &Packet, flow: &mut Counted, cx: &mut Cx<Self>) -> Verdict {

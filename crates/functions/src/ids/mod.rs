@@ -215,6 +215,16 @@ impl NetworkFunction for Ids {
         }
     }
 
+    /// Flows go on: what they remember of other rules begins anew with their next packet ([`Inspection::begin`]). With the same rules
+    /// the thresholds and counts go on, too.
+    fn take_over(&self, before: &Self) {
+        if self.rules.hash() == before.rules.hash() {
+            let (mut mine, mut old) = (self.work.borrow_mut(), before.work.borrow_mut());
+            core::mem::swap(&mut mine.thresholds, &mut old.thresholds);
+            core::mem::swap(&mut mine.alerts, &mut old.alerts);
+        }
+    }
+
     fn command(&self, words: &[&str]) -> Result<String, String> {
         match words {
             ["rules"] => Ok(self.list_rules()),

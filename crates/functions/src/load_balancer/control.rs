@@ -85,7 +85,7 @@ impl LoadBalancer {
         }
     }
 
-    fn refresh_cuts(&self) {
+    pub(super) fn refresh_cuts(&self) {
         for service in &self.services {
             for index in service.range() {
                 let down = self.loads[index].health.get() == Health::Down;

@@ -24,7 +24,8 @@
 //! - *Counts*: +1 when a server is chosen and when a flow arrives by migration or recovery, −1 when a flow departs for
 //!   whatever reason (NFVactor IV-B). A server's connections are therefore counted at one runtime at any time.
 //! - *Other workers, other configurations*: indices in a flow's state are checked against a hash of what they mean, and
-//!   looked up by it where they differ; a flow whose server is no longer configured ends.
+//!   looked up by it where they differ; a flow whose server, or service, is no longer configured ends. A server that is drained keeps its
+//!   flows.
 //! - *Timeouts*: alone in a chain the load balancer must say how long flows live, so it does, by phase
 //!   ([`state::Phase`]); they are those that RFC 5382 and RFC 4787 ask of a NAT, so it prolongs no flow that a NAT in the
 //!   chain serves. A service's `idle_timeout` replaces them.
@@ -59,8 +60,8 @@ use core::fmt::Write;
 use core::time::Duration;
 use hashbrown::HashMap;
 use nf::{
-    Addr, Arrival, Claim, ConfigError, Cx, Departure, Direction, Endpoint, Generation, Keep, NetworkFunction,
-    Packet, Verdict, WorkerInfo, network_function,
+    Addr, Arrival, Claim, ConfigError, Cx, Departure, Direction, Endpoint, Keep, NetworkFunction, Packet,
+    Verdict, WorkerInfo, network_function,
 };
 use policy::{Load, Policy};
 use state::Phase;
@@ -133,7 +134,9 @@ impl NetworkFunction for LoadBalancer {
         "bad_icmp_error",
         "unrelated_icmp_error",
         "unmatched_fragment",
+        "now_a_service",
     ];
+    const TRANSLATES: bool = true;
     type Config = LoadBalancerConfig;
     type Flow = Balanced;
     type Group = ();
@@ -195,14 +198,42 @@ impl NetworkFunction for LoadBalancer {
         flow.phase.timeout()
     }
 
-    /// Called on the instance that was made from the new configuration: a flow that stays is counted there.
-    fn configured(&self, flow: &mut Balanced, _old: Generation) -> Keep {
-        if !flow.is_served() {
-            // A flow that passed may be a service's now.
-            *flow = Balanced::default();
-            return Keep::End;
+    /// What an operator has said of servers since the start goes on to hold, unless the settings of that server say something else
+    /// than before. Connections are counted as their flows are asked.
+    fn take_over(&self, before: &Self) {
+        for service in &self.services {
+            let old = before.services.iter().find(|old| old.name == service.name);
+            for index in service.range() {
+                let load = &self.loads[index];
+                load.connections.set(0);
+                let same = |at: &usize| before.names[*at] == self.names[index];
+                let Some(at) = old.and_then(|old| old.range().find(same)) else {
+                    continue;
+                };
+                if before.loads[at].configured == load.configured {
+                    load.health.set(before.loads[at].health.get());
+                }
+            }
+            service.policy.on_health(&self.loads[service.range()]);
         }
-        if self.adopt(flow) { Keep::Keep } else { Keep::End }
+        self.refresh_cuts();
+    }
+
+    /// A flow that stays is counted here.
+    fn configured(&self, flow: &mut Balanced, cx: &mut Cx<Self>) -> Keep {
+        if flow.is_served() {
+            return match self.adopt(flow) {
+                true => Keep::Keep,
+                false => cx.cut("backend_gone"),
+            };
+        }
+        // A flow that passed may be a service's now.
+        let destination = cx.opened_by().1;
+        if flow.phase == Phase::Passed && self.frontend_of(destination, cx.key().protocol()).is_some() {
+            *flow = Balanced::default();
+            return cx.cut("now_a_service");
+        }
+        Keep::Keep
     }
 
     fn command(&self, words: &[&str]) -> Result<String, String> {
@@ -410,14 +441,21 @@ impl LoadBalancer {
         let fits = frontend < self.frontends.len()
             && backend < self.targets.len()
             && self.identity(frontend, backend) == flow.identity;
-        if !fits {
-            let Some(&(frontend, backend)) = self.by_identity.get(&flow.identity) else {
-                *flow = Balanced::default();
-                return false;
-            };
-            flow.frontend = frontend;
-            flow.backend = backend;
-        }
+        let found = match fits {
+            true => Some((flow.frontend, flow.backend)),
+            false => self.by_identity.get(&flow.identity).copied(),
+        };
+        // A range of ports may have become smaller.
+        let serves = |(frontend, _): &(u16, u16)| {
+            let frontend = &self.frontends[usize::from(*frontend)];
+            (frontend.first_port..=frontend.last_port).contains(&flow.port)
+        };
+        let Some((frontend, backend)) = found.filter(serves) else {
+            *flow = Balanced::default();
+            return false;
+        };
+        flow.frontend = frontend;
+        flow.backend = backend;
         let load = &self.loads[usize::from(flow.backend)];
         load.connections.set(load.connections.get() + 1);
         true

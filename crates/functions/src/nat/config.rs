@@ -398,6 +398,23 @@ impl Plan {
         self.inside.iter().any(|(mask, rest)| addr & mask == *rest)
     }
 
+    /// Whether the block that begins there is of the pool.
+    pub fn has_block(&self, addr: u32, first: u16) -> bool {
+        let at = self.pool.partition_point(|(_, last)| *last < addr);
+        let begin = u32::from(self.first_port);
+        let end = begin + u32::from(self.blocks_per_address) * u32::from(self.block_size);
+        self.pool.get(at).is_some_and(|(first, _)| *first <= addr) && (begin..end).contains(&u32::from(first))
+    }
+
+    /// Whether a host may have a mapping to this external endpoint.
+    pub fn may_give(&self, outside: V4Endpoint) -> bool {
+        let first = |port: u16| port & !(self.block_size - 1);
+        let is_kept = |(_, kept, _): &(u8, V4Endpoint, V4Endpoint)| {
+            kept.addr == outside.addr && first(kept.port) == first(outside.port)
+        };
+        self.has_block(outside.number(), first(outside.port)) && !self.by_outside.iter().any(is_kept)
+    }
+
     /// The external endpoint of a static mapping.
     pub fn static_outside(&self, inside: V4Endpoint, protocol: u8) -> Option<V4Endpoint> {
         find(&self.by_inside, protocol, inside)
@@ -500,6 +517,23 @@ fn blocks(config: &Config) -> Result<(u16, u16), ConfigError> {
 }
 
 impl Config {
+    /// What mappings are made of cannot change while there are some.
+    pub(super) fn may_follow(&self, before: &Config) -> Result<(), ConfigError> {
+        let same = [
+            ("mapping", self.mapping == before.mapping),
+            ("filtering", self.filtering == before.filtering),
+            ("block_size", self.block_size == before.block_size),
+        ];
+        match same.iter().find(|(_, same)| !same) {
+            None => Ok(()),
+            Some((setting, _)) => Err(ConfigError::new(
+                *setting,
+                "it cannot change while there are mappings",
+                "leave it as it was, or restart",
+            )),
+        }
+    }
+
     /// The pool, and the outside addresses of static mappings that are not of it.
     pub(super) fn claims(&self) -> Vec<Claim> {
         let mut prefixes = self.pool.clone();

@@ -275,6 +275,16 @@ impl Mappings {
         *first = handle;
     }
 
+    /// Has a mapping not found by its inside endpoint any more; its flows keep it. Answers where another one would be findable.
+    pub fn hide(&mut self, handle: u32) -> InsideHash {
+        let m = *self.at(handle);
+        if m.indexed {
+            self.unindex(handle, &m);
+            self.entries[handle as usize].indexed = false;
+        }
+        InsideHash(self.inside_hash(m.inside, m.remote, m.protocol, m.vlan))
+    }
+
     /// [`Mappings::index`] for a mapping that nobody has looked for by its inside.
     pub fn index_anew(&mut self, handle: u32, remote: V4Endpoint) {
         let m = self.at(handle);

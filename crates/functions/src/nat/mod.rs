@@ -66,11 +66,11 @@ use core::cell::RefCell;
 use core::time::Duration;
 use mappings::Mappings;
 use nf::{
-    Affinity, Arrival, Claim, ConfigError, Cx, Departure, Endpoint, NetworkFunction, Packet, Side, Verdict,
-    WorkerInfo, network_function,
+    Affinity, Arrival, Claim, ConfigError, Cx, Departure, Endpoint, Keep, NetworkFunction, Packet, Side,
+    Verdict, WorkerInfo, network_function,
 };
 use ports::{Ports, space_of};
-use state::{PHASES, STATIC};
+use state::{PHASES, STATIC, how};
 use wire::HashSeed;
 use wire::packet::flag;
 use wire::rewrite::End;
@@ -136,7 +136,11 @@ impl NetworkFunction for Nat {
         "icmp_unrelated",
         "icmp_malformed",
         "icmp_mismatch",
+        "mapping_gone",
+        "now_inside",
+        "not_inside",
     ];
+    const TRANSLATES: bool = true;
     type Config = Config;
     type Flow = Translation;
     type Group = Host;
@@ -233,6 +237,42 @@ impl NetworkFunction for Nat {
     #[inline]
     fn timeout(&self, flow: &Translation) -> Option<Duration> {
         self.timeouts[flow.phase as usize]
+    }
+
+    fn succeed(config: &mut Config, before: &Config) -> Result<(), ConfigError> {
+        config.may_follow(before)
+    }
+
+    fn take_over(&self, before: &Self) {
+        let (mine, old) = (&mut *self.tables.borrow_mut(), &mut *before.tables.borrow_mut());
+        core::mem::swap(&mut mine.mappings, &mut old.mappings);
+        mine.ports.succeed(&mut old.ports, &self.plan);
+    }
+
+    /// A flow goes on if its mapping could be made today.
+    fn configured(&self, flow: &mut Translation, cx: &mut Cx<Self>) -> Keep {
+        if !flow.is_translated() {
+            let source = cx.opened_by().0.addr.as_v4();
+            let is_inside_now =
+                flow.how & how::NOT_INSIDE != 0 && source.is_some_and(|source| self.plan.is_inside(source));
+            return match is_inside_now {
+                true => cx.cut("now_inside"),
+                false => Keep::Keep,
+            };
+        }
+        if flow.mapping == STATIC {
+            return match self.plan.static_inside(flow.outside, cx.key().protocol()) == Some(flow.inside) {
+                true => Keep::Keep,
+                false => cx.cut("mapping_gone"),
+            };
+        }
+        if !self.plan.is_inside(flow.inside.addr) {
+            return cx.cut("not_inside");
+        }
+        match self.plan.may_give(flow.outside) {
+            true => Keep::Keep,
+            false => cx.cut("mapping_gone"),
+        }
     }
 
     fn owner_of(config: &Config, outside: Endpoint, protocol: u8) -> Option<Endpoint> {

@@ -59,6 +59,7 @@ impl Nat {
             return cx.drop("spoofed");
         }
         if !self.plan.is_inside(source) {
+            flow.how |= how::NOT_INSIDE;
             return untouched(flow, cx);
         }
         let opening = match self.opening(packet, source, destination) {
@@ -188,7 +189,14 @@ impl Nat {
         }
         let tables = &mut *self.tables.borrow_mut();
         let remote = self.key_part(destination);
-        let found = tables.mappings.by_inside(source, remote, protocol, vlan);
+        let mut found = tables.mappings.by_inside(source, remote, protocol, vlan);
+        if let Ok(handle) = found
+            && tables.ports.has_gone()
+            && !self.plan.may_give(tables.mappings.at(handle).outside)
+        {
+            // Its flows end; they have not been asked yet.
+            found = Err(tables.mappings.hide(handle));
+        }
         if !tables.mappings.has_room(found.is_err()) {
             return Err("table_full");
         }
@@ -246,6 +254,11 @@ impl Nat {
             port: self.config.preserve_ports.then_some(inside.port),
             odd: parity.then_some(inside.port % 2 == 1),
         };
+        if tables.ports.has_gone()
+            && let Some(block) = tables.ports.shed_of(cx.group())
+        {
+            self.release_block(block, inside.addr, cx);
+        }
         let host = cx.group();
         let (outside, claimed) = tables
             .ports
@@ -281,10 +294,11 @@ impl Nat {
         if let Some(inside) = self.plan.static_inside(destination, protocol) {
             return opens(opening).map(|()| (STATIC, inside));
         }
-        let mappings = &mut self.tables.borrow_mut().mappings;
+        let Tables { mappings, ports } = &mut *self.tables.borrow_mut();
         let found = mappings.by_outside(destination, protocol);
         let handle = found
             .filter(|h| mappings.at(*h).vlan == opening.vlan)
+            .filter(|_| !ports.has_gone() || self.plan.may_give(destination))
             .ok_or("no_mapping")?;
         let allowed = match self.config.filtering {
             Filtering::EndpointIndependent => true,

@@ -1,15 +1,21 @@
 //! External ports: blocks of the pool, who may take them, and which ports of them are in use.
 //!
 //! Theory of operation. Each external address's port range is cut into blocks of `block_size` ports. Blocks are
-//! numbered through the pool; block *b* belongs to runtime *b* mod `runtimes`, so runtimes never ask each other. A host
+//! numbered through the pool. Which runtime a block belongs to follows from its address and ports alone, so runtimes never ask each
+//! other, and nothing changes hands when the pool does. A host
 //! gets an external address once (paired pooling) and blocks on it as it needs them; it gives a block back when it is
 //! empty and another one is empty, too, and the last with its last flow. With a pool of 203.0.113.0/31, ports
 //! 1024–65535 and 256 ports a block, there are 2 × 252 blocks:
 //!
 //! ```text
-//!   block 0: 203.0.113.0 ports 1024–1279   runtime 0        block 252: 203.0.113.1 ports 1024–1279   runtime 0
-//!   block 1: 203.0.113.0 ports 1280–1535   runtime 1        block 253: …                             runtime 1
+//!   block 0: 203.0.113.0 ports 1024–1279   runtime 0        block 252: 203.0.113.1 ports 1024–1279   runtime 1
+//!   block 1: 203.0.113.0 ports 1280–1535   runtime 1        block 253: …                             runtime 0
 //! ```
+//!
+//! *Another pool while hosts have blocks* ([`Ports::succeed`]). Blocks in use stay in use. Those that the new settings do not have (their
+//! address or ports are gone, or a static mapping has one of them now) are *gone*: they are numbered on, since their ports come back one
+//! by one as their flows end, but nobody gets anything from them, and the last port that comes back releases the block. A host that has
+//! nothing else gets an external address like a new one.
 //!
 //! Which ports of a block are in use, and which comes next, is its slot's business (`slots`).
 //!
@@ -61,8 +67,44 @@ struct Stretch {
     base: u32,
 }
 
+/// Which addresses and blocks are numbered.
+struct Layout {
+    addresses: Vec<(u32, u32)>,
+    first_port: u16,
+    blocks_per_address: u16,
+}
+
+impl Layout {
+    /// A plan's, and whatever else of `old` is in use.
+    fn around(plan: &Plan, old: &Ports) -> Self {
+        let size = u32::from(plan.block_size);
+        let behind = |first: u16, blocks: u16| u32::from(first) + u32::from(blocks) * size;
+        let mut addresses = plan.pool.clone();
+        let mut first_port = plan.first_port;
+        let mut ports_end = behind(first_port, plan.blocks_per_address);
+        for block in (0..old.slot_of.len() as u32).filter(|block| old.slot_of[*block as usize] != 0) {
+            let (address, first) = old.place(block);
+            first_port = first_port.min(first);
+            ports_end = ports_end.max(behind(first, 1));
+            let at = addresses.partition_point(|(_, last)| *last < address);
+            match addresses.get(at) {
+                Some((from, _)) if *from <= address => {}
+                _ => addresses.insert(at, (address, address)),
+            }
+        }
+        Layout {
+            addresses,
+            first_port,
+            blocks_per_address: ((ports_end - u32::from(first_port)) / size) as u16,
+        }
+    }
+}
+
 /// The pool of one instance. See the module's page.
 pub(super) struct Ports {
+    /// First and last address of each stretch of the pool, sorted.
+    pool: Vec<(u32, u32)>,
+    /// Of the addresses that are numbered: the pool's, and such as have blocks that are gone.
     stretches: Vec<Stretch>,
     addresses: u32,
     blocks_per_address: u32,
@@ -70,6 +112,7 @@ pub(super) struct Ports {
     size: u16,
     host_blocks_max: usize,
     home: (u32, u32),
+    flows_max: u32,
     /// Blocks of ours that are free: `free_words` words per address.
     free: Vec<u64>,
     free_words: usize,
@@ -78,6 +121,10 @@ pub(super) struct Ports {
     open: Vec<u64>,
     /// Slot of each block of the pool, 0 for none.
     slot_of: Vec<u32>,
+    /// Blocks that static mappings keep from being given out, sorted.
+    reserved: Vec<u32>,
+    /// Blocks that are in use and gone, a bit each; empty where there is none.
+    gone: Vec<u64>,
     slots: Slots,
     random: u64,
 }
@@ -85,9 +132,19 @@ pub(super) struct Ports {
 impl Ports {
     /// The share of runtime `runtime` of `runtimes`.
     pub fn new(plan: &Plan, runtime: u16, runtimes: u16, flows_max: u32, seed: u64) -> Self {
+        let layout = Layout {
+            addresses: plan.pool.clone(),
+            first_port: plan.first_port,
+            blocks_per_address: plan.blocks_per_address,
+        };
+        let home = (u32::from(runtime), u32::from(runtimes.max(1)));
+        Ports::laid_out(&layout, plan, home, flows_max, seed | 1)
+    }
+
+    fn laid_out(layout: &Layout, plan: &Plan, home: (u32, u32), flows_max: u32, random: u64) -> Self {
         let mut stretches = Vec::new();
         let mut addresses = 0;
-        for (first, last) in &plan.pool {
+        for (first, last) in &layout.addresses {
             stretches.push(Stretch {
                 first: *first,
                 last: *last,
@@ -95,27 +152,32 @@ impl Ports {
             });
             addresses += last - first + 1;
         }
-        let blocks_per_address = u32::from(plan.blocks_per_address);
-        let free_words = usize::from(plan.blocks_per_address).div_ceil(64);
+        let blocks_per_address = u32::from(layout.blocks_per_address);
+        let free_words = usize::from(layout.blocks_per_address).div_ceil(64);
         let blocks = (addresses * blocks_per_address) as usize;
         let mut ports = Ports {
+            pool: plan.pool.clone(),
             stretches,
             addresses,
             blocks_per_address,
-            first_port: plan.first_port,
+            first_port: layout.first_port,
             size: plan.block_size,
             host_blocks_max: plan.blocks_per_host,
-            home: (u32::from(runtime), u32::from(runtimes.max(1))),
+            home,
+            flows_max,
             free: vec![0; addresses as usize * free_words],
             free_words,
             free_count: vec![0; addresses as usize],
             open: vec![0; (addresses as usize).div_ceil(64)],
             slot_of: vec![0; blocks],
+            reserved: Vec::new(),
+            gone: Vec::new(),
             slots: Slots::new(blocks.min(flows_max as usize), plan.block_size),
-            random: seed | 1,
+            random,
         };
         for block in 0..blocks as u32 {
-            if ports.is_home(block) {
+            let (address, first) = ports.place(block);
+            if ports.is_home(block) && plan.has_block(address, first) {
                 ports.set_free(block);
             }
         }
@@ -124,9 +186,85 @@ impl Ports {
             let number = ports.number_of(outside.number());
             if let Some(block) = number.and_then(|n| ports.block_of(n, outside.port)) {
                 ports.set_taken(block);
+                ports.reserved.push(block);
             }
         }
+        ports.reserved.sort_unstable();
         ports
+    }
+
+    /// Becomes the share of `plan`, with whatever `old`, an earlier one's of the same runtime and block size, has in use. Nothing is left
+    /// there.
+    pub fn succeed(&mut self, old: &mut Ports, plan: &Plan) {
+        let layout = Layout::around(plan, old);
+        let slots = core::mem::replace(&mut old.slots, Slots::new(0, old.size));
+        *self = Ports::laid_out(&layout, plan, old.home, old.flows_max, old.random);
+        let slots_max = self.slot_of.len().min(self.flows_max as usize);
+        self.slots = slots;
+        self.slots.widen(slots_max);
+        for block in 0..old.slot_of.len() as u32 {
+            let slot = old.slot_of[block as usize];
+            if slot == 0 && !old.is_given(block) {
+                continue;
+            }
+            let (address, first) = old.place(block);
+            let number = self.number_of(address);
+            let Some(new) = number.and_then(|number| self.block_of(number, first)) else {
+                debug_assert!(slot == 0, "the layout has every block in use");
+                continue;
+            };
+            self.set_taken(new);
+            if slot != 0 {
+                self.slot_of[new as usize] = slot;
+                self.slots.renumber(slot as usize, new);
+            }
+            if !plan.has_block(address, first) || self.reserved.binary_search(&new).is_ok() {
+                self.set_gone(new);
+            }
+        }
+    }
+
+    /// Whether a host has a block of ours without a slot here.
+    fn is_given(&self, block: u32) -> bool {
+        let (word, bit) = self.free_bit(block);
+        let is_free = self.free[word] & bit != 0;
+        let is_kept = self.reserved.binary_search(&block).is_ok() || self.is_gone(block);
+        let (address, _) = self.place(block);
+        self.is_home(block) && !is_free && !is_kept && self.has(address)
+    }
+
+    fn set_gone(&mut self, block: u32) {
+        self.gone.resize(self.slot_of.len().div_ceil(64), 0);
+        self.gone[block as usize / 64] |= 1 << (block % 64);
+    }
+
+    /// Whether a block is in use and not the pool's any more.
+    fn is_gone(&self, block: u32) -> bool {
+        let word = self.gone.get(block as usize / 64);
+        word.is_some_and(|word| word >> (block % 64) & 1 != 0)
+    }
+
+    /// Has a host forget its blocks that are gone: their ports come back by themselves. One that has none in use is to be
+    /// released at once, and is the answer; the next such is left for the next time.
+    #[cold]
+    fn shed(&mut self, host: &mut Host) -> Option<Block> {
+        let number = self.number_of(u32::from_be_bytes(host.outside))?;
+        let mut released = None;
+        let mut at = 0;
+        while let Some(first) = host.blocks().get(at).copied() {
+            match self.block_of(number, first) {
+                Some(block) if !self.is_gone(block) => at += 1,
+                Some(block) if self.is_empty(block) => {
+                    if released.is_some() {
+                        at += 1;
+                        continue;
+                    }
+                    released = Some(self.release(host, block, first));
+                }
+                _ => host.remove(first),
+            }
+        }
+        released
     }
 
     /// Free blocks of this runtime's share.
@@ -136,7 +274,8 @@ impl Ports {
 
     /// Whether the pool has this address.
     pub fn has(&self, addr: u32) -> bool {
-        self.number_of(addr).is_some()
+        let at = self.pool.partition_point(|(_, last)| *last < addr);
+        self.pool.get(at).is_some_and(|(first, _)| *first <= addr)
     }
 
     fn number_of(&self, addr: u32) -> Option<u32> {
@@ -174,7 +313,9 @@ impl Ports {
     }
 
     fn is_home(&self, block: u32) -> bool {
-        block % self.home.1 == self.home.0
+        let (address, first) = self.place(block);
+        let place = address.wrapping_add(u32::from(first / self.size));
+        place % self.home.1 == self.home.0
     }
 
     fn draw(&mut self) -> u64 {
@@ -211,6 +352,17 @@ impl Ports {
                 self.open[number / 64] &= !(1 << (number % 64));
             }
         }
+    }
+
+    /// Whether [`Ports::take`] may find blocks of a host that are gone: then [`Ports::shed_of`] goes first.
+    pub fn has_gone(&self) -> bool {
+        !self.gone.is_empty()
+    }
+
+    /// Has a host give up what is gone, before it takes a port. Answers a block that is free with it.
+    #[cold]
+    pub fn shed_of(&mut self, host: &mut Host) -> Option<Block> {
+        self.shed(host)
     }
 
     /// A port for a mapping of this host; with it the block, if one was taken for it.
@@ -342,6 +494,13 @@ impl Ports {
             return None;
         }
         let first = self.first_of(outside.port);
+        if self.is_gone(block) {
+            if host.outside == outside.addr {
+                host.remove(first);
+            }
+            self.drop_slot(slot);
+            return Some(self.as_block(outside.addr, first));
+        }
         // A host that opens one flow at a time would claim and release a block each time: one empty block stays.
         let is_empty = |other: &u16| self.block_of(number, *other).is_some_and(|b| self.is_empty(b));
         let spare = host
@@ -369,7 +528,7 @@ impl Ports {
         if slot != 0 {
             self.drop_slot(slot);
         }
-        if self.is_home(block) {
+        if self.is_home(block) && !self.is_gone(block) {
             self.set_free(block);
         }
         self.as_block(host.outside, first)

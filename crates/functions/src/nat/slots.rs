@@ -92,6 +92,21 @@ impl Slots {
         Some(at)
     }
 
+    /// Room for `max` blocks, if that is more than there was.
+    pub fn widen(&mut self, max: usize) {
+        // Whoever has a block keeps it, though there may be fewer from now on.
+        self.max = self.max.max(max);
+        self.slots
+            .reserve_exact((self.max + 1).saturating_sub(self.slots.len()));
+        let words = (self.max + 1) * (usize::from(self.size) / 64 * SPACES);
+        self.words.reserve_exact(words.saturating_sub(self.words.len()));
+    }
+
+    /// The block of a slot in use has this number from now on.
+    pub fn renumber(&mut self, at: usize, block: u32) {
+        self.slots[at].block = block;
+    }
+
     /// The slot is free again. Answers its block.
     pub fn close(&mut self, at: usize) -> u32 {
         self.slots[at].next_free = self.free;

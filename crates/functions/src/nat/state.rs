@@ -167,6 +167,8 @@ pub(super) mod how {
     pub const FROM_OUTSIDE: u8 = 1;
     /// The remote end is one of our own external addresses: what comes from inside turns around (RFC 4787 REQ-9).
     pub const HAIRPIN: u8 = 2;
+    /// Untouched because its source is not one of those that are translated.
+    pub const NOT_INSIDE: u8 = 4;
 }
 
 /// The state of one flow, 24 bytes.

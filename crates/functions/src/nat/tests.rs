@@ -2,6 +2,7 @@
 //!
 //! They drive the function itself, without a runtime: [`rig`] keeps flows and groups as a runtime would.
 
+mod changes;
 mod established;
 mod frames;
 mod icmp;

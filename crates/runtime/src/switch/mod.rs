@@ -258,6 +258,21 @@ impl<P: Port, L: Port> Switch<P, L> {
         }
     }
 
+    /// Another configuration is in force at the runtimes: from now on, what switches know of it is this plan's. Its affinity is the
+    /// same.
+    pub fn change(&mut self, plan: Plan) {
+        debug_assert_eq!(plan.affinity(), self.affinity);
+        self.plan = plan;
+    }
+
+    /// Has each port answer for these addresses, by the ports' order, and for no others ([`Port::claim`]).
+    pub fn claim(&mut self, addresses: &[Vec<Prefix>]) -> Result<(), crate::AttachError> {
+        let ports = self.ports.iter_mut().zip(addresses);
+        ports
+            .map(|(slot, addresses)| slot.port.claim(addresses))
+            .collect()
+    }
+
     /// Does some of everything there is to do; answers how many packets it touched. `now` is in nanoseconds.
     pub fn step(&mut self, now: u64) -> usize {
         self.now = self.now.max(now);

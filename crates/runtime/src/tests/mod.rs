@@ -1,5 +1,6 @@
 //! Functions and ports for the worker's tests, and the tests by subject.
 
+mod change;
 mod ends;
 mod flows;
 mod fragments;

@@ -10,7 +10,7 @@ use nf::{Affinity, Departure, Direction, Side};
 use wire::PacketBox;
 
 /// Event log bytes that must be free before another flow is ended: its functions' records must not be lost.
-const EVENT_ROOM: usize = 8 * 1024;
+pub(super) const EVENT_ROOM: usize = 8 * 1024;
 
 impl<P: Port> Runtime<P> {
     /// Looks at up to `budget` actors whose time may have come.
@@ -50,6 +50,16 @@ impl<P: Port> Runtime<P> {
             // Settling it has ended it.
             return;
         }
+        if self.is_of_before(actor) {
+            // Its functions are told of its end in the words of the configuration in force.
+            let _ = self.adapt(actor);
+        }
+        self.end_adapted(actor);
+    }
+
+    /// [`Runtime::end_actor`] for a flow that is settled and whose states are of the instances in force.
+    pub(super) fn end_adapted(&mut self, actor: u32) {
+        let is_of_before = self.is_of_before(actor);
         self.drop_held(actor);
         let header = *self.slab.header(actor);
         let state = self.slab.state(actor);
@@ -60,9 +70,8 @@ impl<P: Port> Runtime<P> {
             Side::Inside
         };
         let cx = self.prepare(actor, side, Direction::Opening);
-        let chain = usize::from(header.chain);
-        for at in 0..self.stages.chains[chain].len() {
-            let step = &self.stages.chains[chain][at];
+        for at in 0..self.steps_of(actor).len() {
+            let step = self.steps_of(actor)[at];
             // SAFETY: the state is this actor's, laid out for this chain; no call of it waits.
             unsafe {
                 cx.group = group.add(step.group as usize);
@@ -86,6 +95,9 @@ impl<P: Port> Runtime<P> {
         }
         self.slab.end(actor);
         self.flows_ended += 1;
+        if is_of_before {
+            self.note_end_of_old();
+        }
     }
 
     /// Hands a group's state to each function for the last time.
@@ -94,28 +106,20 @@ impl<P: Port> Runtime<P> {
             return;
         }
         let cx = self.prepare(actor, Side::Inside, Direction::Opening);
-        // Every function of the runtime may have state in the group, in this chain or another.
-        let mut seen = 0_u64;
-        for chain in 0..self.stages.chains.len() {
-            for at in 0..self.stages.chains[chain].len() {
-                let step = &self.stages.chains[chain][at];
-                if seen >> (step.function & 63) & 1 == 1 {
-                    continue;
-                }
-                seen |= 1 << (step.function & 63);
-                // SAFETY: the group's state was made for all functions, and its last flow's calls are over.
-                unsafe {
-                    cx.group = group.add(step.group as usize);
-                    cx.counters = step.counters;
-                    self.stages.functions[usize::from(step.function)].group_ended(cx);
-                }
+        // Every function of the runtime may have state in the group, in whichever chain it is, or was.
+        for function in 0..self.stages.functions.len() {
+            cx.counters = self.stages.counters_of(function);
+            // SAFETY: the group's state was made for all functions, and its last flow's calls are over.
+            unsafe {
+                cx.group = group.add(self.stages.group_offsets[function] as usize);
+                self.stages.functions[function].group_ended(cx);
             }
         }
         self.settle_accounts(cx, actor);
     }
 
     /// Effects of a departure: blocks are released; there is no packet at hand to emit others beside.
-    fn settle_accounts(&mut self, cx: &mut nf::cx::RawCx, actor: u32) {
+    pub(super) fn settle_accounts(&mut self, cx: &mut nf::cx::RawCx, actor: u32) {
         if core::mem::take(&mut cx.effects) == 0 {
             return;
         }

@@ -8,6 +8,7 @@
 //!   links ─receive─► data.rs    parse and hash all → prefetch buckets → candidates → prefetch actors → chains
 //!                    waiting.rs calls whose time has come go on
 //!                    expiry.rs  a few due flows are looked at
+//!                    change.rs  a few flows are asked what another configuration makes of them
 //!   links ◄transmit─ output.rs  messages first, then packets and empty buffers
 //! ```
 //!
@@ -25,6 +26,8 @@
 //!
 //! Not here: ports and rings (`adapters`), routes ([`crate::switch`]), time: the caller says what it is.
 
+mod aside;
+pub mod change;
 mod data;
 mod expiry;
 mod output;
@@ -49,7 +52,7 @@ use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use core::ptr::NonNull;
 use nf::cx::{EventLog, RawCx};
-use nf::{Affinity, ConfigError, Direction, Prefix, Reason, Side, WorkerInfo};
+use nf::{Affinity, ConfigError, Direction, Generation, Prefix, Reason, Side, WorkerInfo};
 use wire::memory::Region;
 use wire::{HashSeed, Orientation, PacketBox, PacketList, Pool};
 
@@ -175,6 +178,10 @@ pub struct Runtime<P: Port> {
     affinity: Affinity,
     /// Open while somebody watches.
     eye: MaybeEye,
+    /// Of the configuration in force; see [`change`].
+    generation: Generation,
+    prepared: Option<Box<change::Prepared>>,
+    before: Option<Box<change::Before>>,
 }
 
 // SAFETY: the frame pointer points into `frames`, which moves with the runtime; stages are made for one worker and move
@@ -299,6 +306,9 @@ impl<P: Port> Runtime<P> {
             finish_cursor: 0,
             affinity,
             eye: None,
+            generation: Generation(1),
+            prepared: None,
+            before: None,
             stages,
             plan,
             settings,
@@ -332,6 +342,7 @@ impl<P: Port> Runtime<P> {
             }
             self.settle_all();
             work.other += self.expire(BURST_LOOKS);
+            work.other += self.walk();
         } else {
             self.stalls += 1;
         }
@@ -448,6 +459,7 @@ impl<P: Port> Runtime<P> {
             waiting: self.frames.waiting() as u64,
             events_lost: self.log.lost(),
             stalls: self.stalls,
+            generation: self.generation.0,
         }
     }
 }

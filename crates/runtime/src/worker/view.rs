@@ -109,7 +109,7 @@ impl<P: Port> Runtime<P> {
             .then(|| self.slab.second_key(actor).ends(header.opening(1)));
         let waiting = header.phase == Phase::Waiting;
         let mut state = Vec::new();
-        for step in self.stages.chains[usize::from(header.chain)].iter() {
+        for step in self.steps_of(actor) {
             let mut fields = Vec::new();
             // A waiting call may be in the middle of changing its state: it is not looked at.
             if !waiting {
@@ -128,7 +128,7 @@ impl<P: Port> Runtime<P> {
             source,
             destination,
             translated,
-            chain: self.plan.chains()[usize::from(header.chain)].name.to_string(),
+            chain: self.chain_name(actor).to_string(),
             waiting,
             expires_in: header.deadline.saturating_sub(self.now),
             state,

@@ -1,7 +1,7 @@
 //! Calls that wait, the packets behind them, and packets that functions hold (`Verdict::Consume`).
 
 use super::{Job, Runtime};
-use crate::actor::{Change, flag};
+use crate::actor::{Change, Phase, flag};
 use crate::env::Port;
 use crate::microthread::{Frame, Frames};
 use crate::stage::Code;
@@ -169,6 +169,16 @@ impl<P: Port> Runtime<P> {
         self.frames.give(index);
         if code == Code::WAITING {
             self.refuse_resumed(job, behind);
+            if self.slab.header(actor).phase == Phase::Active && self.is_of_before(actor) {
+                // The sweep has passed it by while it waited.
+                self.goes_on(actor);
+            }
+            return self.stop_lingering();
+        }
+        if self.is_of_before(actor) && !self.goes_on(actor) {
+            // The configuration changed while it waited, and ends its flow.
+            self.drop_changed(job.packet, cx, actor);
+            self.take_up_behind(actor, behind);
             return self.stop_lingering();
         }
         let mut job = job;

@@ -237,10 +237,7 @@ impl World {
         self.runtimes[at] = by_hand(&self.text);
         for flow in self.flows.values_mut() {
             if self.groups[usize::from(flow.group)].0 == at {
-                let keep = self.runtimes[at]
-                    .function
-                    .configured(&mut flow.state, Generation(0));
-                assert_eq!(keep, Keep::Keep);
+                self.runtimes[at].function.count_anew(&mut flow.state);
             }
         }
     }

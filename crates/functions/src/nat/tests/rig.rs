@@ -82,6 +82,9 @@ pub struct Rig {
     pool: Pool,
     next: usize,
     pub now: u64,
+    /// Flows that were not asked since the settings changed.
+    pub unasked: std::collections::BTreeSet<usize>,
+    runtimes: (u16, u32),
 }
 
 pub fn worker(runtime: u16, runtimes: u16, flows_max: u32) -> WorkerInfo {
@@ -123,6 +126,8 @@ impl Rig {
             pool: Pool::new(Region::heap(Pool::region_length(2, 2048)), 2, 2048, 0),
             next: 1,
             now: 0,
+            unasked: std::collections::BTreeSet::new(),
+            runtimes: (runtimes, flows_max),
         })
     }
 
@@ -163,6 +168,50 @@ impl Rig {
         out
     }
 
+    /// Puts other settings in force, as a runtime does: all flows asked about the ones before, new instances, then flow by flow
+    /// ([`Rig::ask`]).
+    pub fn configure(&mut self, mut config: Config) -> Result<(), ConfigError> {
+        self.ask_all();
+        Nat::succeed(&mut config, &self.config)?;
+        let config = Arc::new(config);
+        let (runtimes, flows_max) = self.runtimes;
+        let nats = (0..runtimes).map(|r| Nat::new(&config, &worker(r, runtimes, flows_max)));
+        let nats = nats.collect::<Result<Vec<_>, _>>()?;
+        for (nat, before) in nats.iter().zip(&self.nats) {
+            nat.take_over(before);
+        }
+        (self.nats, self.config) = (nats, config);
+        self.unasked = self.actors.keys().copied().collect();
+        Ok(())
+    }
+
+    /// Asks a flow whether it goes on, if that is still to be done; if not, it has ended.
+    pub fn ask(&mut self, id: usize) -> bool {
+        if !self.unasked.remove(&id) {
+            return true;
+        }
+        let (group, mut flow) = (self.actors[&id].group, self.actors[&id].flow);
+        let side = match flow.how & 1 {
+            0 => Side::Inside,
+            _ => Side::Outside,
+        };
+        let keep = self.call(id, group, side, Direction::Opening, |nat, cx| {
+            nat.configured(&mut flow, cx)
+        });
+        self.actors.get_mut(&id).unwrap().flow = flow;
+        if keep != nf::Keep::Keep {
+            self.expire(id);
+        }
+        keep == nf::Keep::Keep
+    }
+
+    pub fn ask_all(&mut self) {
+        let ids: Vec<usize> = self.unasked.iter().copied().collect();
+        ids.into_iter().for_each(|id| {
+            self.ask(id);
+        });
+    }
+
     fn handle(&mut self, packet: &mut PacketBox) -> Out {
         let Some((key, way)) = FlowKey::of(packet) else {
             return Out::Dropped("no key");
@@ -170,6 +219,7 @@ impl Rig {
         let along = way == Orientation::Along;
         let found = self.keys.get(&(key, along)).copied();
         let found = found.filter(|(_, _, own)| *own || packet.turns() == 0);
+        let found = found.filter(|(id, ..)| self.ask(*id));
         let (id, direction, launched) = match found {
             Some((id, direction, _)) => (id, direction, false),
             None => (self.launch(packet, key, way), Direction::Opening, true),
@@ -337,6 +387,9 @@ impl Rig {
 
     /// Ends a flow; and its group, if it was the last.
     pub fn expire(&mut self, id: usize) {
+        if !self.ask(id) {
+            return;
+        }
         let (flow, group) = (self.actors[&id].flow, self.actors[&id].group);
         self.call(id, group, Side::Inside, Direction::Opening, |nat, cx| {
             nat.departed(&flow, Departure::Expired, cx)

@@ -1,0 +1,593 @@
+//! Another configuration for a running cluster: what differs, which live flows it would cut, and putting it in force.
+//!
+//! # Theory of operation
+//!
+//! ```text
+//!   chain diff    read ─► compare ─► prepare at all runtimes ─► survey ─► abandon
+//!   chain apply   read ─► compare ─► prepare at all runtimes ─► survey ─► commit at all ─► switches ─► sweep ─► receipt
+//!                                    └─ any refusal, or flows would be cut and nobody said so: abandon, nothing has changed
+//! ```
+//!
+//! Everything that takes time (reading, compiling, allocating) happens on the thread of the control connection that asks; a worker
+//! takes what was made in between two bursts ([`runtime::worker::change`] has the worker's half: what a packet and a flow see of it).
+//!
+//! *Compare* ([`settings`]). Settings below `function` and `chain` may change; what a function cannot change it refuses itself
+//! ([`nf::NetworkFunction::succeed`]). Everything else (ports, workers, sizes) is fixed when the cluster starts, and is named with its remedy.
+//!
+//! *Survey.* The functions of the new configuration are asked about a copy of each live flow. What they would end is counted by function and
+//! reason, and listed up to a bound. Flows come and go meanwhile: the receipt has what became of them in the end.
+//!
+//! *Commit.* All runtimes are told at once. One that does not answer in time has its word taken back ([`Ticket`]), and then those that
+//! did commit go back to the configuration before, as a generation of its own. Switches follow the runtimes: a packet that they send by what
+//! they knew before is dropped by whoever does not expect it, as the rules before would have it. Addresses that are new are answered for
+//! before the commit, those that are gone until behind it.
+//!
+//! *Rollback* is the same with the configuration before, whose plan is kept: nothing is read again.
+//!
+//! Invariants: one change at a time; whoever is refused has changed nothing; a receipt's generation is in force at every runtime.
+//!
+//! Not here: how a command prints this ([`report`]'s `Display`), the socket ([`crate::control`]).
+
+pub mod report;
+pub mod settings;
+#[cfg(test)]
+mod tests;
+
+use crate::config::{self, Config, Problem};
+use crate::registry::Registry;
+use nf::{Generation, WorkerInfo};
+use report::{Change, CutCount, Fixed, Listed, Outcome, Receipt};
+use runtime::chain::Plan;
+use runtime::stats::Named;
+use runtime::switch::SideRule;
+use runtime::worker::change::{Before, ChangeError, ChangeState, CutFlow, Prepared, fits};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, TryLockError};
+use std::time::{Duration, Instant};
+use wire::Prefix;
+
+/// The most flows that are listed.
+pub const LISTED_MAX: usize = 100_000;
+/// How long a survey, or a sweep, may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long flows whose calls wait are waited for.
+const CALLS: Duration = Duration::from_secs(2);
+/// How often it is looked how far the runtimes are.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// What an operator asks.
+#[derive(serde::Serialize, serde::Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct Ask {
+    /// The configuration's file; none for the one the cluster was started with, or with `rollback` for the configuration before.
+    pub path: Option<PathBuf>,
+    /// Only say what would be.
+    pub dry: bool,
+    /// Cut flows, if it must be.
+    pub cut: bool,
+    /// Go back.
+    pub rollback: bool,
+    /// List so many of the flows that are cut, at most [`LISTED_MAX`].
+    pub listed: usize,
+}
+
+/// Where a running cluster's configuration came from.
+pub struct Source {
+    /// Which functions there are.
+    pub registry: Registry,
+    /// The file.
+    pub path: PathBuf,
+    /// What it says, setting by setting.
+    pub tree: toml::Table,
+    /// Puts in what the command line said.
+    pub overrides: Box<dyn Fn(&mut Config) -> Result<(), String> + Send + Sync>,
+}
+
+impl std::fmt::Debug for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Source({})", self.path.display())
+    }
+}
+
+/// A runtime's leave to commit: given, used or taken back, once.
+#[derive(Clone, Debug, Default)]
+pub struct Ticket(Arc<AtomicU8>);
+
+impl Ticket {
+    const USED: u8 = 1;
+    const TAKEN_BACK: u8 = 2;
+
+    fn settle(&self, how: u8) -> bool {
+        self.0
+            .compare_exchange(0, how, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    }
+
+    /// For the runtime: whether it may commit.
+    pub fn punch(&self) -> bool {
+        self.settle(Self::USED)
+    }
+
+    /// For who gave it: whether it was not used, and cannot be any more.
+    pub fn take_back(&self) -> bool {
+        self.settle(Self::TAKEN_BACK)
+    }
+}
+
+/// The workers of a cluster, as far as a change needs them. `None`: no answer in time.
+pub trait Workers {
+    /// How many runtimes.
+    fn runtimes(&self) -> usize;
+    /// Hands a runtime what it may become.
+    fn prepare(&self, runtime: usize, prepared: Box<Prepared>) -> Option<Result<(), ChangeError>>;
+    /// What was prepared is not wanted.
+    fn abandon(&self, runtime: usize);
+    /// Tells all of them to commit, and waits; which have.
+    fn commit(&self, tickets: &[Ticket]) -> Vec<bool>;
+    /// How far a runtime is.
+    fn state(&self, runtime: usize) -> Option<ChangeState>;
+    /// The flows that its survey has listed.
+    fn listed(&self, runtime: usize) -> Vec<CutFlow>;
+    /// What was in force before, once nothing is of it.
+    fn before(&self, runtime: usize) -> Option<Box<Before>>;
+    /// Has each port of a switch answer for these addresses.
+    fn claim(&self, switch: usize, addresses: Vec<Vec<Prefix>>) -> Result<(), String>;
+    /// Another plan is in force.
+    fn follow(&self, switch: usize, plan: Plan);
+}
+
+/// What is in force, and what was.
+struct Held {
+    generation: u64,
+    plan: Plan,
+    config: Config,
+    tree: toml::Table,
+    previous: Option<Box<(Plan, Config, toml::Table)>>,
+}
+
+/// A cluster's configuration while it runs.
+pub struct Live {
+    held: Mutex<Held>,
+    source: Option<Source>,
+    infos: Vec<WorkerInfo>,
+    /// The side of each port, by switch.
+    sides: Vec<Vec<SideRule>>,
+}
+
+/// What is to be put in force, read and compared.
+struct Wanted {
+    plan: Plan,
+    config: Config,
+    tree: toml::Table,
+}
+
+/// Why there is nothing to be put in force; `Err` of [`Live::change`] is for what is no word about the configuration.
+enum Stop {
+    /// Said in the answer already.
+    Said,
+    Failed(String),
+}
+
+impl From<String> for Stop {
+    fn from(problem: String) -> Self {
+        Stop::Failed(problem)
+    }
+}
+
+impl Live {
+    /// Of a cluster that was just made of `config`.
+    pub fn new(
+        config: Config,
+        plan: Plan,
+        source: Option<Source>,
+        infos: Vec<WorkerInfo>,
+        sides: Vec<Vec<SideRule>>,
+    ) -> Self {
+        let tree = source
+            .as_ref()
+            .map(|source| source.tree.clone())
+            .unwrap_or_default();
+        Live {
+            held: Mutex::new(Held {
+                generation: 1,
+                plan,
+                config,
+                tree,
+                previous: None,
+            }),
+            source,
+            infos,
+            sides,
+        }
+    }
+
+    /// Says what a change would do, or makes it.
+    pub fn change(&self, ask: &Ask, workers: &dyn Workers) -> Result<Change, String> {
+        let mut held = match self.held.try_lock() {
+            Ok(held) => held,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                return Err("another change is under way; try again when it is done".into());
+            }
+        };
+        // What an earlier change left for calls that waited.
+        (0..workers.runtimes()).for_each(|runtime| drop(workers.before(runtime)));
+        let mut change = Change {
+            generation: held.generation,
+            ..Change::default()
+        };
+        match self.steps(ask, workers, &mut held, &mut change) {
+            Ok(()) | Err(Stop::Said) => Ok(change),
+            Err(Stop::Failed(problem)) => Err(problem),
+        }
+    }
+
+    fn steps(
+        &self,
+        ask: &Ask,
+        workers: &dyn Workers,
+        held: &mut Held,
+        change: &mut Change,
+    ) -> Result<(), Stop> {
+        let began = Instant::now();
+        let wanted = self.wanted(ask, held, change)?;
+        if change.differences.is_empty() {
+            change.outcome = Outcome::Same;
+            return Ok(());
+        }
+        let listed_max = ask.listed.min(LISTED_MAX);
+        self.prepare(&wanted.plan, held, listed_max, workers, change)?;
+        if let Err(problem) = survey(held, workers, change) {
+            abandon(workers, workers.runtimes());
+            return Err(problem.into());
+        }
+        if ask.dry || (change.flows_cut > 0 && !ask.cut) {
+            abandon(workers, workers.runtimes());
+            change.outcome = match (ask.dry, change.flows_cut) {
+                (true, 0) => Outcome::Possible,
+                (true, _) => Outcome::WouldCut,
+                (false, _) => Outcome::RefusedToCut,
+            };
+            return Ok(());
+        }
+        let prepared = began.elapsed();
+        if let Err(problem) = self.claim(workers, &[&held.plan, &wanted.plan]) {
+            // What it could do before it can do again.
+            let _ = self.claim(workers, &[&held.plan]);
+            abandon(workers, workers.runtimes());
+            return Err(problem.into());
+        }
+        self.put_in_force(wanted, held, workers, change, prepared)
+    }
+
+    /// Reads and compares. What is wrong with it is in `change`.
+    fn wanted(&self, ask: &Ask, held: &Held, change: &mut Change) -> Result<Wanted, Stop> {
+        if ask.rollback {
+            let Some(previous) = &held.previous else {
+                return Err(Stop::Failed(
+                    "there is no configuration to go back to: none was applied since the start".into(),
+                ));
+            };
+            let (plan, config, tree) = &**previous;
+            change.differences = settings::differences(&held.tree, tree);
+            return Ok(Wanted {
+                plan: plan.clone(),
+                config: config.without_functions(),
+                tree: tree.clone(),
+            });
+        }
+        let Some(source) = &self.source else {
+            return Err(Stop::Failed(
+                "this cluster was started without a configuration file; start one with `flowkeep run CONFIG`"
+                    .into(),
+            ));
+        };
+        let path = ask.path.as_deref().unwrap_or(&source.path);
+        let refused = |change: &mut Change, problems: Vec<Problem>| {
+            change.problems = problems;
+            change.outcome = Outcome::Refused;
+            Stop::Said
+        };
+        let (mut config, tree, text) =
+            config::read_tree(path, &source.registry).map_err(|problems| refused(change, problems))?;
+        (source.overrides)(&mut config)?;
+        change.differences = settings::differences(&held.tree, &tree);
+        change.fixed = fixed(&held.config, &config, &change.differences);
+        if !change.fixed.is_empty() {
+            change.outcome = Outcome::Refused;
+            return Err(Stop::Said);
+        }
+        let point = |at: &str, problem: &str, remedy: &str| {
+            vec![config::point(
+                &path.display().to_string(),
+                &text,
+                &source.registry,
+                at,
+                problem,
+                remedy,
+            )]
+        };
+        let mut factories = config.take_factories();
+        for factory in &mut factories {
+            let Some(before) = held.plan.factories().iter().find(|f| f.name() == factory.name()) else {
+                // `fits` has the words for that.
+                continue;
+            };
+            if let Err(error) = factory.succeed(&**before) {
+                let at = format!("function.{}.{}", factory.name(), error.at);
+                let problem = format!("{} while the cluster runs", error.problem);
+                return Err(refused(
+                    change,
+                    point(at.trim_end_matches('.'), &problem, &error.remedy),
+                ));
+            }
+        }
+        let plan = Plan::new(config.rules(), factories)
+            .map_err(|error| refused(change, point("chain", &error.to_string(), "")))?;
+        if let Err(error) = fits(&plan, &held.plan) {
+            return Err(refused(change, point(&place_of(&error), &error.to_string(), "")));
+        }
+        Ok(Wanted { plan, config, tree })
+    }
+
+    /// Has every runtime look at what it may become.
+    fn prepare(
+        &self,
+        plan: &Plan,
+        held: &Held,
+        listed_max: usize,
+        workers: &dyn Workers,
+        change: &mut Change,
+    ) -> Result<(), Stop> {
+        let generation = Generation(held.generation + 1);
+        for (runtime, info) in self.infos.iter().enumerate() {
+            let made = Prepared::new(generation, plan.clone(), &held.plan, info, listed_max);
+            let refusal = match made.map(|prepared| workers.prepare(runtime, prepared)) {
+                Ok(Some(Ok(()))) => continue,
+                Ok(Some(Err(error))) | Err(error) => error.to_string(),
+                Ok(None) => "it does not answer".to_owned(),
+            };
+            abandon(workers, self.infos.len());
+            change.refusal = Some(format!("runtime {runtime}: {refusal}"));
+            change.outcome = Outcome::Refused;
+            return Err(Stop::Said);
+        }
+        Ok(())
+    }
+
+    fn claim(&self, workers: &dyn Workers, plans: &[&Plan]) -> Result<(), String> {
+        let claims: Vec<nf::Claim> = plans
+            .iter()
+            .flat_map(|plan| plan.factories().iter().flat_map(|factory| factory.claims()))
+            .collect();
+        for (switch, sides) in self.sides.iter().enumerate() {
+            let addresses = sides.iter().map(|side| claimed_by(side, &claims)).collect();
+            workers.claim(switch, addresses)?;
+        }
+        Ok(())
+    }
+
+    fn put_in_force(
+        &self,
+        wanted: Wanted,
+        held: &mut Held,
+        workers: &dyn Workers,
+        change: &mut Change,
+        prepared: Duration,
+    ) -> Result<(), Stop> {
+        let began = Instant::now();
+        let tickets: Vec<Ticket> = self.infos.iter().map(|_| Ticket::default()).collect();
+        let mut committed = workers.commit(&tickets);
+        for (done, ticket) in committed.iter_mut().zip(&tickets) {
+            // One that has begun will end.
+            *done |= !ticket.take_back();
+        }
+        if committed.contains(&false) {
+            let stuck: Vec<String> = (0..committed.len())
+                .filter(|runtime| !committed[*runtime])
+                .map(|runtime| runtime.to_string())
+                .collect();
+            self.go_back(held, workers, &committed);
+            let _ = self.claim(workers, &[&held.plan]);
+            return Err(Stop::Failed(format!(
+                "runtime {} did not commit, so all went back: the configuration is the one before",
+                stuck.join(", ")
+            )));
+        }
+        let commit = began.elapsed();
+        for switch in 0..self.sides.len() {
+            workers.follow(switch, wanted.plan.clone());
+        }
+        let unclaimed = self.claim(workers, &[&wanted.plan]).err();
+        let Wanted { plan, config, tree } = wanted;
+        let old_plan = std::mem::replace(&mut held.plan, plan);
+        let old_config = std::mem::replace(&mut held.config, config);
+        let old_tree = std::mem::replace(&mut held.tree, tree);
+        held.previous = Some(Box::new((old_plan, old_config, old_tree)));
+        held.generation += 1;
+        let mut receipt = Receipt {
+            generation: held.generation,
+            runtimes: self.infos.len(),
+            prepared_seconds: prepared.as_secs_f64(),
+            commit_seconds: commit.as_secs_f64(),
+            warning: unclaimed,
+            ..Receipt::default()
+        };
+        settle(workers, &mut receipt);
+        receipt.seconds = (prepared + began.elapsed()).as_secs_f64();
+        change.receipt = Some(receipt);
+        change.outcome = Outcome::Applied;
+        Ok(())
+    }
+
+    /// Has those that have committed go back to what is still in force for the others, once their flows have been asked.
+    fn go_back(&self, held: &mut Held, workers: &dyn Workers, committed: &[bool]) {
+        settle(workers, &mut Receipt::default());
+        // Numbers are never used twice; those that never left stay at theirs.
+        let generation = Generation(held.generation + 2);
+        let back: Vec<usize> = (0..committed.len())
+            .filter(|runtime| committed[*runtime])
+            .collect();
+        for runtime in 0..committed.len() {
+            workers.abandon(runtime);
+        }
+        for runtime in &back {
+            if let Ok(prepared) = Prepared::new(
+                generation,
+                held.plan.clone(),
+                &held.plan,
+                &self.infos[*runtime],
+                0,
+            ) {
+                workers.prepare(*runtime, prepared);
+            }
+        }
+        let tickets: Vec<Ticket> = committed
+            .iter()
+            .map(|committed| {
+                let ticket = Ticket::default();
+                if !committed {
+                    ticket.take_back();
+                }
+                ticket
+            })
+            .collect();
+        workers.commit(&tickets);
+        settle(workers, &mut Receipt::default());
+        held.generation += 2;
+    }
+}
+
+/// The claimed addresses that a port of this side answers for.
+pub fn claimed_by(side: &SideRule, claims: &[nf::Claim]) -> Vec<Prefix> {
+    let here = |claim: &&nf::Claim| match (side, claim.side) {
+        (SideRule::Fixed(side), Some(other)) => *side == other,
+        _ => true,
+    };
+    let mut addresses: Vec<Prefix> = Vec::new();
+    for claim in claims.iter().filter(here) {
+        if !addresses.contains(&claim.addresses) {
+            addresses.push(claim.addresses);
+        }
+    }
+    addresses
+}
+
+/// Where a refusal's setting is.
+fn place_of(error: &ChangeError) -> String {
+    match error {
+        ChangeError::Functions { function, .. } | ChangeError::Function { function, .. } => {
+            format!("function.{function}")
+        }
+        _ => "chain".to_owned(),
+    }
+}
+
+fn abandon(workers: &dyn Workers, runtimes: usize) {
+    (0..runtimes).for_each(|runtime| workers.abandon(runtime));
+}
+
+/// Waits until each runtime has been at all its flows.
+fn survey(held: &Held, workers: &dyn Workers, change: &mut Change) -> Result<(), String> {
+    let deadline = Instant::now() + PATIENCE;
+    for runtime in 0..workers.runtimes() {
+        let state = loop {
+            match workers.state(runtime) {
+                Some(state) if state.is_through => break state,
+                None => return Err(format!("runtime {runtime} does not answer; nothing has changed")),
+                _ if Instant::now() > deadline => {
+                    return Err(format!(
+                        "runtime {runtime} is too busy to look at its flows; nothing has changed"
+                    ));
+                }
+                _ => std::thread::sleep(LOOK),
+            }
+        };
+        change.flows_kept += state.kept;
+        change.flows_waiting += state.waiting;
+        change.flows_cut += count(&mut change.cut, &state.cut);
+        let room = LISTED_MAX.saturating_sub(change.listed.len());
+        let listed = workers.listed(runtime).into_iter().take(room);
+        change
+            .listed
+            .extend(listed.map(|flow| Listed::of(&flow, &held.plan)));
+    }
+    Ok(())
+}
+
+/// Adds counts up, by function and reason; how many they are.
+fn count(sum: &mut Vec<CutCount>, more: &[Named]) -> u64 {
+    for named in more {
+        let same = |one: &&mut CutCount| one.function == named.function && one.reason == named.name;
+        match sum.iter_mut().find(same) {
+            Some(one) => one.flows += named.count,
+            None => sum.push(CutCount {
+                function: named.function.clone(),
+                reason: named.name.to_owned(),
+                flows: named.count,
+            }),
+        }
+    }
+    more.iter().map(|named| named.count).sum()
+}
+
+/// Waits until every flow has been asked, but for those whose calls go on waiting.
+fn settle(workers: &dyn Workers, receipt: &mut Receipt) {
+    let (deadline, calls) = (Instant::now() + PATIENCE, Instant::now() + CALLS);
+    for runtime in 0..workers.runtimes() {
+        while let Some(state) = workers.state(runtime) {
+            let now = Instant::now();
+            let is_over = state.is_through && (state.waiting == 0 || now > calls);
+            if !is_over && now <= deadline {
+                std::thread::sleep(LOOK);
+                continue;
+            }
+            receipt.flows_kept += state.kept;
+            receipt.flows_waiting += state.waiting;
+            receipt.flows_cut += count(&mut receipt.cut, &state.cut);
+            break;
+        }
+        drop(workers.before(runtime));
+    }
+}
+
+/// What differs of that which is fixed when a cluster starts.
+fn fixed(before: &Config, now: &Config, differences: &[settings::Difference]) -> Vec<Fixed> {
+    let same = [
+        ("runtimes", before.runtimes == now.runtimes),
+        ("switches", before.switches == now.switches),
+        ("threads", before.threads == now.threads),
+        ("idle", before.idle == now.idle),
+        ("clock", before.clock == now.clock),
+        ("flows_max", before.flows_max == now.flows_max),
+        ("waiting_max", before.waiting_max == now.waiting_max),
+        ("policy", before.policy == now.policy),
+        ("inside", before.inside == now.inside),
+        ("port", before.port == now.port),
+        ("control", before.control == now.control),
+        ("metrics", before.metrics == now.metrics),
+        ("log", before.log == now.log),
+    ];
+    let mut all = Vec::new();
+    for (setting, _) in same.iter().filter(|(_, same)| !same) {
+        let parts = differences.iter().filter(|difference| difference.is_of(setting));
+        let before = all.len();
+        all.extend(parts.map(|difference| Fixed {
+            setting: difference.setting.clone(),
+            remedy: "restart".to_owned(),
+        }));
+        if all.len() == before {
+            all.push(Fixed {
+                setting: (*setting).to_owned(),
+                remedy: "restart".to_owned(),
+            });
+        }
+    }
+    all
+}
+
+/// Where a path leads, whatever directory somebody else is in.
+pub fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}

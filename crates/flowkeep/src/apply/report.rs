@@ -1,0 +1,266 @@
+//! What comes of asking for a change: JSON in base units, and words for people.
+
+use super::settings::Difference;
+use crate::config::Problem;
+use runtime::chain::Plan;
+use runtime::worker::change::CutFlow;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// How it went.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Nothing differs, so nothing was done.
+    #[default]
+    Same,
+    /// It can be applied, and cuts no flow.
+    Possible,
+    /// It can be applied, and would cut flows.
+    WouldCut,
+    /// It would have cut flows, and nobody had said that it may: nothing has changed.
+    RefusedToCut,
+    /// It cannot be applied: nothing has changed.
+    Refused,
+    /// It is in force.
+    Applied,
+}
+
+/// A setting that cannot change while a cluster runs.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct Fixed {
+    /// Its path.
+    pub setting: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+/// Flows that end, by who ends them and why.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct CutCount {
+    /// The function; empty where the new configuration has no chain for them.
+    pub function: String,
+    /// Why.
+    pub reason: String,
+    /// How many.
+    pub flows: u64,
+}
+
+/// A flow that would end.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The runtime that has it.
+    pub runtime: u16,
+    /// Its IP protocol.
+    pub protocol: String,
+    /// Its VLAN; 0 for none.
+    pub vlan: u16,
+    /// Who sent the first packet.
+    pub source: String,
+    /// To whom.
+    pub destination: String,
+    /// How the first packet left, if the chain translated it: source and destination.
+    pub translated: Option<(String, String)>,
+    /// The chain it runs.
+    pub chain: String,
+    /// The function that would end it; empty where the new configuration has no chain for it.
+    pub function: String,
+    /// Why.
+    pub reason: String,
+}
+
+impl Listed {
+    /// A flow that runs by a plan.
+    pub fn of(flow: &CutFlow, plan: &Plan) -> Self {
+        let function = flow
+            .function
+            .and_then(|index| plan.factories().get(usize::from(index)));
+        let text = |(source, destination): (nf::Endpoint, nf::Endpoint)| {
+            (source.to_string(), destination.to_string())
+        };
+        Listed {
+            runtime: flow.runtime,
+            protocol: wire::key::protocol_name(flow.key.protocol()).to_string(),
+            vlan: flow.key.vlan(),
+            source: flow.source.to_string(),
+            destination: flow.destination.to_string(),
+            translated: flow.translated.map(text),
+            chain: plan
+                .chains()
+                .get(usize::from(flow.chain))
+                .map(|chain| chain.name.clone())
+                .unwrap_or_default(),
+            function: function
+                .map(|factory| factory.name().to_owned())
+                .unwrap_or_default(),
+            reason: flow.reason.to_owned(),
+        }
+    }
+}
+
+/// What a change that was made came to.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+pub struct Receipt {
+    /// The number of the configuration that is in force now.
+    pub generation: u64,
+    /// At so many runtimes.
+    pub runtimes: usize,
+    /// Flows that go on.
+    pub flows_kept: u64,
+    /// Flows that ended by it.
+    pub flows_cut: u64,
+    /// Flows whose calls still wait, and that will be asked when those are done.
+    pub flows_waiting: u64,
+    /// Those that ended, by function and reason.
+    pub cut: Vec<CutCount>,
+    /// Until it was ready everywhere and all flows had been looked at.
+    pub prepared_seconds: f64,
+    /// From the word to commit until the last runtime had; each does it between two bursts.
+    pub commit_seconds: f64,
+    /// All of it.
+    pub seconds: f64,
+    /// What is not as it should be, though the configuration is in force.
+    pub warning: Option<String>,
+}
+
+/// What a change would do, or has done.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+pub struct Change {
+    /// How it went.
+    pub outcome: Outcome,
+    /// The configuration that was in force when it was asked.
+    pub generation: u64,
+    /// What differs.
+    pub differences: Vec<Difference>,
+    /// What of it cannot change.
+    pub fixed: Vec<Fixed>,
+    /// What is wrong with it.
+    pub problems: Vec<Problem>,
+    /// Why a runtime refused.
+    pub refusal: Option<String>,
+    /// Flows that would go on.
+    pub flows_kept: u64,
+    /// Flows that would end.
+    pub flows_cut: u64,
+    /// Flows whose calls wait: nobody can ask about them before those are done.
+    pub flows_waiting: u64,
+    /// Those that would end, by function and reason.
+    pub cut: Vec<CutCount>,
+    /// Those that would end, one by one, up to the number asked for.
+    pub listed: Vec<Listed>,
+    /// What was done, if anything was.
+    pub receipt: Option<Receipt>,
+}
+
+fn flows(count: u64) -> String {
+    match count {
+        1 => "1 flow".to_owned(),
+        count => format!("{count} flows"),
+    }
+}
+
+fn reasons(f: &mut fmt::Formatter<'_>, cut: &[CutCount]) -> fmt::Result {
+    for one in cut {
+        let name = match one.function.as_str() {
+            "" => one.reason.clone(),
+            function => format!("{function}/{}", one.reason),
+        };
+        writeln!(f, "  {:>9}  {name}", one.flows)?;
+    }
+    Ok(())
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for problem in &self.problems {
+            writeln!(f, "{problem}\n")?;
+        }
+        if !self.differences.is_empty() {
+            writeln!(f, "what differs:")?;
+            for difference in &self.differences {
+                let is_fixed = self.fixed.iter().any(|fixed| fixed.setting == difference.setting);
+                let mark = if is_fixed { "!" } else { " " };
+                writeln!(f, "{mark} {difference}")?;
+            }
+        }
+        if !self.fixed.is_empty() {
+            writeln!(f, "\nwhat cannot change while it runs:")?;
+            for fixed in &self.fixed {
+                writeln!(f, "  {}: {}", fixed.setting, fixed.remedy)?;
+            }
+        }
+        if let Some(refusal) = &self.refusal {
+            writeln!(f, "\n{refusal}")?;
+        }
+        let was_asked = matches!(
+            self.outcome,
+            Outcome::Possible | Outcome::WouldCut | Outcome::RefusedToCut | Outcome::Applied
+        );
+        if was_asked {
+            write!(
+                f,
+                "\n{} would go on, {} would be cut",
+                flows(self.flows_kept),
+                self.flows_cut
+            )?;
+            if self.flows_waiting > 0 {
+                write!(f, ", {} wait and are asked afterwards", self.flows_waiting)?;
+            }
+            writeln!(f)?;
+            reasons(f, &self.cut)?;
+            if !self.listed.is_empty() {
+                writeln!(f)?;
+                crate::report::cut_table(f, &self.listed)?;
+            }
+            let unlisted = self.flows_cut.saturating_sub(self.listed.len() as u64);
+            if unlisted > 0 && !self.listed.is_empty() {
+                writeln!(f, "… and {unlisted} more: say --limit N, or --json for all")?;
+            }
+        }
+        match (self.outcome, &self.receipt) {
+            (Outcome::Same, _) => write!(f, "nothing differs: generation {} stays", self.generation),
+            (Outcome::Refused, _) => write!(f, "\nnothing has changed: generation {} stays", self.generation),
+            (Outcome::RefusedToCut, _) => write!(
+                f,
+                "\nnothing has changed: say --cut to cut {}",
+                flows(self.flows_cut)
+            ),
+            (_, Some(receipt)) => write!(f, "\n{receipt}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Receipt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let runtimes = match self.runtimes {
+            1 => "1 runtime".to_owned(),
+            count => format!("{count} runtimes"),
+        };
+        writeln!(
+            f,
+            "generation {} is in force at {runtimes}: {} went on, {} cut",
+            self.generation,
+            flows(self.flows_kept),
+            self.flows_cut
+        )?;
+        reasons(f, &self.cut)?;
+        if self.flows_waiting > 0 {
+            writeln!(
+                f,
+                "{} still wait and are asked when their calls are done",
+                flows(self.flows_waiting)
+            )?;
+        }
+        if let Some(warning) = &self.warning {
+            writeln!(f, "warning: {warning}")?;
+        }
+        write!(
+            f,
+            "ready after {:.1} ms, committed within {:.1} ms, done after {:.1} ms",
+            self.prepared_seconds * 1e3,
+            self.commit_seconds * 1e3,
+            self.seconds * 1e3
+        )
+    }
+}

@@ -1,0 +1,200 @@
+//! Two configurations, compared setting by setting as they are written.
+//!
+//! ```text
+//!   [[function.firewall.rules]]              [[function.firewall.rules]]
+//!   name = "web"                             name = "web"
+//!   action = "allow"                         action = "drop"
+//!
+//!   function.firewall.rules[web].action: "allow" -> "drop"
+//! ```
+//!
+//! Tables of a list that have a `name` are known by it, wherever they stand; if those that are in both stand in another order, that is a
+//! difference of its own (`order`). Other lists differ as a whole. A file that a setting names counts with what is in it.
+//!
+//! A setting that is written out with its default differs from one that is not written: that makes no other configuration, and is
+//! harmless.
+//!
+//! Not here: whether a difference may be applied ([`super`]).
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use toml::{Table, Value};
+
+/// One setting that differs.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The function whose it is, as chains name it.
+    pub function: Option<String>,
+    /// The whole path.
+    pub setting: String,
+    /// As it was; none if it was not there.
+    pub old: Option<String>,
+    /// As it is to be.
+    pub new: Option<String>,
+}
+
+impl Difference {
+    /// Whether it lies below a setting of the top.
+    pub fn is_of(&self, top: &str) -> bool {
+        match self.setting.strip_prefix(top) {
+            Some(rest) => rest.is_empty() || rest.starts_with(['.', '[']),
+            None => false,
+        }
+    }
+}
+
+/// The most characters of a value that a table shows.
+const SHOWN: usize = 60;
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let short = |text: &Option<String>| match text {
+            None => "-".to_owned(),
+            Some(text) if text.chars().count() > SHOWN => {
+                let start: String = text.chars().take(SHOWN).collect();
+                format!("{start}…")
+            }
+            Some(text) => text.clone(),
+        };
+        write!(
+            f,
+            "{}: {} -> {}",
+            self.setting,
+            short(&self.old),
+            short(&self.new)
+        )
+    }
+}
+
+/// What differs, in the order of the settings' names.
+pub fn differences(old: &Table, new: &Table) -> Vec<Difference> {
+    let mut found = Vec::new();
+    tables(old, new, "", &mut found);
+    found
+}
+
+fn tables(old: &Table, new: &Table, path: &str, found: &mut Vec<Difference>) {
+    let keys: std::collections::BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    for key in keys {
+        let path = if path.is_empty() {
+            key.clone()
+        } else {
+            format!("{path}.{key}")
+        };
+        values(old.get(key), new.get(key), &path, found);
+    }
+}
+
+fn values(old: Option<&Value>, new: Option<&Value>, path: &str, found: &mut Vec<Difference>) {
+    match (old, new) {
+        (old, new) if old == new => {}
+        (Some(Value::Table(old)), Some(Value::Table(new))) => tables(old, new, path, found),
+        (None, Some(Value::Table(new))) if !new.is_empty() => tables(&Table::new(), new, path, found),
+        (Some(Value::Table(old)), None) if !old.is_empty() => tables(old, &Table::new(), path, found),
+        (old, new) => match (old.map(named), new.map(named)) {
+            (Some(Some(old)), Some(Some(new))) => lists(&old, &new, path, found),
+            _ => found.push(Difference {
+                function: function_of(path),
+                setting: path.to_owned(),
+                old: old.map(shown),
+                new: new.map(shown),
+            }),
+        },
+    }
+}
+
+/// A value on one line, as JSON has it.
+fn shown(value: &Value) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+/// The tables of a list by their names, if all have one and no two the same.
+fn named(value: &Value) -> Option<Vec<(&str, &Table)>> {
+    let list = value.as_array()?;
+    let mut all: Vec<(&str, &Table)> = Vec::new();
+    for entry in list {
+        let table = entry.as_table()?;
+        let name = table.get("name")?.as_str()?;
+        if all.iter().any(|(other, _)| *other == name) {
+            return None;
+        }
+        all.push((name, table));
+    }
+    Some(all)
+}
+
+fn lists(old: &[(&str, &Table)], new: &[(&str, &Table)], path: &str, found: &mut Vec<Difference>) {
+    let find = |list: &[(&str, &Table)], name: &str| -> Option<Table> {
+        list.iter()
+            .find(|(other, _)| *other == name)
+            .map(|(_, table)| (*table).clone())
+    };
+    let only_new = new.iter().filter(|(name, _)| find(old, name).is_none());
+    for (name, _) in old.iter().chain(only_new) {
+        let path = format!("{path}[{name}]");
+        match (find(old, name), find(new, name)) {
+            (Some(old), Some(new)) => tables(&old, &new, &path, found),
+            (old, new) => found.push(Difference {
+                function: function_of(&path),
+                setting: path,
+                old: old.map(|table| shown(&Value::Table(table))),
+                new: new.map(|table| shown(&Value::Table(table))),
+            }),
+        }
+    }
+    let order = |list: &[(&str, &Table)], other: &[(&str, &Table)]| -> Vec<String> {
+        let both = list
+            .iter()
+            .filter(|(name, _)| other.iter().any(|(known, _)| known == name));
+        both.map(|(name, _)| (*name).to_owned()).collect()
+    };
+    let (before, now) = (order(old, new), order(new, old));
+    // A new one in between puts none of the others elsewhere among themselves, but it may stand before one that it takes from.
+    if before != now {
+        found.push(Difference {
+            function: function_of(path),
+            setting: format!("{path} order"),
+            old: Some(before.join(", ")),
+            new: Some(now.join(", ")),
+        });
+    }
+}
+
+fn function_of(path: &str) -> Option<String> {
+    let rest = path.strip_prefix("function.")?;
+    Some(rest.split(['.', '[']).next().unwrap_or(rest).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(old: &str, new: &str) -> Vec<String> {
+        let (old, new) = (old.parse().unwrap(), new.parse().unwrap());
+        differences(&old, &new).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn each_setting_that_differs_is_named_with_both_values() {
+        let old = "runtimes = 2\n[[function.firewall.rules]]\nname = \"web\"\naction = \"allow\"\n[[function.firewall.rules]]\nname = \"dns\"\naction = \"allow\"\n";
+        let new = "runtimes = 2\n[function.nat]\npool = [\"203.0.113.0/28\"]\n[[function.firewall.rules]]\nname = \"dns\"\naction = \"allow\"\n[[function.firewall.rules]]\nname = \"web\"\naction = \"drop\"\n[[function.firewall.rules]]\nname = \"ssh\"\naction = \"allow\"\n";
+        let found = of(old, new);
+        assert_eq!(
+            found,
+            [
+                "function.firewall.rules[web].action: \"allow\" -> \"drop\"",
+                "function.firewall.rules[ssh]: - -> {\"name\":\"ssh\",\"action\":\"allow\"}",
+                "function.firewall.rules order: web, dns -> dns, web",
+                "function.nat.pool: - -> [\"203.0.113.0/28\"]",
+            ]
+        );
+        assert!(of(new, new).is_empty());
+    }
+
+    #[test]
+    fn lists_without_names_differ_as_a_whole() {
+        assert_eq!(of("a = [1, 2]", "a = [1, 3]"), ["a: [1,2] -> [1,3]"]);
+        let twice = "a = [{ name = \"x\", b = 1 }, { name = \"x\", b = 2 }]";
+        assert_eq!(of(twice, "a = []").len(), 1);
+    }
+}

@@ -1,0 +1,169 @@
+//! The steps of a change, with runtimes that are stepped by hand and one that does not do as it is told.
+
+use super::report::Outcome;
+use super::*;
+use adapters::ring::RingPort;
+use runtime::{Runtime, Settings};
+use std::cell::{Cell, RefCell};
+use wire::Pool;
+use wire::memory::Region;
+
+/// Two runtimes without packets, the second of which may be stuck.
+struct Pair {
+    runtimes: [RefCell<Runtime<RingPort>>; 2],
+    is_stuck: Cell<bool>,
+    followed: Cell<u32>,
+    claimed: RefCell<Vec<Vec<Prefix>>>,
+}
+
+fn runtime(plan: &Plan, info: WorkerInfo) -> RefCell<Runtime<RingPort>> {
+    let pool = Pool::new(Region::heap(Pool::region_length(64, 2048)), 64, 2048, 0);
+    let settings = Settings {
+        info,
+        ..Settings::alone(64)
+    };
+    let made = Runtime::new(
+        settings,
+        plan.clone(),
+        vec![RingPort::pair(64).0],
+        pool,
+        Region::heap,
+    );
+    RefCell::new(made.unwrap_or_else(|error| panic!("{error:?}")))
+}
+
+impl Pair {
+    fn rules(&self, runtime: usize) -> String {
+        self.runtimes[runtime]
+            .borrow_mut()
+            .command("firewall", &["rules"])
+            .unwrap()
+    }
+
+    fn generation(&self, runtime: usize) -> u64 {
+        self.runtimes[runtime].borrow().change().generation.0
+    }
+}
+
+impl Workers for Pair {
+    fn runtimes(&self) -> usize {
+        2
+    }
+    fn prepare(&self, runtime: usize, prepared: Box<Prepared>) -> Option<Result<(), ChangeError>> {
+        let prepared = self.runtimes[runtime].borrow_mut().prepare_change(prepared);
+        Some(prepared.map_err(|(error, _)| error))
+    }
+    fn abandon(&self, runtime: usize) {
+        drop(self.runtimes[runtime].borrow_mut().abandon_change());
+    }
+    fn commit(&self, tickets: &[Ticket]) -> Vec<bool> {
+        let commit = |(index, ticket): (usize, &Ticket)| {
+            let is_stuck = index == 1 && self.is_stuck.get();
+            !is_stuck && ticket.punch() && self.runtimes[index].borrow_mut().commit_change()
+        };
+        tickets.iter().enumerate().map(commit).collect()
+    }
+    fn state(&self, runtime: usize) -> Option<ChangeState> {
+        let mut runtime = self.runtimes[runtime].borrow_mut();
+        runtime.step(1);
+        Some(runtime.change())
+    }
+    fn listed(&self, runtime: usize) -> Vec<CutFlow> {
+        self.runtimes[runtime].borrow_mut().take_listed()
+    }
+    fn before(&self, runtime: usize) -> Option<Box<Before>> {
+        self.runtimes[runtime].borrow_mut().take_before()
+    }
+    fn claim(&self, _: usize, addresses: Vec<Vec<Prefix>>) -> Result<(), String> {
+        self.claimed.borrow_mut().push(addresses.concat());
+        Ok(())
+    }
+    fn follow(&self, _: usize, _: Plan) {
+        self.followed.set(self.followed.get() + 1);
+    }
+}
+
+fn text(rule: &str, pool: &str) -> String {
+    format!(
+        "[[port]]\nname = \"a\"\ninput = \"memory:a\"\n[[chain]]\nname = \"all\"\nfunctions = [\"firewall\", \"nat\"]\n\
+         [[function.firewall.rules]]\nname = \"{rule}\"\naction = \"allow\"\n[function.nat]\npool = [\"{pool}\"]\n"
+    )
+}
+
+fn ask(path: &Path) -> Ask {
+    Ask {
+        path: Some(path.to_owned()),
+        dry: false,
+        cut: false,
+        rollback: false,
+        listed: 0,
+    }
+}
+
+/// One runtime does not commit: the other goes back, nobody has heard of the new configuration, and the next change finds all as if nothing
+/// had been.
+#[test]
+fn who_does_not_commit_has_the_others_go_back() {
+    let folder = std::env::temp_dir().join(format!("flowkeep-apply-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("a.toml");
+    std::fs::write(&path, text("old", "203.0.113.0/31")).unwrap();
+    let registry = crate::functions();
+    let (mut config, tree, _) = config::read_tree(&path, &registry).unwrap();
+    let plan = Plan::new(config.rules(), config.take_factories()).unwrap();
+    let infos: Vec<WorkerInfo> = (0..2)
+        .map(|runtime| WorkerInfo {
+            runtime,
+            runtimes: 2,
+            flows_max: 64,
+            seed: 1,
+        })
+        .collect();
+    let pair = Pair {
+        runtimes: [runtime(&plan, infos[0]), runtime(&plan, infos[1])],
+        is_stuck: Cell::new(true),
+        followed: Cell::new(0),
+        claimed: RefCell::default(),
+    };
+    let source = Source {
+        registry,
+        path: path.clone(),
+        tree,
+        overrides: Box::new(|_| Ok(())),
+    };
+    let outside = vec![vec![SideRule::Fixed(nf::Side::Outside)]];
+    let live = Live::new(config, plan, Some(source), infos, outside);
+    std::fs::write(&path, text("new", "203.0.113.0/30")).unwrap();
+    let failed = live.change(&ask(&path), &pair).unwrap_err();
+    assert!(failed.contains("runtime 1 did not commit"), "{failed}");
+    for runtime in 0..2 {
+        assert!(pair.rules(runtime).contains("old"), "{}", pair.rules(runtime));
+    }
+    assert_eq!(
+        (pair.generation(0), pair.generation(1), pair.followed.get()),
+        (3, 1, 0)
+    );
+    let last = pair.claimed.borrow().last().cloned().unwrap();
+    assert_eq!(last, ["203.0.113.0/31".parse().unwrap()]);
+    pair.is_stuck.set(false);
+    let change = live.change(&ask(&path), &pair).unwrap();
+    assert_eq!(change.outcome, Outcome::Applied, "{change}");
+    for runtime in 0..2 {
+        assert!(pair.rules(runtime).contains("new"));
+        assert_eq!(pair.generation(runtime), 4);
+    }
+    let last = pair.claimed.borrow().last().cloned().unwrap();
+    assert_eq!(
+        (last, pair.followed.get()),
+        (vec!["203.0.113.0/30".parse().unwrap()], 1)
+    );
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_ticket_is_used_or_taken_back_once() {
+    let used = Ticket::default();
+    assert!(used.punch() && !used.take_back() && !used.punch());
+    let back = Ticket::default();
+    assert!(back.take_back() && !back.punch());
+}
