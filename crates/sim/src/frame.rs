@@ -302,7 +302,10 @@ mod tests {
             .map(|transport| Head {
                 id: 513,
                 source: End::new([10, 0, 0, 3], 40_000),
-                destination: End::new([198, 51, 100, 5], if transport.protocol() == 1 { 40_000 } else { 53 }),
+                destination: End::new(
+                    [198, 51, 100, 5],
+                    if transport.protocol() == 1 { 40_000 } else { 53 },
+                ),
                 transport,
             })
             .to_vec()
@@ -315,12 +318,20 @@ mod tests {
             number: 9,
             is_answer: true,
         };
-        for (head, link) in heads().into_iter().zip([LinkType::Ethernet, LinkType::Raw, LinkType::Ethernet]) {
+        for (head, link) in heads()
+            .into_iter()
+            .zip([LinkType::Ethernet, LinkType::Raw, LinkType::Ethernet])
+        {
             let bytes = write(link, &head, &payload(&label_of, 40));
             let (read_head, rest) = read(link, &bytes).unwrap();
             assert_eq!((read_head, label(rest)), (head, Some(label_of)));
             assert_eq!(id_of(link, &bytes), Some(513));
-            let mut pool = wire::Pool::new(wire::memory::Region::heap(wire::Pool::region_length(1, 512)), 1, 512, 0);
+            let mut pool = wire::Pool::new(
+                wire::memory::Region::heap(wire::Pool::region_length(1, 512)),
+                1,
+                512,
+                0,
+            );
             let mut packet = pool.take().unwrap();
             assert!(packet.set_frame(&bytes, link) && wire::parse(&mut packet).is_ok());
             assert!(packet.checksums_valid());
@@ -331,7 +342,18 @@ mod tests {
     #[test]
     fn every_damaged_frame_is_refused() {
         for head in heads() {
-            let bytes = write(LinkType::Raw, &head, &payload(&Label { talk: 1, number: 2, is_answer: false }, 20));
+            let bytes = write(
+                LinkType::Raw,
+                &head,
+                &payload(
+                    &Label {
+                        talk: 1,
+                        number: 2,
+                        is_answer: false,
+                    },
+                    20,
+                ),
+            );
             for bit in 0..bytes.len() as u64 * 8 {
                 let mut damaged = bytes.clone();
                 damage(LinkType::Raw, &mut damaged, bit, 7777);

@@ -111,10 +111,7 @@ impl Path {
             if detour {
                 at += self.random.below(Noise::DETOUR);
             }
-            let flipped = self
-                .random
-                .per_mille(noise.corrupted)
-                .then(|| self.random.next());
+            let flipped = self.random.per_mille(noise.corrupted).then(|| self.random.next());
             Arrival { at, flipped }
         };
         let first = arrival(false);
@@ -179,7 +176,10 @@ mod tests {
             }
         }
         for (seen, expected) in [(lost, 1000), (doubled, 1800), (late, 2700), (flipped, 900)] {
-            assert!((expected * 8 / 10..expected * 12 / 10).contains(&seen), "{seen} for {expected}");
+            assert!(
+                (expected * 8 / 10..expected * 12 / 10).contains(&seen),
+                "{seen} for {expected}"
+            );
         }
     }
 

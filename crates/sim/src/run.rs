@@ -107,9 +107,17 @@ fn in_words(script: &Script) -> Vec<String> {
             shape.switches,
             shape.runtimes,
             shape.ports,
-            if shape.by_address { "of both sides" } else { "by side" },
+            if shape.by_address {
+                "of both sides"
+            } else {
+                "by side"
+            },
             shape.policy,
-            if shape.is_roomy { "nothing is ever full" } else { "little room" }
+            if shape.is_roomy {
+                "nothing is ever full"
+            } else {
+                "little room"
+            }
         ),
         format!(
             "at most {} flows a runtime, {} routes and {} buffers a switch, {} packets on a ring, {} at a port",
@@ -117,18 +125,30 @@ fn in_words(script: &Script) -> Vec<String> {
         ),
     ];
     if let Some((worker, pace)) = shape.slow {
-        lines.push(format!("{} is slow: up to {} us", script.worker(worker), pace / 1000));
+        lines.push(format!(
+            "{} is slow: up to {} us",
+            script.worker(worker),
+            pace / 1000
+        ));
     }
     if script.noise != crate::network::Noise::default() {
         lines.push(format!("all paths, all the time: {:?}", script.noise));
     }
     for timed in &script.faults {
         let at = crate::timeline::Millis(timed.at);
-        lines.push(format!("fault at {at}: {}", crate::timeline::in_words_of(&timed.fault, script)));
+        lines.push(format!(
+            "fault at {at}: {}",
+            crate::timeline::in_words_of(&timed.fault, script)
+        ));
     }
     for (index, talk) in script.talks.iter().enumerate() {
         lines.push(format!("talk {index}: {talk}"));
     }
-    debug_assert!(script.faults.iter().all(|timed| !matches!(timed.fault, Fault::Crash { who } if !who.is_borne())));
+    debug_assert!(
+        script
+            .faults
+            .iter()
+            .all(|timed| !matches!(timed.fault, Fault::Crash { who } if !who.is_borne()))
+    );
     lines
 }

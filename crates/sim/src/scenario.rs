@@ -199,14 +199,20 @@ impl Variant {
             "open",
             &format!("protocol = [\"tcp\", \"udp\"]\ndestination_ports = {OPEN:?}\naction = \"allow\""),
         );
-        text += &rule("ping", "protocol = \"icmp\"\nicmp_type = [\"echo-request\"]\naction = \"allow\"");
+        text += &rule(
+            "ping",
+            "protocol = \"icmp\"\nicmp_type = [\"echo-request\"]\naction = \"allow\"",
+        );
         text += &rule(
             "rejected",
             &format!("protocol = [\"tcp\", \"udp\"]\ndestination_ports = [{REJECTED}]\naction = \"reject\""),
         );
         text += &rule(
             "denied",
-            &format!("protocol = [\"tcp\", \"udp\"]\ndestination_ports = [{}]\naction = \"drop\"", DENIED[0]),
+            &format!(
+                "protocol = [\"tcp\", \"udp\"]\ndestination_ports = [{}]\naction = \"drop\"",
+                DENIED[0]
+            ),
         );
         text
     }
@@ -226,7 +232,13 @@ impl Variant {
             self.filtering,
             self.preserve_ports
         );
-        for name in ["tcp_established", "tcp_transitory", "udp", "udp_well_known", "icmp_query"] {
+        for name in [
+            "tcp_established",
+            "tcp_transitory",
+            "udp",
+            "udp_well_known",
+            "icmp_query",
+        ] {
             text += &format!("{name} = \"{}ms\"\n", self.timeout_ms);
         }
         text

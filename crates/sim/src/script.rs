@@ -18,7 +18,8 @@ use crate::frame::{End, PAYLOAD_MIN};
 use crate::network::Noise;
 use crate::random::{Random, Stream};
 use crate::scenario::{
-    DENIED, OPEN, POOL, POOL_PORTS, REJECTED, SERVED, STRANGER, Scenario, VIRTUAL, Variant, even, inside_host, server,
+    DENIED, OPEN, POOL, POOL_PORTS, REJECTED, SERVED, STRANGER, Scenario, VIRTUAL, Variant, even,
+    inside_host, server,
 };
 use runtime::switch::Policy;
 use std::fmt;
@@ -123,7 +124,12 @@ pub(crate) enum Fault {
     /// All paths are as noisy for so long.
     Storm { noise: Noise, time: u64 },
     /// A host's path to, from, or to and from the cluster is cut for so long.
-    Cut { host: u8, to: bool, from: bool, time: u64 },
+    Cut {
+        host: u8,
+        to: bool,
+        from: bool,
+        time: u64,
+    },
     /// Workers die, with everything in them, and begin anew.
     Crash { who: Who },
 }
@@ -222,7 +228,11 @@ impl Script {
         let scenario = self.scenario;
         let is_after = part != Part::Faults;
         // Few hosts where tables are tiny, so that there is a block of ports for each.
-        let hosts = if is_after && !self.shape.is_roomy { 2 } else { u64::from(INSIDE_HOSTS) };
+        let hosts = if is_after && !self.shape.is_roomy {
+            2
+        } else {
+            u64::from(INSIDE_HOSTS)
+        };
         let inside = inside_host(random.below(hosts) as u16);
         let outside = server(random.below(u64::from(SERVERS)) as u16);
         let port = 40_000 + even(index);
@@ -261,8 +271,16 @@ impl Script {
             manner,
             client,
             to,
-            burst: if is_unasked { 1 } else { random.between(1, 6) as u16 },
-            rounds: if is_after || is_unasked { 2 } else { random.between(1, 6) as u16 },
+            burst: if is_unasked {
+                1
+            } else {
+                random.between(1, 6) as u16
+            },
+            rounds: if is_after || is_unasked {
+                2
+            } else {
+                random.between(1, 6) as u16
+            },
             gap: random.of_these(&[10 * MICRO, MILLI, 5 * MILLI, 15 * MILLI]),
             size: PAYLOAD_MIN as u16 + random.below(200) as u16,
             fate,
@@ -349,10 +367,23 @@ impl Shape {
             ports: if by_address { switches } else { switches.max(2) },
             by_address,
             waits,
-            policy: random.of_these(&[Policy::LeastLoaded, Policy::RoundRobin, Policy::RoundRobin, Policy::Maglev]),
+            policy: random.of_these(&[
+                Policy::LeastLoaded,
+                Policy::RoundRobin,
+                Policy::RoundRobin,
+                Policy::Maglev,
+            ]),
             is_roomy,
-            flows_max: if is_roomy { 128 } else { random.between(4, 20) as u32 },
-            routes_max: if is_roomy { 1024 } else { random.between(16, 64) as u32 },
+            flows_max: if is_roomy {
+                128
+            } else {
+                random.between(4, 20) as u32
+            },
+            routes_max: if is_roomy {
+                1024
+            } else {
+                random.between(16, 64) as u32
+            },
             buffers: if is_roomy { 512 } else { tight(random, 16, 80) },
             own_buffers: messages + if is_roomy { 64 } else { tight(random, 0, 6) },
             depth: match (is_roomy, waits) {
@@ -363,8 +394,12 @@ impl Shape {
             },
             queue: if is_roomy { 1024 } else { tight(random, 4, 64) },
             pace: random.of_these(&[500, 5 * MICRO, 50 * MICRO]),
-            slow: (!random.once_in(3))
-                .then(|| (random.below(workers) as u8, random.of_these(&[100 * MICRO, MILLI]))),
+            slow: (!random.once_in(3)).then(|| {
+                (
+                    random.below(workers) as u8,
+                    random.of_these(&[100 * MICRO, MILLI]),
+                )
+            }),
             ring_delay: random.below(PATH_DELAY_MIN),
             drift_ppm: if is_calm { 0 } else { random.below(200) as u16 },
             ethernet: random.once_in(2),
@@ -385,7 +420,11 @@ impl fmt::Display for Talk {
             Part::Late => "after all flows' end".to_owned(),
         };
         let times = usize::from(self.rounds) * usize::from(self.burst);
-        write!(f, "{manner} {} to {}, {times} requests, {when}", self.client, self.to)?;
+        write!(
+            f,
+            "{manner} {} to {}, {times} requests, {when}",
+            self.client, self.to
+        )?;
         match self.fate {
             Fate::Answered => Ok(()),
             Fate::Rejected => f.write_str(", to be rejected"),
@@ -402,7 +441,10 @@ mod tests {
     #[test]
     fn a_seed_makes_one_script_and_only_crashes_that_are_borne() {
         for seed in 0..300 {
-            let (one, other) = (Script::of(Scenario::Gateway, seed), Script::of(Scenario::Gateway, seed));
+            let (one, other) = (
+                Script::of(Scenario::Gateway, seed),
+                Script::of(Scenario::Gateway, seed),
+            );
             assert_eq!(format!("{one:?}"), format!("{other:?}"));
             assert!(one.talks.iter().map(|talk| talk.rounds * talk.burst).max() <= Some(64));
             for timed in &one.faults {

@@ -71,7 +71,11 @@ impl Shrinker<'_, '_> {
             |script| script.shape.slow.take().is_some(),
             |script| std::mem::take(&mut script.shape.drift_ppm) != 0,
             |script| std::mem::take(&mut script.shape.ring_delay) != 0,
-            |script| script.talks.iter_mut().fold(false, |any, talk| std::mem::replace(&mut talk.size, 12) != 12 || any),
+            |script| {
+                script.talks.iter_mut().fold(false, |any, talk| {
+                    std::mem::replace(&mut talk.size, 12) != 12 || any
+                })
+            },
         ];
         for simplify in simpler {
             let mut smaller = self.best.clone();
@@ -83,7 +87,11 @@ impl Shrinker<'_, '_> {
             for less in [1, 2] {
                 let mut smaller = self.best.clone();
                 let talk = &mut smaller.talks[talk];
-                let part = if less == 1 { &mut talk.rounds } else { &mut talk.burst };
+                let part = if less == 1 {
+                    &mut talk.rounds
+                } else {
+                    &mut talk.burst
+                };
                 if *part > 1 {
                     *part /= 2;
                     helped |= self.attempt(smaller)?;

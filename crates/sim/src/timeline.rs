@@ -78,7 +78,9 @@ impl Timeline {
     /// The last `most` events in words; workers' turns are left out.
     pub fn lines(&self, script: &Script, packets: &[Packet], most: usize) -> Vec<String> {
         let record = self.record.as_deref().unwrap_or_default();
-        let told = record.iter().filter(|(_, event)| !matches!(event, Event::Stepped(_)));
+        let told = record
+            .iter()
+            .filter(|(_, event)| !matches!(event, Event::Stepped(_)));
         let told: Vec<_> = told.collect();
         let left_out = told.len().saturating_sub(most);
         let mut lines = Vec::new();
@@ -86,7 +88,11 @@ impl Timeline {
             lines.push(format!("(the first {left_out} events are left out)"));
         }
         for (at, event) in &told[left_out..] {
-            lines.push(format!("{:>12}  {}", Millis(*at).to_string(), in_words(event, script, packets)));
+            lines.push(format!(
+                "{:>12}  {}",
+                Millis(*at).to_string(),
+                in_words(event, script, packets)
+            ));
         }
         lines
     }
@@ -129,9 +135,16 @@ fn fault(script: &Script, index: usize) -> String {
 /// A fault in words.
 pub(crate) fn in_words_of(fault: &Fault, script: &Script) -> String {
     match fault {
-        Fault::Stall { worker, time } => format!("{} does nothing for {}", script.worker(*worker), Millis(*time)),
-        Fault::Jump { worker, by } => format!("the clock of {} jumps by {}", script.worker(*worker), Millis(*by)),
-        Fault::Storm { noise, time } => format!("for {} all paths lose, double, reorder, corrupt ({noise:?})", Millis(*time)),
+        Fault::Stall { worker, time } => {
+            format!("{} does nothing for {}", script.worker(*worker), Millis(*time))
+        }
+        Fault::Jump { worker, by } => {
+            format!("the clock of {} jumps by {}", script.worker(*worker), Millis(*by))
+        }
+        Fault::Storm { noise, time } => format!(
+            "for {} all paths lose, double, reorder, corrupt ({noise:?})",
+            Millis(*time)
+        ),
         Fault::Cut { host, to, from, time } => {
             let way = match (to, from) {
                 (true, true) => "to and from",
@@ -151,7 +164,13 @@ impl fmt::Display for Packet {
         let what = match head.transport {
             Transport::Tcp { flags, .. } => {
                 let name = |bit: u8, name: &'static str| if flags & bit != 0 { name } else { "" };
-                format!("tcp {}{}{}{}", name(flags::SYN, "S"), name(flags::FIN, "F"), name(flags::RST, "R"), name(flags::ACK, "."))
+                format!(
+                    "tcp {}{}{}{}",
+                    name(flags::SYN, "S"),
+                    name(flags::FIN, "F"),
+                    name(flags::RST, "R"),
+                    name(flags::ACK, ".")
+                )
             }
             Transport::Udp => "udp".to_owned(),
             Transport::Echo { .. } => "ping".to_owned(),

@@ -40,7 +40,10 @@ fn every_checker_finds_the_bug_planted_for_it() {
         };
         println!("{bug}: seed {seed}, {}: {}", violation.checker, violation.what);
         if violation.checker != checker {
-            wrong.push(format!("{bug}: {} fired, not {checker}: {}", violation.checker, violation.what));
+            wrong.push(format!(
+                "{bug}: {} fired, not {checker}: {}",
+                violation.checker, violation.what
+            ));
             continue;
         }
         // Without the bug the seed is clean: it was the bug that was found.
@@ -57,15 +60,32 @@ fn a_failure_is_made_small_and_told() {
     let registry = flowkeep::functions();
     let mut planner = flowkeep::sim::planner(&registry);
     planted::choose("second_packet_overtakes");
-    let seed = (0..SEEDS).find(|seed| sim::run(Scenario::Nat, *seed, &mut planner).unwrap().violation.is_some());
-    let explain = |planner: &mut _| sim::explain(Scenario::Nat, seed.unwrap(), planner).unwrap().unwrap();
+    let seed = (0..SEEDS).find(|seed| {
+        sim::run(Scenario::Nat, *seed, &mut planner)
+            .unwrap()
+            .violation
+            .is_some()
+    });
+    let explain = |planner: &mut _| {
+        sim::explain(Scenario::Nat, seed.unwrap(), planner)
+            .unwrap()
+            .unwrap()
+    };
     let (failure, again) = (explain(&mut planner), explain(&mut planner));
     planted::choose("");
     assert_eq!(failure, again, "the same seed is made small in the same way");
     assert_eq!(failure.shrunk.checker, "order");
     // Two requests of one talk are enough, and no fault.
-    let talks = failure.script.iter().filter(|line| line.starts_with("talk ")).count();
-    let faults = failure.script.iter().filter(|line| line.starts_with("fault ")).count();
+    let talks = failure
+        .script
+        .iter()
+        .filter(|line| line.starts_with("talk "))
+        .count();
+    let faults = failure
+        .script
+        .iter()
+        .filter(|line| line.starts_with("fault "))
+        .count();
     assert_eq!((talks, faults), (1, 0), "{:#?}", failure.script);
     let last = failure.timeline.last().unwrap();
     assert!(last.contains("out port"), "the violation is the end: {last}");

@@ -9,16 +9,24 @@ use std::time::Instant;
 const SEEDS: u64 = 20_000;
 
 fn told(outcome: &Outcome) -> String {
-    let what = outcome.violation.as_ref().map(|violation| format!("{}: {}", violation.checker, violation.what));
+    let what = outcome
+        .violation
+        .as_ref()
+        .map(|violation| format!("{}: {}", violation.checker, violation.what));
     let (scenario, seed) = (outcome.scenario, outcome.seed);
-    format!("{}\nflowkeep sim --scenario {scenario} --seed {seed}", what.unwrap_or_default())
+    format!(
+        "{}\nflowkeep sim --scenario {scenario} --seed {seed}",
+        what.unwrap_or_default()
+    )
 }
 
 #[test]
 fn seeds_that_found_something_find_nothing_more() {
     let registry = flowkeep::functions();
     let mut planner = flowkeep::sim::planner(&registry);
-    let lines = include_str!("../seeds.txt").lines().filter(|line| !line.starts_with('#'));
+    let lines = include_str!("../seeds.txt")
+        .lines()
+        .filter(|line| !line.starts_with('#'));
     for line in lines {
         let mut words = line.split_whitespace();
         let scenario: Scenario = words.next().unwrap().parse().unwrap();
@@ -31,7 +39,10 @@ fn seeds_that_found_something_find_nothing_more() {
 
 #[test]
 fn thousands_of_seeds_find_nothing() {
-    let seeds = std::env::var("FLOWKEEP_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(SEEDS);
+    let seeds = std::env::var("FLOWKEEP_SEEDS")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(SEEDS);
     let (next, events, began) = (AtomicU64::new(0), AtomicU64::new(0), Instant::now());
     let failed = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -54,8 +65,15 @@ fn thousands_of_seeds_find_nothing() {
             });
         }
     });
-    let (failed, events, seconds) = (failed.into_inner().unwrap(), events.into_inner(), began.elapsed().as_secs_f64());
-    println!("{seeds} seeds, {events} events, {seconds:.1} s, {:.0} events/s", events as f64 / seconds);
+    let (failed, events, seconds) = (
+        failed.into_inner().unwrap(),
+        events.into_inner(),
+        began.elapsed().as_secs_f64(),
+    );
+    println!(
+        "{seeds} seeds, {events} events, {seconds:.1} s, {:.0} events/s",
+        events as f64 / seconds
+    );
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 

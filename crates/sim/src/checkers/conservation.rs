@@ -10,7 +10,10 @@ const NAME: &str = "conservation";
 /// A packet has left: not oftener than it entered.
 pub(crate) fn left(packet: &Packet) -> Result<(), Violation> {
     if packet.left > packet.entered {
-        let what = format!("{packet} entered {} times and left {} times", packet.entered, packet.left);
+        let what = format!(
+            "{packet} entered {} times and left {} times",
+            packet.entered, packet.left
+        );
         return Err(Violation::new(NAME, what));
     }
     Ok(())
@@ -39,11 +42,15 @@ pub(crate) fn at_rest(figures: &Figures) -> Result<(), Violation> {
     let drops = drops.chain(figures.runtimes.iter().flat_map(|stats| &stats.dropped));
     let dropped: u64 = drops.map(|named| named.count).sum();
     if (received, sent) != (figures.entered, figures.left) {
-        let what = format!("{} packets entered and {} left, but {received} and {sent} are counted", figures.entered, figures.left);
+        let what = format!(
+            "{} packets entered and {} left, but {received} and {sent} are counted",
+            figures.entered, figures.left
+        );
         return Err(Violation::new(NAME, what));
     }
     if received + emitted != sent + held + dropped {
-        let what = format!("{received} in and {emitted} made are not {sent} out, {held} held and {dropped} dropped");
+        let what =
+            format!("{received} in and {emitted} made are not {sent} out, {held} held and {dropped} dropped");
         return Err(Violation::new(NAME, what));
     }
     for (index, stats) in figures.runtimes.iter().enumerate() {
@@ -58,7 +65,10 @@ pub(crate) fn at_rest(figures: &Figures) -> Result<(), Violation> {
     }
     for (index, (free, total)) in figures.pools.iter().enumerate() {
         if held == 0 && free != total {
-            let what = format!("nothing is on its way, but {} of switch {index}'s {total} buffers are not home", total - free);
+            let what = format!(
+                "nothing is on its way, but {} of switch {index}'s {total} buffers are not home",
+                total - free
+            );
             return Err(Violation::new(NAME, what));
         }
     }
@@ -69,13 +79,19 @@ pub(crate) fn at_rest(figures: &Figures) -> Result<(), Violation> {
 pub(crate) fn bounds(shape: &Shape, flows: &[usize], rings: &[(usize, usize)]) -> Result<(), Violation> {
     for (runtime, flows) in flows.iter().enumerate() {
         if *flows > shape.flows_max as usize {
-            let what = format!("runtime {runtime} has {flows} flows, and may have {}", shape.flows_max);
+            let what = format!(
+                "runtime {runtime} has {flows} flows, and may have {}",
+                shape.flows_max
+            );
             return Err(Violation::new(NAME, what));
         }
     }
     for (most, bound) in rings {
         if most > bound {
-            return Err(Violation::new(NAME, format!("{most} packets were on a ring that says it holds {bound}")));
+            return Err(Violation::new(
+                NAME,
+                format!("{most} packets were on a ring that says it holds {bound}"),
+            ));
         }
     }
     Ok(())

@@ -9,7 +9,10 @@ const NAME: &str = "converged";
 
 /// A talk that must have been answered was not.
 pub(crate) fn unanswered(index: usize, talk: &Talk) -> Violation {
-    Violation::new(NAME, format!("talk {index} was not answered, with no fault left: {talk}"))
+    Violation::new(
+        NAME,
+        format!("talk {index} was not answered, with no fault left: {talk}"),
+    )
 }
 
 /// Packets are still on their way, or hosts still wait, after all the time they were given.
@@ -21,14 +24,22 @@ pub(crate) fn restless(waiting: &str) -> Violation {
 pub(crate) fn empty(figures: &Figures) -> Result<(), Violation> {
     let mut left = Vec::new();
     for (index, stats) in figures.runtimes.iter().enumerate() {
-        for (count, what) in [(stats.flows, "flows"), (stats.groups, "groups"), (stats.held, "held packets")] {
+        for (count, what) in [
+            (stats.flows, "flows"),
+            (stats.groups, "groups"),
+            (stats.held, "held packets"),
+        ] {
             if count > 0 {
                 left.push(format!("{count} {what} at runtime {index}"));
             }
         }
     }
     for (index, stats) in figures.switches.iter().enumerate() {
-        for (count, what) in [(stats.routes, "routes"), (stats.blocks, "blocks"), (stats.held, "held packets")] {
+        for (count, what) in [
+            (stats.routes, "routes"),
+            (stats.blocks, "blocks"),
+            (stats.held, "held packets"),
+        ] {
             if count > 0 {
                 left.push(format!("{count} {what} at switch {index}"));
             }
@@ -37,5 +48,8 @@ pub(crate) fn empty(figures: &Figures) -> Result<(), Violation> {
     if left.is_empty() {
         return Ok(());
     }
-    Err(Violation::new(NAME, format!("all flows' time is over, and there are {}", left.join(", "))))
+    Err(Violation::new(
+        NAME,
+        format!("all flows' time is over, and there are {}", left.join(", ")),
+    ))
 }

@@ -32,10 +32,16 @@ impl Delivered {
         let talk = &script.talks[usize::from(packet.talk)];
         let label = crate::frame::label(payload);
         if label != packet.label || (label.is_none() && !payload.is_empty()) {
-            return Err(Violation::new(NAME, format!("{packet} left with another payload")));
+            return Err(Violation::new(
+                NAME,
+                format!("{packet} left with another payload"),
+            ));
         }
         if now.transport != packet.head.transport {
-            return Err(Violation::new(NAME, format!("{packet} left as {:?}", now.transport)));
+            return Err(Violation::new(
+                NAME,
+                format!("{packet} left as {:?}", now.transport),
+            ));
         }
         let is_ping = now.transport.protocol() == 1;
         // One identifier stands for both ends.
@@ -46,13 +52,18 @@ impl Delivered {
             Err(Violation::new(NAME, what))
         };
         if packet.is_answer {
-            let asked = if is_ping { End::new(talk.to.addr, now.source.port) } else { talk.to };
+            let asked = if is_ping {
+                End::new(talk.to.addr, now.source.port)
+            } else {
+                talk.to
+            };
             let holder = self.holders.get(&(protocol, packet.head.destination));
             if holder.is_some_and(|holder| *holder != talk.client && *holder == now.destination) {
                 return Ok(());
             }
             // A balancer lets pass what is of no flow. Of none are the answers on their way when a flow ends before its time.
-            let is_forgotten = script.scenario.has_balancer() && has_jumped && now.source == packet.head.source;
+            let is_forgotten =
+                script.scenario.has_balancer() && has_jumped && now.source == packet.head.source;
             if is_forgotten && now.destination == talk.client {
                 return Ok(());
             }
@@ -64,7 +75,8 @@ impl Delivered {
             }
             return Ok(());
         }
-        let is_balanced = !is_ping && Variant::is_backend(script.scenario, now.destination) && is_virtual(talk.to.addr);
+        let is_balanced =
+            !is_ping && Variant::is_backend(script.scenario, now.destination) && is_virtual(talk.to.addr);
         if !same(now.destination, talk.to) && !is_balanced && !is_external(talk.to) {
             return wrong("for somebody else");
         }

@@ -11,15 +11,22 @@ pub(crate) fn check(flows: &[Sighting], is_one_each: bool) -> Result<(), Violati
     pairs.sort_unstable_by_key(|(protocol, external, inside)| (*protocol, order(external), order(inside)));
     for two in pairs.windows(2) {
         if (two[0].0, two[0].1) == (two[1].0, two[1].1) && two[0].2 != two[1].2 {
-            let what = format!("{} stands for {} and for {} (protocol {})", two[0].1, two[0].2, two[1].2, two[0].0);
+            let what = format!(
+                "{} stands for {} and for {} (protocol {})",
+                two[0].1, two[0].2, two[1].2, two[0].0
+            );
             return Err(Violation::new("endpoints", what));
         }
     }
     if is_one_each {
-        pairs.sort_unstable_by_key(|(protocol, external, inside)| (*protocol, order(inside), order(external)));
+        pairs
+            .sort_unstable_by_key(|(protocol, external, inside)| (*protocol, order(inside), order(external)));
         for two in pairs.windows(2) {
             if (two[0].0, two[0].2) == (two[1].0, two[1].2) && two[0].1 != two[1].1 {
-                let what = format!("{} is {} and {} outside (protocol {})", two[0].2, two[0].1, two[1].1, two[0].0);
+                let what = format!(
+                    "{} is {} and {} outside (protocol {})",
+                    two[0].2, two[0].1, two[1].1, two[0].0
+                );
                 return Err(Violation::new("endpoints", what));
             }
         }

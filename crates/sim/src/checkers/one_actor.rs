@@ -18,7 +18,10 @@ pub(crate) fn check(flows: &[Sighting], is_refusal_under_way: bool) -> Result<()
         let is_refused = is_refusal_under_way && pair[1].1 && pair[0].2 != pair[1].2;
         if pair[0].0 == pair[1].0 && pair[0].3 != pair[1].3 && !is_refused {
             let key = wire::FlowKey::from_words(pair[0].0);
-            let what = format!("two actors are active for {key}: one at runtime {}, one at runtime {}", pair[0].2, pair[1].2);
+            let what = format!(
+                "two actors are active for {key}: one at runtime {}, one at runtime {}",
+                pair[0].2, pair[1].2
+            );
             return Err(Violation::new("one_actor", what));
         }
     }

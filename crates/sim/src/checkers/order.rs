@@ -68,7 +68,9 @@ impl Order {
         }
         let lane = self.lanes.get(&name);
         let overtaken = lane.and_then(|lane| lane.entered.get(lane.passed.checked_sub(1)?));
-        let by = overtaken.map_or_else(String::new, |by| format!(", behind #{by}, which had entered after it"));
+        let by = overtaken.map_or_else(String::new, |by| {
+            format!(", behind #{by}, which had entered after it")
+        });
         Err(Violation::new("order", format!("{packet} left out of order{by}")))
     }
 }

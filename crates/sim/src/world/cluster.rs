@@ -36,7 +36,11 @@ pub(crate) struct Cluster {
 
 /// The link layer of a shape's ports.
 pub(crate) fn link_type(shape: &Shape) -> LinkType {
-    if shape.ethernet { LinkType::Ethernet } else { LinkType::Raw }
+    if shape.ethernet {
+        LinkType::Ethernet
+    } else {
+        LinkType::Raw
+    }
 }
 
 impl Cluster {
@@ -113,24 +117,52 @@ impl Cluster {
     /// Whether nothing is on any ring or waits at any port.
     pub fn is_at_rest(&self) -> bool {
         let rings = self.inputs.iter().flatten();
-        rings.map(|queue| queue.borrow()).all(|queue: Ref<'_, Queue>| queue.len() == 0)
-            && self.interfaces.iter().all(|interface| interface.borrow().incoming.is_empty())
+        rings
+            .map(|queue| queue.borrow())
+            .all(|queue: Ref<'_, Queue>| queue.len() == 0)
+            && self
+                .interfaces
+                .iter()
+                .all(|interface| interface.borrow().incoming.is_empty())
     }
 
     /// What is where, for whoever looks for what does not move.
     pub fn in_words(&self) -> String {
-        let waiting: Vec<usize> = self.inputs.iter().map(|rings| rings.iter().map(|ring| ring.borrow().len()).sum()).collect();
-        let ports: Vec<usize> = self.interfaces.iter().map(|port| port.borrow().incoming.len()).collect();
-        let pools = self.switches.iter().map(Switch::pool).chain(self.runtimes.iter().map(Runtime::pool));
-        let pools: Vec<String> = pools.map(|pool| format!("{}/{}", pool.free(), pool.total())).collect();
-        let stalls: Vec<u64> = self.runtimes.iter().map(|runtime| runtime.stats().stalls).collect();
-        format!("on rings to each worker {waiting:?}, at ports {ports:?}, buffers home {pools:?}, runtimes' stalls {stalls:?}")
+        let waiting: Vec<usize> = self
+            .inputs
+            .iter()
+            .map(|rings| rings.iter().map(|ring| ring.borrow().len()).sum())
+            .collect();
+        let ports: Vec<usize> = self
+            .interfaces
+            .iter()
+            .map(|port| port.borrow().incoming.len())
+            .collect();
+        let pools = self
+            .switches
+            .iter()
+            .map(Switch::pool)
+            .chain(self.runtimes.iter().map(Runtime::pool));
+        let pools: Vec<String> = pools
+            .map(|pool| format!("{}/{}", pool.free(), pool.total()))
+            .collect();
+        let stalls: Vec<u64> = self
+            .runtimes
+            .iter()
+            .map(|runtime| runtime.stats().stalls)
+            .collect();
+        format!(
+            "on rings to each worker {waiting:?}, at ports {ports:?}, buffers home {pools:?}, runtimes' stalls {stalls:?}"
+        )
     }
 
     /// The most there ever were on rings to runtimes, with what there may be.
     pub fn rings(&self, shape: &Shape) -> Vec<(usize, usize)> {
         let most = |queue: &SharedQueue| queue.borrow().most;
-        self.bounded.iter().map(|queue| (most(queue), usize::from(shape.depth))).collect()
+        self.bounded
+            .iter()
+            .map(|queue| (most(queue), usize::from(shape.depth)))
+            .collect()
     }
 
     /// Gives memory back after a crash: a pool whose buffers are out would leave it to them. Nothing of this is seen by anybody.
@@ -160,7 +192,11 @@ impl Cluster {
 /// By which side the port is, where ports are by side.
 pub(crate) fn side_of(shape: &Shape, port: usize) -> Side {
     debug_assert!(!shape.by_address);
-    if port.is_multiple_of(2) { Side::Inside } else { Side::Outside }
+    if port.is_multiple_of(2) {
+        Side::Inside
+    } else {
+        Side::Outside
+    }
 }
 
 fn inside() -> Vec<Prefix> {

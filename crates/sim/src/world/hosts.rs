@@ -80,14 +80,21 @@ impl Client {
     pub fn wake(&mut self, index: u16, talk: &Talk, wishes: &mut Vec<Wish>) {
         match self.stage {
             Stage::NotBegun => {
-                self.stage = if talk.manner == Manner::Tcp { Stage::Asking } else { Stage::Talking };
+                self.stage = if talk.manner == Manner::Tcp {
+                    Stage::Asking
+                } else {
+                    Stage::Talking
+                };
             }
             Stage::Done | Stage::Failed => return,
             _ => {}
         }
         if self.tries >= TRIES {
             if talk.manner == Manner::Tcp {
-                wishes.push(Wish::Send(self.segment(talk, flags::RST | flags::ACK, self.next(talk)), None));
+                wishes.push(Wish::Send(
+                    self.segment(talk, flags::RST | flags::ACK, self.next(talk)),
+                    None,
+                ));
             }
             return self.end(false, wishes);
         }
@@ -140,7 +147,11 @@ impl Client {
 
     fn segment(&self, talk: &Talk, flags: u8, seq: u32) -> Head {
         let answered = self.answered.count_ones() * u32::from(talk.size);
-        let ack = if flags & flags::ACK != 0 { self.theirs.wrapping_add(1 + answered) } else { 0 };
+        let ack = if flags & flags::ACK != 0 {
+            self.theirs.wrapping_add(1 + answered)
+        } else {
+            0
+        };
         head(talk.client, talk.to, Transport::Tcp { flags, seq, ack })
     }
 
@@ -160,7 +171,9 @@ impl Client {
                 }
                 return;
             }
-            let expected = self.theirs.wrapping_add(1 + self.answered.count_ones() * u32::from(talk.size));
+            let expected = self
+                .theirs
+                .wrapping_add(1 + self.answered.count_ones() * u32::from(talk.size));
             if self.stage == Stage::Asking || seq != expected {
                 return;
             }
@@ -259,7 +272,9 @@ impl Server {
                 };
                 wishes.push(Wish::Send(back(transport), answer));
             }
-            Transport::Tcp { flags, seq, .. } => self.hear_segment(now, heard, (flags, seq), (answer, payload.len()), wishes),
+            Transport::Tcp { flags, seq, .. } => {
+                self.hear_segment(now, heard, (flags, seq), (answer, payload.len()), wishes)
+            }
             _ => {}
         }
     }
@@ -312,7 +327,10 @@ impl Server {
             ack: connection.expected,
         };
         if is_fin || answer.is_some() {
-            wishes.push(Wish::Send(head(name.0, name.1, transport), answer.filter(|_| !is_fin)));
+            wishes.push(Wish::Send(
+                head(name.0, name.1, transport),
+                answer.filter(|_| !is_fin),
+            ));
         }
     }
 }

@@ -349,8 +349,14 @@ impl<'s> World<'s> {
         let inputs = self.cluster.inputs[usize::from(worker)].iter();
         let rings = inputs.filter_map(|queue| queue.borrow().next_at()).min();
         let switches = usize::from(self.script.shape.switches);
-        let mut ports = self.cluster.interfaces.iter().skip(usize::from(worker)).step_by(switches);
-        let has_frames = usize::from(worker) < switches && ports.any(|port| !port.borrow().incoming.is_empty());
+        let mut ports = self
+            .cluster
+            .interfaces
+            .iter()
+            .skip(usize::from(worker))
+            .step_by(switches);
+        let has_frames =
+            usize::from(worker) < switches && ports.any(|port| !port.borrow().incoming.is_empty());
         if has_frames { Some(self.now()) } else { rings }
     }
 
@@ -361,7 +367,10 @@ impl<'s> World<'s> {
             let interface = self.cluster.interfaces[port].clone();
             let (entered, left) = {
                 let mut interface = interface.borrow_mut();
-                (std::mem::take(&mut interface.entered), std::mem::take(&mut interface.left))
+                (
+                    std::mem::take(&mut interface.entered),
+                    std::mem::take(&mut interface.left),
+                )
             };
             for id in entered {
                 self.cluster.entered += 1;
@@ -393,8 +402,11 @@ impl<'s> World<'s> {
             _ => Ok(()),
         };
         self.fail(found);
-        let destination = bytes.get(frame::link_length(self.link) + 16..).and_then(|rest| rest.first_chunk::<4>());
-        let Some(host) = destination.and_then(|addr| self.hosts.iter().position(|host| host.addr == *addr)) else {
+        let destination = bytes
+            .get(frame::link_length(self.link) + 16..)
+            .and_then(|rest| rest.first_chunk::<4>());
+        let Some(host) = destination.and_then(|addr| self.hosts.iter().position(|host| host.addr == *addr))
+        else {
             return;
         };
         let passage = self.hosts[host].from.put(now, bytes.len());
@@ -451,20 +463,31 @@ impl<'s> World<'s> {
     fn arrive_at_host(&mut self, frame: &Frame, host: usize) {
         self.flying -= 1;
         let read = frame::read(self.link, &frame.bytes);
-        self.timeline.note(self.now(), Event::Arrived(host as u8, frame.id, read.is_some()));
+        self.timeline
+            .note(self.now(), Event::Arrived(host as u8, frame.id, read.is_some()));
         let Some((heard, payload)) = read else { return };
         let packet = &self.packets[usize::from(frame.id)];
         let (talk_index, is_answer, is_own) = (packet.talk, packet.is_answer, frame.id == 0);
         let mut wishes = std::mem::take(&mut self.wishes);
         let talks = &self.script.talks;
         // A reset that the cluster made says itself whom it is for.
-        let resets = || talks.iter().position(|talk| talk.client == heard.destination && talk.to == heard.source);
-        let index = if is_own { resets() } else { Some(usize::from(talk_index)) };
+        let resets = || {
+            talks
+                .iter()
+                .position(|talk| talk.client == heard.destination && talk.to == heard.source)
+        };
+        let index = if is_own {
+            resets()
+        } else {
+            Some(usize::from(talk_index))
+        };
         let is_for_client = is_own || is_answer;
         if let Some(index) = index {
             let talk = &talks[index];
             if !is_for_client {
-                self.hosts[host].server.hear(self.clock.get(), &heard, payload, &mut wishes);
+                self.hosts[host]
+                    .server
+                    .hear(self.clock.get(), &heard, payload, &mut wishes);
             } else if talk.client == heard.destination {
                 self.clients[index].hear(index as u16, talk, &heard, payload, &mut wishes);
             }

@@ -52,7 +52,12 @@ impl World<'_> {
 
     fn begin_talks(&mut self, part: Part) {
         let script = self.script;
-        for (index, talk) in script.talks.iter().enumerate().filter(|(_, talk)| talk.part == part) {
+        for (index, talk) in script
+            .talks
+            .iter()
+            .enumerate()
+            .filter(|(_, talk)| talk.part == part)
+        {
             self.open_talks += 1;
             self.plan_for(self.now() + talk.start, Due::Wake(index as u16, 0));
         }
@@ -111,15 +116,25 @@ impl World<'_> {
             runtimes: cluster.runtimes.iter().map(|runtime| runtime.stats()).collect(),
             entered: cluster.entered,
             left: cluster.left,
-            pools: cluster.switches.iter().map(|s| (s.pool().free(), s.pool().total())).collect(),
+            pools: cluster
+                .switches
+                .iter()
+                .map(|s| (s.pool().free(), s.pool().total()))
+                .collect(),
         }
     }
 
     /// By runtime: what its load balancer, if it has one, says of its servers' connections.
     fn connections(&mut self) -> Vec<u64> {
-        let tables = self.cluster.runtimes.iter_mut().map(|runtime| runtime.command("load_balancer", &["backends"]));
+        let tables = self
+            .cluster
+            .runtimes
+            .iter_mut()
+            .map(|runtime| runtime.command("load_balancer", &["backends"]));
         let last = |line: &str| line.split_whitespace().last()?.parse::<u64>().ok();
-        tables.map(|table| table.unwrap_or_default().lines().filter_map(last).sum()).collect()
+        tables
+            .map(|table| table.unwrap_or_default().lines().filter_map(last).sum())
+            .collect()
     }
 
     /// All faults are over, and the network is as good as can be.
@@ -194,7 +209,10 @@ impl World<'_> {
     }
 
     fn crash(&mut self, who: Who) {
-        assert!(who.is_borne(), "nobody recovers from that yet: scripts do not have it");
+        assert!(
+            who.is_borne(),
+            "nobody recovers from that yet: scripts do not have it"
+        );
         let now = self.now();
         let clocks: Vec<u64> = self.turns.iter().map(|turns| turns.now(now)).collect();
         let Ok(anew) = Cluster::new(self.script, &self.plan, &self.clock, &clocks) else {
