@@ -358,7 +358,7 @@ impl Shape {
         let is_roomy = is_calm || random.once_in(2);
         let by_address = random.once_in(4);
         let waits = random.once_in(4);
-        let messages = 16 * u16::from(switches) + 8;
+        let messages = 16 * u16::from(switches) + 4;
         let workers = u64::from(switches) + u64::from(runtimes);
         let tight = |random: &mut Random, least: u64, most: u64| random.between(least, most) as u16;
         Shape {
@@ -385,7 +385,7 @@ impl Shape {
                 random.between(16, 64) as u32
             },
             buffers: if is_roomy { 512 } else { tight(random, 16, 80) },
-            own_buffers: messages + if is_roomy { 64 } else { tight(random, 0, 16) },
+            own_buffers: messages + if is_roomy { 64 } else { tight(random, 0, 6) },
             depth: match (is_roomy, waits) {
                 (true, _) => 512,
                 // A port that waits is read only while there is room for two bursts.

@@ -1,6 +1,6 @@
 //! Every checker finds a bug that is planted in production code (`wire::planted`), and what it finds is made small.
 
-use sim::Scenario;
+use flowkeep_sim::{self as sim, Scenario};
 use wire::planted;
 
 /// A bug's name, which is where it stands in the code; the scenario that has that code; the checker that must fire first.

@@ -1,6 +1,6 @@
 //! Seeds through the simulator, with the functions that ship: those that once failed, then thousands of others.
 
-use sim::{Outcome, Scenario};
+use flowkeep_sim::{self as sim, Outcome, Scenario};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
