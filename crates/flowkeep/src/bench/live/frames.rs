@@ -68,7 +68,11 @@ pub fn write(text: &Text, from: [u8; 6], to: [u8; 6]) -> [u8; OFFERED] {
     frame[UDP + 5] = (OFFERED - UDP) as u8;
     frame[PAYLOAD..PAYLOAD + 4].copy_from_slice(&MARK);
     frame[PAYLOAD + 4..PAYLOAD + 8].copy_from_slice(&text.flow.to_be_bytes());
-    let sum = checksum(&pseudo(&frame));
+    // Zero would be no checksum (RFC 768).
+    let sum = match checksum(&pseudo(&frame)) {
+        0 => 0xffff,
+        sum => sum,
+    };
     frame[UDP + 6..UDP + 8].copy_from_slice(&sum.to_be_bytes());
     frame
 }

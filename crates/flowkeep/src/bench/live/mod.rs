@@ -17,6 +17,10 @@
 //! where a veth pair does it by itself, in the softirq of who sends (`--napi softirq`): so the kernel's forwarding is done there, as is the part
 //! that the kernel does for AF_XDP. Or a thread of the kernel polls (`--napi threads`), on Flowkeep's processor for both.
 //!
+//! Both go before everything else on the machine (real-time priority), and while a load is kept up the two processors do nothing
+//! else: the sender waits for its time without sleeping, and a thread burns what Flowkeep leaves of its processor. What is burnt is
+//! counted as nobody's. So neither finds its caches full of others' work; it is for tenths of seconds at a time.
+//!
 //! *The figure* is packets that arrived per core second, whosever they were ([`meter`]): `machine` is the time of all processors that
 //! was not idle or stolen; `threads` the time of the threads that take part, which is the same on a quiet machine; `net` is `threads` less
 //! what sending alone costs, measured in the same run by sending the same load into a wire whose end loses everything at once. What the ends
@@ -31,13 +35,14 @@ mod table;
 
 use super::report::{Case, Facts, Live, Parameters};
 use super::Report;
-use adapters::clock::{CycleRate, allowed_cpus, monotonic_ns, pin_to};
+use crate::lab::process::Run;
+use adapters::clock::{CycleRate, allowed_cpus, monotonic_ns, pin_to, thread_ns};
 use adapters::interface::Interface;
 use adapters::interface::offer::{OFFERED, Offer, TOGETHER, lose_everything};
 use adapters::machine::{CpuTimes, Machine, load_average};
 use adapters::open::{BoxPort, Ports};
 use frames::{Outside, PORT, REFUSED, SERVER, Text, VIRTUAL, client, link};
-use meter::{Passed, Threads};
+use meter::{Burner, Passed, Threads};
 use runtime::env::Burst;
 use site::{ENDS, PARKS, Processors, Site, System};
 use std::time::Duration;
@@ -99,8 +104,12 @@ fn measure(settings: &Settings) -> Result<Report, Failure> {
     let site = Site::build().map_err(said)?;
     site.tester.enter().map_err(said)?;
     pin_to(on.sender).map_err(said)?;
-    // A pause between two turns is as short as asked for.
-    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    let burner = Burner::on(on.device);
+    // Flowkeep is started by this thread, and so goes before others as it does. Without the right to that, they go as all others.
+    for (thread, priority) in [(rustix::thread::gettid().as_raw_pid() as u32, 50), (burner.thread, 1)] {
+        let words = format!("chrt -f -p {priority} {thread}");
+        let _ = site.tester.run(&words, Run::within(Duration::from_secs(10)));
+    }
     let pollers = match settings.threads {
         true => site.poll_by_threads(on).map_err(said)?,
         false => Vec::new(),
@@ -109,7 +118,7 @@ fn measure(settings: &Settings) -> Result<Report, Failure> {
     for &flows in &settings.flows {
         for balanced in [false, true] {
             let rounds = (0..settings.runs)
-                .map(|run| round(&site, settings, (flows, balanced), on, &pollers, run))
+                .map(|run| round(&site, settings, (flows, balanced), on, &pollers, &burner, run))
                 .collect::<Result<Vec<Round>, Failure>>()?;
             cases.extend(cases_of(settings, flows, balanced, &rounds));
         }
@@ -149,6 +158,11 @@ impl Sample {
         frames as f64 / self.passed.seconds
     }
 
+    /// Nanoseconds for each frame that arrived.
+    fn each(&self, seconds: f64) -> f64 {
+        seconds * 1e9 / self.passed.arrived.max(1) as f64
+    }
+
     fn lost(&self) -> f64 {
         self.sent.saturating_sub(self.passed.arrived) as f64 / self.sent.max(1) as f64
     }
@@ -168,9 +182,10 @@ fn round(
     (flows, balanced): (u32, bool),
     on: Processors,
     pollers: &[u32],
+    burner: &Burner,
     run: usize,
 ) -> Result<Round, Failure> {
-    let alone = alone(settings)?;
+    let alone = alone(settings, burner)?;
     let mut round = [Vec::new(), Vec::new()];
     // First one first, then the other.
     for turn in 0..2 {
@@ -183,7 +198,7 @@ fn round(
             pollers: pollers.to_vec(),
         };
         for (&load, &alone) in settings.loads.iter().zip(&alone) {
-            let (sent, passed) = send(&offers, &ENDS, load, settings.moment, &threads)?;
+            let (sent, passed) = send(&offers, &ENDS, load, settings.moment, &threads, burner)?;
             round[index].push(Sample { sent, passed, alone });
         }
         if let Some(report) = device.stop().map_err(said)? {
@@ -194,7 +209,7 @@ fn round(
 }
 
 /// What sending alone costs, by load: core seconds for a frame.
-fn alone(settings: &Settings) -> Result<Vec<f64>, Failure> {
+fn alone(settings: &Settings, burner: &Burner) -> Result<Vec<f64>, Failure> {
     let index = |name| Interface::find(name).map(|interface| interface.index).map_err(said);
     let _lost = lose_everything(index("sink")?).map_err(said)?;
     let text = Text {
@@ -205,11 +220,11 @@ fn alone(settings: &Settings) -> Result<Vec<f64>, Failure> {
     let offer = |parked| Offer::new(index("probe")?, Some(index(parked)?), &[frames::write(&text, link::INSIDE, link::LEFT)]).map_err(said);
     let offers = [offer(PARKS[0])?, offer(PARKS[1])?];
     let each = settings.loads.iter().map(|load| {
-        let (sent, passed) = send(&offers, &["sink"], *load, settings.moment, &Threads::default())?;
+        let (sent, passed) = send(&offers, &["sink"], *load, settings.moment, &Threads::default(), burner)?;
         if passed.arrived < sent / 2 {
             return Err(format!("of {sent} frames sent into a wire, {} arrived", passed.arrived));
         }
-        Ok(passed.threads() / sent.max(1) as f64)
+        Ok(passed.sender / sent.max(1) as f64)
     });
     each.collect()
 }
@@ -221,34 +236,39 @@ fn send(
     load: u32,
     moment: Duration,
     threads: &Threads,
+    burner: &Burner,
 ) -> Result<(u64, Passed), Failure> {
-    let before = threads.now(ends);
+    const TURN: u64 = TOGETHER as u64;
+    burner.burn(true);
+    let before = threads.now(ends, Some(burner));
     let began = monotonic_ns();
-    let (mut sent, mut skipped, mut turn) = (0_u64, 0_u64, 0);
+    let (mut sent, mut skipped, mut sending_ns) = (0_u64, 0_u64, 0_u64);
     loop {
         let now = monotonic_ns() - began;
         if now >= moment.as_nanos() as u64 {
             break;
         }
         let due = match load {
-            0 => sent + u64::from(TOGETHER),
+            0 => sent + TURN,
             load => ((now as f64 / 1e9) * f64::from(load)) as u64 - skipped,
         };
         let behind = due.saturating_sub(sent);
-        if behind < u64::from(TOGETHER) {
-            let missing = u64::from(TOGETHER) - behind;
-            std::thread::sleep(Duration::from_nanos(missing * 1_000_000_000 / u64::from(load.max(1))));
+        if behind < TURN {
+            std::hint::spin_loop();
             continue;
         }
         // Whoever was kept from sending for long does not make up for it in one burst.
-        let late = behind.saturating_sub(u64::from(TOGETHER) * 8);
-        skipped += late;
-        offers[turn].send(TOGETHER).map_err(|error| format!("frames cannot be sent: {error}"))?;
-        sent += u64::from(TOGETHER);
-        turn = 1 - turn;
+        skipped += behind.saturating_sub(TURN * 8);
+        let called = thread_ns();
+        offers[(sent / TURN % 2) as usize]
+            .send(TOGETHER)
+            .map_err(|error| format!("frames cannot be sent: {error}"))?;
+        sending_ns += thread_ns() - called;
+        sent += TURN;
     }
     std::thread::sleep(ON_ITS_WAY);
-    let mut passed = threads.now(ends).since(&before);
+    let mut passed = threads.now(ends, Some(burner)).since(&before, sending_ns);
+    burner.burn(false);
     // What was on its way is in it, the pause for it is not.
     passed.seconds = moment.as_secs_f64();
     Ok((sent, passed))
@@ -446,7 +466,7 @@ fn cases_of(settings: &Settings, flows: u32, balanced: bool, rounds: &[Round]) -
             }),
         };
         type Figure = (&'static str, &'static str, fn(&Sample) -> f64);
-        let figures: [Figure; 7] = [
+        let figures: [Figure; 9] = [
             ("net", "packets per core second", Sample::net),
             ("threads", "packets per core second", |s| {
                 s.passed.arrived as f64 / s.passed.threads().max(1e-9)
@@ -457,6 +477,8 @@ fn cases_of(settings: &Settings, flows: u32, balanced: bool, rounds: &[Round]) -
             ("offered", "packets per second", |s| s.per_second(s.sent)),
             ("forwarded", "packets per second", |s| s.per_second(s.passed.arrived)),
             ("lost", "of all sent", Sample::lost),
+            ("time of who sends", "nanoseconds per packet", |s| s.each(s.passed.sender)),
+            ("time of others", "nanoseconds per packet", |s| s.each(s.passed.others)),
             ("sending alone", "nanoseconds per packet", |s| s.alone * 1e9),
         ];
         for (metric, unit, figure) in figures {

@@ -6,8 +6,9 @@
 //! ```
 //!
 //! The tester's ends have no addresses, and their link addresses are not those that the gateway sends to: what arrives is counted by
-//! the interface and dropped as somebody else's, the cheapest end there is. The gateway's ends poll (`gro on`), without which veth takes no
-//! frames from a driver; for the kernel's forwarding as for Flowkeep's. One of the two is there at a time: the kernel forwards only
+//! the interface and dropped as somebody else's. That is done in a softirq of who sends the frame, the gateway; it is
+//! the cheapest end there is, and the same for both. The gateway's ends poll (`gro on`), without which veth takes no
+//! frames from a driver, for the kernel's forwarding as for Flowkeep's. One of the two is there at a time: the kernel forwards only
 //! while its rules are in place, and Flowkeep only while its process lives.
 //!
 //! Invariant: both have the same addresses, routes, neighbours and rules: what inside hosts send to the service's port may pass and is
@@ -131,18 +132,18 @@ impl Site {
 
     /// Has threads of the kernel poll the gateway's ends, on Flowkeep's processor; answers which.
     pub fn poll_by_threads(&self, on: Processors) -> Result<Vec<u32>, LabError> {
+        let host = &self.gateway;
         let mut all = Vec::new();
         for port in ["left", "right"] {
             let name = format!("napi/{port}-");
             let before = kernel_threads(&name);
             let path = format!("tee /sys/class/net/{port}/threaded");
-            self.gateway.run(&path, Run::with_input(PATIENCE, "1"))?;
+            host.run(&path, Run::with_input(PATIENCE, "1"))?;
             let new = kernel_threads(&name).into_iter().filter(|id| !before.contains(id));
             all.extend(new);
         }
         for id in &all {
-            self.gateway
-                .run(&format!("taskset -pc {} {id}", on.device), Run::within(PATIENCE))?;
+            host.run(&format!("taskset -pc {} {id}", on.device), Run::within(PATIENCE))?;
         }
         Ok(all)
     }

@@ -3,7 +3,7 @@
 use super::super::report::{Case, Report};
 use std::fmt::Write;
 
-/// A row per load and system; packets per core second in thousands.
+/// A row per load and system; packets per core second in thousands, times in nanoseconds per packet.
 pub fn table(report: &Report) -> String {
     let mut out = String::new();
     let facts = &report.machine;
@@ -23,7 +23,7 @@ pub fn table(report: &Report) -> String {
         if before.replace(about) != Some(about) {
             let _ = writeln!(
                 out,
-                "{} flows, {} load balancer, polled by {}\n{:<20} {:>9} {:>9} {:>8} {:>9} {:>9} {:>9}  net ÷ kernel's",
+                "{} flows, {} load balancer, polled by {}\n{:<20} {:>9} {:>9} {:>8} {:>9} {:>9} {:>9} {:>6} {:>6} {:>6}  net ÷ kernel's",
                 about.0,
                 if about.1 { "with" } else { "without" },
                 live.polled_by,
@@ -33,7 +33,10 @@ pub fn table(report: &Report) -> String {
                 "lost %",
                 "net",
                 "threads",
-                "machine"
+                "machine",
+                "sender",
+                "others",
+                "alone"
             );
         }
         let same = |case: &&Case| {
@@ -46,7 +49,7 @@ pub fn table(report: &Report) -> String {
         let ratio = nets.reference.as_ref();
         let _ = writeln!(
             out,
-            "{:<20} {:>9.0} {:>9.0} {:>8.2} {:>9.0} {:>9.0} {:>9.0}  {}",
+            "{:<20} {:>9.0} {:>9.0} {:>8.2} {:>9.0} {:>9.0} {:>9.0} {:>6.0} {:>6.0} {:>6.0}  {}",
             nets.name,
             of("offered") / 1e3,
             of("forwarded") / 1e3,
@@ -54,6 +57,9 @@ pub fn table(report: &Report) -> String {
             nets.median / 1e3,
             of("threads") / 1e3,
             of("machine") / 1e3,
+            of("time of who sends"),
+            of("time of others"),
+            of("sending alone"),
             ratio.map_or(String::new(), |reference| format!("× {:.2}", reference.ratio)),
         );
     }
