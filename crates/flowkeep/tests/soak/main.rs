@@ -94,8 +94,8 @@ other = "4s"
 
 [function.nat]
 pool = ["203.0.113.64/29"]
-block_size = 64
-blocks_per_host = 64
+block_size = 128
+blocks_per_host = 16
 log = "none"
 
 [[function.load_balancer.services]]
