@@ -22,10 +22,10 @@ use super::queue::{Incoming, Outgoing};
 use super::{Copying, XdpSettings};
 use crate::interface::offload::complete_if_partial;
 use crate::interface::system::{bind, option, set_option, socket};
+use arrayvec::ArrayVec;
 use runtime::env::{BURST, Burst, PortCounters};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use arrayvec::ArrayVec;
 use wire::memory::prefetch;
 use wire::packet::{Kind, PoolMemory};
 use wire::{LinkType, Packet, PacketBox, Pool};
@@ -253,7 +253,10 @@ impl XdpSocket {
         let mut descriptors = ArrayVec::<libc::xdp_desc, BURST>::new();
         let taken = receive.take(burst.remaining_capacity().min(BURST), |descriptor| {
             // Another processor has written the frame: all are fetched together, then looked at.
-            let chunk = memory.start.as_ptr().wrapping_add(descriptor.addr as usize & !(CHUNK - 1));
+            let chunk = memory
+                .start
+                .as_ptr()
+                .wrapping_add(descriptor.addr as usize & !(CHUNK - 1));
             prefetch(chunk);
             prefetch(chunk.wrapping_add(descriptor.addr as usize & (CHUNK - 1)));
             descriptors.push(descriptor);

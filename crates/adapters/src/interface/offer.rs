@@ -21,7 +21,9 @@
 //!
 //! Not here: how fast (who calls [`Offer::send`] keeps the pace), what is in the frames.
 
-use super::assembler::{Assembler, Condition::Below, Condition::Equal, Condition::NotEqual, Instruction, Register, Width};
+use super::assembler::{
+    Assembler, Condition::Below, Condition::Equal, Condition::NotEqual, Instruction, Register, Width,
+};
 use super::bpf::{Attachment, Link, Map, MapKind, Program, ProgramKind};
 use Register::{R0, R1, R2, R3, R4, R6, R7, R8, R9, R10};
 use std::io;

@@ -263,7 +263,6 @@ fn live_job(job: &crate::cli::jobs::BenchJob) -> std::process::ExitCode {
         flows: job.flows.clone(),
         port: job.port,
         loads: job.loads.clone(),
-        threads: job.threads,
         moment: Duration::from_millis(u64::from(job.moment_ms)),
     };
     match live::run(&settings) {

@@ -95,8 +95,6 @@ pub struct Live {
     pub load_balancer: bool,
     /// Kind of Flowkeep's ports.
     pub port: &'static str,
-    /// What polls the wires: `softirq` or `threads`.
-    pub polled_by: &'static str,
     /// The load; 0 is as fast as can be.
     pub offered_per_second: u32,
 }

@@ -55,8 +55,6 @@ pub struct BenchJob {
     pub port: &'static str,
     /// Of `live`: frames per second; 0 is as fast as can be.
     pub loads: Vec<u32>,
-    /// Of `live`: whether the kernel's threads poll.
-    pub threads: bool,
     /// Of `live`: how long a load is kept up, in milliseconds.
     pub moment_ms: u32,
 }

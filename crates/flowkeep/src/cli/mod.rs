@@ -331,22 +331,10 @@ pub enum Scenario {
     Launch,
     /// Calling a function through the erased interface
     Stage,
-<<<<<<< HEAD
     /// Messages between two workers
     Message,
-=======
     /// On veth pairs, against the kernel's nftables (root)
     Live,
-}
-
-/// What polls a live wire.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-enum Polling {
-    /// Softirqs, where frames are sent
-    Softirq,
-    /// Threads of the kernel, on Flowkeep's processor
-    Threads,
->>>>>>> 30d211e (bench live: the chain on veth pairs against the kernel's nftables, same task, same load, both cores' time)
 }
 
 /// Size of memory pages.
@@ -388,13 +376,10 @@ struct Bench {
     #[arg(long, value_enum, value_name = "KIND", default_value_t = Wire::Afxdp)]
     port: Wire,
     /// Of `live`: packets per second to offer, both directions together; 0 is as fast as can be
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [50_000, 100_000, 200_000, 300_000, 400_000, 600_000, 800_000, 0])]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [100_000, 200_000, 400_000, 600_000, 800_000, 1_000_000, 1_200_000, 1_400_000, 0])]
     loads: Vec<u32>,
-    /// Of `live`: what polls the wires
-    #[arg(long, value_enum, value_name = "WHAT", default_value_t = Polling::Softirq)]
-    napi: Polling,
     /// Of `live`: how long a load is kept up, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(20..=10_000))]
+    #[arg(long, value_name = "MS", default_value_t = 200, value_parser = clap::value_parser!(u32).range(20..=10_000))]
     moment: u32,
 }
 
@@ -524,7 +509,6 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
                     json: bench.json,
                     port: bench.port.scheme(),
                     loads: bench.loads,
-                    threads: bench.napi == Polling::Threads,
                     moment_ms: bench.moment,
                 },
                 registry,

@@ -69,7 +69,10 @@ pub fn agree(report: &Value, interfaces: &[Interface; 2]) {
         // The kernel sends a little by itself: requests for neighbours.
         let sent = of("sent_packets") + of("answered_packets");
         let own = interface.sent.checked_sub(sent);
-        assert!(own.is_some_and(|own| own < 1000), "{own:?} frames sent by the kernel: {port}");
+        assert!(
+            own.is_some_and(|own| own < 1000),
+            "{own:?} frames sent by the kernel: {port}"
+        );
         assert!(of("lost_packets") <= interface.lost + 1, "{port}");
     }
 }

@@ -22,8 +22,8 @@ mod network;
 mod traffic;
 mod vitals;
 
-use network::{Network, PATIENCE, network};
 use flowkeep::lab::process::{Process, Run};
+use network::{Network, PATIENCE, network};
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -49,7 +49,10 @@ const RELOAD: Duration = Duration::from_secs(7);
 
 fn duration() -> Duration {
     let said = std::env::var("FLOWKEEP_SOAK_SECONDS").ok();
-    let seconds = said.map(|text| text.parse().expect("FLOWKEEP_SOAK_SECONDS is a number of seconds"));
+    let seconds = said.map(|text| {
+        text.parse()
+            .expect("FLOWKEEP_SOAK_SECONDS is a number of seconds")
+    });
     Duration::from_secs(seconds.unwrap_or(SHORT).max(10))
 }
 
@@ -169,7 +172,9 @@ fn reload(network: &Network, socket: &str, on: &AtomicBool, log: &Log) -> u32 {
         fs::write(&file, config(if count % 2 == 1 { "let out" } else { "out" })).unwrap();
         let words = format!("{flowkeep} chain apply {file} --socket {socket}");
         let ended = network.gateway.finish(&words, Run::within(PATIENCE)).unwrap();
-        log.note("reload", ended.status.success(), || format!("{}{}", ended.out, ended.err));
+        log.note("reload", ended.status.success(), || {
+            format!("{}{}", ended.out, ended.err)
+        });
     }
     count
 }

@@ -65,9 +65,17 @@ impl Vitals {
 
     /// Prints some of the samples.
     pub fn tell(&self) {
-        println!("{:>8} {:>10} {:>6} {:>8} {:>12}", "second", "memory KiB", "files", "threads", "kernel KiB");
+        println!(
+            "{:>8} {:>10} {:>6} {:>8} {:>12}",
+            "second", "memory KiB", "files", "threads", "kernel KiB"
+        );
         let step = self.samples.len().div_ceil(30);
-        for sample in self.samples.iter().step_by(step.max(1)).chain(self.samples.last()) {
+        for sample in self
+            .samples
+            .iter()
+            .step_by(step.max(1))
+            .chain(self.samples.last())
+        {
             println!(
                 "{:>8} {:>10} {:>6} {:>8} {:>12}",
                 sample.at.as_secs(),
@@ -92,10 +100,19 @@ impl Vitals {
             warm.kernel_kb,
             last.kernel_kb
         );
-        assert!(most(|sample| sample.memory_kb) <= warm.memory_kb + GROWTH_MAX_KB, "memory grows");
-        assert!(last.kernel_kb <= warm.kernel_kb + KERNEL_GROWTH_MAX_KB, "the kernel's memory grows");
+        assert!(
+            most(|sample| sample.memory_kb) <= warm.memory_kb + GROWTH_MAX_KB,
+            "memory grows"
+        );
+        assert!(
+            last.kernel_kb <= warm.kernel_kb + KERNEL_GROWTH_MAX_KB,
+            "the kernel's memory grows"
+        );
         // A question over the control socket has a descriptor and a thread while it is answered.
-        assert!(last.descriptors <= warm.descriptors + 2, "descriptors: {warm:?}, {last:?}");
+        assert!(
+            last.descriptors <= warm.descriptors + 2,
+            "descriptors: {warm:?}, {last:?}"
+        );
         assert!(last.threads <= warm.threads + 2, "threads: {warm:?}, {last:?}");
     }
 }

@@ -204,7 +204,10 @@ mod tests {
         assert_eq!(outside.missing(), 2);
         outside.take(out(0, 1), nat, false).unwrap();
         outside.take(out(0, 1), nat, false).unwrap();
-        assert!(outside.take(out(0, 2), nat, false).is_err(), "another end than before");
+        assert!(
+            outside.take(out(0, 2), nat, false).is_err(),
+            "another end than before"
+        );
         assert!(outside.take(out(1, 1), nat, false).is_err(), "another flow's end");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Two accounts, of which neither trusts the other. *The machine's* (`/proc/stat`): wall time of all processors less what was idle or
 //! stolen, and less the time that was burnt to keep others off ([`Burner`], and the sender's waiting), whoever worked. *The threads'*
-//! (nanoseconds): the sender's in its calls that send, by its own clock; Flowkeep's, and the kernel's that poll or take softirqs over, by
+//! (nanoseconds): the sender's in its calls that send, by its own clock; Flowkeep's, and the kernel's that take softirqs over, by
 //! `schedstat`. A softirq that runs in the course of a thread's system call is in that thread's time. They say the same as far as
 //! nobody else works.
 
@@ -21,8 +21,6 @@ const TICKS: f64 = 100.0;
 pub struct Threads {
     /// Processes, all of whose threads count.
     pub processes: Vec<u32>,
-    /// The kernel's threads that poll.
-    pub pollers: Vec<u32>,
 }
 
 /// A moment.
@@ -66,13 +64,11 @@ impl Threads {
             let folder = fs::read_dir(format!("/proc/{process}/task"));
             folder.into_iter().flatten().flatten().map(|task| task.path())
         });
-        let kernels = self
-            .pollers
-            .iter()
-            .copied()
-            .chain(softirqd().iter().copied())
-            .map(|id| format!("/proc/{id}").into());
-        let others_ns = tasks.chain(kernels).map(|task| ran_ns(&task.join("schedstat"))).sum();
+        let kernels = softirqd().iter().map(|id| format!("/proc/{id}").into());
+        let others_ns = tasks
+            .chain(kernels)
+            .map(|task| ran_ns(&task.join("schedstat")))
+            .sum();
         Moment {
             arrived: arrived(interfaces),
             machine: CpuTimes::read(),
@@ -90,12 +86,15 @@ impl Moment {
         let all = self.machine.total.saturating_sub(before.machine.total);
         let off = |times: &CpuTimes| times.idle + times.steal;
         let busy = all.saturating_sub(off(&self.machine).saturating_sub(off(&before.machine)));
-        let waited = self.own_ns.saturating_sub(before.own_ns).saturating_sub(sending_ns);
+        let waited = self
+            .own_ns
+            .saturating_sub(before.own_ns)
+            .saturating_sub(sending_ns);
         let burnt = (waited + self.burnt_ns.saturating_sub(before.burnt_ns)) as f64 / 1e9;
         let sum = |arrived: &[u64]| arrived.iter().sum::<u64>();
         Passed {
             seconds: self.at.duration_since(before.at).as_secs_f64(),
-            machine: (busy as f64 / TICKS - burnt).max(0.0),
+            machine: (busy as f64 / TICKS - burnt).max(0.001),
             sender: sending_ns as f64 / 1e9,
             others: self.others_ns.saturating_sub(before.others_ns) as f64 / 1e9,
             arrived: sum(&self.arrived).saturating_sub(sum(&before.arrived)),
@@ -152,7 +151,10 @@ impl Drop for Burner {
 
 fn ran_ns(path: &std::path::Path) -> u64 {
     let text = fs::read_to_string(path).unwrap_or_default();
-    text.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(0)
+    text.split(' ')
+        .next()
+        .and_then(|first| first.parse().ok())
+        .unwrap_or(0)
 }
 
 /// Frames received, by interface of the calling thread's namespace.
@@ -194,7 +196,6 @@ mod tests {
     fn work_and_sleep_are_told_apart() {
         let threads = Threads {
             processes: vec![std::process::id()],
-            ..Threads::default()
         };
         let burner = Burner::on(adapters::clock::allowed_cpus()[0]);
         let before = threads.now(&["lo"], Some(&burner));
@@ -204,7 +205,10 @@ mod tests {
         }
         let worked = threads.now(&["lo"], Some(&burner));
         let work = worked.since(&before, thread_ns() - own);
-        assert!(work.seconds >= 0.05 && work.sender > 0.0 && work.others >= work.sender * 0.9, "{work:?}");
+        assert!(
+            work.seconds >= 0.05 && work.sender > 0.0 && work.others >= work.sender * 0.9,
+            "{work:?}"
+        );
         let burnt = burner.ns();
         burner.burn(true);
         std::thread::sleep(Duration::from_millis(300));

@@ -15,7 +15,6 @@
 //! translated, and so may replies; nothing else.
 
 use super::frames::{PORT, SERVERS, VIRTUAL, link};
-use super::meter::kernel_threads;
 use crate::lab::process::{Ended, Process, Run};
 use crate::lab::site::Folder;
 use crate::lab::{Lab, LabError, Namespace, need};
@@ -90,7 +89,11 @@ pub struct Device<'a> {
 impl Site {
     /// Lays the wires.
     pub fn build() -> Result<Self, LabError> {
-        for (program, package) in [("nft", "nftables"), ("ethtool", "ethtool"), ("taskset", "util-linux")] {
+        for (program, package) in [
+            ("nft", "nftables"),
+            ("ethtool", "ethtool"),
+            ("taskset", "util-linux"),
+        ] {
             need(program, package)?;
         }
         let folder = Folder::new()?;
@@ -128,24 +131,6 @@ impl Site {
             folder,
             _lab: lab,
         })
-    }
-
-    /// Has threads of the kernel poll the gateway's ends, on Flowkeep's processor; answers which.
-    pub fn poll_by_threads(&self, on: Processors) -> Result<Vec<u32>, LabError> {
-        let host = &self.gateway;
-        let mut all = Vec::new();
-        for port in ["left", "right"] {
-            let name = format!("napi/{port}-");
-            let before = kernel_threads(&name);
-            let path = format!("tee /sys/class/net/{port}/threaded");
-            host.run(&path, Run::with_input(PATIENCE, "1"))?;
-            let new = kernel_threads(&name).into_iter().filter(|id| !before.contains(id));
-            all.extend(new);
-        }
-        for id in &all {
-            host.run(&format!("taskset -pc {} {id}", on.device), Run::within(PATIENCE))?;
-        }
-        Ok(all)
     }
 
     /// Puts a system between the wires, with a load balancer or without.
@@ -195,21 +180,29 @@ impl Site {
     }
 
     fn flowkeep(&self, scheme: &str, balanced: bool, on: Processors) -> Result<Process, LabError> {
-        let config = self.folder.write("bench.toml", config(scheme, balanced).as_bytes())?;
+        let config = self
+            .folder
+            .write("bench.toml", config(scheme, balanced).as_bytes())?;
         let program = std::env::current_exe().map_err(|source| LabError::System {
             what: "this program's own file".into(),
             source,
         })?;
         let (program, socket) = (program.display(), self.folder.path("socket"));
         let socket = socket.display();
-        let words = format!("taskset -c {} {program} run {config} --json --socket {socket}", on.device);
+        let words = format!(
+            "taskset -c {} {program} run {config} --json --socket {socket}",
+            on.device
+        );
         let mut process = self.gateway.start(&words)?;
         let status = format!("{program} status --json --socket {socket}");
         let began = Instant::now();
         while self.gateway.run(&status, Run::within(PATIENCE)).is_err() {
             if process.ended()?.is_some() || began.elapsed() > PATIENCE {
                 let (_, problem) = process.printed()?;
-                return Err(LabError::Failed { command: words, problem });
+                return Err(LabError::Failed {
+                    command: words,
+                    problem,
+                });
             }
         }
         Ok(process)

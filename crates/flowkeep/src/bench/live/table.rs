@@ -18,15 +18,16 @@ pub fn table(report: &Report) -> String {
     );
     let mut before = None;
     for nets in report.cases.iter().filter(|case| case.metric == "net") {
-        let Some(live) = &nets.parameters.live else { continue };
+        let Some(live) = &nets.parameters.live else {
+            continue;
+        };
         let about = (nets.parameters.flows, live.load_balancer);
         if before.replace(about) != Some(about) {
             let _ = writeln!(
                 out,
-                "{} flows, {} load balancer, polled by {}\n{:<20} {:>9} {:>9} {:>8} {:>9} {:>9} {:>9} {:>6} {:>6} {:>6}  net ÷ kernel's",
+                "{} flows, {} load balancer\n{:<24} {:>9} {:>9} {:>8} {:>9} {:>9} {:>9} {:>6} {:>6} {:>6}  net ÷ kernel's",
                 about.0,
                 if about.1 { "with" } else { "without" },
-                live.polled_by,
                 "thousands a second",
                 "offered",
                 "forwarded",
@@ -40,16 +41,19 @@ pub fn table(report: &Report) -> String {
             );
         }
         let same = |case: &&Case| {
-            case.name == nets.name && case.parameters.flows == about.0 && case.parameters.live == nets.parameters.live
+            case.name == nets.name
+                && case.parameters.flows == about.0
+                && case.parameters.live == nets.parameters.live
         };
         let of = |metric: &str| {
             let mut all = report.cases.iter().filter(same);
-            all.find(|case| case.metric == metric).map_or(0.0, |case| case.median)
+            all.find(|case| case.metric == metric)
+                .map_or(0.0, |case| case.median)
         };
         let ratio = nets.reference.as_ref();
         let _ = writeln!(
             out,
-            "{:<20} {:>9.0} {:>9.0} {:>8.2} {:>9.0} {:>9.0} {:>9.0} {:>6.0} {:>6.0} {:>6.0}  {}",
+            "{:<24} {:>9.0} {:>9.0} {:>8.2} {:>9.0} {:>9.0} {:>9.0} {:>6.0} {:>6.0} {:>6.0}  {}",
             nets.name,
             of("offered") / 1e3,
             of("forwarded") / 1e3,
