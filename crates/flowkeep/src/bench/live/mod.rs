@@ -173,7 +173,12 @@ impl Sample {
 
     fn net(&self) -> f64 {
         let seconds = self.passed.threads() - self.alone * self.sent as f64;
-        self.passed.arrived as f64 / seconds.max(1e-9)
+        // A moment in which the sender was kept from sending says nothing.
+        if seconds > 0.0 {
+            self.passed.arrived as f64 / seconds
+        } else {
+            0.0
+        }
     }
 }
 
