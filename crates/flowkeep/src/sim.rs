@@ -35,10 +35,11 @@ pub fn planner(registry: &Registry) -> impl FnMut(&str) -> Result<Plan, String> 
         if let Some(plan) = plans.get(text) {
             return Ok(plan.clone());
         }
-        let mut config = crate::config::parse("the scenario's configuration", text, registry).map_err(|problems| {
-            let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
-            problems.join("\n\n")
-        })?;
+        let mut config =
+            crate::config::parse("the scenario's configuration", text, registry).map_err(|problems| {
+                let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                problems.join("\n\n")
+            })?;
         let plan = Plan::new(config.rules(), config.take_factories()).map_err(|error| error.to_string())?;
         plans.insert(text.to_owned(), plan.clone());
         Ok(plan)
@@ -60,7 +61,10 @@ impl Sum {
         self.seeds += 1;
         self.events += outcome.events;
         self.packets += outcome.packets;
-        let is_earlier = self.failed.as_ref().is_none_or(|failed| outcome.seed < failed.seed);
+        let is_earlier = self
+            .failed
+            .as_ref()
+            .is_none_or(|failed| outcome.seed < failed.seed);
         if outcome.violation.is_some() && is_earlier {
             self.failed = Some(outcome);
         }
@@ -99,14 +103,20 @@ pub fn job(job: SimJob, registry: &Registry) -> ExitCode {
         in_words(&job, &sum, failure.as_ref(), seconds)
     };
     let _ = writeln!(std::io::stdout(), "{text}");
-    if sum.failed.is_some() { ExitCode::from(FAILURE) } else { ExitCode::SUCCESS }
+    if sum.failed.is_some() {
+        ExitCode::from(FAILURE)
+    } else {
+        ExitCode::SUCCESS
+    }
 }
 
 fn run_all(job: &SimJob, scenario: Option<Scenario>, registry: &Registry) -> Sum {
     let end = job.first.saturating_add(job.seeds);
     let next = AtomicU64::new(job.first);
     let sum = Mutex::new(Sum::default());
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(job.seeds.max(1) as usize);
+    let threads = std::thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(job.seeds.max(1) as usize);
     // Registries are shared; what simulators are made of is each thread's own.
     std::thread::scope(|scope| {
         for _ in 0..threads {
@@ -145,13 +155,21 @@ fn show_progress(job: &SimJob, sum: &Mutex<Sum>) {
     let began = Instant::now();
     loop {
         let (seeds, events, is_over) = match sum.lock() {
-            Ok(sum) => (sum.seeds, sum.events, sum.failed.is_some() || sum.broken.is_some()),
+            Ok(sum) => (
+                sum.seeds,
+                sum.events,
+                sum.failed.is_some() || sum.broken.is_some(),
+            ),
             Err(_) => return,
         };
         let filled = (seeds * WIDE / job.seeds.max(1)) as usize;
         let rate = events as f64 / began.elapsed().as_secs_f64().max(0.001) / 1e6;
         let bar = "#".repeat(filled);
-        let _ = write!(errors, "\r[{bar:<40}] {seeds}/{} seeds, {rate:.2} M events/s ", job.seeds);
+        let _ = write!(
+            errors,
+            "\r[{bar:<40}] {seeds}/{} seeds, {rate:.2} M events/s ",
+            job.seeds
+        );
         let _ = errors.flush();
         if is_over || seeds >= job.seeds {
             let _ = writeln!(errors);
@@ -163,28 +181,44 @@ fn show_progress(job: &SimJob, sum: &Mutex<Sum>) {
 
 /// How to repeat a run.
 fn command(outcome: &Outcome) -> String {
-    format!("flowkeep sim --scenario {} --seed {}", outcome.scenario, outcome.seed)
+    format!(
+        "flowkeep sim --scenario {} --seed {}",
+        outcome.scenario, outcome.seed
+    )
 }
 
 fn in_words(job: &SimJob, sum: &Sum, failure: Option<&Failure>, seconds: f64) -> String {
     let rate = sum.events as f64 / seconds.max(1e-9);
     let mut lines = Vec::new();
     if let (Some(outcome), Some(failure)) = (&sum.failed, failure) {
-        lines.push(format!("{}: {}", failure.violation.checker, failure.violation.what));
+        lines.push(format!(
+            "{}: {}",
+            failure.violation.checker, failure.violation.what
+        ));
         lines.push(format!("seed {}; again with: {}", outcome.seed, command(outcome)));
-        lines.push(format!("\nthe smallest run that fails so ({} tried): {}", failure.runs, failure.shrunk.what));
+        lines.push(format!(
+            "\nthe smallest run that fails so ({} tried): {}",
+            failure.runs, failure.shrunk.what
+        ));
         lines.extend(failure.script.iter().map(|line| format!("  {line}")));
         lines.push("\nwhat happened in it:".to_owned());
         lines.extend(failure.timeline.iter().map(|line| format!("  {line}")));
         lines.push(String::new());
     } else if let Some(outcome) = &sum.failed {
-        lines.push(format!("seed {} failed once and not again: it depends on more than its seed", outcome.seed));
+        lines.push(format!(
+            "seed {} failed once and not again: it depends on more than its seed",
+            outcome.seed
+        ));
     }
     lines.push(format!(
         "{} of {} seeds{}, {} packets, {} events, {:.1} s, {:.0} events/s",
         sum.seeds,
         job.seeds,
-        if sum.failed.is_none() { ": nothing found" } else { "" },
+        if sum.failed.is_none() {
+            ": nothing found"
+        } else {
+            ""
+        },
         sum.packets,
         sum.events,
         seconds,

@@ -19,3 +19,4 @@ mod refusals;
 mod sip;
 mod site;
 mod ssh;
+mod soak;

@@ -421,7 +421,9 @@ fn a_runtime_short_of_buffers_finds_them_behind_packets() {
         send(n);
     }
     let mut out = near.incoming.borrow_mut();
-    let (messages, packets): (Vec<_>, Vec<_>) = out.drain(..).partition(|p| p.kind() == wire::packet::Kind::Message);
+    let (messages, packets): (Vec<_>, Vec<_>) = out
+        .drain(..)
+        .partition(|p| p.kind() == wire::packet::Kind::Message);
     drop(out);
     let mut passed = packets.len();
     for mut message in messages {

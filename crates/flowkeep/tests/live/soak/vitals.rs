@@ -1,10 +1,10 @@
 //! What a process has taken of the machine, once a second: memory, descriptors, threads; and the kernel's own memory.
 //!
 //! Tables lie in memory that is taken at the start and touched when it is used first, so memory grows until as much has been in use at a
-//! time as ever is. All kinds of traffic come round in [`crate::traffic::ROUND`]; what is there after two of them, or a third of the
+//! time as ever is. All kinds of traffic come round in [`ROUND`]; what is there after two of them, or a third of the
 //! time if that is less, is what everything later is compared with.
 
-use crate::traffic::ROUND;
+use super::traffic::ROUND;
 use std::fs;
 use std::time::Duration;
 

@@ -3,8 +3,8 @@
 //! Frames are prepared and put on the wire as a driver forwards them ([`adapters::interface::offer`]), so that a flood costs its sender
 //! little. Kinds of floods take turns, a second each, with a pause behind all of them; one round is [`ROUND`].
 
+use super::{SERVER, VIRTUAL};
 use crate::network::{Network, PATIENCE};
-use crate::{SERVER, VIRTUAL};
 use adapters::interface::Interface;
 use adapters::interface::offer::{OFFERED, Offer};
 use flowkeep::lab::process::Run;

@@ -16,14 +16,11 @@
 //! Needs root, `curl`, `nginx`, `dnsmasq` and `dnsperf`; says so where they are missing.
 
 mod books;
-#[expect(dead_code, reason = "the live tests use the rest of it")]
-#[path = "../live/network.rs"]
-mod network;
 mod traffic;
 mod vitals;
 
+use crate::network::{Network, PATIENCE, network};
 use flowkeep::lab::process::{Process, Run};
-use network::{Network, PATIENCE, network};
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
