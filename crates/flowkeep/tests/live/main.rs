@@ -18,5 +18,5 @@ mod network;
 mod refusals;
 mod sip;
 mod site;
-mod ssh;
 mod soak;
+mod ssh;
