@@ -18,7 +18,8 @@ mod commands;
 use crate::checks::{self, Check};
 use crate::workspace::{Workspace, root};
 use commands::{
-    CLIPPY, DOCS, FORMAT, FUZZ_BUILD, FUZZ_LOCK, MANY_CASES, MIRI, MIRI_RING, SEEDS, TESTS, fuzzers,
+    CLIPPY, DOCS, FORMAT, FUZZ_BUILD, FUZZ_LOCK, MANY_CASES, MIRI, MIRI_RING, SEEDS, SOAK, SOAK_SECONDS,
+    TESTS, fuzzers,
 };
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -81,6 +82,7 @@ pub fn nightly(fuzz_seconds: u32) -> ExitCode {
     outcome.command(&FUZZ_LOCK);
     outcome.tests(&TESTS);
     outcome.tests(&MANY_CASES);
+    outcome.tests(&SOAK);
     outcome.tests(&MIRI);
     outcome.tests(&MIRI_RING);
     outcome.command(&FUZZ_BUILD);
@@ -214,7 +216,12 @@ fn run(step: &Step) -> (bool, String, Duration) {
         Command::new(step.words[0])
             .args(&step.words[1..])
             .args(&step.more)
-            .envs(step.environment.iter().copied())
+            .envs(
+                step.environment
+                    .iter()
+                    .copied()
+                    .filter(|(name, _)| *name != SOAK_SECONDS || std::env::var_os(SOAK_SECONDS).is_none()),
+            )
             // This program's own, set by the `cargo` that runs it, would be taken for the step's.
             .env_remove("CARGO_MANIFEST_DIR")
             .current_dir(root())

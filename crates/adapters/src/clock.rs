@@ -29,6 +29,13 @@ pub fn monotonic_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// Nanoseconds that the calling thread has run, softirqs in its course included.
+#[inline]
+pub fn thread_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// The time-stamp counter, read after all earlier instructions are done; nanoseconds where the processor has none.
 #[inline]
 pub fn cycles() -> u64 {

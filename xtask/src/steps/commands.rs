@@ -98,6 +98,30 @@ pub const MANY_CASES: Step = Step {
     ],
 };
 
+/// Says how long the soak takes, in seconds; what whoever runs this has set counts more than what the step says.
+pub const SOAK_SECONDS: &str = "FLOWKEEP_SOAK_SECONDS";
+
+/// The chain on live ports for an hour; the other runs have it for 20 seconds. What it printed, memory by the time, is in its log.
+pub const SOAK: Step = Step {
+    name: "soak",
+    words: &[
+        "cargo",
+        "test",
+        "--locked",
+        "-p",
+        "flowkeep",
+        "--profile",
+        "quick",
+        "--test",
+        "live",
+        "--",
+        "--show-output",
+        "soak::",
+    ],
+    more: Vec::new(),
+    environment: &[(SOAK_SECONDS, "3600")],
+};
+
 /// The crates whose unsafe code works on plain memory. Miri is some hundred times slower: few cases. What is alive at the
 /// end of a test is leaked by design: a pool whose buffers are out leaves its memory to them.
 pub const MIRI: Step = Step {

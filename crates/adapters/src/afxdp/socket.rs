@@ -22,9 +22,11 @@ use super::queue::{Incoming, Outgoing};
 use super::{Copying, XdpSettings};
 use crate::interface::offload::complete_if_partial;
 use crate::interface::system::{bind, option, set_option, socket};
+use arrayvec::ArrayVec;
 use runtime::env::{BURST, Burst, PortCounters};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use wire::memory::prefetch;
 use wire::packet::{Kind, PoolMemory};
 use wire::{LinkType, Packet, PacketBox, Pool};
 
@@ -154,6 +156,12 @@ impl XdpSocket {
         };
         // SAFETY: it is the address structure of AF_XDP.
         unsafe { bind(&fd, &address) }.map_err(step("its queue cannot be taken over"))?;
+        if purpose.transmits {
+            // Frames on their way count against the socket with all of their buffers; as many as the queue holds may be. Without
+            // the right to ask for it, it stays as it is.
+            let bytes = (ENTRIES as usize * CHUNK) as libc::c_int;
+            let _ = set_option(&fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &bytes);
+        }
         let options = option::<libc::xdp_options>(&fd, libc::SOL_XDP, libc::XDP_OPTIONS);
         Ok(XdpSocket {
             zero_copy: options.is_ok_and(|options| options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0),
@@ -242,14 +250,25 @@ impl XdpSocket {
     pub fn receive(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst, counters: &mut PortCounters) {
         let Some(receive) = &mut self.receive else { return };
         let (memory, partial) = (self.memory, self.partial);
-        let taken = receive.take(burst.remaining_capacity(), |descriptor| {
+        let mut descriptors = ArrayVec::<libc::xdp_desc, BURST>::new();
+        let taken = receive.take(burst.remaining_capacity().min(BURST), |descriptor| {
+            // Another processor has written the frame: all are fetched together, then looked at.
+            let chunk = memory
+                .start
+                .as_ptr()
+                .wrapping_add(descriptor.addr as usize & !(CHUNK - 1));
+            prefetch(chunk);
+            prefetch(chunk.wrapping_add(descriptor.addr as usize & (CHUNK - 1)));
+            descriptors.push(descriptor);
+        });
+        for descriptor in descriptors {
             // SAFETY: from the receive queue, where the kernel puts what it took from the fill queue.
             let mut packet = unsafe { Self::reclaim(&memory, descriptor.addr) };
             let offset = descriptor.addr as usize & (CHUNK - 1);
             if !packet.received_at(offset, descriptor.len as usize, LinkType::Ethernet) {
                 counters.refused_packets += 1;
                 pool.give(packet);
-                return;
+                continue;
             }
             if partial {
                 complete_if_partial(packet.frame_mut());
@@ -258,7 +277,7 @@ impl XdpSocket {
             counters.received_packets += 1;
             counters.received_bytes += u64::from(descriptor.len);
             burst.push(packet);
-        });
+        }
         self.reserved -= taken;
         self.refill(pool);
         if self.fill.needs_wakeup() {

@@ -40,6 +40,8 @@ pub enum Attachment {
 pub enum MapKind {
     /// By key.
     Hash = 1,
+    /// By number: keys are 0 to the size, four bytes each.
+    Array = 2,
     /// By the longest prefix: the key is its length in bits, four bytes, and the address.
     Prefixes = 11,
     /// AF_XDP sockets by queue.
@@ -50,7 +52,6 @@ const MAP_CREATE: libc::c_long = 0;
 const MAP_UPDATE: libc::c_long = 2;
 const MAP_DELETE: libc::c_long = 3;
 const PROGRAM_LOAD: libc::c_long = 5;
-#[cfg(test)]
 const PROGRAM_TEST: libc::c_long = 10;
 const LINK_CREATE: libc::c_long = 28;
 
@@ -106,7 +107,6 @@ struct LinkCreate {
     rest: [u64; 6],
 }
 
-#[cfg(test)]
 #[repr(C)]
 #[derive(Default)]
 struct ProgramTest {
@@ -132,7 +132,6 @@ impl Attributes for MapCreate {}
 impl Attributes for MapElement {}
 impl Attributes for ProgramLoad {}
 impl Attributes for LinkCreate {}
-#[cfg(test)]
 impl Attributes for ProgramTest {}
 
 /// # Safety
@@ -288,6 +287,23 @@ impl Program {
     /// Its descriptor, for a socket's filter.
     pub fn descriptor(&self) -> i32 {
         self.0.as_raw_fd()
+    }
+
+    /// Runs an XDP program over `count` copies of a frame and does with each what it answers: frames that it redirects leave by
+    /// that interface, as if a driver had received and forwarded them (Linux 5.18).
+    pub fn run_live(&self, frame: &[u8], count: u32, batch: u32) -> io::Result<()> {
+        const LIVE_FRAMES: u32 = 1 << 1;
+        let mut attributes = ProgramTest {
+            program: self.0.as_raw_fd() as u32,
+            input_bytes: frame.len() as u32,
+            input_at: frame.as_ptr().addr() as u64,
+            repeat: count,
+            flags: LIVE_FRAMES,
+            batch,
+            ..ProgramTest::default()
+        };
+        // SAFETY: the structure is the command's; the frame is borrowed for the call; no output is asked for.
+        unsafe { bpf(PROGRAM_TEST, &mut attributes) }.map(drop)
     }
 
     /// What the program answers about a frame.

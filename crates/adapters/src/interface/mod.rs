@@ -24,6 +24,7 @@ pub mod bpf;
 pub mod claims;
 pub mod ethtool;
 pub mod filter;
+pub mod offer;
 pub mod offload;
 pub mod rights;
 pub(crate) mod system;

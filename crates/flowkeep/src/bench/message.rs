@@ -359,6 +359,7 @@ pub(super) fn measure(options: &Options, memory: &Memory) -> Vec<Case> {
             popularity: "-",
             frame_bytes: MESSAGE,
             packets_per_run: messages as usize,
+            live: None,
         };
         Case::new(name, parameters, metric, unit, samples)
     };

@@ -7,6 +7,7 @@
 mod chain;
 mod gateway;
 mod launch;
+pub mod live;
 mod lookup;
 mod message;
 pub mod report;
@@ -55,7 +56,7 @@ impl Default for Options {
 }
 
 /// The scenarios, with what each measures.
-pub const SCENARIOS: [(&str, &str); 5] = [
+pub const SCENARIOS: [(&str, &str); 6] = [
     ("chain", "firewall, NAT and load balancer on one core, per packet"),
     ("switch", "routing a packet to its runtime"),
     ("launch", "what a new flow costs over its packet"),
@@ -66,6 +67,10 @@ pub const SCENARIOS: [(&str, &str); 5] = [
     (
         "message",
         "messages between two workers, over a channel and over the bare ring",
+    ),
+    (
+        "live",
+        "the chain on veth pairs against the kernel's nftables (root; only by the command)",
     ),
 ];
 
@@ -160,6 +165,7 @@ pub(crate) fn parameters(options: &Options, popularity: Popularity, flows: u32) 
         popularity: popularity.name(),
         frame_bytes: traffic::FRAME,
         packets_per_run: options.packets,
+        live: None,
     }
 }
 
@@ -229,6 +235,7 @@ pub fn job(job: crate::cli::jobs::BenchJob, _registry: &crate::registry::Registr
         crate::cli::Scenario::Launch => "launch",
         crate::cli::Scenario::Stage => "stage",
         crate::cli::Scenario::Message => "message",
+        crate::cli::Scenario::Live => return live_job(&job),
     };
     let options = Options {
         flows: job.flows,
@@ -242,6 +249,25 @@ pub fn job(job: crate::cli::jobs::BenchJob, _registry: &crate::registry::Registr
     match run(scenario, &options) {
         Ok(report) if job.json => println!("{}", serde_json::json!(report)),
         Ok(report) => print!("{}", report.table()),
+        Err(problem) => {
+            eprintln!("{problem}");
+            return std::process::ExitCode::from(crate::cli::FAILURE);
+        }
+    }
+    std::process::ExitCode::SUCCESS
+}
+
+fn live_job(job: &crate::cli::jobs::BenchJob) -> std::process::ExitCode {
+    let settings = live::Settings {
+        runs: usize::from(job.runs),
+        flows: job.flows.clone(),
+        port: job.port,
+        loads: job.loads.clone(),
+        moment: Duration::from_millis(u64::from(job.moment_ms)),
+    };
+    match live::run(&settings) {
+        Ok(report) if job.json => println!("{}", serde_json::json!(report)),
+        Ok(report) => print!("{}", live::table(&report)),
         Err(problem) => {
             eprintln!("{problem}");
             return std::process::ExitCode::from(crate::cli::FAILURE);

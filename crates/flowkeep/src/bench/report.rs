@@ -83,6 +83,20 @@ pub struct Parameters {
     pub frame_bytes: usize,
     /// Packets measured per run.
     pub packets_per_run: usize,
+    /// What there is besides on a live wire.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub live: Option<Live>,
+}
+
+/// The circumstances of a case on a live wire.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Live {
+    /// With a load balancer in the chain or without.
+    pub load_balancer: bool,
+    /// Kind of Flowkeep's ports.
+    pub port: &'static str,
+    /// The load; 0 is as fast as can be.
+    pub offered_per_second: u32,
 }
 
 /// What a case is compared with.

@@ -54,6 +54,12 @@ pub struct BenchJob {
     pub pages: PageSize,
     /// Print one JSON object.
     pub json: bool,
+    /// Of `live`: kind of ports.
+    pub port: &'static str,
+    /// Of `live`: frames per second; 0 is as fast as can be.
+    pub loads: Vec<u32>,
+    /// Of `live`: how long a load is kept up, in milliseconds.
+    pub moment_ms: u32,
 }
 
 /// A crate to make.

@@ -489,6 +489,8 @@ pub enum Scenario {
     Stage,
     /// Messages between two workers
     Message,
+    /// On veth pairs, against the kernel's nftables (root)
+    Live,
 }
 
 /// Size of memory pages.
@@ -505,14 +507,17 @@ pub enum PageSize {
 #[command(after_help = "\
 Figures mean something on an idle machine, in a release build, and compared within one run.
 
-Example:
-  flowkeep bench chain --flows 10000,100000 --json")]
+`live` makes namespaces and veth pairs of its own, and removes them.
+
+Examples:
+  flowkeep bench chain --flows 10000,100000 --json
+  flowkeep bench live --flows 10000 --loads 200000,400000,0")]
 struct Bench {
     /// What to measure
     #[arg(value_enum)]
     scenario: Scenario,
-    /// Numbers of flows
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [10_000, 100_000, 1_000_000])]
+    /// Numbers of flows; by default 10000,100000,1000000, and 1000,10000 with `live`
+    #[arg(long, value_name = "N,…", value_delimiter = ',')]
     flows: Vec<u32>,
     /// How often each case is measured; the median counts
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
@@ -523,6 +528,25 @@ struct Bench {
     /// Print one JSON object, raw samples included
     #[arg(long)]
     json: bool,
+    /// Of `live`: by which kind of port
+    #[arg(long, value_enum, value_name = "KIND", default_value_t = Wire::Afxdp)]
+    port: Wire,
+    /// Of `live`: packets per second to offer, both directions together; 0 is as fast as can be
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [100_000, 200_000, 400_000, 600_000, 800_000, 1_000_000, 1_200_000, 1_400_000, 0])]
+    loads: Vec<u32>,
+    /// Of `live`: how long a load is kept up, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 200, value_parser = clap::value_parser!(u32).range(20..=10_000))]
+    moment: u32,
+}
+
+impl Bench {
+    fn flows(&self) -> Vec<u32> {
+        match (&self.flows[..], self.scenario) {
+            ([], Scenario::Live) => vec![1000, 10_000],
+            ([], _) => vec![10_000, 100_000, 1_000_000],
+            (flows, _) => flows.to_vec(),
+        }
+    }
 }
 
 /// Run the workers in a simulated network with faults, and check what must hold.
@@ -635,10 +659,13 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
             return Ok((jobs.bench)(
                 jobs::BenchJob {
                     scenario: bench.scenario,
-                    flows: bench.flows,
+                    flows: bench.flows(),
                     runs: bench.runs,
                     pages: bench.pages,
                     json: bench.json,
+                    port: bench.port.scheme(),
+                    loads: bench.loads,
+                    moment_ms: bench.moment,
                 },
                 registry,
             ));

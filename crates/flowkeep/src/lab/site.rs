@@ -48,8 +48,9 @@ pub struct Site {
     folder: Folder,
 }
 
+/// A directory of this process, gone when it is dropped, or when the next is made after a crash.
 #[derive(Debug)]
-struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Drop for Folder {
     fn drop(&mut self) {
@@ -58,7 +59,9 @@ impl Drop for Folder {
 }
 
 impl Folder {
-    fn new() -> Result<Self, LabError> {
+    /// The process has one at a time. What dead processes left is removed.
+    pub(crate) fn new() -> Result<Self, LabError> {
+        sweep_folders();
         let Owner { process, began } = Owner::this();
         let path = std::env::temp_dir().join(format!("{FOLDER}{process}-{began}"));
         match fs::create_dir(&path) {
@@ -67,11 +70,13 @@ impl Folder {
         }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    /// Where a file of this name is.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    fn write(&self, name: &str, content: &[u8]) -> Result<String, LabError> {
+    /// Writes a file; answers where it is.
+    pub(crate) fn write(&self, name: &str, content: &[u8]) -> Result<String, LabError> {
         let path = self.path(name);
         fs::write(&path, content).map_err(|source| system(path.display(), source))?;
         Ok(path.display().to_string())

@@ -1,13 +1,16 @@
 //! The thread that steps workers.
 //!
 //! A thread has one or more workers and steps them in turn. Between steps it answers questions. When nothing has happened
-//! for a while it spins, then yields, then naps, then sleeps until a port or another thread has something: two processors are
-//! not burnt for nothing. How far that goes is configured ([`Idle`]); where some port cannot say that it has something (a paced
-//! capture), naps are the end of it.
+//! for a moment it sleeps until a port or another thread has something: two processors are not burnt for nothing. How far that goes is
+//! configured ([`Idle`]); where some port cannot say that it has something (a paced capture), it spins, yields, and naps instead.
 //!
 //! ```text
-//!   rounds without work   0 ─ spin ─ 200 ─ yield ─ 400 ─ nap 0.1 ms each ─ 430 ─ lie down, one more round, sleep 10 ms at most
+//!   without work, block   0 ─ spin ─ 5 µs ─ lie down, one more round, sleep 10 ms at most
+//!   rounds, otherwise     0 ─ spin ─ 200 ─ yield ─ 400 ─ nap 0.1 ms each
 //! ```
+//!
+//! A sleep and a wake cost some microseconds, so what comes that soon is worth the wait; longer spinning was a third of all
+//! core time at loads at which packets come in bursts (`bench live`).
 //!
 //! A question blocks nobody: it is put into a queue that the worker looks at every few steps, and the answer comes back
 //! through a queue of its own.
@@ -38,8 +41,8 @@ const ROUNDS: u32 = 32;
 const SPINS: u32 = 200;
 const YIELDS: u32 = 400;
 const NAP: Duration = Duration::from_micros(100);
-/// Rounds without work before sleeping until there is some.
-const NAPS: u32 = 430;
+/// Time without work before sleeping until there is some.
+const SPIN_NS: u64 = 5_000;
 /// The longest sleep: how late a question, or a flow's end, may be.
 const SLEEP_MAX: Duration = Duration::from_millis(10);
 /// How long whoever asks waits for an answer.
@@ -201,6 +204,7 @@ impl Driver {
             let _ = pin_to(cpu);
         }
         let mut idle = 0_u32;
+        let mut worked_at = 0_u64;
         let mut round = 0_u32;
         let mut descriptors = self.descriptors();
         let sleepers = self.sleepers.clone();
@@ -222,6 +226,7 @@ impl Driver {
                 }
             }
             idle = if busy { 0 } else { idle.saturating_add(1) };
+            worked_at = if busy { now } else { worked_at };
             if busy && !sleepers.is_empty() {
                 handed_over();
                 let others = sleepers.iter().enumerate().filter(|(at, _)| *at != self.index);
@@ -235,14 +240,14 @@ impl Driver {
                 is_lying = false;
                 continue;
             }
-            match idle {
-                0..SPINS => std::hint::spin_loop(),
-                _ if self.idle == Idle::Spin => std::hint::spin_loop(),
-                SPINS..YIELDS => std::thread::yield_now(),
-                NAPS.. if mine.is_some() => {
-                    mine.inspect(|mine| mine.lie_down());
+            match (idle, mine) {
+                (_, Some(mine)) if now.saturating_sub(worked_at) > SPIN_NS => {
+                    mine.lie_down();
                     is_lying = true;
                 }
+                (0..SPINS, _) | (_, Some(_)) => std::hint::spin_loop(),
+                _ if self.idle == Idle::Spin => std::hint::spin_loop(),
+                (SPINS..YIELDS, _) => std::thread::yield_now(),
                 _ => std::thread::sleep(NAP),
             }
         }

@@ -3,6 +3,7 @@
 //! Everything here needs root, `ip`, and the servers and clients that each test names; what is missing is said in a line
 //! that begins with `not run:`, and such a test does not count as passed. A test in which nothing was tried fails.
 
+mod bench;
 mod bridge;
 mod chain;
 mod cluster;
@@ -18,4 +19,5 @@ mod refusals;
 mod reload;
 mod sip;
 mod site;
+mod soak;
 mod ssh;

@@ -6,7 +6,9 @@
 //! a port of this switch; each time is a *stall*. What a waiting port has no room for stays here, in order, until it has.
 //! No more can wait than there are buffers, and a switch without buffers reads nothing: so what a reflector cannot take in the
 //! end holds a generator at another switch, and nothing is lost. A port that cannot wait is given everything, and counts what it
-//! loses. Where every port of the cluster can wait, what a peer hands over, and what is turned, waits for the runtime's queue, too.
+//! loses; it is read as long as *some* runtime has room. So one runtime's full queue holds nobody else's packets up (what is for
+//! it is a counted drop), and when all are full, what would be dropped behind parsing and routing stays in the device's queue, is
+//! taken up when there is room, and if that does not come in time is lost there for less. Where every port of the cluster can wait, what a peer hands over, and what is turned, waits for the runtime's queue, too.
 //!
 //! ```text
 //!   generator ─► switch 0 ─► runtimes ─► switch 1 ─► [ waiting ] ─► reflector ─► switch 1 ─► runtimes ─► …
@@ -193,6 +195,10 @@ impl<P: Port, L: Port> Switch<P, L> {
             self.stalls += 1;
             return false;
         }
+        if !port.waits() && !port.answers() && self.runtimes_are_full() {
+            self.stalls += 1;
+            return false;
+        }
         true
     }
 
@@ -207,6 +213,13 @@ impl<P: Port, L: Port> Switch<P, L> {
         self.runtimes
             .iter()
             .all(|runtime| runtime.link.room() >= 2 * BURST)
+    }
+
+    /// Whether no packet could be handed to anybody.
+    fn runtimes_are_full(&self) -> bool {
+        self.runtimes
+            .iter()
+            .all(|runtime| runtime.link.room() < 2 * BURST)
     }
 
     /// Whether packets wait for room at a port.

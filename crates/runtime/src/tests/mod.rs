@@ -27,6 +27,8 @@ pub type Sent = (Side, Vec<u8>);
 /// A port over queues.
 #[derive(Default)]
 pub struct QueuePort {
+    /// Cannot wait for its reader.
+    pub is_a_wire: bool,
     pub input: VecDeque<(Side, Vec<u8>)>,
     pub output: Vec<Sent>,
     /// The most that `output` takes, if there is a limit.
@@ -61,7 +63,7 @@ impl Port for QueuePort {
         self.input.is_empty()
     }
     fn waits(&self) -> bool {
-        true
+        !self.is_a_wire
     }
     fn room(&self) -> usize {
         self.output_max

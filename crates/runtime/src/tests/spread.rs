@@ -465,6 +465,41 @@ fn a_slow_runtime_makes_a_capture_wait_and_loses_nothing() {
 }
 
 #[test]
+fn a_wire_is_read_while_some_runtime_has_room_and_left_alone_when_none_has() {
+    let plan = plan(vec![factory::<Meter>()]);
+    let packets = || (0..1000).map(|n| udp(1, 1000 + n, 1, 80, false, b""));
+    for works in [true, false] {
+        let mut cluster = cluster(1, 2, Policy::RoundRobin, &plan, 2048);
+        let port = cluster.switches[0].port_mut(0);
+        port.is_a_wire = true;
+        port.input.extend(packets());
+        for _ in 0..200 {
+            cluster.switches[0].step(1);
+            if works {
+                cluster.runtimes[0].step(1);
+            }
+        }
+        let left = cluster.switches[0].port_mut(0).input.len();
+        let busy = |cluster: &Cluster| -> u64 {
+            let all = cluster.switches[0].stats().dropped;
+            let busy = all.iter().filter(|drop| drop.name == "runtime_busy");
+            busy.map(|drop| drop.count).sum()
+        };
+        if works {
+            assert_eq!(left, 0, "the one that works has its packets");
+            assert!(busy(&cluster) > 100, "the other's are lost");
+        } else {
+            assert!(left > 500, "{left}");
+            assert_eq!(busy(&cluster), 0);
+            assert!(cluster.switches[0].stats().stalls > 0);
+        }
+        cluster.settle();
+        assert_eq!(busy(&cluster) == 0, cluster.sent().len() == 1000);
+        cluster.check();
+    }
+}
+
+#[test]
 fn a_slow_runtime_makes_what_peers_hand_over_wait_and_loses_nothing() {
     let plan = plan(vec![factory::<Meter>()]);
     let mut cluster = cluster(2, 2, Policy::LeastLoaded, &plan, 2048);
