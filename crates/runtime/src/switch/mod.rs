@@ -267,10 +267,8 @@ impl<P: Port, L: Port> Switch<P, L> {
 
     /// Has each port answer for these addresses, by the ports' order, and for no others ([`Port::claim`]).
     pub fn claim(&mut self, addresses: &[Vec<Prefix>]) -> Result<(), crate::AttachError> {
-        let ports = self.ports.iter_mut().zip(addresses);
-        ports
-            .map(|(slot, addresses)| slot.port.claim(addresses))
-            .collect()
+        let mut ports = self.ports.iter_mut().zip(addresses);
+        ports.try_for_each(|(slot, addresses)| slot.port.claim(addresses))
     }
 
     /// Does some of everything there is to do; answers how many packets it touched. `now` is in nanoseconds.
