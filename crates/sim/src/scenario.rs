@@ -234,7 +234,8 @@ impl Variant {
         );
         for name in [
             "tcp_established",
-            "tcp_transitory",
+            "tcp_opening",
+            "tcp_closing",
             "udp",
             "udp_well_known",
             "icmp_query",

@@ -98,6 +98,8 @@ struct Turns {
     ahead: u64,
     drift_ppm: u64,
     pace: u64,
+    /// Turns in a row in which it could do nothing.
+    vain: u32,
     random: Random,
 }
 
@@ -114,6 +116,8 @@ struct Host {
 const IDLE: u64 = 10_000_000;
 /// Clocks start here: before it lies what nobody asks for.
 const EPOCH: u64 = 1_000_000_000;
+/// How long a worker that could do nothing waits at most until it tries again by itself, in nanoseconds.
+const VAIN_MAX: u64 = 1_000_000;
 /// Flows are looked at every so many turns of runtimes.
 const LOOKS: u32 = 8;
 
@@ -339,8 +343,16 @@ impl<'s> World<'s> {
                 self.rouse(reader, at);
             }
         }
+        let turns = &mut self.turns[usize::from(worker)];
+        turns.vain = if work > 0 { 0 } else { turns.vain + 1 };
+        // Who can do nothing with what there is waits for others, and tries less and less often.
+        let patience = if work > 0 {
+            0
+        } else {
+            (turns.pace << turns.vain.min(11)).min(VAIN_MAX)
+        };
         if let Some(at) = self.pending(worker) {
-            self.rouse(worker, at);
+            self.rouse(worker, at.max(now + patience));
         }
     }
 
@@ -612,6 +624,7 @@ impl Turns {
             ahead: EPOCH + if most > 0 { random.below(50_000_000) } else { 0 },
             drift_ppm: random.below(most + 1),
             pace: slow.map_or(shape.pace, |(_, pace)| pace),
+            vain: 0,
             random,
         }
     }
