@@ -96,12 +96,12 @@ impl Path {
             return Passage::Lost;
         }
         let noise = self.noise;
-        let begin = if noise.bandwidth > 0 {
-            let takes = length as u64 * 1_000_000_000 / noise.bandwidth;
-            self.free_at = self.free_at.max(now) + takes;
-            self.free_at
-        } else {
-            now
+        let begin = match (length as u64 * 1_000_000_000).checked_div(noise.bandwidth) {
+            Some(takes) => {
+                self.free_at = self.free_at.max(now) + takes;
+                self.free_at
+            }
+            None => now,
         };
         let mut arrival = |detour: bool| {
             let mut at = begin + self.delay;

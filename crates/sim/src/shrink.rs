@@ -72,9 +72,8 @@ impl Shrinker<'_, '_> {
             |script| std::mem::take(&mut script.shape.drift_ppm) != 0,
             |script| std::mem::take(&mut script.shape.ring_delay) != 0,
             |script| {
-                script.talks.iter_mut().fold(false, |any, talk| {
-                    std::mem::replace(&mut talk.size, 12) != 12 || any
-                })
+                let larger = script.talks.iter_mut().filter(|talk| talk.size != 12);
+                larger.map(|talk| talk.size = 12).count() > 0
             },
         ];
         for simplify in simpler {

@@ -81,8 +81,11 @@ pub struct Source {
     /// What it says, setting by setting.
     pub tree: toml::Table,
     /// Puts in what the command line said.
-    pub overrides: Box<dyn Fn(&mut Config) -> Result<(), String> + Send + Sync>,
+    pub overrides: Box<Override>,
 }
+
+/// Changes a configuration that was just read, or says why it cannot.
+pub type Override = dyn Fn(&mut Config) -> Result<(), String> + Send + Sync;
 
 impl std::fmt::Debug for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
