@@ -19,7 +19,7 @@
 //! | `hosts` | clients and servers |
 //! | `parts` | faults, healing, what must then be so |
 //!
-//! Not here: what happens when ([`crate::script`]); several runs ([`crate::run`]).
+//! Not here: what happens when ([`crate::script`]); several runs ([`crate::run()`]).
 
 mod cluster;
 mod hosts;
