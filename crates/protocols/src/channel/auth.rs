@@ -3,7 +3,7 @@
 //! A tag is the first 16 bytes of keyed BLAKE3 over all of the frame before it. It needs no nonce, so a worker that comes up
 //! with an incarnation it had before gives nothing away ([decision 12](../../../../docs/decisions/0012-frame-authentication.md)).
 //! Addresses and incarnations of both ends are in the head, so a frame is good in one direction of one session, and its number says
-//! that it is new there ([`super::replay`]).
+//! that it is new there (`replay.rs`).
 //!
 //! *Rotation.* Every frame names its key. Whoever has several accepts all of them and sends with one:
 //!

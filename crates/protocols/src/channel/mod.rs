@@ -25,8 +25,8 @@
 //! later ones, the highest frame number seen, and how many frames have a place. Without a frame to ride on, it goes alone: at once where
 //! a frame is missing or repeated or several are unacknowledged, otherwise within `acknowledge_ns_max`.
 //!
-//! *Loss* is found by numbers ([`sending`]): each transmission has one, so what was sent before others that arrived and
-//! has not arrived itself is lost, however often it was sent. What nothing follows is sent again by a timeout ([`timeout`]).
+//! *Loss* is found by numbers (`sending.rs`): each transmission has one, so what was sent before others that arrived and
+//! has not arrived itself is lost, however often it was sent. What nothing follows is sent again by a timeout (`timeout.rs`).
 //!
 //! *Sessions.* A worker has a new, greater incarnation each time it starts. A session is a pair of incarnations; a frame
 //! names both and is dropped unless they are this session's. An end that does not know the other says hello; it counts as met
