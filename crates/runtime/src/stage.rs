@@ -146,6 +146,8 @@ pub unsafe trait Stage {
     /// # Safety
     /// As for the trait.
     unsafe fn group_ended(&self, cx: &mut RawCx);
+    /// [`NetworkFunction::block_returned`].
+    fn block_returned(&self, block: nf::Block);
     /// [`FlowState::each_field`].
     ///
     /// # Safety
@@ -354,6 +356,9 @@ unsafe impl<F: NetworkFunction> Stage for Instance<F> {
             self.0.group_ended(&mut state, Cx::of(cx));
             place.write(state);
         }
+    }
+    fn block_returned(&self, block: nf::Block) {
+        self.0.block_returned(block);
     }
     unsafe fn each_field(&self, flow: NonNull<u8>, see: &mut dyn FnMut(&'static str, &dyn Debug)) {
         // SAFETY: the caller's promise.

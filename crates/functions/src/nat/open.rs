@@ -221,7 +221,8 @@ impl Nat {
         self.log_mapping(&mapping, "mapping_released", cx);
         cx.count("mappings_released");
         if let Some(block) = released {
-            self.release_block(block, mapping.inside.addr, cx);
+            let elsewhere = tables.ports.elsewhere(block);
+            self.release_block(block, elsewhere, mapping.inside.addr, cx);
         }
     }
 
@@ -334,8 +335,18 @@ impl Nat {
         self.tables.borrow().ports.has(u32::from_be_bytes(addr)) || self.plan.is_static_address(addr)
     }
 
-    pub(super) fn release_block(&self, block: Block, inside: [u8; 4], cx: &mut Cx<Self>) {
-        cx.release_block(block);
+    /// Says that a block is free, to the runtime whose pool has it if that is another one.
+    pub(super) fn release_block(
+        &self,
+        block: Block,
+        elsewhere: Option<u16>,
+        inside: [u8; 4],
+        cx: &mut Cx<Self>,
+    ) {
+        match elsewhere {
+            Some(runtime) => cx.return_block(block, runtime),
+            None => cx.release_block(block),
+        }
         cx.count("blocks_released");
         self.log_block(block, inside, "block_released", cx);
     }

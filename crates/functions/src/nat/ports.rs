@@ -375,6 +375,29 @@ impl Ports {
         self.as_block(host.outside, first)
     }
 
+    /// The runtime that a block belongs to, if that is another one.
+    pub fn elsewhere(&self, block: Block) -> Option<u16> {
+        let block = self.number_of_block(block)?;
+        (!self.is_home(block)).then_some((block % self.home.1) as u16)
+    }
+
+    /// A block of ours that was in use elsewhere is free again.
+    pub fn take_back(&mut self, block: Block) {
+        if let Some(block) = self.number_of_block(block)
+            && self.is_home(block)
+            && self.slot_of[block as usize] == 0
+        {
+            self.set_free(block);
+        }
+    }
+
+    fn number_of_block(&self, block: Block) -> Option<u32> {
+        let number = self.number_of(u32::from_be_bytes(block.addr.as_v4()?))?;
+        (block.ports == self.size)
+            .then(|| self.block_of(number, block.first))
+            .flatten()
+    }
+
     /// Marks the port of a mapping that has arrived with its host, and the host's blocks as taken.
     pub fn adopt(&mut self, host: &Host, outside: V4Endpoint, space: usize) -> bool {
         let Some(number) = self.number_of(outside.number()) else {

@@ -27,7 +27,12 @@ const MESSAGE_FRAMES: usize = 16;
 impl<P: Port> Runtime<P> {
     /// Whether whatever one step wants to tell the switches has room.
     pub(super) fn has_room_for_messages(&self) -> bool {
-        self.settings.switches == 0 || self.pool.free() >= MESSAGE_FRAMES * self.links.len()
+        self.settings.switches == 0 || self.pool.free() >= self.message_frames()
+    }
+
+    /// Buffers that are kept for what one step wants to say.
+    pub(super) fn message_frames(&self) -> usize {
+        MESSAGE_FRAMES * self.links.len()
     }
 
     /// Takes off the links what has come, since the buffers that are wanting may be on their way home behind packets; packets
@@ -96,8 +101,13 @@ impl<P: Port> Runtime<P> {
         self.outputs[link].burst.push(packet);
     }
 
-    /// Transmits messages, then packets and empty buffers, on all links.
+    /// Transmits messages, then packets and empty buffers, on all links; then what is for other runtimes.
     pub(super) fn transmit_all(&mut self) {
+        self.transmit_links();
+        self.moves.transmit(self.now, &mut self.pool);
+    }
+
+    fn transmit_links(&mut self) {
         for (link, output) in self.links.iter_mut().zip(&mut self.outputs) {
             if let Some(frame) = output.messages.take() {
                 let mut burst = Burst::new();
@@ -118,7 +128,10 @@ impl<P: Port> Runtime<P> {
         if let Some(mut packet) = give_or_keep(&mut self.pool, packet) {
             packet.set_kind(Kind::Empty);
             let home = usize::from(packet.origin());
-            self.push(home, packet);
+            match home.checked_sub(usize::from(self.settings.switches.max(1))) {
+                None => self.push(home, packet),
+                Some(runtime) => self.moves.send(runtime as u16, packet),
+            }
         }
     }
 
@@ -152,7 +165,8 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    fn append(&mut self, link: usize, message: &Message) {
+    /// Tells one switch, behind all messages before.
+    pub(super) fn append(&mut self, link: usize, message: &Message) {
         let message = match message {
             Message::Idle(group, _) => Message::Idle(*group, self.outputs[link].consumed),
             other => *other,
