@@ -12,6 +12,7 @@
 //! ([`crate::report`]).
 
 use crate::capture::{Frame, Wanted};
+use crate::moving::{Order, Part, Receipt};
 use crate::trace::Step;
 use runtime::PortCounters;
 use runtime::stats::{Named, RuntimeStats, SwitchStats};
@@ -33,6 +34,24 @@ pub trait Cluster: Send + Sync {
 
     /// An operator's words to a function: each runtime's answer.
     fn command(&self, function: &str, words: &[&str]) -> Result<Vec<(u16, String)>, String>;
+
+    /// Begins to move flows: the parts of the order, by which [`Cluster::receipt`] tells how it goes.
+    fn order(&self, order: &Order) -> Result<Vec<Part>, String> {
+        let _ = order;
+        Err("flows do not move here".into())
+    }
+
+    /// What came of an order so far.
+    fn receipt(&self, parts: &[Part]) -> Receipt {
+        let _ = parts;
+        Receipt::empty()
+    }
+
+    /// Has a runtime take no new flows, or take them again.
+    fn set_leaving(&self, runtime: u16, leaving: bool) -> Result<(), String> {
+        let _ = (runtime, leaving);
+        Err("no runtime leaves here".into())
+    }
 
     /// Asks for the end: what is inside is finished, records are written. Returns at once.
     fn stop(&self);

@@ -23,6 +23,7 @@ pub mod server;
 
 use crate::capture::Wanted;
 use crate::cluster::{Cursor, Observed, Subject, ThreadShare};
+use crate::moving::{Order, Part, Receipt};
 use crate::report::{Flow, FlowList, Status};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -56,6 +57,20 @@ pub enum Request {
         name: String,
         /// The words.
         words: Vec<String>,
+    },
+    /// To move flows.
+    Move(Order),
+    /// How an order goes, by its parts.
+    Receipt {
+        /// The parts.
+        parts: Vec<Part>,
+    },
+    /// A runtime is to take no new flows, or to take them again.
+    Leaving {
+        /// The runtime.
+        runtime: u16,
+        /// Whether it is leaving.
+        leaving: bool,
     },
     /// The end.
     Stop,
@@ -130,6 +145,12 @@ pub enum Answer {
     Flow(Option<Flow>),
     /// To [`Request::Function`]: each runtime's answer.
     Function(Vec<(u16, String)>),
+    /// To [`Request::Move`]: it has begun; its parts.
+    Ordered(Vec<Part>),
+    /// To [`Request::Receipt`].
+    Receipt(Receipt),
+    /// To [`Request::Leaving`]: so it is.
+    Leaving,
     /// To [`Request::Stop`]: it has begun.
     Stopping,
     /// To [`Request::Watch`]: it has begun.

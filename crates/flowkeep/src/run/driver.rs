@@ -20,7 +20,7 @@ use adapters::ring::RingPort;
 use runtime::stats::{RuntimeStats, SwitchStats};
 use runtime::switch::Switch;
 use runtime::watch::{Seen, Watch};
-use runtime::worker::FlowView;
+use runtime::worker::{FlowView, migrate};
 use runtime::{PortCounters, Runtime};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel};
@@ -78,6 +78,9 @@ pub(super) enum Question {
     Watch(Box<Watch>),
     /// What a watch has seen, for empty memory.
     Watched(u32, Box<Seen>),
+    Order(migrate::Order),
+    Receipt(u32),
+    Leaving { runtime: u16, leaving: bool },
 }
 
 /// What is answered.
@@ -103,6 +106,9 @@ pub(super) enum Answer {
     Watching(bool),
     /// What has been seen, and at a runtime the names of functions and chains by their numbers.
     Watched(Box<Seen>, Option<Names>),
+    Ordered(Result<u32, String>),
+    Receipt(Option<Box<migrate::Receipt>>),
+    Leaving,
     /// Not a question for this kind of worker.
     NotMine,
 }
@@ -368,6 +374,20 @@ impl Seat {
             (Worker::Runtime(runtime), Question::Watched(id, mut seen)) => {
                 runtime.watched(id, &mut seen);
                 Answer::Watched(seen, Some((runtime.function_names(), runtime.chain_names())))
+            }
+            (Worker::Runtime(runtime), Question::Order(order)) => {
+                Answer::Ordered(runtime.order(order).map_err(|error| error.to_string()))
+            }
+            (Worker::Runtime(runtime), Question::Receipt(number)) => {
+                Answer::Receipt(runtime.receipt(number).map(Box::new))
+            }
+            (Worker::Runtime(worker), Question::Leaving { leaving, .. }) => {
+                worker.set_leaving(leaving);
+                Answer::Leaving
+            }
+            (Worker::Switch(switch), Question::Leaving { runtime, leaving }) => {
+                switch.set_leaving(runtime, leaving);
+                Answer::Leaving
             }
             _ => Answer::NotMine,
         }

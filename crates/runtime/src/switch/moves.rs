@@ -25,12 +25,15 @@ use crate::env::Port;
 use crate::group::GroupKey;
 use crate::message::{Message, Reroute};
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 use protocols::ownership::{Epoch, Home, HomeInput, RuntimeId, SwitchSays};
 use wire::PacketBox;
 
 /// Words that are to be said.
 #[derive(Default)]
 pub(super) struct Moves {
+    /// Runtimes that get no new groups.
+    leaving: Vec<u16>,
     unsaid: VecDeque<(usize, Message)>,
 }
 
@@ -45,6 +48,25 @@ impl Moves {
 }
 
 impl<P: Port, L: Port> Switch<P, L> {
+    /// Chooses a runtime for no new group, or does again.
+    pub fn set_leaving(&mut self, runtime: u16, is_leaving: bool) {
+        self.moves.leaving.retain(|other| *other != runtime);
+        if is_leaving {
+            self.moves.leaving.push(runtime);
+        }
+    }
+
+    /// The runtime that was chosen, or the next one that is not leaving; if all are, the chosen one.
+    pub(super) fn staying(&self, chosen: usize) -> usize {
+        if self.moves.leaving.is_empty() {
+            return chosen;
+        }
+        let count = self.runtimes.len();
+        let mut turns = (0..count).map(|turn| (chosen + turn) % count);
+        let stays = |runtime: &usize| !self.moves.leaving.contains(&(*runtime as u16));
+        turns.find(stays).unwrap_or(chosen)
+    }
+
     /// A runtime says that packets with a group's key go elsewhere.
     #[cold]
     pub(super) fn reroute(&mut self, runtime: usize, reroute: &Reroute) {
@@ -117,7 +139,7 @@ impl<P: Port, L: Port> Switch<P, L> {
 
     /// The routes there are, and their runtimes.
     #[cfg(test)]
-    pub fn route_keys(&self) -> alloc::vec::Vec<(GroupKey, u16)> {
+    pub fn route_keys(&self) -> Vec<(GroupKey, u16)> {
         let routes = self.routes.iter().filter(|route| route.runtime != NO_RUNTIME);
         routes.map(|route| (route.key, route.runtime)).collect()
     }

@@ -90,6 +90,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         let Some(runtime) = runtime else {
             return self.drop_packet(packet, DropReason::NoRuntime);
         };
+        let runtime = self.staying(runtime);
         // A route for a packet that never arrives would never end.
         if self.runtimes[runtime].burst.len() >= self.runtimes[runtime].link.room() {
             return self.drop_packet(packet, DropReason::RuntimeBusy);

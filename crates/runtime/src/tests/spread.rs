@@ -169,7 +169,10 @@ impl Cluster {
     /// Steps everybody until nothing moves.
     pub(super) fn settle(&mut self) {
         let mut idle = 0;
+        let mut rounds = 0;
         while idle < 3 {
+            rounds += 1;
+            assert!(rounds < 100_000, "it never comes to rest");
             self.now += 1000;
             let mut work = 0;
             for switch in &mut self.switches {

@@ -350,6 +350,7 @@ impl<P: Port> Runtime<P> {
                 let machine = Ownership::absent(self.me(), self.all_switches());
                 self.begin_at_target(hash, group, peer, machine, flows, room.is_ok());
             } else {
+                self.moves.incoming[usize::from(peer)].take_aliases(group);
                 room = Err(Refusal::Busy);
             }
         }
@@ -645,7 +646,10 @@ impl<P: Port> Runtime<P> {
         let mut doubtful = aliases.to_vec();
         doubtful.push(group);
         self.moves.draining = Some(doubtful);
-        for Kept { packet, home, .. } in kept {
+        let routed = group.hash(&self.settings.seed);
+        for Kept { mut packet, home, .. } in kept {
+            // It is here because of this group, whose route leads here: no other group may begin with it, wherever that has gone.
+            packet.set_hash(routed);
             let Some((mut key, way)) = FlowKey::of(&packet) else {
                 self.drop_packet(packet, DropReason::FrameMalformed);
                 continue;
