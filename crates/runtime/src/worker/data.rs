@@ -5,15 +5,13 @@ use crate::actor::{NO_GROUP, Phase, flag};
 use crate::env::{BURST, Burst, Port};
 use crate::fragments;
 use crate::group::GroupKey;
-use crate::message::Message;
 use crate::stage::Code;
 use crate::stats::DropReason;
 use crate::watch::trace::{Event, Meeting};
 use arrayvec::ArrayVec;
 use core::ptr::NonNull;
-use nf::cx::{BlockEffect, RawCx, effect};
+use nf::cx::{RawCx, effect};
 use nf::{Affinity, Arrival, Direction, Side, Way};
-use protocols::ownership::RuntimeId;
 use wire::packet::{Kind, flag as packet_flag};
 use wire::{FlowKey, Orientation, PacketBox};
 
@@ -782,33 +780,6 @@ impl<P: Port> Runtime<P> {
                 direction,
                 passed,
             });
-        }
-    }
-
-    /// Routes for blocks change here and, by message, at the switches.
-    pub(super) fn apply_blocks(&mut self, cx: &mut RawCx, actor: u32) {
-        let header = self.slab.header(actor);
-        let group = if header.group == NO_GROUP {
-            GroupKey::of_flow(header.key)
-        } else {
-            self.groups.key(header.group)
-        };
-        for change in core::mem::take(&mut cx.blocks) {
-            match change {
-                BlockEffect::Claimed(block) => {
-                    let claimed = self.owners.claim(block, group);
-                    debug_assert!(claimed, "a function handed out a block twice");
-                    self.tell(Message::BlockClaimed(block, group));
-                }
-                BlockEffect::Released(block) => {
-                    self.owners.release(block);
-                    self.tell(Message::BlockReleased(block));
-                }
-                BlockEffect::Returned(block, runtime) => {
-                    self.owners.release(block);
-                    self.tell(Message::BlockReturned(block, RuntimeId(runtime)));
-                }
-            }
         }
     }
 }

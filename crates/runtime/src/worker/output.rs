@@ -4,11 +4,14 @@
 //! whole of "told before the first packet that uses it leaves".
 
 use super::Runtime;
+use crate::actor::NO_GROUP;
 use crate::env::{Burst, Port, give_or_keep};
 use crate::group::GroupKey;
 use crate::message::Message;
 use crate::stats::DropReason;
 use crate::switch::home_of;
+use nf::cx::{BlockEffect, RawCx};
+use protocols::ownership::RuntimeId;
 use wire::PacketBox;
 use wire::packet::{Kind, flag as packet_flag};
 
@@ -187,6 +190,33 @@ impl<P: Port> Runtime<P> {
         let fits = message.append(&mut frame);
         debug_assert!(fits, "a record fits into an empty frame");
         self.outputs[link].messages = Some(frame);
+    }
+
+    /// Routes for blocks change here and, by message, at the switches.
+    pub(super) fn apply_blocks(&mut self, cx: &mut RawCx, actor: u32) {
+        let header = self.slab.header(actor);
+        let group = if header.group == NO_GROUP {
+            GroupKey::of_flow(header.key)
+        } else {
+            self.groups.key(header.group)
+        };
+        for change in core::mem::take(&mut cx.blocks) {
+            match change {
+                BlockEffect::Claimed(block) => {
+                    let claimed = self.owners.claim(block, group);
+                    debug_assert!(claimed, "a function handed out a block twice");
+                    self.tell(Message::BlockClaimed(block, group));
+                }
+                BlockEffect::Released(block) => {
+                    self.owners.release(block);
+                    self.tell(Message::BlockReleased(block));
+                }
+                BlockEffect::Returned(block, runtime) => {
+                    self.owners.release(block);
+                    self.tell(Message::BlockReturned(block, RuntimeId(runtime)));
+                }
+            }
+        }
     }
 
     fn transmit_messages(&mut self, link: usize) {
