@@ -80,7 +80,10 @@ pub(super) enum Question {
     Watched(u32, Box<Seen>),
     Order(migrate::Order),
     Receipt(u32),
-    Leaving { runtime: u16, leaving: bool },
+    Leaving {
+        runtime: u16,
+        leaving: bool,
+    },
 }
 
 /// What is answered.

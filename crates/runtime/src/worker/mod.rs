@@ -382,7 +382,7 @@ impl<P: Port> Runtime<P> {
         self.links.iter().all(Port::finished)
             && self.turned.is_empty()
             && self.backlog.iter().all(PacketList::is_empty)
-        self.links.iter().all(Port::finished) && self.turned.is_empty() && self.moves.is_idle()
+            && self.moves.is_idle()
     }
 
     /// The links, for tests and drivers.
