@@ -115,7 +115,7 @@ impl Settings {
             // RFC 4787 REQ-5 recommends five minutes for a mapping; a flow nobody speaks for is no better.
             timeout_default: 300_000_000_000,
             fragments_max: 1024,
-            moves_max: 1000,
+            moves_max: 256,
             kept_max: 4096,
             move_timeout: 1_000_000_000,
             events_max: 1 << 20,
@@ -347,6 +347,8 @@ impl<P: Port> Runtime<P> {
             work.other += self.expire(BURST_LOOKS);
             work.other += self.go_on_moving();
         } else {
+            // Buffers come home from other runtimes, too.
+            work.other += self.hear_runtimes();
             self.stalls += 1;
         }
         self.transmit_all();

@@ -62,6 +62,8 @@ use wire::{FlowKey, HashSeed, PacketBox, Pool};
 
 /// In a replay, what a step counts for against the timeout, in nanoseconds.
 pub const STEP: u64 = 1000;
+/// Buffers without which nothing is heard from other runtimes: what a burst of words is answered with, and some more.
+const ANSWERS: usize = 48;
 
 /// When a kept packet is processed, by what it was kept as; within a class as they came.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -295,11 +297,12 @@ impl<P: Port> Runtime<P> {
             // States come in thousands of frames.
             for _ in 0..8 {
                 let mut burst = Burst::new();
-                if let Some(link) = &mut self.moves.peers[peer] {
+                if self.pool.free() >= ANSWERS
+                    && let Some(link) = &mut self.moves.peers[peer]
+                {
                     link.receive(self.now, &mut self.pool, &mut burst);
                 }
-                if burst.is_empty() || !self.has_room_for_messages() {
-                    count += self.take_from_runtime(peer, burst);
+                if burst.is_empty() {
                     break;
                 }
                 count += self.take_from_runtime(peer, burst);

@@ -259,7 +259,17 @@ impl<P: Port> Runtime<P> {
         let flows = self.flows_of(batch.iter().map(|(group, ..)| *group));
         let count = batch.len();
         for ((group, to, order), actors) in batch.into_iter().zip(flows) {
-            self.begin_move(group, to, order, actors);
+            if self.has_room_to_begin(actors.len()) {
+                self.begin_move(group, to, order, actors);
+                continue;
+            }
+            // Words about so many second keys have to wait for buffers.
+            let orders = &mut self.moves.orders;
+            orders.under_way -= 1;
+            orders.waiting += 1;
+            if let Some(ordered) = orders.find(order) {
+                ordered.waiting.push_back(group);
+            }
         }
         count
     }
@@ -298,6 +308,12 @@ impl<P: Port> Runtime<P> {
             }
         }
         flows
+    }
+
+    /// Whether there are buffers for whatever is said of a group of so many flows; for more than half of them there always are.
+    fn has_room_to_begin(&self, flows: usize) -> bool {
+        let words = 2 + flows * (1 + usize::from(self.settings.switches)) / 10;
+        self.pool.free() > self.message_frames() + words.min(self.pool.total() / 2)
     }
 
     fn begin_move(&mut self, group: GroupKey, to: u16, order: u32, actors: Vec<u32>) {
