@@ -173,7 +173,7 @@ proptest! {
             });
             let last = seen.entry((sent.0, port)).or_default();
             // A reply may come before its flow's first packet has made it known, and is then another flow's, which goes out unchanged.
-            if port >= 1000 && port < 1004 {
+            if (1000..1004).contains(&port) {
                 prop_assert!(number(&sent) > *last, "{sent:?} leaves behind {last}");
                 *last = number(&sent);
             }

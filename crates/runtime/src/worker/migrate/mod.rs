@@ -200,11 +200,9 @@ impl<P: Port> Moves<P> {
         let Some(id) = self.at(group.hash(seed)) else {
             return false;
         };
+        let is_over = |part| matches!(part, Part::Absent | Part::Active | Part::Tombstone { .. });
         self.moving(id)
-            .is_some_and(|moving| match moving.machine.phase() {
-                Part::Absent | Part::Active | Part::Tombstone { .. } => false,
-                _ => true,
-            })
+            .is_some_and(|moving| !is_over(moving.machine.phase()))
     }
 
     /// Sends a buffer to another runtime, behind what was said to it.
