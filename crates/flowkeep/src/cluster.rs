@@ -14,6 +14,7 @@
 use crate::apply::Ask;
 use crate::apply::report::Change;
 use crate::capture::{Frame, Wanted};
+use crate::moving::{Order, Part, Receipt};
 use crate::trace::Step;
 use runtime::PortCounters;
 use runtime::stats::{Named, RuntimeStats, SwitchStats};
@@ -40,6 +41,24 @@ pub trait Cluster: Send + Sync {
     fn change(&self, ask: &Ask) -> Result<Change, String> {
         let _ = ask;
         Err("the configuration of this cluster cannot change while it runs".into())
+    }
+
+    /// Begins to move flows: the parts of the order, by which [`Cluster::receipt`] tells how it goes.
+    fn order(&self, order: &Order) -> Result<Vec<Part>, String> {
+        let _ = order;
+        Err("flows do not move here".into())
+    }
+
+    /// What came of an order so far.
+    fn receipt(&self, parts: &[Part]) -> Receipt {
+        let _ = parts;
+        Receipt::empty()
+    }
+
+    /// Has a runtime take no new flows, or take them again.
+    fn set_leaving(&self, runtime: u16, leaving: bool) -> Result<(), String> {
+        let _ = (runtime, leaving);
+        Err("no runtime leaves here".into())
     }
 
     /// Asks for the end: what is inside is finished, records are written. Returns at once.

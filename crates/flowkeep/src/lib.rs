@@ -17,6 +17,7 @@ pub mod control;
 pub mod generate;
 pub mod lab;
 pub mod metrics;
+pub mod moving;
 pub mod new;
 pub mod registry;
 pub mod report;

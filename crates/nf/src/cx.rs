@@ -66,6 +66,8 @@ pub enum BlockEffect {
     Claimed(Block),
     /// The block is free again.
     Released(Block),
+    /// The block is free again, and the pool of this runtime's.
+    Returned(Block, u16),
 }
 
 /// Packets and blocks one call may ask for.
@@ -381,6 +383,13 @@ impl<F: NetworkFunction> Cx<F> {
     /// The block is free again.
     pub fn release_block(&mut self, block: Block) {
         self.raw.blocks.push(BlockEffect::Released(block));
+        self.raw.effects |= effect::BLOCKS;
+    }
+
+    /// The block is free again, and belongs to the pool of another runtime, from which its group came: that one hears of it
+    /// ([`crate::NetworkFunction::block_returned`]) once no switch knows it any more.
+    pub fn return_block(&mut self, block: Block, runtime: u16) {
+        self.raw.blocks.push(BlockEffect::Returned(block, runtime));
         self.raw.effects |= effect::BLOCKS;
     }
 

@@ -292,6 +292,14 @@ pub trait NetworkFunction: Sized + 'static {
         let _ = (group, cx);
     }
 
+    /// A block that one of this runtime's groups had claimed before it moved has ended elsewhere
+    /// ([`Cx::return_block`](crate::Cx::return_block)); no switch knows it any more. Every function hears of it: one that did not hand it
+    /// out leaves it alone.
+    #[inline]
+    fn block_returned(&self, block: crate::Block) {
+        let _ = block;
+    }
+
     /// How long the flow lives without a packet, by its state. A flow lives as long as any function of its chain asks;
     /// `None` asks for nothing.
     #[inline]

@@ -11,3 +11,4 @@ extern crate std;
 
 pub mod channel;
 pub mod link;
+pub mod ownership;

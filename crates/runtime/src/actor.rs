@@ -20,7 +20,13 @@
 //!                       │    ▲
 //!            call waits ▼    │ call done
 //!                       waiting (pinned: does not expire)
+//!
+//!            arrive              install                     leave               return
+//!   free ─────────────► arriving ────────────► active ─────────────► leaving ─────────────► active
 //! ```
+//!
+//! *Arriving* and *leaving* are a move's (`worker::migrate`): an arriving flow is not in the table yet, a leaving one is a copy that
+//! nobody touches; both may end.
 //!
 //! Invariants: an index is on the free list or active; a free actor's header has phase `Free`, which the timer wheel
 //! relies on; an actor's address does not change while the slab lives.
@@ -31,7 +37,7 @@ use nf::Direction;
 use wire::memory::{Region, prefetch};
 use wire::{FlowKey, Orientation};
 
-/// What an actor is doing. The phases of migration and replication come with those.
+/// What an actor is doing. The phases of replication come with that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Phase {
@@ -41,6 +47,10 @@ pub enum Phase {
     Active = 1,
     /// A call of its chain waits; packets queue behind it and it does not expire.
     Waiting = 2,
+    /// Its state is coming from another runtime.
+    Arriving = 3,
+    /// Its state is on its way to another runtime: pinned.
+    Leaving = 4,
 }
 
 /// What can happen to an actor.
@@ -52,8 +62,16 @@ pub enum Change {
     Wait,
     /// The call is done.
     Resume,
-    /// Expired, ended by a function, or its first packet was dropped.
+    /// Expired, ended by a function, or its first packet was dropped; or it lives on elsewhere.
     End,
+    /// A flow of another runtime begins to come.
+    Arrive,
+    /// It has come.
+    Install,
+    /// It begins to go.
+    Leave,
+    /// It stays after all.
+    Return,
 }
 
 impl Phase {
@@ -63,7 +81,11 @@ impl Phase {
             (Phase::Free, Change::Launch) => Some(Phase::Active),
             (Phase::Active, Change::Wait) => Some(Phase::Waiting),
             (Phase::Waiting, Change::Resume) => Some(Phase::Active),
-            (Phase::Active, Change::End) => Some(Phase::Free),
+            (Phase::Active | Phase::Arriving | Phase::Leaving, Change::End) => Some(Phase::Free),
+            (Phase::Free, Change::Arrive) => Some(Phase::Arriving),
+            (Phase::Arriving, Change::Install) => Some(Phase::Active),
+            (Phase::Active, Change::Leave) => Some(Phase::Leaving),
+            (Phase::Leaving, Change::Return) => Some(Phase::Active),
             _ => None,
         }
     }
@@ -175,6 +197,8 @@ pub struct Slab {
     capacity: usize,
     stride: usize,
     second_key: usize,
+    /// Actors from here on have never been used.
+    used: u32,
     region: Region,
 }
 
@@ -207,6 +231,7 @@ impl Slab {
             capacity,
             stride,
             second_key,
+            used: 0,
             region,
         }
     }
@@ -214,11 +239,47 @@ impl Slab {
     /// Takes a free actor; its header is all default but for the phase.
     #[inline]
     pub fn launch(&mut self) -> Option<u32> {
+        self.take(Change::Launch)
+    }
+
+    /// [`Slab::launch`] for a flow that comes from another runtime.
+    pub fn arrive(&mut self) -> Option<u32> {
+        self.take(Change::Arrive)
+    }
+
+    #[inline]
+    fn take(&mut self, how: Change) -> Option<u32> {
         let index = self.free.pop()?;
+        self.used = self.used.max(index + 1);
         let header = self.header_mut(index);
         *header = Header::FREE;
-        header.change(Change::Launch);
+        header.change(how);
         Some(index)
+    }
+
+    /// Actors that were ever used have numbers below this one.
+    pub fn used(&self) -> u32 {
+        self.used
+    }
+
+    /// Actors on the free list.
+    pub fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    /// All states of an actor, and of its group if it is by itself, as bytes: they are plain data.
+    pub fn state_bytes(&self, index: u32) -> &[u8] {
+        let length = self.second_key - size_of::<Header>();
+        // SAFETY: inside the stride; the region began zeroed and states are plain data without padding, so all bytes are there;
+        // whoever has a pointer to a state has given it up when it is moved.
+        unsafe { core::slice::from_raw_parts(self.state(index).as_ptr(), length) }
+    }
+
+    /// The same, to be written.
+    pub fn state_bytes_mut(&mut self, index: u32) -> &mut [u8] {
+        let length = self.second_key - size_of::<Header>();
+        // SAFETY: as above, and `&mut self` makes it the only reference.
+        unsafe { core::slice::from_raw_parts_mut(self.state(index).as_ptr(), length) }
     }
 
     /// Gives an actor back.
@@ -338,13 +399,21 @@ mod tests {
     fn the_transition_table() {
         use Change::*;
         use Phase::*;
+        // By rows: from free, active, waiting, arriving, leaving; by columns: the changes below.
+        let no = None;
         let table = [
-            (Free, [Some(Active), None, None, None]),
-            (Active, [None, Some(Waiting), None, Some(Free)]),
-            (Waiting, [None, None, Some(Active), None]),
+            (Free, [Some(Active), no, no, no, Some(Arriving), no, no, no]),
+            (
+                Active,
+                [no, Some(Waiting), no, Some(Free), no, no, Some(Leaving), no],
+            ),
+            (Waiting, [no, no, Some(Active), no, no, no, no, no]),
+            (Arriving, [no, no, no, Some(Free), no, Some(Active), no, no]),
+            (Leaving, [no, no, no, Some(Free), no, no, no, Some(Active)]),
         ];
+        let changes = [Launch, Wait, Resume, End, Arrive, Install, Leave, Return];
         for (phase, row) in table {
-            for (change, after) in [Launch, Wait, Resume, End].into_iter().zip(row) {
+            for (change, after) in changes.into_iter().zip(row) {
                 assert_eq!(phase.after(change), after, "{phase:?} {change:?}");
             }
         }

@@ -194,6 +194,18 @@ impl BlockOwners {
         })
     }
 
+    /// All blocks that have owners, but for their sizes, which the first that fits is.
+    pub fn iter(&self) -> impl Iterator<Item = (Addr, u16, GroupKey)> {
+        self.owners
+            .iter()
+            .map(|((addr, first), owner)| (*addr, *first, *owner))
+    }
+
+    /// The block sizes in use.
+    pub fn sizes(&self) -> &[u16] {
+        &self.sizes
+    }
+
     /// How many blocks have owners.
     pub fn len(&self) -> usize {
         self.owners.len()
@@ -328,6 +340,35 @@ impl Groups {
             reserved: 0,
         };
         Some((index, true))
+    }
+
+    /// The group of this key.
+    pub fn at(&self, key: GroupKey) -> Option<u32> {
+        self.find(key.hash(&self.seed), key)
+    }
+
+    /// A group's state as bytes: it is plain data.
+    pub fn state_bytes(&self, index: u32) -> &[u8] {
+        let length = self.stride - size_of::<Entry>();
+        // SAFETY: a place has room for an entry and the state; the region began zeroed, and states are plain data.
+        unsafe { core::slice::from_raw_parts(self.state(index).as_ptr(), length) }
+    }
+
+    /// The same, to be written.
+    pub fn state_bytes_mut(&mut self, index: u32) -> &mut [u8] {
+        let length = self.stride - size_of::<Entry>();
+        // SAFETY: as above, and `&mut self` makes it the only reference.
+        unsafe { core::slice::from_raw_parts_mut(self.state(index).as_ptr(), length) }
+    }
+
+    /// More flows of a group that is there.
+    pub fn join(&mut self, index: u32, flows: u32) {
+        self.entry_mut(index).flows += flows;
+    }
+
+    /// How many more groups there may be.
+    pub fn room(&self) -> usize {
+        self.capacity - self.index.len()
     }
 
     /// Whether there is a group of this key.

@@ -17,6 +17,19 @@
 //! | 5 | doubted: group 40 | 41 |
 //! | 6 | taken: second key 40 | 41 |
 //!
+//! Of groups that move (`worker::migrate`, `switch::moves`), to and from a switch:
+//!
+//! | type | record | length |
+//! |---|---|---|
+//! | 7 | re-route: group 40, key 40, from 2, to 2, epoch 8, whether it is the last key here 1 | 94 |
+//! | 8 | behind: group 40, to 2, epoch 8 | 51 |
+//! | 9 | by a switch: group 40, what 1, epoch 8, to 2 | 52 |
+//! | 11 | installed: key 40, epoch 8 | 49 |
+//! | 10 | block returned: address 16, first port 2, ports 2, runtime 2; by a runtime, and on to that one | 23 |
+//!
+//! *Installed*: an *idle* that a target has said before, when it had nothing to do with the group yet, must not end the route that has
+//! come to lead there.
+//!
 //! *Told before the first packet leaves*: a runtime passes the frame on before the packet whose replies it is about, so a
 //! switch that reads its links before its ports knows the route before a reply can come.
 //!
@@ -35,6 +48,7 @@
 
 use crate::group::GroupKey;
 use nf::{Addr, Block};
+use protocols::ownership::{Epoch, RuntimeId, SwitchSays};
 use wire::{LinkType, Packet, packet::Kind};
 
 /// What workers tell each other.
@@ -52,10 +66,37 @@ pub enum Message {
     Doubted(GroupKey),
     /// By a switch: the second key gets no route to there; end its flow.
     Taken(GroupKey),
+    /// Of a group that moves, the packets with this key go elsewhere.
+    Reroute(Reroute),
+    /// The group with this key, or second key, is installed: what is said of it from now on is about that.
+    Installed(GroupKey, Epoch),
+    /// Tell that runtime that everything before this has been read.
+    Behind(GroupKey, RuntimeId, Epoch),
+    /// By a switch: what has become of a group that moves.
+    Switch(GroupKey, SwitchSays),
+    /// The block is nobody's, and goes back to the runtime that it belongs to; by a switch to that one: it is over here.
+    BlockReturned(Block, RuntimeId),
+}
+
+/// One key of a group that changes hands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reroute {
+    /// The group.
+    pub group: GroupKey,
+    /// Its own key, or one that was announced for it.
+    pub key: GroupKey,
+    /// Who had it, or was to have it.
+    pub from: RuntimeId,
+    /// Who gets it.
+    pub to: RuntimeId,
+    /// The change's epoch.
+    pub epoch: Epoch,
+    /// The last of the group's keys at this switch: to be answered.
+    pub is_last: bool,
 }
 
 /// The longest record.
-pub const RECORD_MAX: usize = 61;
+pub const RECORD_MAX: usize = 94;
 
 impl Message {
     /// Appends the record to a frame of messages; `false` if it does not fit.
@@ -93,6 +134,45 @@ impl Message {
                 writer.put(&[6]);
                 writer.words(group.words());
             }
+            Message::Reroute(reroute) => {
+                writer.put(&[7]);
+                writer.words(reroute.group.words());
+                writer.words(reroute.key.words());
+                writer.put(&reroute.from.0.to_be_bytes());
+                writer.put(&reroute.to.0.to_be_bytes());
+                writer.epoch(reroute.epoch);
+                writer.put(&[u8::from(reroute.is_last)]);
+            }
+            Message::Installed(key, epoch) => {
+                writer.put(&[11]);
+                writer.words(key.words());
+                writer.epoch(*epoch);
+            }
+            Message::Behind(group, to, epoch) => {
+                writer.put(&[8]);
+                writer.words(group.words());
+                writer.put(&to.0.to_be_bytes());
+                writer.epoch(*epoch);
+            }
+            Message::Switch(group, says) => {
+                writer.put(&[9]);
+                writer.words(group.words());
+                let (what, epoch, to) = match *says {
+                    SwitchSays::Rerouted(epoch) => (0, epoch, 0),
+                    SwitchSays::Refused(epoch) => (1, epoch, 0),
+                    SwitchSays::Moved(to, epoch) => (2, epoch, to.0),
+                    SwitchSays::Clear(epoch) => (3, epoch, 0),
+                    SwitchSays::Fenced(epoch) => (4, epoch, 0),
+                };
+                writer.put(&[what]);
+                writer.epoch(epoch);
+                writer.put(&u16::to_be_bytes(to));
+            }
+            Message::BlockReturned(block, runtime) => {
+                writer.put(&[10]);
+                writer.block(block);
+                writer.put(&runtime.0.to_be_bytes());
+            }
         }
         let length = writer.at;
         if at + length > frame.room() || !frame.set_length(at + length) {
@@ -121,6 +201,37 @@ impl Message {
             ),
             5 => Message::Doubted(GroupKey::from_words(reader.words()?)),
             6 => Message::Taken(GroupKey::from_words(reader.words()?)),
+            7 => Message::Reroute(Reroute {
+                group: GroupKey::from_words(reader.words()?),
+                key: GroupKey::from_words(reader.words()?),
+                from: reader.runtime()?,
+                to: reader.runtime()?,
+                epoch: reader.epoch()?,
+                is_last: reader.take::<1>()?[0] != 0,
+            }),
+            8 => Message::Behind(
+                GroupKey::from_words(reader.words()?),
+                reader.runtime()?,
+                reader.epoch()?,
+            ),
+            9 => {
+                let group = GroupKey::from_words(reader.words()?);
+                let what = reader.take::<1>()?[0];
+                let (epoch, to) = (reader.epoch()?, reader.runtime()?);
+                Message::Switch(
+                    group,
+                    match what {
+                        0 => SwitchSays::Rerouted(epoch),
+                        1 => SwitchSays::Refused(epoch),
+                        2 => SwitchSays::Moved(to, epoch),
+                        3 => SwitchSays::Clear(epoch),
+                        4 => SwitchSays::Fenced(epoch),
+                        _ => return None,
+                    },
+                )
+            }
+            11 => Message::Installed(GroupKey::from_words(reader.words()?), reader.epoch()?),
+            10 => Message::BlockReturned(reader.block()?, reader.runtime()?),
             _ => return None,
         };
         Some((message, reader.0))
@@ -141,6 +252,10 @@ impl Writer<'_> {
         for word in words {
             self.put(&word.to_be_bytes());
         }
+    }
+    fn epoch(&mut self, epoch: Epoch) {
+        self.put(&epoch.view.to_be_bytes());
+        self.put(&epoch.count.to_be_bytes());
     }
     fn block(&mut self, block: &Block) {
         self.put(block.addr.octets());
@@ -164,6 +279,15 @@ impl<'a> Reader<'a> {
         }
         Some(words)
     }
+    fn runtime(&mut self) -> Option<RuntimeId> {
+        Some(RuntimeId(u16::from_be_bytes(*self.take::<2>()?)))
+    }
+    fn epoch(&mut self) -> Option<Epoch> {
+        Some(Epoch {
+            view: u32::from_be_bytes(*self.take::<4>()?),
+            count: u32::from_be_bytes(*self.take::<4>()?),
+        })
+    }
     fn block(&mut self) -> Option<Block> {
         Some(Block {
             addr: Addr::v6(*self.take::<16>()?),
@@ -177,6 +301,7 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::vec;
     use std::vec::Vec;
     use wire::Pool;
     use wire::memory::Region;
@@ -188,7 +313,37 @@ mod tests {
             ports,
         });
         let group = any::<[u64; 5]>().prop_map(GroupKey::from_words);
+        let epoch = || (any::<u32>(), any::<u32>()).prop_map(|(view, count)| Epoch { view, count });
+        let runtime = || any::<u16>().prop_map(RuntimeId);
+        let says = prop_oneof![
+            epoch().prop_map(SwitchSays::Rerouted),
+            epoch().prop_map(SwitchSays::Refused),
+            (runtime(), epoch()).prop_map(|(to, epoch)| SwitchSays::Moved(to, epoch)),
+            epoch().prop_map(SwitchSays::Clear),
+            epoch().prop_map(SwitchSays::Fenced),
+        ];
+        let reroute = (
+            group.clone(),
+            group.clone(),
+            runtime(),
+            runtime(),
+            epoch(),
+            any::<bool>(),
+        )
+            .prop_map(|(group, key, from, to, epoch, is_last)| Reroute {
+                group,
+                key,
+                from,
+                to,
+                epoch,
+                is_last,
+            });
         prop_oneof![
+            reroute.prop_map(Message::Reroute),
+            (group.clone(), epoch()).prop_map(|(g, e)| Message::Installed(g, e)),
+            (group.clone(), runtime(), epoch()).prop_map(|(g, r, e)| Message::Behind(g, r, e)),
+            (group.clone(), says).prop_map(|(g, s)| Message::Switch(g, s)),
+            (block.clone(), runtime()).prop_map(|(b, r)| Message::BlockReturned(b, r)),
             (block.clone(), group.clone()).prop_map(|(b, g)| Message::BlockClaimed(b, g)),
             block.prop_map(Message::BlockReleased),
             group.clone().prop_map(Message::Routed),

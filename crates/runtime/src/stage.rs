@@ -155,6 +155,8 @@ pub unsafe trait Stage {
     fn take_over(&self, before: &dyn Stage);
     /// The instance itself.
     fn instance(&self) -> &dyn Any;
+    /// [`NetworkFunction::block_returned`].
+    fn block_returned(&self, block: nf::Block);
     /// [`FlowState::each_field`].
     ///
     /// # Safety
@@ -410,6 +412,9 @@ unsafe impl<F: NetworkFunction> Stage for Instance<F> {
     }
     fn instance(&self) -> &dyn Any {
         &self.0
+    }
+    fn block_returned(&self, block: nf::Block) {
+        self.0.block_returned(block);
     }
     unsafe fn each_field(&self, flow: NonNull<u8>, see: &mut dyn FnMut(&'static str, &dyn Debug)) {
         // SAFETY: the caller's promise.

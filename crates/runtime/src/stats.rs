@@ -54,6 +54,8 @@ pub enum DropReason {
     /// It would have opened a flow in a group that is another runtime's: its flow ended, or its block of ports changed hands,
     /// while it was on its way.
     RouteOver,
+    /// As many packets kept for groups that move as configured, or kept for a move that came to nothing.
+    MovingFull,
     /// No port on the side the packet should leave by.
     NoEgress,
     /// The port could not send it.
@@ -66,7 +68,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 27] = {
+    pub const ALL: [DropReason; 28] = {
         use DropReason::*;
         [
             FrameTruncated,
@@ -92,6 +94,7 @@ impl DropReason {
             RoutesFull,
             ReplyKeyTaken,
             RouteOver,
+            MovingFull,
             NoEgress,
             PortUnsent,
             ConfigurationChanged,
@@ -126,6 +129,7 @@ impl DropReason {
             RoutesFull => "routes_full",
             ReplyKeyTaken => "reply_key_taken",
             RouteOver => "route_over",
+            MovingFull => "moving_full",
             NoEgress => "no_egress",
             PortUnsent => "port_unsent",
             ConfigurationChanged => "configuration_changed",
@@ -200,6 +204,10 @@ pub struct RuntimeStats {
     pub flows_opened: u64,
     /// Flows over, by expiry or otherwise.
     pub flows_ended: u64,
+    /// Flows that came from other runtimes, and that went to them: neither begun nor over.
+    pub flows_moved: [u64; 2],
+    /// Packets that came from other runtimes with groups that moved, and that went to them: neither received nor passed.
+    pub packets_moved: [u64; 2],
     /// Groups now.
     pub groups: u64,
     /// Calls waiting now.

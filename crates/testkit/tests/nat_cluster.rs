@@ -9,6 +9,7 @@ use runtime::chain::{ChainRule, Match, Plan};
 use runtime::env::{Burst, Port, PortCounters, dispose};
 use runtime::stage::{Configured, Factory};
 use runtime::switch::{self, Policy, SideRule, Switch};
+use runtime::worker::migrate::{Order, Selector};
 use runtime::{Runtime, Settings};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -85,6 +86,9 @@ struct Cluster {
     runtimes: Vec<Runtime<Link>>,
     events: String,
     now: u64,
+    /// Whether all flows of each runtime move to the next one with every packet.
+    moving: bool,
+    moved: u64,
 }
 
 impl Cluster {
@@ -119,6 +123,16 @@ impl Cluster {
             let pool = pool(switches + number as u8);
             made.push(Runtime::new(settings, plan.clone(), far, pool, Region::heap).unwrap());
         }
+        let count = usize::from(runtimes);
+        let mut between: Vec<Vec<Option<Link>>> =
+            (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
+        for (a, b) in (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b))) {
+            let (near, far) = link();
+            (between[a][b], between[b][a]) = (Some(near), Some(far));
+        }
+        made.iter_mut()
+            .zip(between)
+            .for_each(|(runtime, peers): (&mut Runtime<Link>, _)| runtime.join(peers));
         let mut peers: Vec<Vec<Option<Link>>> = (0..switches)
             .map(|_| (0..switches).map(|_| None).collect())
             .collect();
@@ -153,6 +167,8 @@ impl Cluster {
             runtimes: made,
             events: String::new(),
             now: 0,
+            moving: false,
+            moved: 0,
         }
     }
 
@@ -161,16 +177,29 @@ impl Cluster {
         while idle < 3 {
             self.now += 1000;
             let mut work: usize = self.switches.iter_mut().map(|s| s.step(self.now)).sum();
-            work += self
-                .runtimes
-                .iter_mut()
-                .map(|r| r.step(self.now).packets)
-                .sum::<usize>();
+            for runtime in &mut self.runtimes {
+                let done = runtime.step(self.now);
+                work += done.packets + done.other;
+            }
             idle = if work == 0 { idle + 1 } else { 0 };
         }
         for runtime in &mut self.runtimes {
             runtime.take_events(&mut self.events);
         }
+    }
+
+    /// Has every flow move on to the next runtime, with a packet on its way.
+    fn move_around(&mut self) {
+        let count = self.runtimes.len() as u16;
+        for (at, runtime) in self.runtimes.iter_mut().enumerate() {
+            let to = vec![(at as u16 + 1) % count];
+            let order = Order {
+                selector: Selector::All,
+                to,
+            };
+            runtime.order(order).unwrap();
+        }
+        self.moved += 1;
     }
 
     /// Sends one packet; from 10.0.0.0/8 it comes in at the first switch, else at the last.
@@ -181,6 +210,9 @@ impl Cluster {
             self.switches.len() - 1
         };
         self.switches[at].port_mut(0).input.push_back(frame);
+        if self.moving {
+            self.move_around();
+        }
         self.settle();
         let mut sent: Vec<_> = self
             .switches
@@ -270,7 +302,14 @@ fn talk_with_a_server(cluster: &mut Cluster) {
 
 #[test]
 fn every_packet_finds_its_mapping_on_any_number_of_workers() {
-    for (switches, runtimes) in [(1, 1), (1, 4), (2, 3), (2, 4)] {
+    for (switches, runtimes, moving) in [
+        (1, 1, false),
+        (1, 4, false),
+        (2, 3, false),
+        (2, 4, false),
+        (1, 2, true),
+        (2, 3, true),
+    ] {
         let server = StaticMapping {
             inside: "10.0.0.200:80".parse().unwrap(),
             outside: "203.0.113.0:8080".parse().unwrap(),
@@ -283,6 +322,7 @@ fn every_packet_finds_its_mapping_on_any_number_of_workers() {
             ..Config::default()
         };
         let mut cluster = Cluster::new(switches, runtimes, config);
+        cluster.moving = moving;
         let hosts = talk_with_the_world(&mut cluster);
         talk_with_each_other(&mut cluster, &hosts);
         talk_with_a_server(&mut cluster);
@@ -300,6 +340,32 @@ fn every_packet_finds_its_mapping_on_any_number_of_workers() {
         );
         let told = |event: &str| cluster.events.matches(event).count();
         assert_eq!((told("mapping_created"), told("mapping_released")), (12, 12));
+        let moved: u64 = cluster.runtimes.iter().map(|r| r.stats().flows_moved[0]).sum();
+        assert_eq!(moving, moved > 10 * cluster.moved / 2, "{moved} flows moved");
+    }
+}
+
+/// As many blocks as hosts want, each time anew: one that did not come back would be missing.
+#[test]
+fn blocks_that_end_elsewhere_go_back_to_their_pool() {
+    let config = Config {
+        pool: vec!["203.0.113.0/32".parse().unwrap()],
+        block_size: 4096,
+        ..Config::default()
+    };
+    let mut cluster = Cluster::new(2, 3, config);
+    cluster.moving = true;
+    for round in 0..8 {
+        for host in 1..=9 {
+            let (exit, _) = cluster.send(udp(([10, 0, 0, host], 5000 + round), R1));
+            assert_eq!(exit, Side::Outside, "round {round}, host {host}");
+        }
+        for _ in 0..5 {
+            cluster.now += 400_000_000_000;
+            cluster.settle();
+        }
+        assert!(cluster.runtimes.iter().all(|r| r.stats().flows == 0));
+        assert!(cluster.switches.iter().all(|s| s.stats().blocks == 0));
     }
 }
 

@@ -17,17 +17,17 @@ pub(super) fn connect(asking: &Asking) -> Result<Client, Failure> {
     Client::connect(&path).map_err(Failure::failed)
 }
 
-fn ask(client: &mut Client, request: &Request) -> Result<Answer, Failure> {
+pub(super) fn ask(client: &mut Client, request: &Request) -> Result<Answer, Failure> {
     client.ask(request).map_err(Failure::failed)
 }
 
 /// An answer to something else: the two ends are not of the same version.
-fn foreign() -> Failure {
+pub(super) fn foreign() -> Failure {
     Failure::failed(control::FOREIGN)
 }
 
 /// Prints a thing as JSON, or as people read it.
-fn show<T: serde::Serialize + std::fmt::Display>(
+pub(super) fn show<T: serde::Serialize + std::fmt::Display>(
     thing: &T,
     asking: &Asking,
     out: &mut dyn Write,

@@ -17,6 +17,7 @@
 mod asking;
 mod chains;
 pub mod jobs;
+mod moving;
 mod pages;
 mod watching;
 
@@ -75,9 +76,12 @@ enum Verb {
     Top(Top),
     /// Packets of the running cluster, printed or as a pcapng file
     Capture(Capture),
-    /// Look at flows of the running cluster
+    /// Look at flows of the running cluster, and move them
     #[command(subcommand)]
     Flow(FlowVerb),
+    /// Look at runtimes of the running cluster, and empty them
+    #[command(subcommand)]
+    Runtime(RuntimeVerb),
     /// Try ports without a chain
     #[command(subcommand)]
     Port(PortVerb),
@@ -308,6 +312,36 @@ Examples:
         #[command(flatten)]
         asking: Asking,
     },
+    /// Move flows to another runtime while their packets flow, and answer with a receipt
+    #[command(after_help = "\
+Flows that share state (a NAT's inside host, say) move together. New flows of a group wait until it has arrived; established
+ones go on.
+
+Examples:
+  flowkeep flow migrate --all --to 1
+  flowkeep flow migrate --address 10.0.0.0/24 --from 0 --to 1
+  flowkeep flow migrate --all --from 0 --to 1 --json | jq .pause_longest_ns")]
+    Migrate {
+        /// Flows with an end in this prefix, before translation
+        #[arg(
+            long,
+            value_name = "PREFIX",
+            required_unless_present = "all",
+            conflicts_with = "all"
+        )]
+        address: Option<wire::Prefix>,
+        /// All flows
+        #[arg(long)]
+        all: bool,
+        /// Only from this runtime
+        #[arg(long, value_name = "RUNTIME")]
+        from: Option<u16>,
+        /// To this one
+        #[arg(long, value_name = "RUNTIME", required = true)]
+        to: Vec<u16>,
+        #[command(flatten)]
+        asking: Asking,
+    },
 }
 
 /// Packets of the running cluster.
@@ -371,6 +405,33 @@ struct Top {
     once: bool,
     #[command(flatten)]
     asking: Asking,
+}
+
+#[derive(Subcommand, Debug)]
+enum RuntimeVerb {
+    /// List runtimes
+    #[command(
+        after_help = "Examples:\n  flowkeep runtime list\n  flowkeep runtime list --json | jq '.runtimes[].flows'"
+    )]
+    List(Asking),
+    /// Send a runtime no new flows, move those it has to the others, and answer with a receipt
+    #[command(
+        after_help = "Examples:\n  flowkeep runtime drain 1\n  flowkeep runtime drain 1 --json | jq .flows_moved"
+    )]
+    Drain {
+        /// Its number
+        runtime: u16,
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Send a drained runtime new flows again
+    #[command(after_help = "Examples:\n  flowkeep runtime resume 1")]
+    Resume {
+        /// Its number
+        runtime: u16,
+        #[command(flatten)]
+        asking: Asking,
+    },
 }
 
 #[derive(Subcommand, Debug)]
@@ -742,6 +803,28 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
         }
         Verb::Capture(capture) => watching::capture(capture, out)?,
         Verb::Top(top) => watching::top(&top, out)?,
+        Verb::Flow(FlowVerb::Migrate {
+            address,
+            all: _,
+            from,
+            to,
+            asking,
+        }) => {
+            let order = crate::moving::Order {
+                flow: None,
+                address: address.map(|prefix| prefix.to_string()),
+                from,
+                to,
+            };
+            moving::migrate(order, &asking, out)?;
+        }
+        Verb::Runtime(RuntimeVerb::List(asking)) => moving::list(&asking, out)?,
+        Verb::Runtime(RuntimeVerb::Drain { runtime, asking }) => {
+            moving::set_leaving(runtime, true, &asking, out)?;
+        }
+        Verb::Runtime(RuntimeVerb::Resume { runtime, asking }) => {
+            moving::set_leaving(runtime, false, &asking, out)?;
+        }
         Verb::Port(PortVerb::Bridge {
             one,
             other,

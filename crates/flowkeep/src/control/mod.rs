@@ -25,6 +25,7 @@ use crate::apply::Ask;
 use crate::apply::report::Change;
 use crate::capture::Wanted;
 use crate::cluster::{Cursor, Observed, Subject, ThreadShare};
+use crate::moving::{Order, Part, Receipt};
 use crate::report::{Flow, FlowList, Status};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -61,6 +62,20 @@ pub enum Request {
     },
     /// Another configuration: what it would do, or that it shall be in force.
     Change(Ask),
+    /// To move flows.
+    Move(Order),
+    /// How an order goes, by its parts.
+    Receipt {
+        /// The parts.
+        parts: Vec<Part>,
+    },
+    /// A runtime is to take no new flows, or to take them again.
+    Leaving {
+        /// The runtime.
+        runtime: u16,
+        /// Whether it is leaving.
+        leaving: bool,
+    },
     /// The end.
     Stop,
     /// Begins to watch, for as long as the connection is open; a connection watches one thing.
@@ -136,6 +151,12 @@ pub enum Answer {
     Function(Vec<(u16, String)>),
     /// To [`Request::Change`].
     Change(Box<Change>),
+    /// To [`Request::Move`]: it has begun; its parts.
+    Ordered(Vec<Part>),
+    /// To [`Request::Receipt`].
+    Receipt(Receipt),
+    /// To [`Request::Leaving`]: so it is.
+    Leaving,
     /// To [`Request::Stop`]: it has begun.
     Stopping,
     /// To [`Request::Watch`]: it has begun.

@@ -241,6 +241,15 @@ fn answer(request: Request, cluster: &dyn Cluster, watching: &mut Option<Box<dyn
             Ok(change) => Answer::Change(Box::new(change)),
             Err(problem) => return Reply::Error(problem),
         },
+        Request::Move(order) => match cluster.order(&order) {
+            Ok(parts) => Answer::Ordered(parts),
+            Err(problem) => return Reply::Error(problem),
+        },
+        Request::Receipt { parts } => Answer::Receipt(cluster.receipt(&parts)),
+        Request::Leaving { runtime, leaving } => match cluster.set_leaving(runtime, leaving) {
+            Ok(()) => Answer::Leaving,
+            Err(problem) => return Reply::Error(problem),
+        },
         Request::Stop => {
             cluster.stop();
             Answer::Stopping

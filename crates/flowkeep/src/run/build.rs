@@ -358,6 +358,8 @@ struct Links {
     runtime: Vec<Vec<(Option<RingPort>, Option<RingPort>)>>,
     /// By switch and peer.
     peer: Vec<Vec<Option<RingPort>>>,
+    /// By runtime and other runtime.
+    between: Vec<Vec<Option<RingPort>>>,
 }
 
 impl Links {
@@ -371,16 +373,23 @@ impl Links {
         let runtime = (0..shape.switches)
             .map(|_| (0..shape.runtimes).map(|_| pair()).collect())
             .collect();
-        let mut peer: Vec<Vec<Option<RingPort>>> = (0..shape.switches)
-            .map(|_| (0..shape.switches).map(|_| None).collect())
-            .collect();
-        let pairs = (0..shape.switches).flat_map(|a| (a + 1..shape.switches).map(move |b| (a, b)));
-        for (a, b) in pairs {
-            let (near, far) = RingPort::pair(all);
-            peer[a][b] = Some(near);
-            peer[b][a] = Some(far);
+        Links {
+            runtime,
+            peer: Self::among(shape.switches, all),
+            between: Self::among(shape.runtimes, all),
         }
-        Links { runtime, peer }
+    }
+
+    /// A ring between each two of so many workers.
+    fn among(count: usize, capacity: usize) -> Vec<Vec<Option<RingPort>>> {
+        let mut links: Vec<Vec<Option<RingPort>>> =
+            (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
+        for (a, b) in (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b))) {
+            let (near, far) = RingPort::pair(capacity);
+            links[a][b] = Some(near);
+            links[b][a] = Some(far);
+        }
+        links
     }
 }
 
@@ -493,8 +502,10 @@ impl Shape {
             .iter_mut()
             .map(|links| links[index].1.take().expect("taken once"))
             .collect();
-        Runtime::new(settings, plan.clone(), ends, pool, region)
-            .map_err(|(function, source)| RunError::Function { function, source })
+        let mut runtime = Runtime::new(settings, plan.clone(), ends, pool, region)
+            .map_err(|(function, source)| RunError::Function { function, source })?;
+        runtime.join(std::mem::take(&mut links.between[index]));
+        Ok(runtime)
     }
 }
 

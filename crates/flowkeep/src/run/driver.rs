@@ -25,8 +25,8 @@ use runtime::chain::Plan;
 use runtime::stats::{RuntimeStats, SwitchStats};
 use runtime::switch::Switch;
 use runtime::watch::{Seen, Watch};
-use runtime::worker::FlowView;
 use runtime::worker::change::{Before, ChangeError, ChangeState, CutFlow, Prepared};
+use runtime::worker::{FlowView, migrate};
 use runtime::{PortCounters, Runtime};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel};
@@ -94,6 +94,12 @@ pub(super) enum Question {
     /// For switches.
     Claim(Vec<Vec<Prefix>>),
     Follow(Plan),
+    Order(migrate::Order),
+    Receipt(u32),
+    Leaving {
+        runtime: u16,
+        leaving: bool,
+    },
 }
 
 /// What is answered.
@@ -128,6 +134,9 @@ pub(super) enum Answer {
     Before(Option<Box<Before>>),
     Claimed(Result<(), String>),
     Follows,
+    Ordered(Result<u32, String>),
+    Receipt(Option<Box<migrate::Receipt>>),
+    Leaving,
     /// Not a question for this kind of worker.
     NotMine,
 }
@@ -419,6 +428,20 @@ impl Seat {
             (Worker::Switch(switch), Question::Follow(plan)) => {
                 switch.change(plan);
                 Answer::Follows
+            }
+            (Worker::Runtime(runtime), Question::Order(order)) => {
+                Answer::Ordered(runtime.order(order).map_err(|error| error.to_string()))
+            }
+            (Worker::Runtime(runtime), Question::Receipt(number)) => {
+                Answer::Receipt(runtime.receipt(number).map(Box::new))
+            }
+            (Worker::Runtime(worker), Question::Leaving { leaving, .. }) => {
+                worker.set_leaving(leaving);
+                Answer::Leaving
+            }
+            (Worker::Switch(switch), Question::Leaving { runtime, leaving }) => {
+                switch.set_leaving(runtime, leaving);
+                Answer::Leaving
             }
             _ => Answer::NotMine,
         }

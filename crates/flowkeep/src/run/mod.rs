@@ -27,6 +27,7 @@ use crate::apply::report::Change;
 use crate::apply::{Ask, Live, Source, Ticket, Workers};
 use crate::cluster::{Cluster, Cursor, PortStats, Snapshot, Subject, ThreadShare, Watching};
 use crate::config::Config;
+use crate::moving::{Order, Part, Receipt};
 use adapters::open::Ports;
 use adapters::report::{Report, Reports};
 use driver::{Answer, Command, Handle, Question};
@@ -34,6 +35,7 @@ use runtime::PortCounters;
 use runtime::chain::Plan;
 use runtime::worker::FlowView;
 use runtime::worker::change::{Before, ChangeError, ChangeState, CutFlow, Prepared};
+use runtime::worker::migrate;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, Weak};
@@ -429,6 +431,76 @@ impl Cluster for Shared {
 
     fn change(&self, ask: &Ask) -> Result<Change, String> {
         self.live.change(ask, self)
+    }
+
+    fn order(&self, order: &Order) -> Result<Vec<Part>, String> {
+        let selector = order.selector()?;
+        let all = 0..self.runtimes.len() as u16;
+        if let Some(none) = order
+            .to
+            .iter()
+            .chain(&order.from)
+            .find(|number| !all.contains(number))
+        {
+            return Err(format!(
+                "there is no runtime {none}; `flowkeep runtime list` shows which there are"
+            ));
+        }
+        let mut parts = Vec::new();
+        for from in all.clone() {
+            let is_meant = match order.from {
+                Some(meant) => meant == from,
+                None => !order.to.contains(&from),
+            };
+            if !is_meant {
+                continue;
+            }
+            let mut to = order.to.clone();
+            if to.is_empty() {
+                to.extend(all.clone());
+            }
+            to.retain(|number| *number != from);
+            let question = Question::Order(migrate::Order {
+                selector: selector.clone(),
+                to,
+            });
+            match self.runtimes[usize::from(from)].ask(question) {
+                Some(Answer::Ordered(number)) => parts.push((from, number?)),
+                _ => return Err(format!("runtime {from} did not answer")),
+            }
+        }
+        Ok(parts)
+    }
+
+    fn receipt(&self, parts: &[Part]) -> Receipt {
+        let mut whole = Receipt::empty();
+        for (runtime, number) in parts {
+            let handle = self.runtimes.get(usize::from(*runtime));
+            if let Some(Answer::Receipt(Some(part))) =
+                handle.and_then(|handle| handle.ask(Question::Receipt(*number)))
+            {
+                whole.add(&part);
+            }
+        }
+        whole
+    }
+
+    fn set_leaving(&self, runtime: u16, leaving: bool) -> Result<(), String> {
+        let Some(handle) = self.runtimes.get(usize::from(runtime)) else {
+            return Err(format!(
+                "there is no runtime {runtime}; `flowkeep runtime list` shows which there are"
+            ));
+        };
+        // The switches first: what they still send there moves with the rest.
+        for worker in self.switches.iter().chain([handle]) {
+            if !matches!(
+                worker.ask(Question::Leaving { runtime, leaving }),
+                Some(Answer::Leaving)
+            ) {
+                return Err("a worker did not answer; try again".into());
+            }
+        }
+        Ok(())
     }
 
     fn stop(&self) {

@@ -151,7 +151,11 @@ pub fn finish(outcome: Outcome, lines: &Lines, what: &str) -> Ran {
             (0, 0, 0),
             "{what}"
         );
-        assert_eq!(runtime.flows_opened, runtime.flows_ended, "{what}");
+        assert_eq!(
+            runtime.flows_opened + runtime.flows_moved[0],
+            runtime.flows_ended + runtime.flows_moved[1],
+            "{what}"
+        );
     }
     for switch in &outcome.snapshot.switches {
         assert_eq!(

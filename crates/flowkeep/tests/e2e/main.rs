@@ -17,6 +17,7 @@
 //! | `tagged` | the packets made for it: VLAN tags, fragments, minutes between |
 //! | `watching` | the packets that came out, and the figures |
 //! | `filters` | tcpdump |
+//! | `moving` | nDPI's flow tables, while all flows move |
 //! | `egress` | which ports a configuration says packets leave by |
 //! | `host_limits` | plain sums of what each host has opened |
 //! | `reload` | the rules before and behind a change; the sums |
@@ -37,6 +38,7 @@ mod forward;
 mod fragments;
 mod frames;
 mod host_limits;
+mod moving;
 mod nat;
 mod reload;
 mod tagged;

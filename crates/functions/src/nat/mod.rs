@@ -33,7 +33,7 @@
 //! for is dropped without an answer (RFC 5382 REQ-4 a); the outside VLAN is the inside one's, and VLANs have mappings of their own.
 //!
 //! Not here: ALGs (RFC 4787 REQ-10 wants none by default); fragments' ports (the runtime fills them in, REQ-14); Fragmentation
-//! Needed (REQ-13, the forwarder's); NAT64; blocks that end away from the runtime they belong to, which go back with migration.
+//! Needed (REQ-13, the forwarder's); NAT64.
 //!
 //! Every requirement with its verdict: `docs/nat-behaviour.md`.
 //!
@@ -66,8 +66,8 @@ use core::cell::RefCell;
 use core::time::Duration;
 use mappings::Mappings;
 use nf::{
-    Affinity, Arrival, Claim, ConfigError, Cx, Departure, Endpoint, Keep, NetworkFunction, Packet, Side,
-    Verdict, WorkerInfo, network_function,
+    Affinity, Arrival, Block, Claim, ConfigError, Cx, Departure, Endpoint, Keep, NetworkFunction, Packet,
+    Side, Verdict, WorkerInfo, network_function,
 };
 use ports::{Ports, space_of};
 use state::{PHASES, STATIC, how};
@@ -230,8 +230,12 @@ impl NetworkFunction for Nat {
         // A host without mappings has one block at most (see `Ports::give`), so this is one turn.
         let ports = &mut self.tables.borrow_mut().ports;
         while let Some(block) = ports.end(group) {
-            self.release_block(block, group.inside, cx);
+            self.release_block(block, ports.elsewhere(block), group.inside, cx);
         }
+    }
+
+    fn block_returned(&self, block: Block) {
+        self.tables.borrow_mut().ports.take_back(block);
     }
 
     #[inline]

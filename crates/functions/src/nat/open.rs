@@ -229,7 +229,8 @@ impl Nat {
         self.log_mapping(&mapping, "mapping_released", cx);
         cx.count("mappings_released");
         if let Some(block) = released {
-            self.release_block(block, mapping.inside.addr, cx);
+            let elsewhere = tables.ports.elsewhere(block);
+            self.release_block(block, elsewhere, mapping.inside.addr, cx);
         }
     }
 
@@ -257,7 +258,7 @@ impl Nat {
         if tables.ports.has_gone()
             && let Some(block) = tables.ports.shed_of(cx.group())
         {
-            self.release_block(block, inside.addr, cx);
+            self.release_block(block, tables.ports.elsewhere(block), inside.addr, cx);
         }
         let host = cx.group();
         let (outside, claimed) = tables
@@ -348,8 +349,18 @@ impl Nat {
         self.tables.borrow().ports.has(u32::from_be_bytes(addr)) || self.plan.is_static_address(addr)
     }
 
-    pub(super) fn release_block(&self, block: Block, inside: [u8; 4], cx: &mut Cx<Self>) {
-        cx.release_block(block);
+    /// Says that a block is free, to the runtime whose pool has it if that is another one.
+    pub(super) fn release_block(
+        &self,
+        block: Block,
+        elsewhere: Option<u16>,
+        inside: [u8; 4],
+        cx: &mut Cx<Self>,
+    ) {
+        match elsewhere {
+            Some(runtime) => cx.return_block(block, runtime),
+            None => cx.release_block(block),
+        }
         cx.count("blocks_released");
         self.log_block(block, inside, "block_released", cx);
     }

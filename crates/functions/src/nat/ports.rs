@@ -82,7 +82,8 @@ impl Layout {
         let mut addresses = plan.pool.clone();
         let mut first_port = plan.first_port;
         let mut ports_end = behind(first_port, plan.blocks_per_address);
-        for block in (0..old.slot_of.len() as u32).filter(|block| old.slot_of[*block as usize] != 0) {
+        let is_used = |block: &u32| old.slot_of[*block as usize] != 0 || old.is_given(*block);
+        for block in (0..old.slot_of.len() as u32).filter(is_used) {
             let (address, first) = old.place(block);
             first_port = first_port.min(first);
             ports_end = ports_end.max(behind(first, 1));
@@ -228,9 +229,17 @@ impl Ports {
     fn is_given(&self, block: u32) -> bool {
         let (word, bit) = self.free_bit(block);
         let is_free = self.free[word] & bit != 0;
-        let is_kept = self.reserved.binary_search(&block).is_ok() || self.is_gone(block);
+        let is_kept = self.reserved.binary_search(&block).is_ok();
         let (address, _) = self.place(block);
-        self.is_home(block) && !is_free && !is_kept && self.has(address)
+        self.is_home(block) && !is_free && !is_kept && (self.is_gone(block) || self.has(address))
+    }
+
+    /// A block that is gone is used no more, here or elsewhere: nobody is given it before a plan has it again.
+    fn retire(&mut self, block: u32) {
+        self.gone[block as usize / 64] &= !(1 << (block % 64));
+        if let Err(at) = self.reserved.binary_search(&block) {
+            self.reserved.insert(at, block);
+        }
     }
 
     fn set_gone(&mut self, block: u32) {
@@ -313,9 +322,14 @@ impl Ports {
     }
 
     fn is_home(&self, block: u32) -> bool {
+        self.home_of(block) == self.home.0
+    }
+
+    /// Which runtime gives a block out: by its address and port, which stay when the pool changes.
+    fn home_of(&self, block: u32) -> u32 {
         let (address, first) = self.place(block);
         let place = address.wrapping_add(u32::from(first / self.size));
-        place % self.home.1 == self.home.0
+        place % self.home.1
     }
 
     fn draw(&mut self) -> u64 {
@@ -528,10 +542,40 @@ impl Ports {
         if slot != 0 {
             self.drop_slot(slot);
         }
-        if self.is_home(block) && !self.is_gone(block) {
+        if self.is_gone(block) {
+            self.retire(block);
+        } else if self.is_home(block) {
             self.set_free(block);
         }
         self.as_block(host.outside, first)
+    }
+
+    /// The runtime that a block belongs to, if that is another one.
+    pub fn elsewhere(&self, block: Block) -> Option<u16> {
+        let block = self.number_of_block(block)?;
+        let home = self.home_of(block);
+        (home != self.home.0).then_some(home as u16)
+    }
+
+    /// A block of ours that was in use elsewhere is free again.
+    pub fn take_back(&mut self, block: Block) {
+        if let Some(block) = self.number_of_block(block)
+            && self.is_home(block)
+            && self.slot_of[block as usize] == 0
+        {
+            if self.is_gone(block) {
+                self.retire(block);
+            } else {
+                self.set_free(block);
+            }
+        }
+    }
+
+    fn number_of_block(&self, block: Block) -> Option<u32> {
+        let number = self.number_of(u32::from_be_bytes(block.addr.as_v4()?))?;
+        (block.ports == self.size)
+            .then(|| self.block_of(number, block.first))
+            .flatten()
     }
 
     /// Marks the port of a mapping that has arrived with its host, and the host's blocks as taken.

@@ -23,6 +23,7 @@
 //! |---|---|
 //! | `ports` | when ports are read, back-pressure, time |
 //! | `routes` | how routes begin and end, so that a group is never at two runtimes and no route stays |
+//! | `moves` | groups that move from one runtime to another |
 //! | `choice` | how a runtime is chosen |
 //! | `watching` | what whoever watches sees here ([`crate::watch`]) |
 //!
@@ -35,6 +36,7 @@
 //! Not here: chains, flow state.
 
 mod choice;
+mod moves;
 mod ports;
 mod routes;
 mod watching;
@@ -162,6 +164,7 @@ pub struct Switch<P: Port, L: Port> {
     progress: Progress,
     /// Open while somebody watches.
     eye: MaybeEye,
+    moves: moves::Moves,
 }
 
 /// The home switch of a group: by the upper half of its hash, since the lower chooses buckets.
@@ -253,6 +256,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             turning: wire::PacketList::new(),
             progress: Progress::new(),
             eye: None,
+            moves: moves::Moves::default(),
             plan,
             settings,
         }
@@ -283,6 +287,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         }
         for index in 0..self.runtimes.len() {
             work += self.read_runtime(index);
+            self.answer_moves();
         }
         for index in 0..self.peers.len() {
             work += self.read_peer(index);
@@ -619,6 +624,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             .all(|slot| slot.is_empty() && (slot.port.finished() || (!self.reading && !slot.port.answers())))
             && self.turning.is_empty()
             && self.doubtful.is_empty()
+            && self.moves.is_empty()
     }
 
     /// When a port has its next packet, if one knows.

@@ -31,6 +31,7 @@ use crate::group::GroupKey;
 use crate::message::Message;
 use crate::stats::DropReason;
 use nf::Affinity;
+use protocols::ownership::{Epoch, SwitchSays};
 use wire::packet::flag;
 use wire::{FlowKey, PacketBox, planted};
 
@@ -43,10 +44,15 @@ pub(super) struct Route {
     pub runtime: u16,
     /// Whether it is among those to ask about.
     doubtful: bool,
+    /// The runtime that moved the group last, if any has, and of which change of hands it was (`moves`).
+    pub source: u16,
+    pub epoch: Epoch,
+    /// It leads to a runtime that has yet to install the group: what that one has said of it is from before.
+    pub is_awaited: bool,
 }
 
 /// In [`Route::runtime`]: the place is free.
-const NO_RUNTIME: u16 = u16::MAX;
+pub(super) const NO_RUNTIME: u16 = u16::MAX;
 /// Questions to a runtime in a step: of so many messages in a burst, its answers fit into what it keeps for one step.
 const QUESTIONS: usize = 8;
 /// Bytes of a frame of questions beyond which no word of a refused key is added, for the same reason.
@@ -84,6 +90,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         let Some(runtime) = runtime else {
             return self.drop_packet(packet, DropReason::NoRuntime);
         };
+        let runtime = self.staying(runtime);
         // A route for a packet that never arrives would never end.
         if self.runtimes[runtime].burst.len() >= self.runtimes[runtime].link.room() {
             return self.drop_packet(packet, DropReason::RuntimeBusy);
@@ -108,6 +115,9 @@ impl<P: Port, L: Port> Switch<P, L> {
             last_sent: self.runtimes[runtime].sent,
             runtime: runtime as u16,
             doubtful: false,
+            source: NO_RUNTIME,
+            epoch: Epoch::default(),
+            is_awaited: false,
         };
         match self.free.pop() {
             Some(index) => {
@@ -154,7 +164,17 @@ impl<P: Port, L: Port> Switch<P, L> {
                         .retain(|(key, to, _)| (*key, *to) != (group, runtime));
                     self.forget(runtime, group, consumed);
                 }
-                Message::Doubted(_) | Message::Taken(_) => debug_assert!(false, "only switches say so"),
+                Message::Reroute(reroute) => self.reroute(runtime, &reroute),
+                Message::Installed(key, epoch) => self.installed(runtime, &key, epoch),
+                Message::Behind(group, to, epoch) => self.say(to, group, SwitchSays::Clear(epoch)),
+                Message::BlockReturned(block, home) => {
+                    self.blocks.release(block);
+                    self.moves
+                        .say(usize::from(home.0), Message::BlockReturned(block, home));
+                }
+                Message::Doubted(_) | Message::Taken(_) | Message::Switch(..) => {
+                    debug_assert!(false, "only switches say so");
+                }
             }
         }
     }
@@ -192,7 +212,7 @@ impl<P: Port, L: Port> Switch<P, L> {
     fn forget(&mut self, runtime: usize, group: GroupKey, consumed: u32) {
         let Some(index) = self.find(&group) else { return };
         let route = self.routes[index as usize];
-        if usize::from(route.runtime) != runtime {
+        if usize::from(route.runtime) != runtime || route.is_awaited {
             return;
         }
         // Sent since: the runtime has begun the group anew, or will, as a rule.

@@ -14,9 +14,9 @@ use wire::packet::flag;
 
 const SECOND: u64 = 1_000_000_000;
 
-type V4 = [u8; 4];
+pub(super) type V4 = [u8; 4];
 
-fn frame(from: (V4, u16), to: (V4, u16)) -> (Side, Vec<u8>) {
+pub(super) fn frame(from: (V4, u16), to: (V4, u16)) -> (Side, Vec<u8>) {
     let mut frame = Vec::new();
     etherparse::PacketBuilder::ipv4(from.0, to.0, 64)
         .udp(from.1, to.1)
@@ -26,21 +26,22 @@ fn frame(from: (V4, u16), to: (V4, u16)) -> (Side, Vec<u8>) {
     (Side::Inside, frame)
 }
 
-fn inside(host: u8) -> V4 {
+pub(super) fn inside(host: u8) -> V4 {
     [10, 0, 0, host]
 }
 
-fn outside(host: u8) -> V4 {
+pub(super) fn outside(host: u8) -> V4 {
     [192, 0, 2, host]
 }
 
 /// All flows over: nothing may be left.
-fn assert_nothing_stays(cluster: &mut Cluster) {
+pub(super) fn assert_nothing_stays(cluster: &mut Cluster) {
     cluster.now += 400 * SECOND;
     cluster.settle();
     cluster.check();
     let flows: u64 = cluster.runtimes.iter().map(|r| r.stats().flows).sum();
-    assert_eq!((flows, cluster.routes()), (0, 0));
+    let routes: Vec<_> = cluster.switches.iter().map(|s| s.route_keys()).collect();
+    assert_eq!((flows, cluster.routes()), (0, 0), "{routes:?}");
     for switch in &cluster.switches {
         assert_eq!((switch.stats().second_keys, switch.stats().blocks), (0, 0));
     }
@@ -112,16 +113,16 @@ impl NetworkFunction for OfHosts {
 }
 
 /// Leases each inside host that sends out a block of ports, each runtime of its own; and refuses what comes for nobody's.
-struct Leaser(u16);
+pub(super) struct Leaser(u16);
 
 #[derive(FlowState, Default, Clone, Copy, Debug)]
 #[repr(C)]
-struct Lease {
+pub(super) struct Lease {
     first: u16,
 }
 
 const LEASED: u16 = 64;
-const OURS: V4 = [203, 0, 113, 1];
+pub(super) const OURS: V4 = [203, 0, 113, 1];
 
 fn lease(first: u16) -> Block {
     Block {
@@ -132,7 +133,7 @@ fn lease(first: u16) -> Block {
 }
 
 /// The first port of the block that a runtime has for a host.
-fn lease_of(host: u8, runtime: u16) -> u16 {
+pub(super) fn lease_of(host: u8, runtime: u16) -> u16 {
     (u16::from(host) * 8 + runtime + 1) * LEASED
 }
 
@@ -176,7 +177,7 @@ impl NetworkFunction for Leaser {
 }
 
 /// Sends what comes for the service to an inside server, and its answers back in the service's name.
-struct Service;
+pub(super) struct Service;
 
 const SERVICE: (V4, u16) = ([192, 0, 2, 100], 80);
 const SERVER: u8 = 2;
@@ -240,7 +241,7 @@ fn an_inside_servers_answers_find_their_flow_whoever_asked() {
 }
 
 /// Somebody sends something to somebody.
-fn packets() -> impl Strategy<Value = (Side, Vec<u8>)> {
+pub(super) fn packets() -> impl Strategy<Value = (Side, Vec<u8>)> {
     let port = || prop_oneof![Just(1000_u16), Just(1001)];
     prop_oneof![
         // Out; to a leased block, from anybody; between inside hosts; neither from inside nor for it.
@@ -259,7 +260,7 @@ fn packets() -> impl Strategy<Value = (Side, Vec<u8>)> {
 
 /// A flow that begins in one group whichever end sends, as long as nobody leases or gives back a block: not so what neither
 /// comes from inside nor is for it.
-fn has_an_inside_end(key: &wire::FlowKey) -> bool {
+pub(super) fn has_an_inside_end(key: &wire::FlowKey) -> bool {
     [key.first(), key.second()]
         .iter()
         .any(|end| end.addr.octets()[12] == 10)

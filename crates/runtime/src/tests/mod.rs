@@ -5,6 +5,7 @@ mod ends;
 mod flows;
 mod fragments;
 mod groups;
+mod moves;
 mod spread;
 mod waits;
 mod watching;
@@ -140,8 +141,8 @@ pub fn assert_conserved<P: Port>(runtime: &Runtime<P>) {
     let stats = runtime.stats();
     let dropped: u64 = stats.dropped.iter().map(|d| d.count).sum();
     assert_eq!(
-        stats.received + stats.emitted,
-        stats.passed + stats.held + dropped,
+        stats.received + stats.emitted + stats.packets_moved[0],
+        stats.passed + stats.held + dropped + stats.packets_moved[1],
         "{stats:?}"
     );
 }

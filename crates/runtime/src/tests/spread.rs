@@ -104,6 +104,17 @@ pub(super) fn cluster_with_routes(
             .unwrap(),
         );
     }
+    let count = usize::from(runtimes);
+    let mut between: Vec<Vec<Option<Link>>> =
+        (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
+    for (a, b) in (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b))) {
+        let (near, far) = link(usize::MAX);
+        between[a][b] = Some(near);
+        between[b][a] = Some(far);
+    }
+    for (runtime, peers) in made.iter_mut().zip(between) {
+        runtime.join(peers);
+    }
     let mut peers: Vec<Vec<Option<Link>>> = (0..switches)
         .map(|_| (0..switches).map(|_| None).collect())
         .collect();
@@ -158,14 +169,18 @@ impl Cluster {
     /// Steps everybody until nothing moves.
     pub(super) fn settle(&mut self) {
         let mut idle = 0;
+        let mut rounds = 0;
         while idle < 3 {
+            rounds += 1;
+            assert!(rounds < 100_000, "it never comes to rest");
             self.now += 1000;
             let mut work = 0;
             for switch in &mut self.switches {
                 work += switch.step(self.now);
             }
             for runtime in &mut self.runtimes {
-                work += runtime.step(self.now).packets;
+                let done = runtime.step(self.now);
+                work += done.packets + done.other;
             }
             idle = if work == 0 { idle + 1 } else { 0 };
         }

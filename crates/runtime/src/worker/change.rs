@@ -83,6 +83,8 @@ pub enum ChangeError {
         /// How many flows.
         flows: u64,
     },
+    /// Flows are on their way from or to another runtime.
+    Moving,
 }
 
 impl fmt::Display for ChangeError {
@@ -104,6 +106,9 @@ impl fmt::Display for ChangeError {
                 "chain `{chain}` keeps more state of a flow than any chain did at the start; restart, or shorten it"
             ),
             ChangeError::Function { function, source } => write!(f, "function `{function}`: {source}"),
+            ChangeError::Moving => {
+                f.write_str("flows are moving between runtimes; try again when they have arrived")
+            }
             ChangeError::Unsettled { flows } => write!(
                 f,
                 "the change before is not over: {flows} flows wait for something; try again in a moment"
@@ -394,6 +399,9 @@ impl<P: Port> Runtime<P> {
         if let Some(before) = &self.before {
             return Err((ChangeError::Unsettled { flows: before.left }, prepared));
         }
+        if !self.moves.is_idle() {
+            return Err((ChangeError::Moving, prepared));
+        }
         if let Err(error) = fits(&prepared.plan, &self.plan) {
             return Err((error, prepared));
         }
@@ -409,6 +417,13 @@ impl<P: Port> Runtime<P> {
         }
         self.prepared = Some(prepared);
         Ok(())
+    }
+
+    /// Whether a change has begun here and is not over. Until it is, no flow leaves and none comes: two runtimes may be of different
+    /// configurations meanwhile. And none is prepared while flows are on their way, so a flow is always of the configuration
+    /// that both ends have.
+    pub(super) fn is_changing(&self) -> bool {
+        self.prepared.is_some() || self.before.is_some()
     }
 
     /// Gives back what was prepared, to be dropped elsewhere.
@@ -520,7 +535,7 @@ impl<P: Port> Runtime<P> {
             match self.slab.header(actor).phase {
                 Phase::Free => {}
                 // Its state is its call's.
-                Phase::Waiting => prepared.survey.tally.waiting += 1,
+                Phase::Waiting | Phase::Arriving | Phase::Leaving => prepared.survey.tally.waiting += 1,
                 Phase::Active => {
                     asked += 1;
                     self.ask_about_copy(actor, &mut prepared);

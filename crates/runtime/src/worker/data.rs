@@ -5,12 +5,11 @@ use crate::actor::{NO_GROUP, Phase, flag};
 use crate::env::{BURST, Burst, Port};
 use crate::fragments;
 use crate::group::GroupKey;
-use crate::message::Message;
 use crate::stats::DropReason;
 use crate::watch::trace::{Event, Meeting};
 use arrayvec::ArrayVec;
 use core::ptr::NonNull;
-use nf::cx::{BlockEffect, RawCx};
+use nf::cx::RawCx;
 use nf::{Affinity, Arrival, Direction, Side};
 use wire::packet::{Kind, flag as packet_flag};
 use wire::{FlowKey, Orientation, PacketBox};
@@ -49,19 +48,14 @@ impl<P: Port> Runtime<P> {
         if burst.is_empty() {
             return;
         }
-        let mut messages = Burst::new();
         if self.settings.switches > 0 {
-            self.sort_out(burst, &mut messages);
+            self.sort_out(link, burst);
         } else {
             // Straight from a port: what a buffer was before is over.
             burst.iter_mut().for_each(|packet| packet.clear_turns());
         }
         self.received += burst.len() as u64;
         self.take_up(link, burst);
-        for message in messages {
-            self.hear(&message);
-            self.recycle(message);
-        }
     }
 
     #[cold]
@@ -93,14 +87,19 @@ impl<P: Port> Runtime<P> {
         self.take_up(link, &mut burst);
     }
 
-    /// Takes buffers that came home, and messages, out of a burst.
-    fn sort_out(&mut self, burst: &mut Burst, messages: &mut Burst) {
+    /// Takes buffers that came home out of a burst, and acts on messages, each behind the packets before it.
+    fn sort_out(&mut self, link: usize, burst: &mut Burst) {
         let mut packets = Burst::new();
         for packet in burst.drain(..) {
             match packet.kind() {
                 Kind::Data => packets.push(packet),
                 Kind::Empty => self.recycle(packet),
-                Kind::Message => messages.push(packet),
+                Kind::Message => {
+                    self.received += packets.len() as u64;
+                    self.take_up(link, &mut packets);
+                    self.hear(link, &packet);
+                    self.recycle(packet);
+                }
             }
         }
         *burst = packets;
@@ -230,12 +229,15 @@ impl<P: Port> Runtime<P> {
         }
         // The first packets of this burst may have launched the flow, or ended it.
         let Some(value) = self.find(lane.hash, &lane.key) else {
-            return self.launch(packet, lane);
+            return self.launch(packet, lane, link);
         };
         let actor = value >> 1;
         let header = self.slab.header(actor);
-        if header.phase == Phase::Waiting {
-            return self.queue_behind(actor, packet);
+        if header.phase != Phase::Active {
+            if let Some(packet) = self.divert_known(actor, packet, link) {
+                self.queue_behind(actor, packet);
+            }
+            return;
         }
         if header.deadline <= self.now {
             self.see(&packet, Event::Met(Meeting::Expired));
@@ -248,7 +250,7 @@ impl<P: Port> Runtime<P> {
             let goes_on = self.goes_on(actor);
             self.outputs[link].consumed = self.outputs[link].consumed.wrapping_add(1);
             if !goes_on {
-                return self.launch(packet, lane);
+                return self.launch(packet, lane, link);
             }
         }
         self.see(&packet, Event::Met(Meeting::Found));
@@ -270,15 +272,24 @@ impl<P: Port> Runtime<P> {
         self.outputs[link].consumed = self.outputs[link].consumed.wrapping_sub(1);
         self.end_actor(actor);
         self.outputs[link].consumed = self.outputs[link].consumed.wrapping_add(1);
-        self.launch(packet, lane);
+        self.launch(packet, lane, link);
     }
 
-    /// [`Runtime::meet`] for a packet that waited behind a call.
-    pub(super) fn meet_again(&mut self, packet: PacketBox, key: FlowKey, hash: u64, way: Orientation) {
+    /// [`Runtime::meet`] for a packet that waited behind a call, or was kept while its group moved.
+    pub(super) fn meet_again(
+        &mut self,
+        packet: PacketBox,
+        key: FlowKey,
+        hash: u64,
+        way: Orientation,
+        link: usize,
+    ) {
         // Consumed long ago, by whichever link: a group that ends now has seen it.
         match self.find(hash, &key) {
-            Some(value) if self.slab.header(value >> 1).phase == Phase::Waiting => {
-                self.queue_behind(value >> 1, packet);
+            Some(value) if self.slab.header(value >> 1).phase != Phase::Active => {
+                if let Some(packet) = self.divert_known(value >> 1, packet, link) {
+                    self.queue_behind(value >> 1, packet);
+                }
             }
             Some(value) if !self.is_of_before(value >> 1) || self.goes_on(value >> 1) => {
                 let direction = self.slab.header(value >> 1).direction(value & 1, way);
@@ -293,6 +304,7 @@ impl<P: Port> Runtime<P> {
                     candidate: NOBODY,
                     refused: None,
                 },
+                link,
             ),
         }
     }
@@ -305,7 +317,9 @@ impl<P: Port> Runtime<P> {
                 self.run::<true>(job.actor, job.packet, job.direction, usize::from(job.passed));
             }
             Phase::Waiting => self.queue_job_behind(job),
-            Phase::Free => self.drop_packet(job.packet, DropReason::HeldAtEnd),
+            Phase::Free | Phase::Arriving | Phase::Leaving => {
+                self.drop_packet(job.packet, DropReason::HeldAtEnd);
+            }
         }
     }
 
@@ -477,11 +491,20 @@ impl<P: Port> Runtime<P> {
     /// Makes an actor for a new flow and runs its first packet.
     #[cold]
     #[inline(never)]
-    fn launch(&mut self, packet: PacketBox, lane: &Lane) {
+    fn launch(&mut self, packet: PacketBox, lane: &Lane, link: usize) {
+        let packet = match self.moves.is_idle() {
+            true => packet,
+            false => match self.divert(packet, &lane.key, link) {
+                Some(packet) => packet,
+                None => return,
+            },
+        };
         let Some(chain) = self.plan.classify(&packet) else {
             return self.decline(packet, lane, DropReason::NoChain);
         };
-        let Some(actor) = self.slab.launch() else {
+        // What a move has reserved is not for others.
+        let room = self.slab.free() > self.moves.reserved_flows();
+        let Some(actor) = room.then(|| self.slab.launch()).flatten() else {
             if wire::planted::is("full_table_lets_pass") {
                 let mut packet = packet;
                 let exit = packet.side().opposite();
@@ -525,12 +548,12 @@ impl<P: Port> Runtime<P> {
     fn decline(&mut self, packet: PacketBox, lane: &Lane, reason: DropReason) {
         let group = self.group_of(&packet, lane.key);
         if self.affinity == Affinity::Flow || !self.groups.has(group) {
-            self.tell(Message::Idle(group, 0));
+            self.tell_idle(group);
         }
         self.drop_packet(packet, reason);
     }
 
-    fn group_of(&self, packet: &PacketBox, key: FlowKey) -> GroupKey {
+    pub(super) fn group_of(&self, packet: &PacketBox, key: FlowKey) -> GroupKey {
         GroupKey::of(self.affinity, packet, key, |end, protocol| {
             self.owners
                 .owner(end)
@@ -590,29 +613,6 @@ impl<P: Port> Runtime<P> {
         }
         if cx.effects != 0 {
             self.apply_blocks(cx, actor);
-        }
-    }
-
-    /// Routes for blocks change here and, by message, at the switches.
-    pub(super) fn apply_blocks(&mut self, cx: &mut RawCx, actor: u32) {
-        let header = self.slab.header(actor);
-        let group = if header.group == NO_GROUP {
-            GroupKey::of_flow(header.key)
-        } else {
-            self.groups.key(header.group)
-        };
-        for change in core::mem::take(&mut cx.blocks) {
-            match change {
-                BlockEffect::Claimed(block) => {
-                    let claimed = self.owners.claim(block, group);
-                    debug_assert!(claimed, "a function handed out a block twice");
-                    self.tell(Message::BlockClaimed(block, group));
-                }
-                BlockEffect::Released(block) => {
-                    self.owners.release(block);
-                    self.tell(Message::BlockReleased(block));
-                }
-            }
         }
     }
 }

@@ -24,7 +24,7 @@ impl<P: Port> Runtime<P> {
                 let header = slab.header(actor);
                 match header.phase {
                     Phase::Free => None,
-                    Phase::Waiting => Some(now),
+                    Phase::Waiting | Phase::Arriving | Phase::Leaving => Some(now),
                     Phase::Active if header.deadline > now => Some(header.deadline),
                     Phase::Active => {
                         due = Some(actor);
@@ -146,8 +146,11 @@ impl<P: Port> Runtime<P> {
     }
 
     /// Says that a group, or second key, has no flow left; unless that is yet to be seen.
-    fn tell_idle(&mut self, group: GroupKey) {
-        if !self.lingering.contains(&group) && !wire::planted::is("idle_not_told") {
+    pub(super) fn tell_idle(&mut self, group: GroupKey) {
+        if !self.lingering.contains(&group)
+            && !self.moves.defers(group, &self.settings.seed)
+            && !wire::planted::is("idle_not_told")
+        {
             self.tell(Message::Idle(group, 0));
         }
     }
@@ -179,20 +182,22 @@ impl<P: Port> Runtime<P> {
 
     /// Acts on what a switch says and asks, all packets before them being processed.
     #[cold]
-    pub(super) fn hear(&mut self, frame: &PacketBox) {
+    pub(super) fn hear(&mut self, link: usize, frame: &PacketBox) {
         let mut bytes = frame.frame();
         while let Some((message, rest)) = Message::read(bytes) {
             bytes = rest;
             match message {
-                Message::Doubted(group) if !self.has_group(&group) => self.tell(Message::Idle(group, 0)),
+                Message::Doubted(group) if !self.has_group(&group) => self.tell_idle(group),
                 Message::Taken(group) => self.second_key_refused(group.flow()),
+                Message::Switch(group, says) => self.hear_switch(link, group, says),
+                Message::BlockReturned(block, _) => self.hear_returned(block),
                 _ => {}
             }
         }
     }
 
     /// Whether a flow's end will say that this group, or second key, is idle.
-    fn has_group(&mut self, group: &GroupKey) -> bool {
+    pub(super) fn has_group(&mut self, group: &GroupKey) -> bool {
         if self.affinity != Affinity::Flow && !group.is_second_key(self.affinity) {
             return self.groups.has(*group);
         }

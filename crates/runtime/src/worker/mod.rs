@@ -30,6 +30,7 @@ mod aside;
 pub mod change;
 mod data;
 mod expiry;
+pub mod migrate;
 mod output;
 mod settle;
 mod view;
@@ -79,6 +80,12 @@ pub struct Settings {
     pub timeout_default: u64,
     /// Datagrams whose fragments are followed at once.
     pub fragments_max: u32,
+    /// The most groups on their way from here at once.
+    pub moves_max: u32,
+    /// The most packets kept for groups that are on their way.
+    pub kept_max: u32,
+    /// How long a move may take before it is given up, in nanoseconds, as far as it may be.
+    pub move_timeout: u64,
     /// Bytes of event log between two visits of its reader.
     pub events_max: usize,
     /// How many switches there are, which is also the number of links; 0 for a runtime alone on one port.
@@ -111,6 +118,9 @@ impl Settings {
             // RFC 4787 REQ-5 recommends five minutes for a mapping; a flow nobody speaks for is no better.
             timeout_default: 300_000_000_000,
             fragments_max: 1024,
+            moves_max: 256,
+            kept_max: 4096,
+            move_timeout: 1_000_000_000,
             events_max: 1 << 20,
             switches: 0,
             egress: [0, 0],
@@ -175,6 +185,7 @@ pub struct Runtime<P: Port> {
     stalls: u64,
     /// Where [`Runtime::finish`] goes on.
     finish_cursor: u32,
+    moves: migrate::Moves<P>,
     affinity: Affinity,
     /// Open while somebody watches.
     eye: MaybeEye,
@@ -304,6 +315,7 @@ impl<P: Port> Runtime<P> {
             flows_ended: 0,
             stalls: 0,
             finish_cursor: 0,
+            moves: migrate::Moves::new(settings.now),
             affinity,
             eye: None,
             generation: Generation(1),
@@ -331,6 +343,7 @@ impl<P: Port> Runtime<P> {
                 work.packets += burst.len();
                 self.data(link, &mut burst);
             }
+            work.other += self.hear_runtimes();
             while let Some(packet) = self.turned.pop() {
                 let mut burst = Burst::new();
                 burst.push(packet);
@@ -343,7 +356,10 @@ impl<P: Port> Runtime<P> {
             self.settle_all();
             work.other += self.expire(BURST_LOOKS);
             work.other += self.walk();
+            work.other += self.go_on_moving();
         } else {
+            // Buffers come home from other runtimes, too.
+            work.other += self.hear_runtimes();
             self.stalls += 1;
         }
         self.transmit_all();
@@ -352,6 +368,7 @@ impl<P: Port> Runtime<P> {
 
     /// Ends up to `budget` flows as if they had expired; `true` when none is left. For a graceful stop.
     pub fn finish(&mut self, budget: usize) -> bool {
+        self.stop_moving();
         self.fragments.finish();
         self.drop_fragments();
         let done = self.end_all(budget);
@@ -378,6 +395,7 @@ impl<P: Port> Runtime<P> {
         self.links.iter().all(Port::finished)
             && self.turned.is_empty()
             && self.backlog.iter().all(PacketList::is_empty)
+            && self.moves.is_idle()
     }
 
     /// The links, for tests and drivers.
@@ -447,6 +465,7 @@ impl<P: Port> Runtime<P> {
             emitted: self.emitted,
             held: u64::from(self.held_count + self.queued_count)
                 + self.frames.waiting() as u64
+                + self.moves.kept() as u64
                 + self.turned.len() as u64
                 + self.fragments.held() as u64,
             dropped,
@@ -455,6 +474,8 @@ impl<P: Port> Runtime<P> {
             flows_max: self.slab.capacity() as u64,
             flows_opened: self.flows_opened,
             flows_ended: self.flows_ended,
+            flows_moved: self.moves.flows_moved,
+            packets_moved: self.moves.packets_moved,
             groups: self.groups.len() as u64,
             waiting: self.frames.waiting() as u64,
             events_lost: self.log.lost(),

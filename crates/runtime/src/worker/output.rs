@@ -4,11 +4,14 @@
 //! whole of "told before the first packet that uses it leaves".
 
 use super::Runtime;
+use crate::actor::NO_GROUP;
 use crate::env::{Burst, Port, give_or_keep};
 use crate::group::GroupKey;
 use crate::message::Message;
 use crate::stats::DropReason;
 use crate::switch::home_of;
+use nf::cx::{BlockEffect, RawCx};
+use protocols::ownership::RuntimeId;
 use wire::PacketBox;
 use wire::packet::{Kind, flag as packet_flag};
 
@@ -27,7 +30,12 @@ const MESSAGE_FRAMES: usize = 16;
 impl<P: Port> Runtime<P> {
     /// Whether whatever one step wants to tell the switches has room.
     pub(super) fn has_room_for_messages(&self) -> bool {
-        self.settings.switches == 0 || self.pool.free() >= MESSAGE_FRAMES * self.links.len()
+        self.settings.switches == 0 || self.pool.free() >= self.message_frames()
+    }
+
+    /// Buffers that are kept for what one step wants to say.
+    pub(super) fn message_frames(&self) -> usize {
+        MESSAGE_FRAMES * self.links.len()
     }
 
     /// Takes off the links what has come, since the buffers that are wanting may be on their way home behind packets; packets
@@ -96,8 +104,13 @@ impl<P: Port> Runtime<P> {
         self.outputs[link].burst.push(packet);
     }
 
-    /// Transmits messages, then packets and empty buffers, on all links.
+    /// Transmits messages, then packets and empty buffers, on all links; then what is for other runtimes.
     pub(super) fn transmit_all(&mut self) {
+        self.transmit_links();
+        self.moves.transmit(self.now, &mut self.pool);
+    }
+
+    fn transmit_links(&mut self) {
         for (link, output) in self.links.iter_mut().zip(&mut self.outputs) {
             if let Some(frame) = output.messages.take() {
                 let mut burst = Burst::new();
@@ -118,7 +131,10 @@ impl<P: Port> Runtime<P> {
         if let Some(mut packet) = give_or_keep(&mut self.pool, packet) {
             packet.set_kind(Kind::Empty);
             let home = usize::from(packet.origin());
-            self.push(home, packet);
+            match home.checked_sub(usize::from(self.settings.switches.max(1))) {
+                None => self.push(home, packet),
+                Some(runtime) => self.moves.send(runtime as u16, packet),
+            }
         }
     }
 
@@ -152,7 +168,8 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    fn append(&mut self, link: usize, message: &Message) {
+    /// Tells one switch, behind all messages before.
+    pub(super) fn append(&mut self, link: usize, message: &Message) {
         let message = match message {
             Message::Idle(group, _) => Message::Idle(*group, self.outputs[link].consumed),
             other => *other,
@@ -173,6 +190,33 @@ impl<P: Port> Runtime<P> {
         let fits = message.append(&mut frame);
         debug_assert!(fits, "a record fits into an empty frame");
         self.outputs[link].messages = Some(frame);
+    }
+
+    /// Routes for blocks change here and, by message, at the switches.
+    pub(super) fn apply_blocks(&mut self, cx: &mut RawCx, actor: u32) {
+        let header = self.slab.header(actor);
+        let group = if header.group == NO_GROUP {
+            GroupKey::of_flow(header.key)
+        } else {
+            self.groups.key(header.group)
+        };
+        for change in core::mem::take(&mut cx.blocks) {
+            match change {
+                BlockEffect::Claimed(block) => {
+                    let claimed = self.owners.claim(block, group);
+                    debug_assert!(claimed, "a function handed out a block twice");
+                    self.tell(Message::BlockClaimed(block, group));
+                }
+                BlockEffect::Released(block) => {
+                    self.owners.release(block);
+                    self.tell(Message::BlockReleased(block));
+                }
+                BlockEffect::Returned(block, runtime) => {
+                    self.owners.release(block);
+                    self.tell(Message::BlockReturned(block, RuntimeId(runtime)));
+                }
+            }
+        }
     }
 
     fn transmit_messages(&mut self, link: usize) {

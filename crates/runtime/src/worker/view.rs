@@ -70,18 +70,18 @@ impl<P: Port> Runtime<P> {
     #[cfg(test)]
     pub fn group_keys(&self) -> std::collections::HashSet<crate::group::GroupKey> {
         let headers = (0..self.slab.capacity() as u32).map(|actor| self.slab.header(actor));
-        let used = headers.filter(|header| header.phase != crate::actor::Phase::Free);
+        let used = headers.filter(|header| matches!(header.phase, Phase::Active | Phase::Waiting));
         used.map(|header| self.groups.key(header.group)).collect()
     }
 
-    /// Up to `limit` flows from actor number `cursor` on, and the cursor to go on from; `None` behind the last.
+    /// Up to `limit` flows, but for those on their way to or from another runtime, from actor number `cursor` on, and the cursor to go on from; `None` behind the last.
     pub fn flows(&self, cursor: u32, limit: usize) -> (Vec<FlowView>, Option<u32>) {
         let mut views = Vec::new();
         for actor in cursor..self.slab.capacity() as u32 {
             if views.len() == limit {
                 return (views, Some(actor));
             }
-            if self.slab.header(actor).phase != Phase::Free {
+            if matches!(self.slab.header(actor).phase, Phase::Active | Phase::Waiting) {
                 views.push(self.view(actor));
             }
         }

@@ -225,7 +225,8 @@ impl<P: Port> Runtime<P> {
             }
             // The flow may be over, or another in its place: look it up as any packet.
             let hash = key.hash(&self.settings.seed);
-            self.meet_again(packet, key, hash, way);
+            // By which link it came is forgotten; it only matters to a group that is called back.
+            self.meet_again(packet, key, hash, way, 0);
         }
     }
 

@@ -372,7 +372,7 @@ impl Rig {
                     let before = self.blocks.insert(block, group);
                     assert_eq!(before, None, "{block:?} had an owner");
                 }
-                BlockEffect::Released(block) => {
+                BlockEffect::Released(block) | BlockEffect::Returned(block, _) => {
                     self.releases += 1;
                     assert_eq!(
                         self.blocks.remove(&block),

@@ -1,0 +1,102 @@
+//! A group's route at its home switch: whom it follows, and what it tells whom.
+
+use super::message::{Epoch, RuntimeId, SwitchSays};
+use super::{Bug, has};
+
+/// The route of a group at one of its homes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Home {
+    /// Who gets its packets; `None` if nobody has it.
+    pub route: Option<RuntimeId>,
+    /// The highest epoch that the route has followed.
+    pub epoch: Epoch,
+    /// The source of the move that made the route: it may call it back.
+    pub source: Option<RuntimeId>,
+}
+
+/// What a home hears.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HomeInput {
+    /// [`super::TellSwitch::Reroute`].
+    Reroute {
+        /// Who says so.
+        by: RuntimeId,
+        /// Who had it, or was to have it.
+        from: RuntimeId,
+        /// Who gets it.
+        to: RuntimeId,
+        /// The change's epoch.
+        epoch: Epoch,
+        /// Whether the view knows `to` no more.
+        is_removed: bool,
+    },
+    /// Nobody has the group.
+    Forget,
+}
+
+/// What a home says to a runtime, behind the packets that it has sent there.
+pub type HomeOutput = (RuntimeId, SwitchSays);
+
+impl Home {
+    /// A route that was chosen.
+    pub const fn chosen(route: RuntimeId) -> Self {
+        Home {
+            route: Some(route),
+            epoch: Epoch { view: 0, count: 0 },
+            source: None,
+        }
+    }
+
+    /// Takes an input in; outputs go to `out`, in order.
+    pub fn handle(&mut self, input: HomeInput, mut out: impl FnMut(HomeOutput)) {
+        match input {
+            HomeInput::Reroute {
+                by,
+                from,
+                to,
+                epoch,
+                is_removed,
+            } => {
+                if is_removed {
+                    return out((by, SwitchSays::Refused(epoch)));
+                }
+                self.on_reroute(by, from, to, epoch, &mut out);
+            }
+            HomeInput::Forget => self.route = None,
+        }
+    }
+
+    fn on_reroute(
+        &mut self,
+        by: RuntimeId,
+        from: RuntimeId,
+        to: RuntimeId,
+        epoch: Epoch,
+        out: &mut impl FnMut(HomeOutput),
+    ) {
+        let may = self.route.is_none() || self.route == Some(by) || self.source == Some(by);
+        let is_again = epoch == self.epoch && self.source == Some(by);
+        if !may || epoch < self.epoch || (epoch == self.epoch && !is_again) {
+            return out((by, SwitchSays::Fenced(self.epoch)));
+        }
+        if is_again && has(Bug::AnswersOnce) {
+            return;
+        }
+        // A group that ended on its way stays ended: the route of its next packet is chosen anew.
+        let before = self.route;
+        if before.is_some() {
+            self.route = Some(to);
+        }
+        (self.epoch, self.source) = (epoch, Some(by));
+        out((by, SwitchSays::Rerouted(epoch)));
+        let previous = before.filter(|previous| *previous != to);
+        for away in [previous, Some(from).filter(|from| previous != Some(*from))]
+            .into_iter()
+            .flatten()
+        {
+            if away != by {
+                out((away, SwitchSays::Moved(to, epoch)));
+            }
+        }
+    }
+}

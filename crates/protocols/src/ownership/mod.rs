@@ -1,0 +1,116 @@
+//! Who has a group: how it moves from one runtime to another without a packet lost, twice, or out of order (NFVactor V-B, NFActor 5).
+//!
+//! # Theory of operation
+//!
+//! One [`Ownership`] per group and runtime says what that runtime is to the group; one [`Home`] per group and home switch has the
+//! route. Both only decide: they answer each input with outputs, in order, which the driver carries out. Bytes of state and packets are
+//! the driver's; so are buffers, which it keeps as the machine says.
+//!
+//! ```text
+//!    source S                    switches (homes: the routes; exits: where S's packets leave)            target T
+//!    Active ──────── Open{e+1} ───────────────────────────────────────────────────────────────────► room? Buffering
+//!    Opening ◄────── Accept ─────────────────────────────────────────────────────────────────────────┤
+//!    Rerouting ───── Reroute{S→T, e+1} ──► each home: packets go to T from now on ─── packets ──────►│ kept
+//!      goes on ◄──── Rerouted, behind the last packet to S ──┘                                       │
+//!    Settling        no call waits, everything received is processed [later: and replicated]         │
+//!    Forwarding ──── Behind{T} ──► each exit, behind the last packet from S ───────── Clear ────────►│
+//!      keeps copy ── State ─────────────────────────────────────────────────────────────────────────►│ installs when it has
+//!                                                                                                    │ State and every Clear
+//!    Tombstone ◄──── Done ───────────────────────────────────────────────────────────────────────── Announcing: processes
+//!      drops copy ── Gone ──────────────────────────────────────────────────────────────────────────► Active, may move on
+//! ```
+//!
+//! *Behind* and *Clear*: a switch reads its links in turn, so what T sends could leave before what S sent earlier. T therefore says
+//! nothing until each switch by which packets leave has read all that S had sent. (With one link that both packets and messages
+//! share, that is one record each way.)
+//!
+//! *Abort*, until State is sent (a deadline, a removed target, a switch that refuses). Nothing sent to a home: `Cancel`, until
+//! `Canceled`. Otherwise every home is told `Reroute{T→S, e+2}`: it answers S in-band and tells T `Moved`, in-band behind what it
+//! sent there. T passes on what it kept from that home and says `End`. S, which has been active all the time, processes by home:
+//! what came before the home's answer (to either re-route, so that one of the two may be late); what T handed over; after `End`, what
+//! came behind the answer.
+//!
+//! ```text
+//!   Active ─Move─► Opening ─Accept─► Rerouting ─all answered─► Settling ─Settled─► Forwarding ─Done─► Tombstone ─Forget─► Absent
+//!     ▲              │ Refuse, Removed    │ deadline, Removed, Refused   │               │ Grant (recovery decided; T removed)
+//!     ├──────────────┤                    └───────────► Returning ◄──────┴───────────────┘
+//!     │◄─ Canceling ◄┘ deadline                            │ all answered and ended
+//!     ◄────────────────────────────────────────────────────┘
+//!
+//!   Absent ─Open─► Buffering ─State and all Clear─► Announcing ─Gone, Removed─► Active
+//!     ▲               │ Cancel │ Moved
+//!     ├───────────────┤        └─► Yielding ─all moved─┐
+//!     ◄────────────────────────────────────────────────┘
+//! ```
+//!
+//! *Epochs* grow with each change of hands, abort included; a home follows only its route's runtime, or the source of the move that
+//! made the route, and only to a higher epoch. Anything lower is answered `Fenced`, and who is fenced stops. An epoch announced is not
+//! yet one held: a copy keeps the epoch of its installation until the move is over.
+//!
+//! *Lost and late messages.* Links keep order. What is lost is said again on [`Timer::Retry`], by the source throughout and by the target for
+//! `Done`; everything may come twice. Between `State` and `Done` the source waits however long it takes: it never resumes by
+//! itself. If T is removed then, the copy is *orphaned*, and recovery decides ([`Input::Grant`]).
+//!
+//! Invariants, each a checker of `tests::model`, which explores this code to the last state at small bounds: at most one runtime is active;
+//! each packet is processed once, in order, on the latest state, or is a counted drop; packets leave in order; while a runtime lives
+//! that has the state, some live one has it; from every state the end can be reached. `Bug` lists rules that were broken to see
+//! the checkers fire.
+//!
+//! Not here: replicas ([`Output::Settle`] is where the source will wait for its replica's word, `Done` where the target will have
+//! sent its base: until then every move ends unprotected); failure of a switch (its standby answers in its stead); packets' bytes.
+
+mod home;
+mod message;
+mod state;
+#[cfg(test)]
+mod tests;
+mod words;
+
+pub use home::{Home, HomeInput, HomeOutput};
+pub use message::{Epoch, Refusal, RuntimeId, Says, SwitchSays, Switches, TellSwitch};
+pub use state::Ownership;
+pub use words::{Finished, Input, Output, Phase, Take, Timer};
+
+/// Rules of this module, each of which a test breaks to see a checker fire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(not(test), allow(dead_code))]
+enum Bug {
+    /// State goes out with the first home's answer.
+    OneAnswerIsEnough,
+    /// The target does not wait for the exits.
+    NoClear,
+    /// After a re-route, an abort only cancels.
+    CancelsAfterReroute,
+    /// An abort calls back only the homes that have answered.
+    ReturnsToSome,
+    /// The source resumes by itself when `Done` is late.
+    ResumesByItself,
+    /// A returning source does not wait for `End`.
+    NoWaitForEnd,
+    /// A returning source does not wait for the home's answer.
+    NoWaitForAnswer,
+    /// The source drops its copy with State.
+    DropsCopyEarly,
+    /// The target answers `Moved` only when it has something.
+    SilentWhenEmpty,
+    /// A home that is asked again does not answer again.
+    AnswersOnce,
+    /// The target forgets that `Done` may be lost.
+    SaysDoneOnce,
+}
+
+#[cfg(test)]
+std::thread_local! {
+    static PLANTED: core::cell::Cell<Option<Bug>> = const { core::cell::Cell::new(None) };
+}
+
+#[cfg(test)]
+fn has(bug: Bug) -> bool {
+    PLANTED.get() == Some(bug)
+}
+
+#[cfg(not(test))]
+#[inline(always)]
+const fn has(_: Bug) -> bool {
+    false
+}

@@ -1,0 +1,164 @@
+//! What is said to a machine and what it says, and what it is at.
+
+use super::message::{Epoch, Refusal, RuntimeId, Says, SwitchSays, Switches, TellSwitch};
+
+/// What a runtime is to a group, and what it waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Phase {
+    /// Nothing.
+    Absent,
+    /// It processes the group's packets.
+    Active,
+    /// Source: asked `to` for a slot; goes on.
+    Opening {
+        /// The target.
+        to: RuntimeId,
+    },
+    /// Source: gave up before any home was told; goes on.
+    Canceling {
+        /// The target.
+        to: RuntimeId,
+    },
+    /// Source: homes are being told; goes on.
+    Rerouting {
+        /// The target.
+        to: RuntimeId,
+        /// Who has not answered.
+        unanswered: Switches,
+    },
+    /// Source: nothing comes any more; what is here is finished.
+    Settling {
+        /// The target.
+        to: RuntimeId,
+    },
+    /// Source: the state is sent, the copy kept.
+    Forwarding {
+        /// The target.
+        to: RuntimeId,
+        /// Whether it was removed: then recovery decides.
+        is_removed: bool,
+    },
+    /// Source: calls the group back; goes on, home by home.
+    Returning {
+        /// The one that was to have it.
+        peer: RuntimeId,
+        /// Who has not answered.
+        unanswered: Switches,
+        /// Homes that are known to have sent the packets elsewhere: what comes from there now is from after their return. (Of the
+        /// two answers of a home, the one to the first re-route says so, too, should the other come late.)
+        away: Switches,
+        /// Of which homes the target has not yet handed over what it kept.
+        unended: Switches,
+    },
+    /// Source: it is gone; late packets and words are passed on or answered.
+    Tombstone {
+        /// Where it went.
+        to: RuntimeId,
+    },
+    /// Target: keeps what comes.
+    Buffering {
+        /// The source.
+        from: RuntimeId,
+        /// Whether the state is here.
+        is_staged: bool,
+        /// Exits that may still have packets of the source.
+        unclear: Switches,
+    },
+    /// Target: processes; the source may not know.
+    Announcing {
+        /// The source.
+        from: RuntimeId,
+    },
+    /// Target: the group was called back; hands over what it kept.
+    Yielding {
+        /// The source.
+        to: RuntimeId,
+        /// Homes whose word has not come.
+        unmoved: Switches,
+    },
+}
+
+/// What a timer is for. How long each takes is the driver's.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Timer {
+    /// Say again what was not answered.
+    Retry,
+    /// Give the move up.
+    Deadline,
+    /// Forget where the group went.
+    Forget,
+}
+
+/// What happens to a group at a runtime.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Input {
+    /// Move it there; only while [`Ownership::may_move`].
+    Move(RuntimeId),
+    /// A runtime speaks. For [`Says::Open`], whether there is room; for [`Says::State`] the bytes are here, whole.
+    Hear(RuntimeId, Says, Result<(), Refusal>),
+    /// A switch speaks.
+    HearSwitch(u8, SwitchSays),
+    /// After [`Output::Settle`]: no call waits, all that was received is processed and on its way out.
+    Settled,
+    /// Its last flow has ended here.
+    Ended,
+    /// A timer that is armed has run out.
+    Fired(Timer),
+    /// A runtime was removed from the view, and nothing of it is on the way any more.
+    Removed(RuntimeId),
+    /// Recovery's decision: it is yours.
+    Grant(Epoch),
+}
+
+/// How a move ended, at its source.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Finished {
+    /// The target has it (without a replica: there are none yet).
+    Moved,
+    /// The target did not want it.
+    Refused(Refusal),
+    /// It is here as before.
+    Aborted,
+}
+
+/// What the driver is to do, in order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Output {
+    /// Say this to a runtime.
+    Tell(RuntimeId, Says),
+    /// Say this to each of these switches, behind all packets sent there.
+    TellSwitches(Switches, TellSwitch),
+    /// Say [`Input::Settled`] as soon as it holds.
+    Settle,
+    /// Send the state's bytes to the runtime, and then `State`.
+    SendState(RuntimeId, Epoch),
+    /// The staged state is in force: packets that were kept are processed, in order.
+    Install,
+    /// Run `departed(Migrated)` and drop the copy.
+    Depart,
+    /// Process what was kept from this home, in order.
+    Release(u8),
+    /// Pass on what was kept from this home, in order.
+    HandOver(RuntimeId, u8),
+    /// The slot is over; what is still kept, and the state if it is staged, is dropped: a counted drop.
+    CloseSlot,
+    /// Fenced: drop the copy; what comes goes back to its home.
+    Stop,
+    /// The target is gone, and this copy may be the only one.
+    Orphaned,
+    /// A move from here is over.
+    Finished(Finished),
+}
+
+/// What to do with a packet of the group.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Take {
+    /// Process it.
+    Process,
+    /// Keep it, by home.
+    Keep,
+    /// Pass it on to that runtime.
+    PassOn(RuntimeId),
+    /// It is nobody's here: as any packet of a group that is not here.
+    Stray,
+}

@@ -1,0 +1,196 @@
+//! Groups that move: re-routing, and what is said about it in-band.
+//!
+//! # Theory of operation
+//!
+//! A runtime re-routes each key of a group that moves; whom the route may follow, and who is told what, is
+//! [`protocols::ownership::Home`]'s to say, which is made of the route and put back. What is said goes into the link's burst as it is now,
+//! behind all packets that were sent there, and before any that the new route will bring.
+//!
+//! ```text
+//!   Reroute{S→T} from S ─► route: T ─► Rerouted, behind the last packet to S
+//!   Behind{T} from S, behind S's last packet here ─► Clear to T
+//! ```
+//!
+//! *Behind* is read when all packets before it have been put into their ports' bursts: what T sends comes later, whatever link is read
+//! first. A block that goes back to another runtime's pool is told to that one in the same way.
+//!
+//! Invariants: a word waits, if there is no buffer for it, and none is lost; it is behind everything that was sent there when it was
+//! said, which is all that its hearer concludes from it.
+//!
+//! Not here: where groups go (`worker::migrate`).
+
+use super::Switch;
+use super::routes::NO_RUNTIME;
+use crate::env::Port;
+use crate::group::GroupKey;
+use crate::message::{Message, Reroute};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use protocols::ownership::{Epoch, Home, HomeInput, RuntimeId, SwitchSays};
+use wire::PacketBox;
+
+/// Words that are to be said.
+#[derive(Default)]
+pub(super) struct Moves {
+    /// Runtimes that get no new groups.
+    leaving: Vec<u16>,
+    unsaid: VecDeque<(usize, Message)>,
+}
+
+impl Moves {
+    pub fn is_empty(&self) -> bool {
+        self.unsaid.is_empty()
+    }
+
+    pub fn say(&mut self, runtime: usize, message: Message) {
+        self.unsaid.push_back((runtime, message));
+    }
+}
+
+impl<P: Port, L: Port> Switch<P, L> {
+    /// Chooses a runtime for no new group, or does again.
+    pub fn set_leaving(&mut self, runtime: u16, is_leaving: bool) {
+        self.moves.leaving.retain(|other| *other != runtime);
+        if is_leaving {
+            self.moves.leaving.push(runtime);
+        }
+    }
+
+    /// The runtime that was chosen, or the next one that is not leaving; if all are, the chosen one.
+    pub(super) fn staying(&self, chosen: usize) -> usize {
+        if self.moves.leaving.is_empty() {
+            return chosen;
+        }
+        let count = self.runtimes.len();
+        let mut turns = (0..count).map(|turn| (chosen + turn) % count);
+        let stays = |runtime: &usize| !self.moves.leaving.contains(&(*runtime as u16));
+        turns.find(stays).unwrap_or(chosen)
+    }
+
+    /// A runtime says that packets with a group's key go elsewhere.
+    #[cold]
+    pub(super) fn reroute(&mut self, runtime: usize, reroute: &Reroute) {
+        let to = usize::from(reroute.to.0);
+        if to >= self.runtimes.len() {
+            debug_assert!(false, "there is no runtime {to}");
+            return;
+        }
+        let found = self.find(&reroute.key);
+        let mut home = match found {
+            Some(index) => {
+                let route = &self.routes[index as usize];
+                Home {
+                    route: Some(RuntimeId(route.runtime)),
+                    epoch: route.epoch,
+                    source: (route.source != NO_RUNTIME).then_some(RuntimeId(route.source)),
+                }
+            }
+            // It has ended; whoever begins it anew gets a route by the usual way.
+            None => Home {
+                route: None,
+                epoch: Default::default(),
+                source: None,
+            },
+        };
+        let input = HomeInput::Reroute {
+            by: RuntimeId(runtime as u16),
+            from: reroute.from,
+            to: reroute.to,
+            epoch: reroute.epoch,
+            is_removed: false,
+        };
+        let moves = &mut self.moves;
+        home.handle(input, |(to, says)| {
+            let says = match says {
+                // A second key whose route is another's was refused to this one: its flow is about to end, and the rest goes on.
+                SwitchSays::Fenced(_) if reroute.key != reroute.group => SwitchSays::Rerouted(reroute.epoch),
+                says => says,
+            };
+            // One answer for all keys of the group: behind the last of them.
+            if reroute.is_last {
+                moves.say(usize::from(to.0), Message::Switch(reroute.group, says));
+            }
+        });
+        let (Some(index), Some(RuntimeId(now))) = (found, home.route) else {
+            return;
+        };
+        let route = &mut self.routes[index as usize];
+        route.epoch = home.epoch;
+        route.source = home.source.map_or(NO_RUNTIME, |source| source.0);
+        if route.runtime != now {
+            let before = usize::from(core::mem::replace(&mut route.runtime, now));
+            route.last_sent = self.runtimes[usize::from(now)].sent;
+            // Who calls it back has had it all the time.
+            route.is_awaited = usize::from(now) != runtime;
+            self.runtimes[before].groups -= 1;
+            self.runtimes[usize::from(now)].groups += 1;
+        }
+    }
+
+    /// The target of a move has the group.
+    pub(super) fn installed(&mut self, runtime: usize, key: &GroupKey, epoch: Epoch) {
+        if let Some(index) = self.find(key) {
+            let route = &mut self.routes[index as usize];
+            if (usize::from(route.runtime), route.epoch) == (runtime, epoch) {
+                route.is_awaited = false;
+            }
+        }
+    }
+
+    /// The routes there are, and their runtimes.
+    #[cfg(test)]
+    pub fn route_keys(&self) -> Vec<(GroupKey, u16)> {
+        let routes = self.routes.iter().filter(|route| route.runtime != NO_RUNTIME);
+        routes.map(|route| (route.key, route.runtime)).collect()
+    }
+
+    pub(super) fn say(&mut self, to: RuntimeId, group: GroupKey, says: SwitchSays) {
+        self.moves.say(usize::from(to.0), Message::Switch(group, says));
+    }
+
+    /// Says what is to be said, as far as there are buffers.
+    #[inline]
+    pub(super) fn answer_moves(&mut self) {
+        if !self.moves.unsaid.is_empty() {
+            self.answer_each();
+        }
+    }
+
+    #[cold]
+    fn answer_each(&mut self) {
+        let mut open: Option<(usize, PacketBox)> = None;
+        // In runs to one runtime: a frame each, or several.
+        while let Some((runtime, message)) = self.moves.unsaid.front() {
+            if let Some((to, frame)) = &mut open
+                && to == runtime
+                && message.append(frame)
+            {
+                self.moves.unsaid.pop_front();
+                continue;
+            }
+            let runtime = *runtime;
+            if let Some((to, frame)) = open.take() {
+                self.send_words(to, frame);
+            }
+            let Some(mut frame) = self.pool.take() else {
+                return;
+            };
+            Message::begin(&mut frame);
+            open = Some((runtime, frame));
+        }
+        if let Some((to, frame)) = open {
+            self.send_words(to, frame);
+        }
+    }
+
+    fn send_words(&mut self, runtime: usize, frame: PacketBox) {
+        let Some(link) = self.runtimes.get_mut(runtime) else {
+            debug_assert!(false, "there is no runtime {runtime}");
+            return self.send_home(frame);
+        };
+        if link.burst.is_full() {
+            link.link.transmit(self.now, &mut self.pool, &mut link.burst);
+        }
+        link.burst.push(frame);
+    }
+}

@@ -1,0 +1,231 @@
+//! Groups that move between runtimes while packets come.
+
+use super::flows::{Masquerade, Meter};
+use super::groups::{Leaser, Service, assert_nothing_stays, has_an_inside_end, packets};
+use super::spread::{Cluster, cluster};
+use super::*;
+use crate::switch::Policy;
+use crate::worker::migrate::{Order, Receipt, Selector};
+use proptest::prelude::*;
+use std::collections::{HashMap, HashSet};
+use std::vec;
+
+const SECOND: u64 = 1_000_000_000;
+
+impl Cluster {
+    /// Has all flows of a runtime move, and sees it through.
+    fn move_all(&mut self, from: usize, to: u16) -> Receipt {
+        let order = Order {
+            selector: Selector::All,
+            to: vec![to],
+        };
+        let number = self.runtimes[from].order(order).unwrap();
+        self.settle();
+        let receipt = self.runtimes[from].receipt(number).unwrap();
+        assert!(receipt.is_over, "{receipt:?}");
+        receipt
+    }
+
+    fn flows(&self) -> Vec<u64> {
+        self.runtimes
+            .iter()
+            .map(|runtime| runtime.stats().flows)
+            .collect()
+    }
+}
+
+fn reply(port: u16, payload: &[u8]) -> (Side, Vec<u8>) {
+    let mut frame = Vec::new();
+    etherparse::PacketBuilder::ipv4([192, 0, 2, 1], [203, 0, 113, 1], 64)
+        .udp(80, port + 1000)
+        .write(&mut frame, payload)
+        .unwrap();
+    (Side::Outside, frame)
+}
+
+#[test]
+fn flows_move_and_go_on_where_they_were() {
+    let plan = plan(vec![factory::<Meter>(), factory::<Masquerade>()]);
+    let mut cluster = cluster(2, 2, Policy::RoundRobin, &plan, 64);
+    for _ in 0..2 {
+        cluster.feed(0, (0..10).map(|n| udp(1, 1000 + n, 1, 80, false, b"x")));
+        cluster.feed(1, (0..10).map(|n| reply(1000 + n, b"y")));
+    }
+    let here = cluster.flows()[0];
+    assert!((1..10).contains(&here), "{here}");
+    let receipt = cluster.move_all(0, 1);
+    assert_eq!((receipt.asked, receipt.moved, receipt.failed), (here, here, 0));
+    assert!(receipt.bytes > 0);
+    assert_eq!(cluster.flows(), [0, 10]);
+    // To where they are now, by both keys, through both switches; and back.
+    for from in [1, 0, 1] {
+        cluster.feed(0, (0..10).map(|n| udp(1, 1000 + n, 1, 80, false, b"x")));
+        cluster.feed(1, (0..10).map(|n| reply(1000 + n, b"y")));
+        let receipt = cluster.move_all(from, 1 - from as u16);
+        assert_eq!(receipt.moved, 10);
+    }
+    assert_eq!(cluster.flows(), [10, 0]);
+    for flow in cluster.runtimes[0].flows(0, 100).0 {
+        let counts: Vec<_> = flow.state[0].1.iter().map(|(_, count)| count.as_str()).collect();
+        assert_eq!(counts, ["5", "5"], "{flow:?}");
+    }
+    assert_eq!(cluster.sent().len(), 100);
+    cluster.check();
+    assert_nothing_stays(&mut cluster);
+}
+
+#[test]
+fn held_packets_go_with_their_flow() {
+    let plan = plan(vec![factory::<Meter>()]);
+    let mut cluster = cluster(1, 2, Policy::RoundRobin, &plan, 64);
+    // Port 5: kept until a packet says 1.
+    cluster.feed(0, [2, 3, 4].map(|n| udp(1, 1000, 1, 5, false, &[n])));
+    let from = cluster.flows().iter().position(|flows| *flows == 1).unwrap();
+    assert_eq!(cluster.sent().len(), 0);
+    cluster.move_all(from, 1 - from as u16);
+    assert_eq!(cluster.runtimes[from].stats().held, 0);
+    assert_eq!(cluster.runtimes[1 - from].stats().held, 3);
+    cluster.feed(0, [udp(1, 1000, 1, 5, false, &[1])]);
+    assert_eq!(
+        cluster.sent().iter().map(number).collect::<Vec<_>>(),
+        [2, 3, 4, 1]
+    );
+    cluster.check();
+    assert_nothing_stays(&mut cluster);
+}
+
+#[test]
+fn a_full_or_leaving_runtime_refuses_and_all_goes_on() {
+    let plan = plan(vec![factory::<Meter>()]);
+    let mut cluster = cluster(1, 2, Policy::RoundRobin, &plan, 8);
+    cluster.feed(0, (0..12).map(|n| udp(1, 1000 + n, 1, 80, false, b"x")));
+    assert_eq!(cluster.flows(), [6, 6]);
+    cluster.runtimes[1].set_leaving(true);
+    let receipt = cluster.move_all(0, 1);
+    assert_eq!((receipt.moved, receipt.refused), (0, 6));
+    cluster.runtimes[1].set_leaving(false);
+    let receipt = cluster.move_all(0, 1);
+    assert_eq!((receipt.moved, receipt.refused), (2, 4));
+    assert_eq!(cluster.flows(), [4, 8]);
+    cluster.feed(0, (0..12).map(|n| udp(1, 1000 + n, 1, 80, false, b"x")));
+    assert_eq!(cluster.sent().len(), 24);
+    cluster.check();
+    assert_nothing_stays(&mut cluster);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    /// Random traffic in both directions, random orders, random time, random order of steps: every packet leaves, once, in its order, on a state
+    /// that has seen all before it; a flow is never at two runtimes, and no route stays.
+    #[test]
+    fn flows_that_move_lose_nothing(
+        events in proptest::collection::vec((0u8..5, 0u8..4, 0u8..2, 0u8..9, 0u64..2), 1..200),
+        late in any::<bool>(),
+    ) {
+        let plan = plan(vec![factory::<Meter>(), factory::<Masquerade>()]);
+        let mut cluster = cluster(2, 3, Policy::RoundRobin, &plan, 64);
+        // So short that moves are called back again and again.
+        if late {
+            cluster.runtimes.iter_mut().for_each(|runtime| runtime.set_move_timeout(0));
+        }
+        let (mut out, mut back): (HashMap<u16, u8>, HashMap<u16, u8>) = Default::default();
+        let mut now = 0;
+        for (what, flow, input, order, pass) in events {
+            let port = 1000 + u16::from(flow);
+            if input > 0 {
+                let n = out.entry(port).or_default();
+                *n += 1;
+                cluster.switches[0].port_mut(0).input.push_back(udp(1, port, 1, 80, false, &[*n]));
+                // Replies come to flows of which something has left.
+                let has_left = |sent: &Sent| parsed(&mut pool(1, 98), sent, |packet| packet.source_port()) == port + 1000;
+                if cluster.switches[1].port_mut(0).output.iter().any(has_left) {
+                    let n = back.entry(port).or_default();
+                    *n += 1;
+                    cluster.switches[1].port_mut(0).input.push_back(reply(port, &[*n]));
+                }
+            }
+            if order < 3 {
+                let to = vec![(u16::from(order) + 1) % 3];
+                cluster.runtimes[usize::from(order)].order(Order { selector: Selector::All, to }).unwrap();
+            }
+            now += pass * SECOND / 100;
+            match what {
+                0 => { cluster.switches[0].step(now); }
+                1 => { cluster.switches[1].step(now); }
+                other => { cluster.runtimes[usize::from(other) - 2].step(now); }
+            }
+            let mut keys = HashSet::new();
+            for runtime in &cluster.runtimes {
+                for flow in runtime.flows(0, 100).0 {
+                    prop_assert!(keys.insert(flow.key), "{} is at two runtimes", flow.key);
+                }
+            }
+        }
+        cluster.now = now;
+        cluster.settle();
+        cluster.check();
+        let mut spare = pool(1, 99);
+        let mut seen: HashMap<(Side, u16), u8> = HashMap::new();
+        for sent in cluster.sent() {
+            let port = parsed(&mut spare, &sent, |packet| match sent.0 {
+                Side::Outside => packet.source_port() - 1000,
+                Side::Inside => packet.destination_port(),
+            });
+            let last = seen.entry((sent.0, port)).or_default();
+            // A reply may come before its flow's first packet has made it known, and is then another flow's, which goes out unchanged.
+            if (1000..1004).contains(&port) {
+                prop_assert!(number(&sent) > *last, "{sent:?} leaves behind {last}");
+                *last = number(&sent);
+            }
+        }
+        for (port, count) in &out {
+            prop_assert_eq!(seen.get(&(Side::Outside, *port)), Some(count), "of {}", port);
+        }
+        let dropped: u64 = cluster.runtimes.iter().flat_map(|r| r.stats().dropped).map(|d| d.count).sum();
+        prop_assert_eq!(dropped, 0);
+        for runtime in &cluster.runtimes {
+            prop_assert_eq!(runtime.stats().held, 0);
+        }
+        assert_nothing_stays(&mut cluster);
+    }
+
+    /// The same with groups of every kind of traffic, and blocks of ports.
+    #[test]
+    fn groups_that_move_stay_at_one_runtime(
+        events in proptest::collection::vec((0u8..5, 0u8..2, 0u64..8, 0u8..12, proptest::collection::vec(packets(), 0..3)), 1..150),
+        late in any::<bool>(),
+    ) {
+        let plan = plan(vec![factory::<Leaser>(), factory::<Service>()]);
+        let mut cluster = cluster(2, 3, Policy::RoundRobin, &plan, 64);
+        if late {
+            cluster.runtimes.iter_mut().for_each(|runtime| runtime.set_move_timeout(0));
+        }
+        let mut now = 0;
+        for (what, switch, pass, order, packets) in events {
+            cluster.switches[usize::from(switch)].port_mut(0).input.extend(packets);
+            if order < 3 {
+                let to = vec![(u16::from(order) + 1) % 3];
+                cluster.runtimes[usize::from(order)].order(Order { selector: Selector::All, to }).unwrap();
+            }
+            now += pass * SECOND / 4;
+            match what {
+                0 => { cluster.switches[0].step(now); }
+                1 => { cluster.switches[1].step(now); }
+                other => { cluster.runtimes[usize::from(other) - 2].step(now); }
+            }
+            let (mut groups, mut keys) = (HashSet::new(), HashSet::new());
+            for runtime in &cluster.runtimes {
+                for group in runtime.group_keys() {
+                    prop_assert!(groups.insert(group), "{group:?} is at two runtimes");
+                }
+                for flow in runtime.flows(0, 100).0 {
+                    let once = keys.insert(flow.key) || !has_an_inside_end(&flow.key);
+                    prop_assert!(once, "{} is at two runtimes", flow.key);
+                }
+            }
+        }
+        cluster.now = now;
+        cluster.settle();
+        assert_nothing_stays(&mut cluster);
+    }
+}

@@ -1,0 +1,458 @@
+//! What runtimes say to each other about groups that move, as records in frames of messages.
+//!
+//! A type byte, then fixed fields, numbers in network order, then bytes whose length was said. A state's records are a stream: what belongs
+//! to a group follows its *begin*, what belongs to a flow follows that. Longer states than a frame has room for come in pieces.
+//!
+//! | type | record |
+//! |---|---|
+//! | 1 | says: group 40, what 1, epoch 8, argument 8, flows 4, packets kept 4, dropped 4, installed at 8 |
+//! | 2 | announced second key, before *open*: group 40, key 40 |
+//! | 3 | begin: group 40 |
+//! | 4 | block: address 16, first port 2, ports 2 |
+//! | 5 | group state, a piece: length 2, bytes |
+//! | 6 | flow: key 40, second key 40, deadline 8, chain 1, flags 1, answered 1, length of the first piece 2, bytes |
+//! | 7 | flow, a further piece: length 2, bytes |
+//! | 8 | held for this flow: place in the chain 1, whether opening 1, packets 2; they follow on the link |
+//! | 9 | handed over: group 40, home 1, packets 2; they follow on the link |
+//!
+//! Frames pass between threads of one process: their lengths are checked, and the states' bytes are not.
+
+use crate::group::GroupKey;
+use alloc::vec::Vec;
+use nf::{Addr, Block};
+use protocols::ownership::{Epoch, Refusal, Says, Switches};
+use wire::{FlowKey, Packet};
+
+/// What the target has seen of a group, at its installation.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) struct Figures {
+    pub kept: u32,
+    pub dropped: u32,
+    pub installed_at: u64,
+}
+
+/// A flow's facts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Facts {
+    pub key: FlowKey,
+    pub second: FlowKey,
+    pub deadline: u64,
+    pub chain: u8,
+    pub flags: u8,
+    pub answered: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Record<'a> {
+    Says {
+        group: GroupKey,
+        says: Says,
+        flows: u32,
+        figures: Figures,
+    },
+    Alias {
+        group: GroupKey,
+        key: GroupKey,
+    },
+    Begin(GroupKey),
+    Block(Block),
+    Group(&'a [u8]),
+    Flow(Facts, &'a [u8]),
+    More(&'a [u8]),
+    Held {
+        at: u8,
+        opening: bool,
+        count: u16,
+    },
+    Handed {
+        group: GroupKey,
+        home: u8,
+        count: u16,
+    },
+}
+
+/// Bytes of a flow's record before its piece.
+pub(super) const FLOW_HEAD: usize = 94;
+
+/// Where the stream from a runtime stands.
+#[derive(Default)]
+pub(super) struct Stream {
+    /// The group whose state comes.
+    pub group: Option<u32>,
+    /// Second keys of groups that will be opened.
+    pub aliases: Vec<(GroupKey, GroupKey)>,
+    /// The flow whose state comes, and how much of it has.
+    pub actor: Option<(u32, usize)>,
+    /// What the next packets are.
+    pub packets: Packets,
+}
+
+impl Stream {
+    /// The second keys of a group that is opened.
+    pub fn take_aliases(&mut self, group: GroupKey) -> Vec<GroupKey> {
+        let of_it = |(owner, _): &(GroupKey, GroupKey)| *owner == group;
+        let aliases = self.aliases.iter().filter(|alias| of_it(alias));
+        let aliases = aliases.map(|(_, key)| *key).collect();
+        self.aliases.retain(|alias| !of_it(alias));
+        aliases
+    }
+}
+
+/// What packets from a runtime are.
+#[derive(Clone, Copy, Default)]
+pub(super) enum Packets {
+    #[default]
+    Nothing,
+    Held {
+        at: u8,
+        opening: bool,
+        left: u16,
+    },
+    Handed {
+        group: GroupKey,
+        home: u8,
+        left: u16,
+    },
+}
+
+struct Writer<'a> {
+    frame: &'a mut [u8],
+    at: usize,
+}
+
+impl Writer<'_> {
+    fn put(&mut self, bytes: &[u8]) {
+        self.frame[self.at..self.at + bytes.len()].copy_from_slice(bytes);
+        self.at += bytes.len();
+    }
+    fn words(&mut self, words: &[u64; 5]) {
+        for word in words {
+            self.put(&word.to_be_bytes());
+        }
+    }
+    fn piece(&mut self, bytes: &[u8]) {
+        self.put(&(bytes.len() as u16).to_be_bytes());
+        self.put(bytes);
+    }
+}
+
+impl Record<'_> {
+    fn length(&self) -> usize {
+        match self {
+            Record::Says { .. } => 78,
+            Record::Alias { .. } => 81,
+            Record::Begin(_) => 41,
+            Record::Block(_) => 21,
+            Record::Group(bytes) | Record::More(bytes) => 3 + bytes.len(),
+            Record::Flow(_, bytes) => FLOW_HEAD + bytes.len(),
+            Record::Held { .. } => 5,
+            Record::Handed { .. } => 44,
+        }
+    }
+
+    /// Appends the record to a frame; `false` if it does not fit.
+    pub fn append(&self, frame: &mut Packet) -> bool {
+        let at = frame.frame().len();
+        let length = at + self.length();
+        if length > frame.room() || !frame.set_length(length) {
+            return false;
+        }
+        let mut writer = Writer {
+            frame: frame.frame_mut(),
+            at,
+        };
+        self.write(&mut writer);
+        debug_assert_eq!(writer.at, length, "a record is as long as it says");
+        true
+    }
+
+    fn write(&self, writer: &mut Writer<'_>) {
+        match self {
+            Record::Says {
+                group,
+                says,
+                flows,
+                figures,
+            } => {
+                writer.put(&[1]);
+                writer.words(group.words());
+                let (what, epoch, argument) = numbers(*says);
+                writer.put(&[what]);
+                writer.put(&epoch.view.to_be_bytes());
+                writer.put(&epoch.count.to_be_bytes());
+                writer.put(&argument.to_be_bytes());
+                writer.put(&flows.to_be_bytes());
+                writer.put(&figures.kept.to_be_bytes());
+                writer.put(&figures.dropped.to_be_bytes());
+                writer.put(&figures.installed_at.to_be_bytes());
+            }
+            Record::Alias { group, key } => {
+                writer.put(&[2]);
+                writer.words(group.words());
+                writer.words(key.words());
+            }
+            Record::Begin(group) => {
+                writer.put(&[3]);
+                writer.words(group.words());
+            }
+            Record::Block(block) => {
+                writer.put(&[4]);
+                writer.put(block.addr.octets());
+                writer.put(&block.first.to_be_bytes());
+                writer.put(&block.ports.to_be_bytes());
+            }
+            Record::Group(bytes) => {
+                writer.put(&[5]);
+                writer.piece(bytes);
+            }
+            Record::Flow(facts, bytes) => {
+                writer.put(&[6]);
+                writer.words(facts.key.words());
+                writer.words(facts.second.words());
+                writer.put(&facts.deadline.to_be_bytes());
+                writer.put(&[facts.chain, facts.flags, u8::from(facts.answered)]);
+                writer.piece(bytes);
+            }
+            Record::More(bytes) => {
+                writer.put(&[7]);
+                writer.piece(bytes);
+            }
+            Record::Held { at, opening, count } => {
+                writer.put(&[8, *at, u8::from(*opening)]);
+                writer.put(&count.to_be_bytes());
+            }
+            Record::Handed { group, home, count } => {
+                writer.put(&[9]);
+                writer.words(group.words());
+                writer.put(&[*home]);
+                writer.put(&count.to_be_bytes());
+            }
+        }
+    }
+}
+
+impl<'a> Record<'a> {
+    /// The first record of `bytes` and what follows it; `None` at the end, or where the bytes are no record.
+    pub fn read(bytes: &'a [u8]) -> Option<(Record<'a>, &'a [u8])> {
+        let mut reader = Reader(bytes);
+        let record = match reader.take::<1>()?[0] {
+            1 => {
+                let group = reader.group()?;
+                let what = reader.take::<1>()?[0];
+                let epoch = Epoch {
+                    view: reader.u32()?,
+                    count: reader.u32()?,
+                };
+                let argument = reader.u64()?;
+                Record::Says {
+                    group,
+                    says: says(what, epoch, argument)?,
+                    flows: reader.u32()?,
+                    figures: Figures {
+                        kept: reader.u32()?,
+                        dropped: reader.u32()?,
+                        installed_at: reader.u64()?,
+                    },
+                }
+            }
+            2 => Record::Alias {
+                group: reader.group()?,
+                key: reader.group()?,
+            },
+            3 => Record::Begin(reader.group()?),
+            4 => Record::Block(Block {
+                addr: Addr::v6(*reader.take::<16>()?),
+                first: reader.u16()?,
+                ports: reader.u16()?,
+            }),
+            5 => Record::Group(reader.piece()?),
+            6 => {
+                let facts = Facts {
+                    key: FlowKey::from_words(reader.words()?),
+                    second: FlowKey::from_words(reader.words()?),
+                    deadline: reader.u64()?,
+                    chain: reader.take::<1>()?[0],
+                    flags: reader.take::<1>()?[0],
+                    answered: reader.take::<1>()?[0] != 0,
+                };
+                Record::Flow(facts, reader.piece()?)
+            }
+            7 => Record::More(reader.piece()?),
+            8 => Record::Held {
+                at: reader.take::<1>()?[0],
+                opening: reader.take::<1>()?[0] != 0,
+                count: reader.u16()?,
+            },
+            9 => Record::Handed {
+                group: reader.group()?,
+                home: reader.take::<1>()?[0],
+                count: reader.u16()?,
+            },
+            _ => return None,
+        };
+        Some((record, reader.0))
+    }
+}
+
+fn numbers(says: Says) -> (u8, Epoch, u64) {
+    match says {
+        Says::Open(epoch, homes) => (0, epoch, homes.0),
+        Says::Accept(epoch) => (1, epoch, 0),
+        Says::Refuse(epoch, why) => (2, epoch, why as u64),
+        Says::Cancel(epoch) => (3, epoch, 0),
+        Says::Canceled(epoch) => (4, epoch, 0),
+        Says::State(epoch) => (5, epoch, 0),
+        Says::Done(epoch) => (6, epoch, 0),
+        Says::Gone(epoch) => (7, epoch, 0),
+        Says::End(epoch, home) => (8, epoch, u64::from(home)),
+        Says::Fenced(epoch) => (9, epoch, 0),
+    }
+}
+
+fn says(what: u8, epoch: Epoch, argument: u64) -> Option<Says> {
+    Some(match what {
+        0 => Says::Open(epoch, Switches(argument)),
+        1 => Says::Accept(epoch),
+        2 => {
+            let why = [Refusal::Full, Refusal::Leaving, Refusal::Busy];
+            Says::Refuse(epoch, why.into_iter().find(|why| *why as u64 == argument)?)
+        }
+        3 => Says::Cancel(epoch),
+        4 => Says::Canceled(epoch),
+        5 => Says::State(epoch),
+        6 => Says::Done(epoch),
+        7 => Says::Gone(epoch),
+        8 => Says::End(epoch, u8::try_from(argument).ok()?),
+        9 => Says::Fenced(epoch),
+        _ => return None,
+    })
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
+        let (head, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(head)
+    }
+    fn u16(&mut self) -> Option<u16> {
+        self.take().map(|bytes| u16::from_be_bytes(*bytes))
+    }
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(|bytes| u32::from_be_bytes(*bytes))
+    }
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(|bytes| u64::from_be_bytes(*bytes))
+    }
+    fn words(&mut self) -> Option<[u64; 5]> {
+        let mut words = [0; 5];
+        for word in &mut words {
+            *word = self.u64()?;
+        }
+        Some(words)
+    }
+    fn group(&mut self) -> Option<GroupKey> {
+        self.words().map(GroupKey::from_words)
+    }
+    fn piece(&mut self) -> Option<&'a [u8]> {
+        let length = usize::from(self.u16()?);
+        let (piece, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(piece)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+    use wire::Pool;
+    use wire::memory::Region;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let group = GroupKey::from_words([1, 2, 3, 4, 5]);
+        let epoch = Epoch { view: 7, count: 8 };
+        let all = [
+            Says::Open(epoch, Switches(5)),
+            Says::Accept(epoch),
+            Says::Refuse(epoch, Refusal::Leaving),
+            Says::Cancel(epoch),
+            Says::Canceled(epoch),
+            Says::State(epoch),
+            Says::Done(epoch),
+            Says::Gone(epoch),
+            Says::End(epoch, 3),
+            Says::Fenced(epoch),
+        ];
+        let mut records: Vec<Record<'_>> = all
+            .into_iter()
+            .map(|says| Record::Says {
+                group,
+                says,
+                flows: 9,
+                figures: Figures {
+                    kept: 1,
+                    dropped: 2,
+                    installed_at: 3,
+                },
+            })
+            .collect();
+        let facts = Facts {
+            key: FlowKey::from_words([9; 5]),
+            second: FlowKey::from_words([8; 5]),
+            deadline: 77,
+            chain: 3,
+            flags: 255,
+            answered: true,
+        };
+        records.extend([
+            Record::Alias { group, key: group },
+            Record::Begin(group),
+            Record::Block(Block {
+                addr: "192.0.2.1".parse().unwrap(),
+                first: 1024,
+                ports: 256,
+            }),
+            Record::Group(b"group"),
+            Record::Flow(facts, b"flow"),
+            Record::More(b""),
+            Record::Held {
+                at: 1,
+                opening: true,
+                count: 2,
+            },
+            Record::Handed {
+                group,
+                home: 1,
+                count: 513,
+            },
+        ]);
+        let mut pool = Pool::new(Region::heap(Pool::region_length(1, 2048)), 1, 2048, 0);
+        let mut frame = pool.take().unwrap();
+        crate::message::Message::begin(&mut frame);
+        for record in &records {
+            assert!(record.append(&mut frame), "{record:?}");
+        }
+        let mut bytes = frame.frame();
+        let mut read = Vec::new();
+        while let Some((record, rest)) = Record::read(bytes) {
+            read.push(record);
+            bytes = rest;
+        }
+        assert_eq!(read, records);
+        pool.give(frame);
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_bytes_are_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut rest = &bytes[..];
+            while let Some((_, next)) = Record::read(rest) {
+                rest = next;
+            }
+        }
+    }
+}

@@ -1,0 +1,777 @@
+//! Groups that move from one runtime to another while their packets flow (NFVactor V-B, NFActor 5).
+//!
+//! # Theory of operation
+//!
+//! Who may process, and when, is [`protocols::ownership`]'s to say: one machine per group that moves, here for its source and its
+//! target, in the switches (`switch::moves`) for its routes. This module carries out what the machines say, with the group's flows,
+//! its state and its packets. Runtimes share a link each way, which keeps order, as they do with switches.
+//!
+//! ```text
+//!   order ─► queue of groups ─► at most `moves_max` on their way
+//!                                │ source: frozen: no new flow of the group begins; its first packets are kept
+//!                                │ Open with the number of flows and the announced second keys; slots are reserved at the target
+//!                                │ Accept ─► Reroute per key and home, Rerouted; flows go on
+//!                                │ no call of it waits ─► Behind to every switch, then the bytes, in frames full of flows:
+//!                                │   blocks, group state, per flow its facts and all states, packets held for it
+//!                                │   then the first packets that were kept, then State
+//!                                ▼ target: all Clear ─► into the tables, `arrived(Migrated)`; what was handed over, what was kept
+//!                                  Done with its figures ─► source: `departed(Migrated)`, the copy goes
+//! ```
+//!
+//! What is constant while a group moves makes this simple: its flows may end, but none begins and so no second key and no block
+//! is added. A flow that waits for a call delays the move, and after [`Settings::move_timeout`](super::Settings::move_timeout) it is called
+//! back: the source then pins the group's flows, keeps all its packets, and processes them in the order of [`Class`] when all homes
+//! have answered and the target has handed over what it kept.
+//!
+//! Nobody says *idle* of a group while it moves ([`Moves::defers`]), the target not before the source has dropped its copy: a route
+//! that ends may begin anew there. Who has the group when the move is over looks whether there is a flow.
+//!
+//! Where packets carry the time, so many steps stand for the timeout's nanoseconds divided by [`STEP`]: a capture's clock leaps.
+//!
+//! Invariants: those of the machines; packets kept are bounded (beyond is a counted drop, `moving_full`) and counted as held;
+//! an established flow that is not moving costs nothing; what was reserved for an accepted Open is there when it comes.
+//!
+//! Not here: lost messages (the links are rings: no timer repeats anything), replicas, other processes: bytes of a state are
+//! trusted as those of this process.
+
+mod bytes;
+mod order;
+mod source;
+mod target;
+
+pub use order::{Order, OrderError, Receipt, Selector};
+
+use super::Runtime;
+use crate::actor::{Change, Phase};
+use crate::env::{Burst, Port};
+use crate::group::GroupKey;
+use crate::message::{Message, Reroute};
+use crate::stats::DropReason;
+use crate::switch::home_of;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use arrayvec::ArrayVec;
+use bytes::{Figures, Record};
+use hashbrown::HashMap;
+use protocols::ownership::{
+    Epoch, Input, Output, Ownership, Phase as Part, Refusal, RuntimeId, Says, SwitchSays, Switches, Take,
+    TellSwitch, Timer,
+};
+use wire::packet::Kind;
+use wire::{FlowKey, HashSeed, PacketBox, Pool};
+
+/// In a replay, what a step counts for against the timeout, in nanoseconds.
+pub const STEP: u64 = 1000;
+/// Buffers without which nothing is heard from other runtimes: what a burst of words is answered with, and some more.
+const ANSWERS: usize = 48;
+
+/// When a kept packet is processed, by what it was kept as; within a class as they came.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Class {
+    /// By the source, from before a home's answer.
+    Before,
+    /// Handed over.
+    Handed,
+    /// From behind a home's answer, or by the target.
+    Behind,
+}
+
+struct Kept {
+    packet: PacketBox,
+    home: u8,
+    class: Class,
+}
+
+/// A group that is on its way, at one end.
+struct Moving {
+    machine: Ownership,
+    group: GroupKey,
+    /// Its flows, while they last.
+    actors: Vec<u32>,
+    /// Second keys that were announced.
+    aliases: Vec<GroupKey>,
+    kept: Vec<Kept>,
+    dropped: u32,
+    /// By [`Moves::time`].
+    deadline: u64,
+    /// Source: which order.
+    order: u32,
+    /// Source: when the homes were told.
+    rerouted_at: u64,
+    /// Source: no call waits is still to be said.
+    is_settling: bool,
+    /// Source: its flows are pinned.
+    is_pinned: bool,
+    /// Target: flows that were reserved and have not come.
+    reserved: u32,
+    /// Target: what it will tell of the installation.
+    figures: Figures,
+    /// Target: the group's state.
+    state: Vec<u8>,
+    blocks: Vec<nf::Block>,
+}
+
+/// All that a runtime has to do with moves.
+pub struct Moves<P> {
+    peers: Vec<Option<P>>,
+    /// What is to be sent to each of them, in order.
+    outgoing: Vec<VecDeque<PacketBox>>,
+    /// Where the stream of each stands.
+    incoming: Vec<bytes::Stream>,
+    /// Groups and their second keys, by hash: where they are in `all`.
+    index: HashMap<u64, u32>,
+    all: Vec<Option<Moving>>,
+    free: Vec<u32>,
+    orders: order::Orders,
+    /// States that are being sent.
+    sending: VecDeque<source::Sending>,
+    /// Told when they are settled.
+    settling: Vec<u32>,
+    /// Higher than any epoch that a group here ever had: kept for all groups at once.
+    clock: Epoch,
+    kept: usize,
+    reserved: usize,
+    /// Groups of which the target has yet to see whether they are idle: those whose packets are being processed.
+    draining: Option<Vec<GroupKey>>,
+    /// Groups that are called back.
+    pinned: u32,
+    /// Blocks that switches have returned, and how many have.
+    returned: HashMap<nf::Block, u8>,
+    is_leaving: bool,
+    /// Steps, in a replay.
+    steps: u64,
+    /// In and out.
+    pub(super) flows_moved: [u64; 2],
+    /// In and out.
+    pub(super) packets_moved: [u64; 2],
+}
+
+impl<P: Port> Moves<P> {
+    pub(super) fn new(_now: u64) -> Self {
+        Moves {
+            peers: Vec::new(),
+            outgoing: Vec::new(),
+            incoming: Vec::new(),
+            index: HashMap::new(),
+            all: Vec::new(),
+            free: Vec::new(),
+            orders: order::Orders::default(),
+            sending: VecDeque::new(),
+            settling: Vec::new(),
+            clock: Epoch::default(),
+            kept: 0,
+            reserved: 0,
+            draining: None,
+            pinned: 0,
+            returned: HashMap::new(),
+            is_leaving: false,
+            steps: 0,
+            flows_moved: [0; 2],
+            packets_moved: [0; 2],
+        }
+    }
+
+    /// Whether no group is on its way, to or from here.
+    #[inline]
+    pub(super) fn is_idle(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    /// Actors that accepted moves will need.
+    #[inline]
+    pub(super) fn reserved_flows(&self) -> usize {
+        self.reserved
+    }
+
+    /// Packets kept.
+    pub(super) fn kept(&self) -> usize {
+        self.kept
+    }
+
+    /// Whether it is not yet to be said that this group, or second key, is idle: it moves.
+    pub(super) fn defers(&mut self, group: GroupKey, seed: &HashSeed) -> bool {
+        if let Some(draining) = &mut self.draining {
+            draining.push(group);
+            return true;
+        }
+        if self.index.is_empty() {
+            return false;
+        }
+        let Some(id) = self.at(group.hash(seed)) else {
+            return false;
+        };
+        let is_over = |part| matches!(part, Part::Absent | Part::Active | Part::Tombstone { .. });
+        self.moving(id)
+            .is_some_and(|moving| !is_over(moving.machine.phase()))
+    }
+
+    /// Sends a buffer to another runtime, behind what was said to it.
+    #[cold]
+    pub(super) fn send(&mut self, to: u16, packet: PacketBox) {
+        match self.outgoing.get_mut(usize::from(to)) {
+            Some(queue) => queue.push_back(packet),
+            None => debug_assert!(false, "there is no link to runtime {to}"),
+        }
+    }
+
+    /// Transmits what is for other runtimes.
+    #[inline]
+    pub(super) fn transmit(&mut self, now: u64, pool: &mut Pool) {
+        for (queue, peer) in self.outgoing.iter_mut().zip(&mut self.peers) {
+            while !queue.is_empty()
+                && let Some(peer) = peer
+            {
+                let mut burst = Burst::new();
+                while !burst.is_full()
+                    && let Some(packet) = queue.pop_front()
+                {
+                    burst.push(packet);
+                }
+                peer.transmit(now, pool, &mut burst);
+            }
+        }
+    }
+
+    fn at(&self, hash: u64) -> Option<u32> {
+        self.index.get(&hash).copied()
+    }
+
+    fn moving(&mut self, id: u32) -> Option<&mut Moving> {
+        self.all.get_mut(id as usize)?.as_mut()
+    }
+
+    fn insert(&mut self, hash: u64, moving: Moving) -> u32 {
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.all[id as usize] = Some(moving);
+                id
+            }
+            None => {
+                self.all.push(Some(moving));
+                (self.all.len() - 1) as u32
+            }
+        };
+        self.index.insert(hash, id);
+        id
+    }
+
+    fn remove(&mut self, id: u32, seed: &HashSeed) -> Option<Moving> {
+        let moving = self.all.get_mut(id as usize)?.take()?;
+        self.index.remove(&moving.group.hash(seed));
+        for alias in &moving.aliases {
+            self.index.remove(&alias.hash(seed));
+        }
+        self.free.push(id);
+        Some(moving)
+    }
+}
+
+impl<P: Port> Runtime<P> {
+    /// Joins this runtime with the others: `peers` are its links to them by their numbers, `None` for itself.
+    pub fn join(&mut self, peers: Vec<Option<P>>) {
+        self.moves.outgoing = peers.iter().map(|_| VecDeque::new()).collect();
+        self.moves.incoming = peers.iter().map(|_| bytes::Stream::default()).collect();
+        self.moves.peers = peers;
+    }
+
+    fn me(&self) -> RuntimeId {
+        RuntimeId(self.settings.info.runtime)
+    }
+
+    /// The time that moves are measured by.
+    fn moving_time(&self) -> u64 {
+        if self.settings.packet_clock {
+            self.moves.steps * STEP
+        } else {
+            self.now
+        }
+    }
+
+    /// Reads what other runtimes say and hand over.
+    #[inline]
+    pub(super) fn hear_runtimes(&mut self) -> usize {
+        let mut count = 0;
+        for peer in 0..self.moves.peers.len() {
+            // States come in thousands of frames.
+            for _ in 0..8 {
+                let mut burst = Burst::new();
+                if self.pool.free() >= ANSWERS
+                    && let Some(link) = &mut self.moves.peers[peer]
+                {
+                    link.receive(self.now, &mut self.pool, &mut burst);
+                }
+                if burst.is_empty() {
+                    break;
+                }
+                count += self.take_from_runtime(peer, burst);
+            }
+        }
+        count
+    }
+
+    fn take_from_runtime(&mut self, peer: usize, burst: Burst) -> usize {
+        let count = burst.len();
+        for packet in burst {
+            match packet.kind() {
+                Kind::Empty => self.recycle(packet),
+                Kind::Message => {
+                    self.read_records(peer, &packet);
+                    self.recycle(packet);
+                }
+                Kind::Data => self.take_handed(peer, packet),
+            }
+        }
+        count
+    }
+
+    fn read_records(&mut self, peer: usize, frame: &PacketBox) {
+        let mut bytes = frame.frame();
+        while let Some((record, rest)) = Record::read(bytes) {
+            bytes = rest;
+            match record {
+                Record::Says {
+                    group,
+                    says,
+                    flows,
+                    figures,
+                } => self.hear_says(peer as u16, group, says, flows, figures),
+                other => self.take_piece(peer, other),
+            }
+        }
+    }
+
+    /// A runtime speaks of a group.
+    fn hear_says(&mut self, peer: u16, group: GroupKey, says: Says, flows: u32, figures: Figures) {
+        let hash = group.hash(&self.settings.seed);
+        let mut room = Ok(());
+        if let Says::Open(epoch, _) = says {
+            self.moves.clock = self.moves.clock.max(epoch);
+            if self.moves.at(hash).is_none() {
+                room = self.admit(group, flows);
+                let machine = Ownership::absent(self.me(), self.all_switches());
+                self.begin_at_target(hash, group, peer, machine, flows, room.is_ok());
+            } else {
+                self.moves.incoming[usize::from(peer)].take_aliases(group);
+                room = Err(Refusal::Busy);
+            }
+        }
+        let Some(id) = self.moves.at(hash) else {
+            return;
+        };
+        if let Says::Done(_) = says {
+            self.note_done(id, figures);
+        }
+        self.drive(id, Input::Hear(RuntimeId(peer), says, room));
+    }
+
+    /// A switch speaks of a group.
+    #[cold]
+    pub(super) fn hear_switch(&mut self, switch: usize, group: GroupKey, says: SwitchSays) {
+        let hash = group.hash(&self.settings.seed);
+        match (self.moves.at(hash), says) {
+            (Some(id), _) => self.drive(id, Input::HearSwitch(switch as u8, says)),
+            // Nothing was kept.
+            (None, SwitchSays::Moved(to, epoch)) => {
+                self.tell_runtime(to.0, group, Says::End(epoch, switch as u8));
+            }
+            (None, _) => {}
+        }
+    }
+
+    /// A switch knows a block of this runtime's pool no more; with the last of them it is free.
+    #[cold]
+    pub(super) fn hear_returned(&mut self, block: nf::Block) {
+        let count = self.moves.returned.entry(block).or_insert(0);
+        *count += 1;
+        if *count < self.settings.switches {
+            return;
+        }
+        self.moves.returned.remove(&block);
+        for function in &self.stages.functions {
+            function.block_returned(block);
+        }
+    }
+
+    fn all_switches(&self) -> Switches {
+        Switches::first(self.settings.switches)
+    }
+
+    /// Gives a machine an input and carries out what it says.
+    fn drive(&mut self, id: u32, input: Input) {
+        let Some(moving) = self.moves.moving(id) else {
+            return;
+        };
+        let mut outputs = ArrayVec::<Output, 8>::new();
+        moving.machine.handle(input, |output| {
+            // Of a recalled group all that was kept is processed together, at the end, in order.
+            if !matches!(output, Output::Release(_)) {
+                outputs.push(output);
+            }
+        });
+        let (group, part) = (moving.group, moving.machine.phase());
+        for output in outputs {
+            self.carry_out(id, group, output);
+        }
+        match part {
+            Part::Returning { .. } => self.pin(id),
+            // The links lose nothing and keep order: nobody will speak of it again.
+            Part::Absent | Part::Active | Part::Tombstone { .. } => self.end_moving(id),
+            _ => {}
+        }
+    }
+
+    fn carry_out(&mut self, id: u32, group: GroupKey, output: Output) {
+        match output {
+            Output::Tell(to, says) => match says {
+                Says::Open(..) => self.open(id, to.0, says),
+                Says::Done(_) => self.say_done(id, to.0, says),
+                _ => self.tell_runtime(to.0, group, says),
+            },
+            Output::TellSwitches(switches, TellSwitch::Reroute { from, to, epoch }) => {
+                self.moves.clock = self.moves.clock.max(epoch);
+                let now = self.moving_time();
+                if let Some(moving) = self.moves.moving(id) {
+                    moving.rerouted_at = now;
+                }
+                self.reroute(id, switches, from, to, epoch);
+            }
+            Output::TellSwitches(switches, TellSwitch::Behind { to, epoch }) => {
+                for switch in switches.iter() {
+                    self.append(usize::from(switch), &Message::Behind(group, to, epoch));
+                }
+            }
+            Output::Settle => {
+                if let Some(moving) = self.moves.moving(id) {
+                    moving.is_settling = true;
+                    self.moves.settling.push(id);
+                }
+            }
+            Output::SendState(to, epoch) => self.send_state(id, to.0, epoch),
+            Output::Install => self.install(id),
+            Output::Depart => self.depart(id),
+            Output::HandOver(to, home) => self.hand_over_kept(id, to.0, Some(home)),
+            Output::CloseSlot => self.close_slot(id),
+            Output::Finished(how) => self.finished_moving(id, how),
+            // Nobody is removed and nobody recovers in one process: what would be fenced cannot be.
+            Output::Stop | Output::Orphaned => debug_assert!(false, "nobody fails here"),
+            Output::Release(_) => {}
+        }
+    }
+
+    /// Says something of a group to another runtime.
+    fn tell_runtime(&mut self, to: u16, group: GroupKey, says: Says) {
+        self.append_record(
+            to,
+            &Record::Says {
+                group,
+                says,
+                flows: 0,
+                figures: Figures::default(),
+            },
+        );
+    }
+
+    /// Puts a record behind all that was said to a runtime; `false` without a buffer.
+    fn append_record(&mut self, to: u16, record: &Record<'_>) -> bool {
+        let Some(queue) = self.moves.outgoing.get_mut(usize::from(to)) else {
+            return false;
+        };
+        if let Some(frame) = queue.back_mut()
+            && frame.kind() == Kind::Message
+            && record.append(frame)
+        {
+            return true;
+        }
+        let Some(mut frame) = self.pool.take() else {
+            debug_assert!(false, "no buffer for a word to a runtime");
+            return false;
+        };
+        Message::begin(&mut frame);
+        let fits = record.append(&mut frame);
+        debug_assert!(fits, "a record fits into an empty frame");
+        queue.push_back(frame);
+        fits
+    }
+
+    /// Re-routes each key of a group at its homes; the last one at each switch is answered.
+    fn reroute(&mut self, id: u32, switches: Switches, from: RuntimeId, to: RuntimeId, epoch: Epoch) {
+        let Some(moving) = self.moves.moving(id) else {
+            return;
+        };
+        let (group, aliases) = (moving.group, core::mem::take(&mut moving.aliases));
+        for switch in switches.iter() {
+            let mut keys = Vec::with_capacity(1 + aliases.len());
+            keys.extend(aliases.iter().copied().filter(|key| self.is_home(key, switch)));
+            if self.is_home(&group, switch) {
+                keys.push(group);
+            }
+            let last = keys.len().saturating_sub(1);
+            for (at, key) in keys.into_iter().enumerate() {
+                let reroute = Reroute {
+                    group,
+                    key,
+                    from,
+                    to,
+                    epoch,
+                    is_last: at == last,
+                };
+                self.append(usize::from(switch), &Message::Reroute(reroute));
+            }
+        }
+        if let Some(moving) = self.moves.moving(id) {
+            moving.aliases = aliases;
+        }
+    }
+
+    /// Whether a switch has, or may have, the route of a key.
+    fn is_home(&self, key: &GroupKey, switch: u8) -> bool {
+        key.is_second_key(self.affinity)
+            || home_of(key.hash(&self.settings.seed), self.settings.switches) == switch
+    }
+
+    fn homes(&self, group: &GroupKey, aliases: &[GroupKey]) -> Switches {
+        let mut homes = Switches::NONE;
+        for switch in 0..self.settings.switches {
+            if self.is_home(group, switch) || aliases.iter().any(|key| self.is_home(key, switch)) {
+                homes = homes.with(switch);
+            }
+        }
+        homes
+    }
+
+    /// What becomes of a packet that is of no flow here, while groups move; `None` if it was seen to.
+    #[cold]
+    pub(super) fn divert(&mut self, packet: PacketBox, key: &FlowKey, link: usize) -> Option<PacketBox> {
+        // By what it was routed, and what it would belong to: they may be two.
+        let group = self.group_of(&packet, *key).hash(&self.settings.seed);
+        let routed = packet.hash();
+        let mut packet = packet;
+        for hash in [routed, group] {
+            if let Some(id) = self.moves.at(hash) {
+                packet = self.divert_from(id, packet, link as u8)?;
+            }
+        }
+        Some(packet)
+    }
+
+    fn divert_from(&mut self, id: u32, packet: PacketBox, home: u8) -> Option<PacketBox> {
+        let Some(moving) = self.moves.moving(id) else {
+            return Some(packet);
+        };
+        match (moving.machine.phase(), moving.machine.take(home)) {
+            (Part::Returning { away, .. }, _) => {
+                let class = if away.has(home) {
+                    Class::Behind
+                } else {
+                    Class::Before
+                };
+                self.keep(id, packet, home, class);
+            }
+            (_, Take::Keep) => self.keep(id, packet, home, Class::Behind),
+            // A flow would begin: not before the move is over.
+            (
+                Part::Opening { .. }
+                | Part::Canceling { .. }
+                | Part::Rerouting { .. }
+                | Part::Settling { .. },
+                _,
+            ) => self.keep(id, packet, home, Class::Before),
+            (_, Take::PassOn(to)) => self.hand_over(id, to.0, home, packet),
+            _ => return Some(packet),
+        }
+        None
+    }
+
+    /// What becomes of a packet of a flow that waits, or is pinned; the packet, if it is to queue behind a call.
+    #[cold]
+    pub(super) fn divert_known(&mut self, actor: u32, packet: PacketBox, link: usize) -> Option<PacketBox> {
+        let phase = self.slab.header(actor).phase;
+        let key = self.group_key(actor);
+        let moving = match self.moves.is_idle() {
+            true => None,
+            false => self.moves.at(key.hash(&self.settings.seed)),
+        };
+        let Some(id) = moving else {
+            if phase == Phase::Waiting {
+                return Some(packet);
+            }
+            debug_assert!(false, "a pinned flow's group moves");
+            self.drop_packet(packet, DropReason::MovingFull);
+            return None;
+        };
+        let home = link as u8;
+        let moving = self.moves.moving(id)?;
+        match (moving.machine.phase(), moving.machine.take(home)) {
+            (Part::Returning { away, .. }, _) => {
+                let class = if away.has(home) {
+                    Class::Behind
+                } else {
+                    Class::Before
+                };
+                self.keep(id, packet, home, class);
+            }
+            (_, Take::PassOn(to)) => self.hand_over(id, to.0, home, packet),
+            _ if phase == Phase::Waiting => return Some(packet),
+            _ => self.keep(id, packet, home, Class::Before),
+        }
+        None
+    }
+
+    fn group_key(&self, actor: u32) -> GroupKey {
+        let header = self.slab.header(actor);
+        if header.group == crate::actor::NO_GROUP {
+            GroupKey::of_flow(header.key)
+        } else {
+            self.groups.key(header.group)
+        }
+    }
+
+    fn keep(&mut self, id: u32, packet: PacketBox, home: u8, class: Class) {
+        let is_full = self.moves.kept >= self.settings.kept_max as usize;
+        let Some(moving) = self.moves.moving(id) else {
+            return self.drop_packet(packet, DropReason::MovingFull);
+        };
+        if is_full {
+            moving.dropped += 1;
+            return self.drop_packet(packet, DropReason::MovingFull);
+        }
+        moving.kept.push(Kept { packet, home, class });
+        self.moves.kept += 1;
+    }
+
+    /// Processes what was kept for a group, in order, and then says what has become idle by it.
+    fn process_kept(&mut self, kept: Vec<Kept>, group: GroupKey, aliases: &[GroupKey]) {
+        self.moves.kept -= kept.len();
+        let mut kept = kept;
+        kept.sort_by_key(|kept| kept.class);
+        let mut doubtful = aliases.to_vec();
+        doubtful.push(group);
+        self.moves.draining = Some(doubtful);
+        let routed = group.hash(&self.settings.seed);
+        for Kept { mut packet, home, .. } in kept {
+            // It is here because of this group, whose route leads here: no other group may begin with it, wherever that has gone.
+            packet.set_hash(routed);
+            let Some((mut key, way)) = FlowKey::of(&packet) else {
+                self.drop_packet(packet, DropReason::FrameMalformed);
+                continue;
+            };
+            if packet.turns() > 0 {
+                key = key.turned(way);
+            }
+            let hash = key.hash(&self.settings.seed);
+            self.meet_again(packet, key, hash, way, usize::from(home));
+        }
+        self.settle_all();
+        for group in self.moves.draining.take().unwrap_or_default() {
+            if !self.has_group(&group) {
+                self.tell_idle(group);
+            }
+        }
+    }
+
+    /// Nothing more is to be done for a group that moved, or did not.
+    fn end_moving(&mut self, id: u32) {
+        let Some(moving) = self.moves.remove(id, &self.settings.seed) else {
+            return;
+        };
+        self.moves.reserved -= moving.reserved as usize;
+        self.moves.pinned -= u32::from(moving.is_pinned);
+        self.unpin(&moving.actors, moving.group);
+        match moving.machine.phase() {
+            // Here, at whichever end: what was kept goes on, and whether the group is idle is to be seen now.
+            Part::Active => self.process_kept(moving.kept, moving.group, &moving.aliases),
+            // There, or a slot that is closed: nothing is kept.
+            _ => {
+                self.moves.kept -= moving.kept.len();
+                for kept in moving.kept {
+                    self.drop_packet(kept.packet, DropReason::MovingFull);
+                }
+            }
+        }
+    }
+
+    /// Pins the flows of a group that is called back: all its packets are kept until it is here again.
+    fn pin(&mut self, id: u32) {
+        let Some(moving) = self.moves.moving(id) else {
+            return;
+        };
+        if !core::mem::replace(&mut moving.is_pinned, true) {
+            self.moves.pinned += 1;
+        }
+        let Some(moving) = self.moves.moving(id) else {
+            return;
+        };
+        let (group, actors) = (moving.group, core::mem::take(&mut moving.actors));
+        for actor in &actors {
+            if self.slab.header(*actor).phase == Phase::Active && self.group_key(*actor) == group {
+                self.slab.header_mut(*actor).change(Change::Leave);
+            }
+        }
+        if let Some(moving) = self.moves.moving(id) {
+            moving.actors = actors;
+        }
+    }
+
+    fn unpin(&mut self, actors: &[u32], group: GroupKey) {
+        for actor in actors {
+            if self.slab.header(*actor).phase == Phase::Leaving && self.group_key(*actor) == group {
+                self.slab.header_mut(*actor).change(Change::Return);
+            }
+        }
+    }
+
+    /// Goes on with all moves; answers how much was done.
+    #[inline]
+    pub(super) fn go_on_moving(&mut self) -> usize {
+        if self.moves.index.is_empty() && self.moves.orders.is_idle() {
+            return 0;
+        }
+        self.move_on()
+    }
+
+    #[cold]
+    fn move_on(&mut self) -> usize {
+        self.moves.steps += 1;
+        let mut work = self.begin_moves();
+        work += self.settle_moves();
+        work += self.send_states();
+        self.watch_moves();
+        work
+    }
+
+    /// Gives up what takes too long, and pins again what has woken up.
+    fn watch_moves(&mut self) {
+        let now = self.moving_time();
+        if self.moves.pinned == 0 && !self.moves.steps.is_multiple_of(64) {
+            // Nothing there is urgent, and there may be many.
+            return;
+        }
+        for id in 0..self.moves.all.len() as u32 {
+            let Some(moving) = self.moves.moving(id) else {
+                continue;
+            };
+            let is_late = moving.machine.is_armed(Timer::Deadline) && moving.deadline <= now;
+            let is_pinned = moving.is_pinned;
+            if is_late {
+                self.drive(id, Input::Fired(Timer::Deadline));
+            } else if is_pinned {
+                self.pin(id);
+            }
+        }
+    }
+
+    /// Begins no more moves: the end is near.
+    pub(super) fn stop_moving(&mut self) {
+        self.moves.orders.stop();
+    }
+
+    /// How long moves that begin from now on may take, in nanoseconds, before they are given up.
+    pub fn set_move_timeout(&mut self, timeout: u64) {
+        self.settings.move_timeout = timeout;
+    }
+
+    /// Takes no more groups from other runtimes, or does again.
+    pub fn set_leaving(&mut self, is_leaving: bool) {
+        self.moves.is_leaving = is_leaving;
+    }
+}

@@ -1,0 +1,390 @@
+//! Orders to move flows, and their receipts.
+//!
+//! ```text
+//!   selector ─► every group with a flow that it names ─► waits ─► on its way ─► moved, refused or failed
+//! ```
+//!
+//! Groups move whole: a flow that is named takes its group along, and *asked* counts all of them. As many groups as
+//! [`Settings::moves_max`](crate::Settings::moves_max) are on their way at once; when half of them have arrived the next ones begin together, so that the
+//! look through all flows that finds a group's is for many groups at once.
+
+use super::super::Runtime;
+use super::Moving;
+use crate::actor::{NO_GROUP, Phase, flag};
+use crate::env::Port;
+use crate::group::GroupKey;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::fmt;
+use hashbrown::{HashMap, HashSet};
+use nf::{Affinity, Prefix};
+use protocols::ownership::{Finished, Input, Ownership, RuntimeId};
+use wire::FlowKey;
+
+/// Which flows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selector {
+    /// All.
+    All,
+    /// The one with this key, its first or its second.
+    Flow(FlowKey),
+    /// Those with an end in this prefix, before translation.
+    Ends(Prefix),
+}
+
+/// An order to move flows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// Which.
+    pub selector: Selector,
+    /// Where to; with several, groups take turns.
+    pub to: Vec<u16>,
+}
+
+/// Why an order is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OrderError {
+    /// It names no runtime to go to.
+    Nowhere,
+    /// It names this runtime, or one that is not there.
+    NoSuchRuntime(u16),
+    /// There are more switches than a move can have to do with.
+    TooManySwitches,
+}
+
+impl fmt::Display for OrderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OrderError::Nowhere => {
+                f.write_str("there is no runtime to move flows to; the cluster needs two at least")
+            }
+            OrderError::NoSuchRuntime(runtime) => write!(
+                f,
+                "there is no runtime {runtime} that these flows could move to; `flowkeep runtime list` shows which there are"
+            ),
+            OrderError::TooManySwitches => f.write_str("groups move with at most 64 switches"),
+        }
+    }
+}
+
+impl core::error::Error for OrderError {}
+
+/// What came of an order so far. Times in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Receipt {
+    /// Flows of all groups that have begun to move, as many as there were then.
+    pub asked: u64,
+    /// Flows that are at the target.
+    pub moved: u64,
+    /// Flows whose groups the target did not take.
+    pub refused: u64,
+    /// Flows whose groups were called back.
+    pub failed: u64,
+    /// Groups still to begin.
+    pub waiting: u64,
+    /// Groups on their way.
+    pub under_way: u64,
+    /// Packets that the target kept.
+    pub buffered: u64,
+    /// Packets that the source handed over.
+    pub handed_on: u64,
+    /// Packets dropped for want of room to keep them.
+    pub dropped: u64,
+    /// The longest time from the first home's being told to the installation, of a group.
+    pub pause_longest: u64,
+    /// The median of those.
+    pub pause_median: u64,
+    /// Bytes of state.
+    pub bytes: u64,
+    /// From the order to the last group's end.
+    pub duration: u64,
+    /// Whether that has come.
+    pub is_over: bool,
+}
+
+/// In [`Moving::order`]: of nobody's here.
+pub(super) const NONE: u32 = u32::MAX;
+
+struct Ordered {
+    number: u32,
+    to: Vec<u16>,
+    next: usize,
+    waiting: VecDeque<GroupKey>,
+    began: u64,
+    pauses: Vec<u64>,
+    receipt: Receipt,
+}
+
+/// Orders that are not forgotten yet.
+#[derive(Default)]
+pub(super) struct Orders {
+    all: Vec<Ordered>,
+    count: u32,
+    waiting: usize,
+    under_way: usize,
+}
+
+/// Orders whose receipts are kept.
+const KEPT: usize = 16;
+
+impl Orders {
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.waiting == 0
+    }
+
+    /// Begins nothing more.
+    pub fn stop(&mut self) {
+        if self.waiting == 0 {
+            return;
+        }
+        self.waiting = 0;
+        for ordered in &mut self.all {
+            ordered.waiting.clear();
+        }
+    }
+
+    fn find(&mut self, number: u32) -> Option<&mut Ordered> {
+        self.all.iter_mut().find(|ordered| ordered.number == number)
+    }
+
+    /// The receipt of an order under way.
+    pub fn receipt(&mut self, number: u32) -> Option<&mut Receipt> {
+        self.find(number).map(|ordered| &mut ordered.receipt)
+    }
+
+    pub fn note_pause(&mut self, number: u32, pause: u64) {
+        if let Some(ordered) = self.find(number) {
+            ordered.pauses.push(pause);
+        }
+    }
+}
+
+impl<P: Port> Runtime<P> {
+    /// Begins to move flows; the number under which [`Runtime::receipt`] tells how it goes.
+    pub fn order(&mut self, order: Order) -> Result<u32, OrderError> {
+        if order.to.is_empty() {
+            return Err(OrderError::Nowhere);
+        }
+        let peers = &self.moves.peers;
+        for to in &order.to {
+            if !matches!(peers.get(usize::from(*to)), Some(Some(_))) {
+                return Err(OrderError::NoSuchRuntime(*to));
+            }
+        }
+        if self.settings.switches > protocols::ownership::Switches::MAX {
+            return Err(OrderError::TooManySwitches);
+        }
+        let waiting = self.select(&order.selector);
+        let orders = &mut self.moves.orders;
+        if orders.all.len() == KEPT
+            && let Some(oldest) = orders.all.iter().position(|ordered| ordered.receipt.is_over)
+        {
+            orders.all.remove(oldest);
+        }
+        let number = orders.count;
+        orders.count = orders.count.wrapping_add(1) % NONE;
+        orders.waiting += waiting.len();
+        orders.all.push(Ordered {
+            number,
+            to: order.to,
+            next: 0,
+            waiting,
+            began: self.now,
+            pauses: Vec::new(),
+            receipt: Receipt::default(),
+        });
+        self.see_whether_over(number);
+        Ok(number)
+    }
+
+    /// What has come of an order; `None` if it is long over.
+    pub fn receipt(&mut self, number: u32) -> Option<Receipt> {
+        let ordered = self.moves.orders.find(number)?;
+        ordered.pauses.sort_unstable();
+        let receipt = &mut ordered.receipt;
+        receipt.waiting = ordered.waiting.len() as u64;
+        receipt.pause_longest = ordered.pauses.last().copied().unwrap_or(0);
+        receipt.pause_median = ordered.pauses.get(ordered.pauses.len() / 2).copied().unwrap_or(0);
+        Some(receipt.clone())
+    }
+
+    /// The groups of the flows that are meant, each once.
+    fn select(&self, selector: &Selector) -> VecDeque<GroupKey> {
+        let mut groups = VecDeque::new();
+        if let Selector::Flow(key) = selector {
+            let hash = key.hash(&self.settings.seed);
+            let found = self.table.find(hash, |value| self.has_key(value, key));
+            groups.extend(found.map(|value| self.group_key(value >> 1)));
+            return groups;
+        }
+        let mut seen = HashSet::new();
+        for actor in 0..self.slab.used() {
+            let header = self.slab.header(actor);
+            if !matches!(header.phase, Phase::Active | Phase::Waiting) {
+                continue;
+            }
+            let is_meant = match selector {
+                Selector::Ends(prefix) => {
+                    prefix.contains(header.key.first().addr) || prefix.contains(header.key.second().addr)
+                }
+                _ => true,
+            };
+            if is_meant && (header.group == NO_GROUP || seen.insert(header.group)) {
+                groups.push_back(self.group_key(actor));
+            }
+        }
+        groups
+    }
+
+    /// Sends the next groups on their way, if half of those that may be have arrived; answers how many.
+    pub(super) fn begin_moves(&mut self) -> usize {
+        if self.is_changing() {
+            return 0;
+        }
+        let most = self.settings.moves_max as usize;
+        let orders = &mut self.moves.orders;
+        if orders.waiting == 0 || orders.under_way > most / 2 {
+            return 0;
+        }
+        let mut batch = Vec::new();
+        for ordered in &mut orders.all {
+            while orders.under_way + batch.len() < most
+                && let Some(group) = ordered.waiting.pop_front()
+            {
+                let to = ordered.to[ordered.next % ordered.to.len()];
+                ordered.next += 1;
+                batch.push((group, to, ordered.number));
+            }
+        }
+        orders.waiting -= batch.len();
+        orders.under_way += batch.len();
+        let flows = self.flows_of(batch.iter().map(|(group, ..)| *group));
+        let count = batch.len();
+        for ((group, to, order), actors) in batch.into_iter().zip(flows) {
+            if self.has_room_to_begin(actors.len()) {
+                self.begin_move(group, to, order, actors);
+                continue;
+            }
+            // Words about so many second keys have to wait for buffers.
+            let orders = &mut self.moves.orders;
+            orders.under_way -= 1;
+            orders.waiting += 1;
+            if let Some(ordered) = orders.find(order) {
+                ordered.waiting.push_back(group);
+            }
+        }
+        count
+    }
+
+    /// The flows of groups, by one look through all flows.
+    fn flows_of(&mut self, groups: impl Iterator<Item = GroupKey>) -> Vec<Vec<u32>> {
+        let mut flows = Vec::new();
+        if self.affinity == Affinity::Flow {
+            for group in groups {
+                let key = group.flow();
+                let found = self.find(key.hash(&self.settings.seed), &key);
+                flows.push(
+                    found
+                        .filter(|value| value & 1 == 0)
+                        .map(|v| v >> 1)
+                        .into_iter()
+                        .collect(),
+                );
+            }
+            return flows;
+        }
+        let mut places = HashMap::new();
+        for group in groups {
+            if let Some(index) = self.groups.at(group) {
+                places.insert(index, flows.len());
+            }
+            flows.push(Vec::new());
+        }
+        for actor in 0..self.slab.used() {
+            let header = self.slab.header(actor);
+            if !matches!(header.phase, Phase::Active | Phase::Waiting) {
+                continue;
+            }
+            if let Some(place) = places.get(&header.group) {
+                flows[*place].push(actor);
+            }
+        }
+        flows
+    }
+
+    /// Whether there are buffers for whatever is said of a group of so many flows; for more than half of them there always are.
+    fn has_room_to_begin(&self, flows: usize) -> bool {
+        let words = 2 + flows * (1 + usize::from(self.settings.switches)) / 10;
+        self.pool.free() > self.message_frames() + words.min(self.pool.total() / 2)
+    }
+
+    fn begin_move(&mut self, group: GroupKey, to: u16, order: u32, actors: Vec<u32>) {
+        let hash = group.hash(&self.settings.seed);
+        if actors.is_empty() || self.moves.at(hash).is_some() {
+            // Over, or on its way already by another order.
+            return self.leave_order(order);
+        }
+        let aliases = self.aliases_of(&actors);
+        let homes = self.homes(&group, &aliases);
+        let machine = Ownership::active(self.me(), self.moves.clock, homes, self.all_switches());
+        self.moves.clock = self.moves.clock.next();
+        if let Some(receipt) = self.moves.orders.receipt(order) {
+            receipt.asked += actors.len() as u64;
+            receipt.under_way += 1;
+        }
+        let deadline = self.moving_time().saturating_add(self.settings.move_timeout);
+        let id = self.moves.insert(
+            hash,
+            Moving {
+                actors,
+                aliases,
+                deadline,
+                order,
+                ..Moving::new(machine, group)
+            },
+        );
+        self.drive(id, Input::Move(RuntimeId(to)));
+    }
+
+    /// The second keys that were announced for these flows.
+    pub(super) fn aliases_of(&self, actors: &[u32]) -> Vec<GroupKey> {
+        let mut aliases = Vec::new();
+        for actor in actors {
+            if self.slab.header(*actor).flags & flag::ANNOUNCED != 0 {
+                aliases.push(GroupKey::of_flow(*self.slab.second_key(*actor)));
+            }
+        }
+        aliases
+    }
+
+    /// A move of an order is over, one way or another.
+    pub(super) fn note_finished(&mut self, order: u32, flows: u64, how: Finished) {
+        let Some(receipt) = self.moves.orders.receipt(order) else {
+            return;
+        };
+        receipt.under_way -= 1;
+        match how {
+            Finished::Moved => receipt.moved += flows,
+            Finished::Refused(_) => receipt.refused += flows,
+            Finished::Aborted => receipt.failed += flows,
+        }
+        self.leave_order(order);
+    }
+
+    fn leave_order(&mut self, order: u32) {
+        self.moves.orders.under_way -= 1;
+        self.see_whether_over(order);
+    }
+
+    fn see_whether_over(&mut self, order: u32) {
+        let now = self.now;
+        if let Some(ordered) = self.moves.orders.find(order)
+            && ordered.waiting.is_empty()
+            && ordered.receipt.under_way == 0
+        {
+            ordered.receipt.is_over = true;
+            ordered.receipt.duration = now.saturating_sub(ordered.began);
+        }
+    }
+}

@@ -1,0 +1,458 @@
+//! The source's end of a move: what is asked, sent and dropped.
+
+use super::super::Runtime;
+use super::bytes::{Facts, Figures, Record};
+use super::{Class, Kept};
+use crate::actor::{Change, NO_GROUP, Phase, flag};
+use crate::chain::FUNCTIONS_MAX;
+use crate::env::Port;
+use crate::group::GroupKey;
+use crate::stats::DropReason;
+use alloc::vec::Vec;
+use nf::{Affinity, Block, Departure, Direction, Side};
+use protocols::ownership::{Epoch, Finished, Input, Phase as Part, Says};
+use wire::PacketBox;
+
+/// A state on its way out.
+pub(super) struct Sending {
+    id: u32,
+    to: u16,
+    epoch: Epoch,
+    /// Blocks and group state are sent.
+    is_begun: bool,
+    /// How many of its flows are.
+    sent: usize,
+}
+
+/// States of moves that are begun in one step, in buffers: as long as so many are left for everything else.
+const SPARE: usize = 64;
+
+impl<P: Port> Runtime<P> {
+    /// Asks the target for room: first which second keys lead to the group, then for how many flows.
+    pub(super) fn open(&mut self, id: u32, to: u16, says: Says) {
+        let Some(moving) = self.moves.moving(id) else {
+            return;
+        };
+        let (group, flows) = (moving.group, moving.actors.len() as u32);
+        for key in moving.aliases.clone() {
+            self.append_record(to, &Record::Alias { group, key });
+        }
+        self.append_record(
+            to,
+            &Record::Says {
+                group,
+                says,
+                flows,
+                figures: Figures::default(),
+            },
+        );
+    }
+
+    /// Says of groups that nothing comes for any more that they are settled, where no call waits; answers how many.
+    pub(super) fn settle_moves(&mut self) -> usize {
+        if self.moves.settling.is_empty() {
+            return 0;
+        }
+        self.settle_all();
+        let mut ready = Vec::new();
+        for id in core::mem::take(&mut self.moves.settling) {
+            let Some(moving) = self.moves.moving(id).filter(|moving| moving.is_settling) else {
+                continue;
+            };
+            if !matches!(moving.machine.phase(), Part::Settling { .. }) {
+                continue;
+            }
+            let group = moving.group;
+            let mut actors = core::mem::take(&mut moving.actors);
+            let known = core::mem::take(&mut moving.aliases);
+            // Those that have ended meanwhile, and whose places others may have.
+            actors.retain(|actor| self.is_of(*actor, group));
+            let is_waiting = actors
+                .iter()
+                .any(|actor| self.slab.header(*actor).phase == Phase::Waiting);
+            // A flow that was not settled when the move began may have got a second key that no home was told about.
+            let is_known = self.aliases_of(&actors).iter().all(|key| known.contains(key));
+            let Some(moving) = self.moves.moving(id) else {
+                continue;
+            };
+            (moving.actors, moving.aliases) = (actors, known);
+            if !is_known {
+                moving.deadline = 0;
+            }
+            if is_waiting || !is_known {
+                self.moves.settling.push(id);
+            } else {
+                moving.is_settling = false;
+                ready.push(id);
+            }
+        }
+        if ready.is_empty() {
+            return 0;
+        }
+        // *Behind* goes behind all that these groups have sent.
+        self.transmit_all();
+        for id in &ready {
+            self.drive(*id, Input::Settled);
+        }
+        ready.len()
+    }
+
+    /// Whether an actor is still a flow of the group.
+    fn is_of(&self, actor: u32, group: GroupKey) -> bool {
+        self.slab.header(actor).phase != Phase::Free && self.group_key(actor) == group
+    }
+
+    pub(super) fn send_state(&mut self, id: u32, to: u16, epoch: Epoch) {
+        let Some(moving) = self.moves.moving(id) else {
+            return;
+        };
+        for actor in moving.actors.clone() {
+            self.slab.header_mut(actor).change(Change::Leave);
+        }
+        self.moves.sending.push_back(Sending {
+            id,
+            to,
+            epoch,
+            is_begun: false,
+            sent: 0,
+        });
+    }
+
+    /// Sends states as far as there are buffers; answers how many flows.
+    pub(super) fn send_states(&mut self) -> usize {
+        if self.moves.sending.is_empty() {
+            return 0;
+        }
+        let mut blocks = None;
+        let mut count = 0;
+        while let Some(mut sending) = self.moves.sending.pop_front() {
+            if !sending.is_begun {
+                // One look at all blocks for all groups that begin in this step.
+                let blocks = blocks.get_or_insert_with(|| self.blocks_by_group());
+                sending.is_begun = self.send_group(&sending, blocks);
+            }
+            let is_done = sending.is_begun && self.send_flows(&mut sending, &mut count);
+            if !is_done {
+                self.moves.sending.push_front(sending);
+                break;
+            }
+        }
+        self.moves.transmit(self.now, &mut self.pool);
+        count + 1
+    }
+
+    /// Whether there are buffers for so many bytes more.
+    fn has_room_to_send(&self, bytes: usize) -> bool {
+        self.pool.free() > self.message_frames() + SPARE + 2 * bytes.div_ceil(1024)
+    }
+
+    fn blocks_by_group(&self) -> Vec<(GroupKey, Block)> {
+        if self.owners.is_empty() {
+            return Vec::new();
+        }
+        let sizes = self.owners.sizes();
+        let mut blocks: Vec<_> = self
+            .owners
+            .iter()
+            .map(|(addr, first, group)| {
+                let ports = sizes.iter().copied().find(|size| first % size == 0).unwrap_or(1);
+                (group, Block { addr, first, ports })
+            })
+            .collect();
+        blocks.sort_unstable_by_key(|(group, block)| (*group.words(), block.first));
+        blocks
+    }
+
+    /// Sends what belongs to the group as a whole; `false` if there is no room.
+    fn send_group(&mut self, sending: &Sending, blocks: &[(GroupKey, Block)]) -> bool {
+        let Some(moving) = self.moves.moving(sending.id) else {
+            return true;
+        };
+        let group = moving.group;
+        let from = blocks.partition_point(|(other, _)| other.words() < group.words());
+        let mine: Vec<Block> = blocks[from..]
+            .iter()
+            .take_while(|(other, _)| *other == group)
+            .map(|(_, block)| *block)
+            .collect();
+        moving.blocks = mine.clone();
+        let size = self.stages.group_size;
+        if !self.has_room_to_send(size + 64 * (1 + mine.len())) {
+            return false;
+        }
+        self.append_record(sending.to, &Record::Begin(group));
+        for block in mine {
+            self.append_record(sending.to, &Record::Block(block));
+        }
+        let mut bytes = 0;
+        if self.affinity != Affinity::Flow
+            && let Some(index) = self.groups.at(group)
+        {
+            let state = self.groups.state_bytes(index).to_vec();
+            bytes = state.len();
+            for piece in state.chunks(PIECE) {
+                self.append_record(sending.to, &Record::Group(piece));
+            }
+        }
+        self.count_bytes(sending.id, bytes);
+        true
+    }
+
+    /// Sends flows, packets held for them, first packets, and `State`; `false` if the buffers are used up first.
+    fn send_flows(&mut self, sending: &mut Sending, count: &mut usize) -> bool {
+        let (id, to) = (sending.id, sending.to);
+        let stride = self.slab.state_bytes(0).len() + super::bytes::FLOW_HEAD;
+        let Some(moving) = self.moves.moving(id) else {
+            return true;
+        };
+        let group = moving.group;
+        let actors = core::mem::take(&mut moving.actors);
+        let mut bytes = 0;
+        while sending.sent < actors.len() && self.has_room_to_send(stride) {
+            self.send_flow(to, actors[sending.sent]);
+            bytes += stride;
+            sending.sent += 1;
+            *count += 1;
+        }
+        let is_done = sending.sent == actors.len();
+        if let Some(moving) = self.moves.moving(id) {
+            moving.actors = actors;
+        }
+        self.count_bytes(id, bytes);
+        if is_done {
+            self.hand_over_kept(id, to, None);
+            self.tell_runtime(to, group, Says::State(sending.epoch));
+        }
+        is_done
+    }
+
+    fn count_bytes(&mut self, id: u32, bytes: usize) {
+        if let Some(order) = self.moves.moving(id).map(|moving| moving.order)
+            && let Some(receipt) = self.moves.orders.receipt(order)
+        {
+            receipt.bytes += bytes as u64;
+        }
+    }
+
+    fn send_flow(&mut self, to: u16, actor: u32) {
+        let header = *self.slab.header(actor);
+        let facts = Facts {
+            key: header.key,
+            second: *self.slab.second_key(actor),
+            deadline: header.deadline,
+            chain: header.chain,
+            flags: header.flags,
+            answered: header.answered,
+        };
+        // Straight from the slab into the frame at hand, as far as that has room.
+        let length = self.slab.state_bytes(actor).len();
+        let mut sent = 0;
+        let mut is_first = true;
+        while is_first || sent < length {
+            let room = self.frame_room(to);
+            let head = if is_first { super::bytes::FLOW_HEAD } else { 3 };
+            let take = room.saturating_sub(head).min(length - sent);
+            if (take == 0 && sent < length) || room < head {
+                if !self.new_frame(to) {
+                    return;
+                }
+                continue;
+            }
+            let Some(frame) = self.moves.outgoing[usize::from(to)].back_mut() else {
+                return;
+            };
+            let piece = &self.slab.state_bytes(actor)[sent..sent + take];
+            let fits = if is_first {
+                Record::Flow(facts, piece).append(frame)
+            } else {
+                Record::More(piece).append(frame)
+            };
+            debug_assert!(fits, "there was room");
+            sent += take;
+            is_first = false;
+        }
+        if header.flags & flag::HOLDS != 0 {
+            self.send_held(to, actor);
+        }
+    }
+
+    /// Room in the frame at hand for a runtime.
+    fn frame_room(&self, to: u16) -> usize {
+        match self.moves.outgoing[usize::from(to)].back() {
+            Some(frame) if frame.kind() == wire::packet::Kind::Message => frame.room() - frame.frame().len(),
+            _ => 0,
+        }
+    }
+
+    fn new_frame(&mut self, to: u16) -> bool {
+        let Some(mut frame) = self.pool.take() else {
+            debug_assert!(false, "`has_room_to_send` made sure of buffers");
+            return false;
+        };
+        crate::message::Message::begin(&mut frame);
+        self.moves.outgoing[usize::from(to)].push_back(frame);
+        true
+    }
+
+    /// Packets that functions hold go with their flow.
+    fn send_held(&mut self, to: u16, actor: u32) {
+        for at in 0..FUNCTIONS_MAX as u8 {
+            for opening in [false, true] {
+                let Some(mut list) = self.held.remove(&(actor, at, opening)) else {
+                    continue;
+                };
+                let count = list.len();
+                self.held_count -= count as u32;
+                self.append_record(
+                    to,
+                    &Record::Held {
+                        at,
+                        opening,
+                        count: count as u16,
+                    },
+                );
+                while let Some(packet) = list.pop() {
+                    self.send_packet(to, packet);
+                }
+            }
+        }
+    }
+
+    fn send_packet(&mut self, to: u16, packet: PacketBox) {
+        self.moves.packets_moved[1] += 1;
+        self.moves.send(to, packet);
+    }
+
+    /// Hands one packet over, late.
+    pub(super) fn hand_over(&mut self, id: u32, to: u16, home: u8, packet: PacketBox) {
+        let Some(group) = self.moves.moving(id).map(|moving| moving.group) else {
+            return self.drop_packet(packet, DropReason::MovingFull);
+        };
+        self.append_record(
+            to,
+            &Record::Handed {
+                group,
+                home,
+                count: 1,
+            },
+        );
+        self.send_packet(to, packet);
+    }
+
+    /// Hands over what was kept, from one home or from all, in order.
+    pub(super) fn hand_over_kept(&mut self, id: u32, to: u16, home: Option<u8>) {
+        let Some(moving) = self.moves.moving(id) else {
+            return;
+        };
+        let (group, order) = (moving.group, moving.order);
+        let all = core::mem::take(&mut moving.kept);
+        let (mut going, staying): (Vec<Kept>, Vec<Kept>) = all
+            .into_iter()
+            .partition(|kept| home.is_none_or(|home| home == kept.home));
+        moving.kept = staying;
+        // The target of a recalled group has kept what it was handed, too: that came first.
+        going.sort_by_key(|kept| kept.class != Class::Handed);
+        self.moves.kept -= going.len();
+        if let Some(receipt) = self.moves.orders.receipt(order) {
+            receipt.handed_on += going.len() as u64;
+        }
+        for Kept { packet, home, .. } in going {
+            self.append_record(
+                to,
+                &Record::Handed {
+                    group,
+                    home,
+                    count: 1,
+                },
+            );
+            self.send_packet(to, packet);
+        }
+    }
+
+    /// The target has the group: its flows leave here, with what they took.
+    pub(super) fn depart(&mut self, id: u32) {
+        let Some(moving) = self.moves.moving(id) else {
+            return;
+        };
+        let (group, actors, blocks) = (
+            moving.group,
+            moving.actors.clone(),
+            core::mem::take(&mut moving.blocks),
+        );
+        for actor in &actors {
+            self.depart_flow(*actor);
+        }
+        self.moves.flows_moved[1] += actors.len() as u64;
+        for block in blocks {
+            self.owners.release(block);
+        }
+        debug_assert!(
+            self.affinity == Affinity::Flow || !self.groups.has(group),
+            "a group leaves with its flows"
+        );
+    }
+
+    fn depart_flow(&mut self, actor: u32) {
+        let header = *self.slab.header(actor);
+        let state = self.slab.state(actor);
+        let group = self.group_state(header.group, state);
+        let side = if header.flags & flag::FROM_OUTSIDE != 0 {
+            Side::Outside
+        } else {
+            Side::Inside
+        };
+        let cx = self.prepare(actor, side, Direction::Opening);
+        for step in self.stages.way(header.chain, Direction::Opening) {
+            // SAFETY: the state is this actor's, laid out for this chain; no call of it waits.
+            unsafe {
+                cx.group = group.add(step.group as usize);
+                cx.counters = step.counters;
+                let stage = &self.stages.functions[usize::from(step.function)];
+                stage.departed(state.add(step.flow as usize), Departure::Migrated, cx);
+            }
+        }
+        self.settle_accounts(cx, actor);
+        let removed = self
+            .table
+            .remove(header.key.hash(&self.settings.seed), actor << 1);
+        debug_assert!(removed, "a flow's key is in the table");
+        if header.flags & flag::SECOND_KEY != 0 {
+            let key = *self.slab.second_key(actor);
+            self.table.remove(key.hash(&self.settings.seed), actor << 1 | 1);
+        }
+        if header.group != NO_GROUP {
+            self.groups.leave(header.group);
+        }
+        self.slab.end(actor);
+    }
+
+    /// The target's figures, before its `Done` is acted on.
+    pub(super) fn note_done(&mut self, id: u32, figures: Figures) {
+        let Some(moving) = self.moves.moving(id) else {
+            return;
+        };
+        let (order, pause) = (
+            moving.order,
+            figures.installed_at.saturating_sub(moving.rerouted_at),
+        );
+        if let Some(receipt) = self.moves.orders.receipt(order) {
+            receipt.buffered += u64::from(figures.kept);
+            receipt.dropped += u64::from(figures.dropped);
+            self.moves.orders.note_pause(order, pause);
+        }
+    }
+
+    pub(super) fn finished_moving(&mut self, id: u32, how: Finished) {
+        let Some(moving) = self.moves.moving(id) else {
+            return;
+        };
+        let (order, flows, dropped) = (moving.order, moving.actors.len() as u64, moving.dropped);
+        if let Some(receipt) = self.moves.orders.receipt(order) {
+            receipt.dropped += u64::from(dropped);
+        }
+        self.note_finished(order, flows, how);
+    }
+}
+
+/// Bytes of a group's state in a record.
+const PIECE: usize = 1024;
