@@ -1,7 +1,7 @@
 //! Bugs in production code that are there for the simulator's tests alone: each of its checkers must find one.
 //!
 //! Where a bug is planted stands `if planted::is("name")`. Without the feature `planted`, which only those tests switch on, that is a constant `false`, and nothing
-//! of it is compiled. With it, a bug is there in the thread that has chosen it by name ([`choose`]), and nowhere else.
+//! of it is compiled. With it, a bug is there in the thread that has chosen it by name (`choose`), and nowhere else.
 //!
 //! `grep -rn 'planted::is' crates` lists them all. A name says what goes wrong.
 
