@@ -2,7 +2,7 @@
 //!
 //! # Theory of operation
 //!
-//! A [`Path`] is one direction between two places. Each frame put on it at a time comes out no, one or several times, later, and
+//! A `Path` is one direction between two places. Each frame put on it at a time comes out no, one or several times, later, and
 //! perhaps damaged:
 //!
 //! ```text
@@ -17,7 +17,7 @@
 //!
 //! Invariants: an arrival is never before its frame was put; without noise a path keeps order and loses nothing.
 //!
-//! Not here: links between workers of one process, which lose nothing and keep order ([`crate::link`]).
+//! Not here: links between workers of one process, which lose nothing and keep order (`crate::link`).
 
 use crate::Time;
 use crate::random::Random;

@@ -388,9 +388,9 @@ impl Shape {
             own_buffers: messages + if is_roomy { 64 } else { tight(random, 0, 6) },
             depth: match (is_roomy, waits) {
                 (true, _) => 512,
-                // A port that waits is read only while there is room for two bursts.
+                // A port is read only while there is room for two bursts.
                 (_, true) => tight(random, 64, 96),
-                _ => tight(random, 2, 40),
+                _ => tight(random, 64, 96),
             },
             queue: if is_roomy { 1024 } else { tight(random, 4, 64) },
             pace: random.of_these(&[500, 5 * MICRO, 50 * MICRO]),

@@ -71,10 +71,7 @@ impl Shrinker<'_, '_> {
             |script| script.shape.slow.take().is_some(),
             |script| std::mem::take(&mut script.shape.drift_ppm) != 0,
             |script| std::mem::take(&mut script.shape.ring_delay) != 0,
-            |script| {
-                let larger = script.talks.iter_mut().filter(|talk| talk.size != 12);
-                larger.map(|talk| talk.size = 12).count() > 0
-            },
+            shorten,
         ];
         for simplify in simpler {
             let mut smaller = self.best.clone();
@@ -129,4 +126,12 @@ fn remove_fault(script: &mut Script, at: usize) {
 
 fn remove_talk(script: &mut Script, at: usize) {
     script.talks.remove(at);
+}
+
+/// The shortest payloads there are; whether any was longer.
+fn shorten(script: &mut Script) -> bool {
+    let size = crate::frame::PAYLOAD_MIN as u16;
+    let was_longer = script.talks.iter().any(|talk| talk.size > size);
+    script.talks.iter_mut().for_each(|talk| talk.size = size);
+    was_longer
 }
