@@ -5,6 +5,9 @@ extern crate std;
 
 use super::frames::{V4, ends, udp};
 use super::rig::{Out, Rig, pool_of};
+use crate::nat::config::Plan;
+use crate::nat::ports::{Ports, Wish, space_of};
+use crate::nat::state::{Host, V4Endpoint};
 use crate::nat::{Config, StaticMapping, StaticMappings, StaticProtocol};
 use nf::Prefix;
 use proptest::prelude::*;
@@ -172,6 +175,8 @@ fn run(first: &Settings, steps: Vec<Step>) {
                     .values()
                     .filter(|actor| actor.flow.mapping != 0)
                     .map(|actor| (actor.flow.remote.pair(), actor.flow.outside.pair()))
+                    // What is a static mapping's now is for its host, as soon as nobody has the block.
+                    .filter(|(_, to)| !settings.has_static || *to != ([203, 0, 113, 1], 1290))
                     .collect();
                 if !all.is_empty() {
                     let (from, to) = all[nth % all.len()];
@@ -255,4 +260,84 @@ fn a_pool_that_grows_and_shrinks_again_cuts_only_what_is_gone() {
     }
     rig.expire_all();
     rig.assert_empty();
+}
+
+const LAST: u16 = FIRST + 8 * 64 - 1;
+
+/// A plan of one address, of which these ports are given.
+fn of_ports(first: u16, last: u16) -> Plan {
+    let config = Config {
+        ports: (first, last),
+        block_size: 64,
+        ..pool_of("203.0.113.1/32")
+    };
+    Plan::new(&config).unwrap()
+}
+
+#[test]
+fn a_block_that_is_lent_out_is_nobody_elses_through_changes() {
+    let space = space_of(wire::protocol::UDP).unwrap();
+    let all = of_ports(FIRST, LAST);
+    let mut homes: Vec<Ports> = (0..2)
+        .map(|runtime| Ports::new(&all, runtime, 2, 1000, 7))
+        .collect();
+    // A host of the first runtime takes a block of its and moves to the second.
+    let mut host = Host::default();
+    let wish = Wish {
+        port: Some(FIRST),
+        odd: None,
+    };
+    let inside = V4Endpoint::new([10, 0, 0, 1], FIRST);
+    let (outside, block) = homes[0]
+        .take(&mut host, inside, space, wish)
+        .or_else(|_| homes[1].take(&mut host, inside, space, wish))
+        .unwrap();
+    let block = block.unwrap();
+    let home = usize::from(homes[0].elsewhere(block).is_some());
+    let away = 1 - home;
+    homes[home].forget(&host, outside, space);
+    assert!(homes[away].adopt(&host, outside, space));
+    assert_eq!(homes[away].elsewhere(block), Some(home as u16));
+    // The ports go from the pool and come again while it is away.
+    let without = match block.first {
+        FIRST => (FIRST + 64, LAST),
+        first => (FIRST, first - 1),
+    };
+    for (first, last) in [without, (FIRST, LAST)] {
+        let plan = of_ports(first, last);
+        homes = homes
+            .into_iter()
+            .zip(0..)
+            .map(|(mut old, runtime)| {
+                let mut new = Ports::new(&plan, runtime, 2, 1000, 7);
+                new.succeed(&mut old, &plan);
+                new
+            })
+            .collect();
+    }
+    let takes_all = |ports: &mut Ports| {
+        let claims = (0..64u8).map_while(|n| {
+            let inside = V4Endpoint::new([10, 0, 1, n], 5000);
+            ports
+                .take(&mut Host::default(), inside, space, Wish::default())
+                .ok()
+        });
+        claims.filter_map(|(_, claimed)| claimed).collect::<Vec<_>>()
+    };
+    let given = takes_all(&mut homes[home]);
+    assert!(given.len() >= 3 && !given.contains(&block), "{given:?}");
+    // Used no more, it goes home, and is given again.
+    let returned = match homes[away].give(&mut host, outside, space) {
+        Some(block) => block,
+        None => homes[away].end(&mut host).unwrap(),
+    };
+    assert_eq!(
+        (returned, homes[away].elsewhere(returned)),
+        (block, Some(home as u16))
+    );
+    homes[home].take_back(block);
+    // What was gone comes back with the next change.
+    let mut new = Ports::new(&all, home as u16, 2, 1000, 7);
+    new.succeed(&mut homes[home], &all);
+    assert_eq!(takes_all(&mut new), [block]);
 }
