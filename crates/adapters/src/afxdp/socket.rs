@@ -26,9 +26,13 @@ use arrayvec::ArrayVec;
 use runtime::env::{BURST, Burst, PortCounters};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
 use wire::memory::prefetch;
 use wire::packet::{Kind, PoolMemory};
 use wire::{LinkType, Packet, PacketBox, Pool};
+
+/// How long the kernel may take to give back a queue whose socket was closed.
+const GIVEN_BACK: Duration = Duration::from_secs(1);
 
 /// Entries of each queue.
 const ENTRIES: u32 = 2048;
@@ -155,7 +159,18 @@ impl XdpSocket {
             sxdp_shared_umem_fd: 0,
         };
         // SAFETY: it is the address structure of AF_XDP.
-        unsafe { bind(&fd, &address) }.map_err(step("its queue cannot be taken over"))?;
+        let take_over = || unsafe { bind(&fd, &address) };
+        let began = Instant::now();
+        let mut taken = take_over();
+        // The kernel gives a queue back some time after its socket is closed: whoever starts again at once finds it busy.
+        while let Err(error) = &taken
+            && error.raw_os_error() == Some(libc::EBUSY)
+            && began.elapsed() < GIVEN_BACK
+        {
+            std::thread::sleep(Duration::from_millis(10));
+            taken = take_over();
+        }
+        taken.map_err(step("its queue cannot be taken over"))?;
         if purpose.transmits {
             // Frames on their way count against the socket with all of their buffers; as many as the queue holds may be. Without
             // the right to ask for it, it stays as it is.

@@ -106,6 +106,9 @@ fn under_downloads(scheme: &str) {
         fs::write(&path, text).unwrap();
         path
     };
+    // A client that has the rest of its file in its kernel already would not notice that its flow is cut.
+    let small = file("small", "echo 4096 16384 32768 >/proc/sys/net/ipv4/tcp_rmem");
+    network.at_client(&format!("sh {small}"));
     let ssh = "[[function.firewall.rules]]\nname = \"ssh\"\nfrom = \"inside\"\ndestination_ports = [22]\naction = \"allow\"\n";
     let first = file(
         "first.toml",

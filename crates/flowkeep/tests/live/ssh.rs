@@ -34,7 +34,8 @@ tcp_opening = "5s"
 tcp_closing = "5s"
 
 [function.nat.timeouts]
-tcp_transitory = "5s"
+tcp_opening = "5s"
+tcp_closing = "5s"
 below_rfc = true
 "#;
 
