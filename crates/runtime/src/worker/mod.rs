@@ -189,6 +189,8 @@ pub struct Runtime<P: Port> {
     affinity: Affinity,
     /// Open while somebody watches.
     eye: MaybeEye,
+    /// What a call that waits from now on was seen with.
+    parking: watching::Look,
     /// Of the configuration in force; see [`change`].
     generation: Generation,
     prepared: Option<Box<change::Prepared>>,
@@ -318,6 +320,7 @@ impl<P: Port> Runtime<P> {
             moves: migrate::Moves::new(settings.now),
             affinity,
             eye: None,
+            parking: watching::Look::NONE,
             generation: Generation(1),
             prepared: None,
             before: None,

@@ -1,5 +1,6 @@
 //! Calls that wait, the packets behind them, and packets that functions hold (`Verdict::Consume`).
 
+use super::watching::Look;
 use super::{Job, Runtime};
 use crate::actor::{Change, Phase, flag};
 use crate::env::Port;
@@ -17,6 +18,8 @@ pub(super) struct Parked {
     job: Job,
     at: u8,
     behind: PacketList,
+    /// The packet as it was before the call, for who watches.
+    look: Look,
 }
 
 /// Where in its chain a packet that queues behind a call goes on, as its buffer's hash has it meanwhile.
@@ -45,6 +48,7 @@ impl Place {
 impl<P: Port> Runtime<P> {
     /// Puts a waiting call aside and takes another frame in hand.
     pub(super) fn park(&mut self, job: Job, at: usize) {
+        let look = core::mem::replace(&mut self.parking, Look::NONE);
         // SAFETY: the future only uses its cx while it is polled, which it is not now.
         let cx = unsafe { &mut (*self.frame_ptr.as_ptr()).cx };
         let wake_at = cx.wake_at;
@@ -73,6 +77,7 @@ impl<P: Port> Runtime<P> {
                 job,
                 at: at as u8,
                 behind: PacketList::new(),
+                look,
             },
         );
         self.frame = self.frames.take().expect("a free frame was there a moment ago");
@@ -134,7 +139,6 @@ impl<P: Port> Runtime<P> {
     }
 
     fn resume(&mut self, index: u32, frame: NonNull<Frame>, parked: Parked) {
-        let look = self.look_at(&parked.job.packet);
         let spare = self.pool.take();
         // SAFETY: the waiting future is not being polled, so its frame's cx is ours to fill in.
         let code = unsafe {
@@ -160,7 +164,12 @@ impl<P: Port> Runtime<P> {
             // SAFETY: it waits, so its future is live.
             unsafe { Frames::<Parked>::cancel(frame) };
         }
-        let Parked { job, at, behind } = parked;
+        let Parked {
+            job,
+            at,
+            behind,
+            look,
+        } = parked;
         let actor = job.actor;
         if !behind.is_empty() {
             self.linger(actor);

@@ -22,15 +22,21 @@ use wire::{FlowKey, Packet, PacketBox};
 pub(super) struct Look {
     marks: u16,
     ends: Option<Ends>,
+    name: usize,
 }
 
 impl Look {
-    const NONE: Look = Look { marks: 0, ends: None };
+    pub(super) const NONE: Look = Look {
+        marks: 0,
+        ends: None,
+        name: 0,
+    };
 
     fn at(packet: &Packet) -> Self {
         Look {
             marks: packet.flags() & WATCHED,
             ends: Some(Ends::of(packet)),
+            name: watch::name_of(packet),
         }
     }
 }
@@ -169,14 +175,6 @@ impl<P: Port> Runtime<P> {
         look
     }
 
-    /// A packet as it is while its call waits.
-    pub(super) fn look_at(&self, packet: &Packet) -> Look {
-        match self.eye {
-            Some(_) if packet.has(WATCHED) => Look::at(packet),
-            _ => Look::NONE,
-        }
-    }
-
     /// A function has had the packet. Whoever writes an answer over a packet wipes its marks out, too.
     #[inline(always)]
     pub(super) fn seen(
@@ -195,6 +193,9 @@ impl<P: Port> Runtime<P> {
     #[cold]
     #[inline(never)]
     fn seen_now(&mut self, look: &mut Look, packet: &mut Packet, function: u8, code: Code, resumed: bool) {
+        if code == Code::WAITING {
+            return self.seen_waiting(look, function);
+        }
         packet.set_flags(look.marks);
         if code == Code::ANSWER && !packet.has(wire::packet::flag::PARSED) {
             // Its addresses are to be shown; whether it is a packet at all is judged where it is sent back.
@@ -205,7 +206,6 @@ impl<P: Port> Runtime<P> {
             Code::FORWARD => Verdict::Forward,
             Code::ANSWER => Verdict::Answer,
             Code::CONSUME => Verdict::Consume,
-            Code::WAITING => Verdict::Wait,
             drop => {
                 Verdict::Drop(self.reason(usize::from(function), drop.drop_reason().unwrap_or(usize::MAX)))
             }
@@ -219,6 +219,21 @@ impl<P: Port> Runtime<P> {
         };
         look.ends = Some(after);
         self.see_now(packet, event);
+    }
+
+    /// A call waits. Its future has the packet, so nobody else may look at it till it is done: not even to say what it is called.
+    fn seen_waiting(&mut self, look: &Look, function: u8) {
+        self.parking = *look;
+        if let (Some(eye), Some(ends)) = (&mut self.eye, look.ends) {
+            let event = Event::Passed {
+                function,
+                verdict: Verdict::Wait,
+                resumed: false,
+                before: ends,
+                after: ends,
+            };
+            eye.note_named(look.marks, look.name, self.now, event);
+        }
     }
 
     /// A waiting call has gone on.
