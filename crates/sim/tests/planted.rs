@@ -4,7 +4,7 @@ use flowkeep_sim::{self as sim, Scenario};
 use wire::planted;
 
 /// A bug's name, which is where it stands in the code; the scenario that has that code; the checker that must fire first.
-const BUGS: [(&str, Scenario, &str); 13] = [
+const BUGS: [(&str, Scenario, &str); 15] = [
     ("route_over_too_early", Scenario::Bridge, "one_actor"),
     ("second_packet_overtakes", Scenario::Nat, "order"),
     ("drop_not_counted", Scenario::Bridge, "conservation"),
@@ -17,6 +17,8 @@ const BUGS: [(&str, Scenario, &str); 13] = [
     ("connection_not_returned", Scenario::Balance, "returned"),
     ("idle_not_told", Scenario::Gateway, "converged"),
     ("buffers_not_fetched_home", Scenario::Nat, "converged"),
+    ("late_packet_dropped", Scenario::Nat, "moved"),
+    ("handed_over_comes_last", Scenario::Nat, "order"),
     ("choice_by_history", Scenario::Nat, "same_run"),
 ];
 
