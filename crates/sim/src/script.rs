@@ -463,7 +463,11 @@ impl Shape {
             drift_ppm: if is_calm { 0 } else { random.below(200) as u16 },
             ethernet: random.once_in(2),
             moves_max: random.of_these(&[1, 2, 256]),
-            kept_max: if is_roomy { 4096 } else { random.between(0, 16) as u32 },
+            kept_max: if is_roomy {
+                4096
+            } else {
+                random.between(0, 16) as u32
+            },
             move_timeout: random.of_these(&[1000 * MILLI, 1000 * MILLI, 2 * MILLI, 50 * MICRO]),
         }
     }

@@ -13,8 +13,8 @@
 //! | `converged` | once faults are over, all talks are answered and all flows end in bounded time | at the ends of parts |
 //! | `same_run` | one seed, one run, byte for byte | after a second run |
 //!
-//! A checker looks at what the production code shows (flows, statistics, frames), never into how it works, and says what is wrong in a sentence. Each is shown to
-//! fire in `tests/planted.rs`, on a bug in production code.
+//! A checker looks at what the production code shows (flows, statistics, frames), never into how it works, and says what is wrong in a sentence. Each but
+//! `moved` is shown to fire in `tests/planted.rs`, on a bug in production code.
 //!
 //! Not here: fencing (9 of the list), since nobody is removed within one process. That no new owner is announced before it holds the state (11) shows in `one_actor`, `order` and
 //! `moved`: a route that led there too early would begin flows anew.

@@ -20,7 +20,10 @@ pub(crate) fn no_drops(shape: &Shape, figures: &Figures) -> Result<(), Violation
     let drops = figures.runtimes.iter().flat_map(|stats| &stats.dropped);
     match drops.into_iter().find(|named| named.name == "moving_full") {
         Some(named) => {
-            let what = format!("{} packets were dropped as `moving_full`, and nothing was full", named.count);
+            let what = format!(
+                "{} packets were dropped as `moving_full`, and nothing was full",
+                named.count
+            );
             Err(Violation::new(NAME, what))
         }
         None => Ok(()),

@@ -83,7 +83,11 @@ impl World<'_> {
     fn rest(&mut self) -> Result<(), Violation> {
         let until = self.now() + REST_MAX;
         if !self.pass(until, true)? {
-            let moves = if self.orders_are_over() { "over" } else { "under way" };
+            let moves = if self.orders_are_over() {
+                "over"
+            } else {
+                "under way"
+            };
             return Err(converged::restless(&format!(
                 "{} talks are open, {} frames in the network, moves {}, {}",
                 self.open_talks,

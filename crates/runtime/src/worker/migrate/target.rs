@@ -209,7 +209,6 @@ impl<P: Port> Runtime<P> {
                 let class = Class::Handed;
                 self.process_kept(alloc::vec![Kept { packet, home, class }], group, &[]);
             }
-            _ if wire::planted::is("handed_over_comes_last") => self.keep(id, packet, home, Class::Behind),
             _ => self.keep(id, packet, home, Class::Handed),
         }
     }
