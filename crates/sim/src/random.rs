@@ -19,6 +19,8 @@ pub(crate) enum Stream {
     Worker = 2,
     /// What a path does to frames.
     Path = 3,
+    /// Which groups move when.
+    Moves = 4,
 }
 
 impl Random {

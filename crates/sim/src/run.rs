@@ -141,6 +141,24 @@ fn in_words(script: &Script) -> Vec<String> {
             crate::timeline::in_words_of(&timed.fault, script)
         ));
     }
+    for order in &script.moves {
+        let at = crate::timeline::Millis(order.at);
+        let when = match order.part {
+            crate::script::Part::Faults => "",
+            crate::script::Part::Early => " after healing",
+            crate::script::Part::Late => " after all flows' end",
+        };
+        let what = crate::timeline::in_words_of_move(order);
+        lines.push(format!("order at {at}{when}: {what}"));
+    }
+    if !script.moves.is_empty() {
+        lines.push(format!(
+            "{} groups move at once, {} packets are kept, a move may take {}",
+            shape.moves_max,
+            shape.kept_max,
+            crate::timeline::Millis(shape.move_timeout)
+        ));
+    }
     for (index, talk) in script.talks.iter().enumerate() {
         lines.push(format!("talk {index}: {talk}"));
     }

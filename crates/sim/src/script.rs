@@ -52,6 +52,10 @@ pub(crate) struct Shape {
     pub buffers: u16,
     /// Of each runtime's pool.
     pub own_buffers: u16,
+    /// Groups of a runtime that are on their way at once, packets kept for them, and how long each may take.
+    pub moves_max: u32,
+    pub kept_max: u32,
+    pub move_timeout: u64,
     /// What rings to runtimes say they hold.
     pub depth: u16,
     /// Frames that wait at a port.
@@ -119,8 +123,8 @@ pub(crate) struct Talk {
 pub(crate) enum Fault {
     /// A worker does nothing for so long.
     Stall { worker: u8, time: u64 },
-    /// A worker's clock is suddenly so much later.
-    Jump { worker: u8, by: u64 },
+    /// A worker's clock is suddenly so much later; all are, where groups move: a deadline that moves is one of a clock that both ends go by.
+    Jump { worker: Option<u8>, by: u64 },
     /// All paths are as noisy for so long.
     Storm { noise: Noise, time: u64 },
     /// A host's path to, from, or to and from the cluster is cut for so long.
@@ -153,6 +157,27 @@ impl Who {
     }
 }
 
+/// Which groups move.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Whom {
+    /// All that are at the source.
+    All,
+    /// Those with a flow of this host.
+    Host(u8),
+}
+
+/// An order to move groups: an operation as an operator plans it, no fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Move {
+    pub part: Part,
+    /// Since the part began.
+    pub at: Time,
+    pub from: u16,
+    /// Where to; `None` is to all others in turn.
+    pub to: Option<u16>,
+    pub whom: Whom,
+}
+
 /// A fault and its time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timed {
@@ -171,6 +196,7 @@ pub(crate) struct Script {
     pub delay: u64,
     pub is_calm: bool,
     pub talks: Vec<Talk>,
+    pub moves: Vec<Move>,
     pub faults: Vec<Timed>,
     /// When faults end.
     pub heals_at: Time,
@@ -197,10 +223,12 @@ impl Script {
             delay: PATH_DELAY_MIN + random.below(200 * MICRO),
             is_calm,
             talks: Vec::new(),
+            moves: Vec::new(),
             faults: Vec::new(),
             heals_at: span,
         };
         script.draw_talks(&mut random, span);
+        script.draw_moves(span);
         if !is_calm {
             script.draw_faults(&mut random, span);
         }
@@ -298,6 +326,36 @@ impl Script {
         End::new(inside, 40_000 + even(random.below(14) as u16))
     }
 
+    /// In two of three scripts with several runtimes, groups move: a few times among the faults, and while what must be answered is being said.
+    fn draw_moves(&mut self, span: Time) {
+        let mut random = Random::of(self.seed, Stream::Moves, self.scenario as u64);
+        let runtimes = u64::from(self.shape.runtimes);
+        if runtimes < 2 || random.once_in(3) {
+            return;
+        }
+        for (part, most, time) in [
+            (Part::Faults, 8, span),
+            (Part::Early, 4, 20 * MILLI),
+            (Part::Late, 4, 20 * MILLI),
+        ] {
+            for _ in 0..random.below(most) {
+                let from = random.below(runtimes) as u16;
+                let other = (from + 1 + random.below(runtimes - 1) as u16) % runtimes as u16;
+                self.moves.push(Move {
+                    part,
+                    at: random.below(time),
+                    from,
+                    to: (!random.once_in(4)).then_some(other),
+                    whom: if random.once_in(2) {
+                        Whom::All
+                    } else {
+                        Whom::Host(random.below(u64::from(INSIDE_HOSTS + SERVERS)) as u8)
+                    },
+                });
+            }
+        }
+    }
+
     fn draw_faults(&mut self, random: &mut Random, span: Time) {
         let workers = u64::from(self.shape.switches) + u64::from(self.shape.runtimes);
         for _ in 0..random.below(7) {
@@ -307,7 +365,7 @@ impl Script {
             let fault = match random.below(16) {
                 0..6 => Fault::Stall { worker, time },
                 6..8 => Fault::Jump {
-                    worker,
+                    worker: self.moves.is_empty().then_some(worker),
                     by: random.of_these(&[10 * MILLI, 300 * MILLI, 9000 * MILLI]),
                 },
                 8..11 => Fault::Storm {
@@ -358,7 +416,8 @@ impl Shape {
         let is_roomy = is_calm || random.once_in(2);
         let by_address = random.once_in(4);
         let waits = random.once_in(4);
-        let messages = 16 * u16::from(switches) + 4;
+        // What a runtime keeps for a step's words, and for moving a flow or answering those that do (`worker::migrate`).
+        let messages = 16 * u16::from(switches) + if runtimes > 1 { 80 } else { 4 };
         let workers = u64::from(switches) + u64::from(runtimes);
         let tight = |random: &mut Random, least: u64, most: u64| random.between(least, most) as u16;
         Shape {
@@ -388,9 +447,9 @@ impl Shape {
             own_buffers: messages + if is_roomy { 64 } else { tight(random, 0, 6) },
             depth: match (is_roomy, waits) {
                 (true, _) => 512,
-                // A port is read only while there is room for two bursts.
+                // Less than two bursts is drops with some room to spare: where ports wait, none is wanted.
                 (_, true) => tight(random, 64, 96),
-                _ => tight(random, 64, 96),
+                _ => tight(random, 8, 96),
             },
             queue: if is_roomy { 1024 } else { tight(random, 4, 64) },
             pace: random.of_these(&[500, 5 * MICRO, 50 * MICRO]),
@@ -403,6 +462,13 @@ impl Shape {
             ring_delay: random.below(PATH_DELAY_MIN),
             drift_ppm: if is_calm { 0 } else { random.below(200) as u16 },
             ethernet: random.once_in(2),
+            moves_max: random.of_these(&[1, 2, 256]),
+            kept_max: if is_roomy {
+                4096
+            } else {
+                random.between(0, 16) as u32
+            },
+            move_timeout: random.of_these(&[1000 * MILLI, 1000 * MILLI, 2 * MILLI, 50 * MICRO]),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Makes a failing script small: takes out what it fails without.
 //!
-//! Faults, then talks, then the network's noise, slow workers, drifting clocks, further rounds: whatever can go while the same checker fires goes, half of a list at a time at
+//! Faults, then moves and talks, then the network's noise, slow workers, drifting clocks, further rounds: whatever can go while the same checker fires goes, half of a list at a time at
 //! first, single things at last (delta debugging, Zeller 1999), until nothing more goes or so many runs were made.
 //!
 //! Invariant: what it answers fails by the same checker; the same script shrinks to the same.
@@ -65,6 +65,7 @@ impl Shrinker<'_, '_> {
     /// One round over everything; whether anything went.
     fn runs_that_helped(&mut self) -> Result<bool, String> {
         let mut helped = self.thin(|script| script.faults.len(), remove_fault)?;
+        helped |= self.thin(|script| script.moves.len(), remove_move)?;
         helped |= self.thin(|script| script.talks.len(), remove_talk)?;
         let simpler: [fn(&mut Script) -> bool; 5] = [
             |script| std::mem::take(&mut script.noise) != Noise::default(),
@@ -122,6 +123,10 @@ impl Shrinker<'_, '_> {
 
 fn remove_fault(script: &mut Script, at: usize) {
     script.faults.remove(at);
+}
+
+fn remove_move(script: &mut Script, at: usize) {
+    script.moves.remove(at);
 }
 
 fn remove_talk(script: &mut Script, at: usize) {

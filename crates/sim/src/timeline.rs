@@ -5,7 +5,7 @@
 
 use crate::Time;
 use crate::frame::{Transport, flags};
-use crate::script::{Fault, Script};
+use crate::script::{Fault, Move, Script, Whom};
 use crate::world::Packet;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -33,6 +33,8 @@ pub(crate) enum Event {
     Began(u16),
     /// A fault was over.
     Ended(u16),
+    /// An operator ordered groups to move.
+    Ordered(u16),
     /// All faults are over.
     Healed,
     /// Time was let pass, in nanoseconds, so that all flows end.
@@ -116,6 +118,10 @@ fn in_words(event: &Event, script: &Script, packets: &[Packet]) -> String {
         Event::Stepped(worker) => format!("{} took a turn", script.worker(worker)),
         Event::Began(index) => format!("FAULT       {}", fault(script, usize::from(index))),
         Event::Ended(index) => format!("FAULT OVER  {}", fault(script, usize::from(index))),
+        Event::Ordered(index) => match script.moves.get(usize::from(index)) {
+            Some(order) => format!("ORDER       {}", in_words_of_move(order)),
+            None => String::new(),
+        },
         Event::Healed => "HEALED      no faults from here on".to_owned(),
         Event::Leapt(time) => format!("LEAP        {} pass on all clocks", Millis(time)),
         Event::Over(talk, done) => {
@@ -132,15 +138,29 @@ fn fault(script: &Script, index: usize) -> String {
     }
 }
 
+/// An order in words.
+pub(crate) fn in_words_of_move(order: &Move) -> String {
+    let whom = match order.whom {
+        Whom::All => "all groups".to_owned(),
+        Whom::Host(host) => format!("the groups of {}", crate::world::address_of(usize::from(host))),
+    };
+    let to = match order.to {
+        Some(to) => format!("runtime {to}"),
+        None => "the others".to_owned(),
+    };
+    format!("{whom} at runtime {} move to {to}", order.from)
+}
+
 /// A fault in words.
 pub(crate) fn in_words_of(fault: &Fault, script: &Script) -> String {
     match fault {
         Fault::Stall { worker, time } => {
             format!("{} does nothing for {}", script.worker(*worker), Millis(*time))
         }
-        Fault::Jump { worker, by } => {
-            format!("the clock of {} jumps by {}", script.worker(*worker), Millis(*by))
-        }
+        Fault::Jump { worker, by } => match worker {
+            Some(worker) => format!("the clock of {} jumps by {}", script.worker(*worker), Millis(*by)),
+            None => format!("all clocks jump by {}", Millis(*by)),
+        },
         Fault::Storm { noise, time } => format!(
             "for {} all paths lose, double, reorder, corrupt ({noise:?})",
             Millis(*time)

@@ -123,6 +123,8 @@ pub struct Settings {
 struct RuntimeLink<L> {
     link: L,
     burst: Burst,
+    /// With less room than this its queue counts as full: two bursts, or all of a queue that does not hold as many, so that its ports are read at all.
+    enough: usize,
     /// What is to be asked, behind the packets sent so far.
     questions: Option<PacketBox>,
     /// Packets sent, counted as the runtime counts what it consumes.
@@ -218,6 +220,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             runtimes: runtimes
                 .into_iter()
                 .map(|link| RuntimeLink {
+                    enough: link.room().min(2 * crate::env::BURST),
                     link,
                     burst: Burst::new(),
                     questions: None,

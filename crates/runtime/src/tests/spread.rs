@@ -72,12 +72,24 @@ pub(super) fn cluster_with_routes(
     flows_max: u32,
     routes_max: u32,
 ) -> Cluster {
+    cluster_with(switches, runtimes, policy, plan, flows_max, routes_max, 128)
+}
+
+fn cluster_with(
+    switches: u8,
+    runtimes: u16,
+    policy: Policy,
+    plan: &Plan,
+    flows_max: u32,
+    routes_max: u32,
+    depth: usize,
+) -> Cluster {
     let mut switch_links: Vec<Vec<Link>> = (0..switches).map(|_| Vec::new()).collect();
     let mut made = Vec::new();
     for runtime in 0..runtimes {
         let mut ends = Vec::new();
         for links in &mut switch_links {
-            let (near, far) = link(128);
+            let (near, far) = link(depth);
             links.push(near);
             ends.push(far);
         }
@@ -230,6 +242,21 @@ impl Cluster {
                 );
             }
         }
+    }
+}
+
+/// Two bursts never fit into such a queue: what fits is read all the same.
+#[test]
+fn ports_are_read_however_short_the_queues_of_runtimes_are() {
+    for waits in [false, true] {
+        let plan = plan(vec![factory::<Meter>()]);
+        let mut cluster = cluster_with(1, 2, Policy::RoundRobin, &plan, 64, 4096, 8);
+        cluster.switches[0].port_mut(0).is_a_wire = !waits;
+        for n in 0..20 {
+            cluster.feed(0, [udp(1, 1000 + n, 1, 80, false, b"")]);
+        }
+        cluster.check();
+        assert_eq!(cluster.sent().len(), 20, "waits: {waits}");
     }
 }
 

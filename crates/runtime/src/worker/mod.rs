@@ -201,6 +201,18 @@ pub struct Runtime<P: Port> {
 // with it; everything else is `Send` by itself. A runtime is used by one thread at a time.
 unsafe impl<P: Port + Send> Send for Runtime<P> {}
 
+/// What the frame in hand has for packets to come goes home: the memory of a pool that misses buffers is left to whoever has them, for ever ([`Pool`]), and tests
+/// and simulations make thousands of runtimes.
+impl<P: Port> Drop for Runtime<P> {
+    fn drop(&mut self) {
+        // SAFETY: the frame lies in `frames`, which is still there, and no call is under way.
+        let spares = core::mem::take(unsafe { &mut (*self.frame_ptr.as_ptr()).cx.spares });
+        for spare in spares {
+            self.pool.give(spare);
+        }
+    }
+}
+
 /// How much a step did.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Work {

@@ -52,7 +52,7 @@ impl<P: Port> Runtime<P> {
     pub fn each_flow(&self, mut look: impl FnMut(&FlowEnds)) {
         for actor in 0..self.slab.capacity() as u32 {
             let header = self.slab.header(actor);
-            if header.phase == Phase::Free {
+            if !matches!(header.phase, Phase::Active | Phase::Waiting) {
                 continue;
             }
             let second_key = (header.flags & flag::SECOND_KEY != 0).then(|| *self.slab.second_key(actor));

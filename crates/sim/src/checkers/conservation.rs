@@ -55,9 +55,11 @@ pub(crate) fn at_rest(figures: &Figures) -> Result<(), Violation> {
     }
     for (index, stats) in figures.runtimes.iter().enumerate() {
         let dropped: u64 = stats.dropped.iter().map(|named| named.count).sum();
-        if stats.received + stats.emitted != stats.passed + stats.held + dropped {
+        let [came, went] = stats.packets_moved;
+        if stats.received + stats.emitted + came != stats.passed + stats.held + dropped + went {
             let what = format!(
-                "runtime {index}: {} received and {} made are not {} passed, {} held and {dropped} dropped",
+                "runtime {index}: {} received, {} made and {came} from other runtimes are not {} passed, {} held, \
+                 {dropped} dropped and {went} handed on",
                 stats.received, stats.emitted, stats.passed, stats.held
             );
             return Err(Violation::new(NAME, what));

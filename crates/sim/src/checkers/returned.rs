@@ -11,23 +11,19 @@ const PAIRS: [(&str, &str); 2] = [
 
 /// All flows have ended, and with them whatever they took. `backends` is what the load balancer of each runtime tells of its servers.
 pub(crate) fn check(runtimes: &[RuntimeStats], connections: &[u64]) -> Result<(), Violation> {
-    for (index, stats) in runtimes.iter().enumerate() {
-        let of = |name: &str| {
-            stats
-                .counters
-                .iter()
-                .find(|named| named.name == name)
-                .map(|named| named.count)
-        };
-        for (taken, returned) in PAIRS {
-            if let (Some(taken_count), Some(returned_count)) = (of(taken), of(returned))
-                && taken_count != returned_count
-            {
-                let what = format!(
-                    "runtime {index}, all flows over: {taken} {taken_count}, {returned} {returned_count}"
-                );
-                return Err(Violation::new("returned", what));
-            }
+    // Taken at one runtime, returned at another, if its group has moved.
+    let of = |name: &str| -> u64 {
+        let counters = runtimes.iter().flat_map(|stats| &stats.counters);
+        counters
+            .filter(|named| named.name == name)
+            .map(|named| named.count)
+            .sum()
+    };
+    for (taken, returned) in PAIRS {
+        let (taken_count, returned_count) = (of(taken), of(returned));
+        if taken_count != returned_count {
+            let what = format!("all flows over: {taken} {taken_count}, {returned} {returned_count}");
+            return Err(Violation::new("returned", what));
         }
     }
     match connections.iter().position(|count| *count > 0) {

@@ -15,6 +15,8 @@ use wire::{HashSeed, LinkType, Pool, Prefix};
 
 /// The longest frame of a script, with room.
 const FRAME_MAX: usize = 512;
+/// Buffers of runtimes, which are for words and states; as `flowkeep run` makes them.
+const OWN_FRAME: usize = 2048;
 /// Bytes of event log between two turns of a runtime.
 const EVENTS_MAX: usize = 32 * 1024;
 
@@ -79,6 +81,15 @@ impl Cluster {
             peers[a][b] = Some(near);
             peers[b][a] = Some(far);
         }
+        let mut between: Vec<Vec<Option<Ring>>> = (0..runtimes)
+            .map(|_| (0..runtimes).map(|_| None).collect())
+            .collect();
+        for (a, b) in (0..runtimes).flat_map(|a| (a + 1..runtimes).map(move |b| (a, b))) {
+            let (near, far) = Ring::pair(clock, usize::MAX, shape.ring_delay);
+            cluster.join(switches + a, &near, switches + b);
+            between[a][b] = Some(near);
+            between[b][a] = Some(far);
+        }
         let mut sockets: Vec<Vec<(Socket, SideRule)>> = (0..switches).map(|_| Vec::new()).collect();
         for port in 0..usize::from(shape.ports) {
             let (socket, interface) = Socket::new(usize::from(shape.queue), shape.waits, link_type(shape));
@@ -93,15 +104,16 @@ impl Cluster {
         let links = to_runtimes.into_iter().zip(peers).zip(sockets);
         for (index, ((links, peers), ports)) in links.enumerate() {
             let settings = switch_settings(script, index, clocks[index]);
-            let pool = pool(usize::from(shape.buffers), index);
+            let pool = pool(usize::from(shape.buffers), FRAME_MAX, index);
             let switch = Switch::new(settings, plan.clone(), ports, links, peers, pool, Region::heap);
             cluster.switches.push(switch);
         }
-        for (index, links) in to_switches.into_iter().enumerate() {
+        for (index, (links, peers)) in to_switches.into_iter().zip(between).enumerate() {
             let settings = runtime_settings(script, index, clocks[switches + index]);
-            let pool = pool(usize::from(shape.own_buffers), switches + index);
-            let runtime = Runtime::new(settings, plan.clone(), links, pool, Region::heap)
+            let pool = pool(usize::from(shape.own_buffers), OWN_FRAME, switches + index);
+            let mut runtime = Runtime::new(settings, plan.clone(), links, pool, Region::heap)
                 .map_err(|(function, error)| format!("function `{function}`: {error}"))?;
+            runtime.join(peers);
             cluster.runtimes.push(runtime);
         }
         Ok(cluster)
@@ -124,6 +136,11 @@ impl Cluster {
                 .interfaces
                 .iter()
                 .all(|interface| interface.borrow().incoming.is_empty())
+    }
+
+    /// Whether no group is on its way.
+    pub fn moves_nothing(&self) -> bool {
+        self.runtimes.iter().all(Runtime::finished)
     }
 
     /// What is where, for whoever looks for what does not move.
@@ -241,6 +258,9 @@ fn runtime_settings(script: &Script, index: usize, now: u64) -> runtime::Setting
         held_max: 16,
         fragments_max: 16,
         events_max: EVENTS_MAX,
+        moves_max: shape.moves_max,
+        kept_max: shape.kept_max,
+        move_timeout: shape.move_timeout,
         switches: shape.switches,
         egress: egress(shape).map(|port| (port % usize::from(shape.switches)) as u8),
         inside: if shape.by_address { inside() } else { Vec::new() },
@@ -249,7 +269,7 @@ fn runtime_settings(script: &Script, index: usize, now: u64) -> runtime::Setting
     }
 }
 
-fn pool(count: usize, origin: usize) -> Pool {
-    let region = Region::heap(Pool::region_length(count, FRAME_MAX));
-    Pool::new(region, count, FRAME_MAX, origin as u8)
+fn pool(count: usize, frame: usize, origin: usize) -> Pool {
+    let region = Region::heap(Pool::region_length(count, frame));
+    Pool::new(region, count, frame, origin as u8)
 }

@@ -67,6 +67,7 @@ enum Due {
     Wake(u16, u32),
     Begin(u16),
     End(u16),
+    Order(u16),
 }
 
 /// When, in which order among those of one time, and what.
@@ -139,6 +140,10 @@ pub(crate) struct World<'s> {
     pub timeline: Timeline,
     order: Order,
     delivered: Delivered,
+    /// What groups were ordered to move: from which runtime, and the number it gave the order.
+    orders: Vec<(u16, u32)>,
+    /// Orders that are still to be given in this part.
+    open_orders: u32,
     looks: u32,
     seen: Vec<Sighting>,
     wishes: Vec<Wish>,
@@ -214,6 +219,8 @@ impl<'s> World<'s> {
             timeline: Timeline::new(records),
             order: Order::default(),
             delivered: Delivered::default(),
+            orders: Vec::new(),
+            open_orders: 0,
             looks: 0,
             seen: Vec::new(),
             wishes: Vec::new(),
@@ -242,7 +249,7 @@ impl<'s> World<'s> {
     /// Lets time pass up to `until`, or, if told so, until nothing moves any more; answers whether it came to that.
     fn pass(&mut self, until: Time, to_rest: bool) -> Result<bool, Violation> {
         loop {
-            if to_rest && self.is_at_rest() {
+            if to_rest && self.is_at_rest() && self.orders_are_over() {
                 return Ok(true);
             }
             match self.due.peek() {
@@ -263,7 +270,8 @@ impl<'s> World<'s> {
     }
 
     fn is_at_rest(&self) -> bool {
-        self.flying == 0 && self.open_talks == 0 && self.cluster.is_at_rest()
+        let is_silent = self.flying == 0 && self.open_talks == 0 && self.open_orders == 0;
+        is_silent && self.cluster.is_at_rest() && self.cluster.moves_nothing()
     }
 
     fn happen(&mut self, due: Due) {
@@ -282,6 +290,7 @@ impl<'s> World<'s> {
             }
             Due::Begin(fault) => self.begin_fault(fault),
             Due::End(fault) => self.end_fault(fault),
+            Due::Order(index) => self.order_move(index),
         }
     }
 

@@ -9,11 +9,13 @@
 
 use super::{Cluster, Due, World};
 use crate::checkers::conservation::{self, Figures};
-use crate::checkers::{Violation, converged, returned};
+use crate::checkers::{Violation, converged, moved, returned};
 use crate::network::Noise;
 use crate::scenario::TIMEOUT_MS_MAX;
-use crate::script::{Fate, Fault, Part, Who};
+use crate::script::{Fate, Fault, Part, Who, Whom};
 use crate::timeline::Event;
+use runtime::worker::migrate::{Order, Selector};
+use wire::Prefix;
 
 /// How long all may take to come to rest: the longest wait of a talk that is given up, and more.
 const REST_MAX: u64 = 5_000_000_000;
@@ -61,6 +63,11 @@ impl World<'_> {
             self.open_talks += 1;
             self.plan_for(self.now() + talk.start, Due::Wake(index as u16, 0));
         }
+        let moves = script.moves.iter().enumerate();
+        for (index, order) in moves.filter(|(_, order)| order.part == part) {
+            self.open_orders += 1;
+            self.plan_for(self.now() + order.at, Due::Order(index as u16));
+        }
     }
 
     fn demand_answers(&self, part: Part) -> Result<(), Violation> {
@@ -76,15 +83,32 @@ impl World<'_> {
     fn rest(&mut self) -> Result<(), Violation> {
         let until = self.now() + REST_MAX;
         if !self.pass(until, true)? {
+            let moves = if self.orders_are_over() {
+                "over"
+            } else {
+                "under way"
+            };
             return Err(converged::restless(&format!(
-                "{} talks are open, {} frames in the network, {}",
+                "{} talks are open, {} frames in the network, moves {}, {}",
                 self.open_talks,
                 self.flying,
+                moves,
                 self.cluster.in_words()
             )));
         }
         self.look_at_flows();
-        let found = conservation::at_rest(&self.figures());
+        let figures = self.figures();
+        self.fail(conservation::at_rest(&figures));
+        self.fail(moved::no_drops(&self.script.shape, &figures));
+        if self.script.is_calm {
+            self.fail(moved::nothing_lost(self.script, &self.packets));
+        }
+        let runtimes = &mut self.cluster.runtimes;
+        let receipts = self.orders.iter().map(|(from, number)| {
+            let receipt = runtimes[usize::from(*from)].receipt(*number);
+            (*from, receipt)
+        });
+        let found = moved::receipts(receipts);
         self.fail(found);
         self.violation.take().map_or(Ok(()), Err)
     }
@@ -153,6 +177,39 @@ impl World<'_> {
         }
     }
 
+    /// An operator has groups move.
+    pub(super) fn order_move(&mut self, index: u16) {
+        self.open_orders -= 1;
+        let order = self.script.moves[usize::from(index)];
+        let runtimes = self.script.shape.runtimes;
+        self.timeline.note(self.now(), Event::Ordered(index));
+        let selector = match order.whom {
+            Whom::All => Selector::All,
+            Whom::Host(host) => {
+                let addr = super::address_of(usize::from(host));
+                let prefix = Prefix::new(std::net::IpAddr::V4(addr).into(), 32);
+                Selector::Ends(prefix.expect("an address has 32 bits"))
+            }
+        };
+        let others = (0..runtimes).filter(|to| *to != order.from);
+        let to = order.to.map_or_else(|| others.collect(), |to| vec![to]);
+        let given = self.cluster.runtimes[usize::from(order.from)].order(Order { selector, to });
+        match given {
+            Ok(number) => self.orders.push((order.from, number)),
+            Err(error) => self.fail(Err(moved::not_taken(&error))),
+        }
+        self.rouse(self.script.shape.switches + order.from as u8, self.now());
+    }
+
+    /// Whether nothing of what was ordered is still to be done.
+    pub(super) fn orders_are_over(&mut self) -> bool {
+        let runtimes = &mut self.cluster.runtimes;
+        self.orders.iter().all(|(from, number)| {
+            let receipt = runtimes[usize::from(*from)].receipt(*number);
+            receipt.is_none_or(|receipt| receipt.is_over)
+        })
+    }
+
     pub(super) fn begin_fault(&mut self, index: u16) {
         let now = self.now();
         self.timeline.note(now, Event::Began(index));
@@ -166,7 +223,10 @@ impl World<'_> {
             }
             Fault::Jump { worker, by } => {
                 self.order.cut();
-                self.turns[usize::from(worker)].ahead += by;
+                match worker {
+                    Some(worker) => self.turns[usize::from(worker)].ahead += by,
+                    None => self.turns.iter_mut().for_each(|turns| turns.ahead += by),
+                }
                 return;
             }
             Fault::Crash { who } => return self.crash(who),
@@ -219,6 +279,7 @@ impl World<'_> {
             return;
         };
         self.order.cut();
+        self.orders.clear();
         std::mem::replace(&mut self.cluster, anew).scrap(&self.clock);
         for worker in 0..self.turns.len() as u8 {
             self.turns[usize::from(worker)].next = crate::Time::MAX;

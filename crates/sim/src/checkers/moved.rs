@@ -1,0 +1,67 @@
+//! Invariant 3: a planned move of groups loses no packet that the undisturbed system would have forwarded, and doubles none; it ends, and its receipt adds up.
+//!
+//! That nothing is doubled or overtaken is for `conservation` and `order`, which look at whatever leaves. Here: where nothing goes wrong (a *calm* script), all that came in of
+//! talks that must be answered has left; where nothing is ever full, nothing is dropped for want of room to keep it (`moving_full`, the exception that a bound makes, is
+//! for tight shapes); and once all is at rest, no move is under way.
+
+use super::Violation;
+use super::conservation::Figures;
+use crate::script::{Fate, Script, Shape};
+use crate::world::Packet;
+use runtime::worker::migrate::{OrderError, Receipt};
+
+const NAME: &str = "moved";
+
+/// At rest: no packet was dropped because its group moved, if there is room for all that may be kept.
+pub(crate) fn no_drops(shape: &Shape, figures: &Figures) -> Result<(), Violation> {
+    if !shape.is_roomy {
+        return Ok(());
+    }
+    let drops = figures.runtimes.iter().flat_map(|stats| &stats.dropped);
+    match drops.into_iter().find(|named| named.name == "moving_full") {
+        Some(named) => {
+            let what = format!(
+                "{} packets were dropped as `moving_full`, and nothing was full",
+                named.count
+            );
+            Err(Violation::new(NAME, what))
+        }
+        None => Ok(()),
+    }
+}
+
+/// At rest, without any fault: what came in of talks that must be answered has left.
+pub(crate) fn nothing_lost(script: &Script, packets: &[Packet]) -> Result<(), Violation> {
+    let lost = packets.iter().find(|packet| {
+        let is_to_pass = script
+            .talks
+            .get(usize::from(packet.talk))
+            .is_some_and(|talk| talk.fate == Fate::Answered);
+        is_to_pass && !packet.is_wild && packet.left < packet.entered
+    });
+    match lost {
+        Some(packet) => Err(Violation::new(
+            NAME,
+            format!("{packet} came in and did not leave, with no fault at all"),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// At rest: every order is over, and what it asked for has moved, was refused, failed, or ended on the way. One whose receipt is not kept any more says nothing.
+pub(crate) fn receipts(receipts: impl Iterator<Item = (u16, Option<Receipt>)>) -> Result<(), Violation> {
+    for (from, receipt) in receipts {
+        let Some(receipt) = receipt else { continue };
+        let told = receipt.moved + receipt.refused + receipt.failed;
+        if !receipt.is_over || receipt.waiting + receipt.under_way > 0 || told > receipt.asked {
+            let what = format!("runtime {from}, all at rest: the receipt of a move is {receipt:?}");
+            return Err(Violation::new(NAME, what));
+        }
+    }
+    Ok(())
+}
+
+/// An order that should have been taken was not.
+pub(crate) fn not_taken(error: &OrderError) -> Violation {
+    Violation::new(NAME, format!("an order to move groups was refused: {error}"))
+}
