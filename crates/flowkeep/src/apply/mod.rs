@@ -241,7 +241,7 @@ impl Live {
         }
         let listed_max = ask.listed.min(LISTED_MAX);
         self.prepare(&wanted.plan, held, listed_max, workers, change)?;
-        if let Err(problem) = survey(held, workers, change) {
+        if let Err(problem) = survey(held, listed_max, workers, change) {
             abandon(workers, workers.runtimes());
             return Err(problem.into());
         }
@@ -391,7 +391,7 @@ impl Live {
                 .filter(|runtime| !committed[*runtime])
                 .map(|runtime| runtime.to_string())
                 .collect();
-            self.go_back(held, workers, &committed);
+            self.go_back(held, &wanted.plan, workers, &committed);
             let _ = self.claim(workers, &[&held.plan]);
             return Err(Stop::Failed(format!(
                 "runtime {} did not commit, so all went back: the configuration is the one before",
@@ -424,8 +424,8 @@ impl Live {
         Ok(())
     }
 
-    /// Has those that have committed go back to what is still in force for the others, once their flows have been asked.
-    fn go_back(&self, held: &mut Held, workers: &dyn Workers, committed: &[bool]) {
+    /// Has those that have committed to a plan go back to what is still in force for the others, once their flows have been asked.
+    fn go_back(&self, held: &mut Held, plan: &Plan, workers: &dyn Workers, committed: &[bool]) {
         settle(workers, &mut Receipt::default());
         // Numbers are never used twice; those that never left stay at theirs.
         let generation = Generation(held.generation + 2);
@@ -436,13 +436,8 @@ impl Live {
             workers.abandon(runtime);
         }
         for runtime in &back {
-            if let Ok(prepared) = Prepared::new(
-                generation,
-                held.plan.clone(),
-                &held.plan,
-                &self.infos[*runtime],
-                0,
-            ) {
+            if let Ok(prepared) = Prepared::new(generation, held.plan.clone(), plan, &self.infos[*runtime], 0)
+            {
                 workers.prepare(*runtime, prepared);
             }
         }
@@ -492,7 +487,7 @@ fn abandon(workers: &dyn Workers, runtimes: usize) {
 }
 
 /// Waits until each runtime has been at all its flows.
-fn survey(held: &Held, workers: &dyn Workers, change: &mut Change) -> Result<(), String> {
+fn survey(held: &Held, listed_max: usize, workers: &dyn Workers, change: &mut Change) -> Result<(), String> {
     let deadline = Instant::now() + PATIENCE;
     for runtime in 0..workers.runtimes() {
         let state = loop {
@@ -510,7 +505,7 @@ fn survey(held: &Held, workers: &dyn Workers, change: &mut Change) -> Result<(),
         change.flows_kept += state.kept;
         change.flows_waiting += state.waiting;
         change.flows_cut += count(&mut change.cut, &state.cut);
-        let room = LISTED_MAX.saturating_sub(change.listed.len());
+        let room = listed_max.saturating_sub(change.listed.len());
         let listed = workers.listed(runtime).into_iter().take(room);
         change
             .listed

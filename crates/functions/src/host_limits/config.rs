@@ -150,6 +150,11 @@ pub(super) struct Plan {
 }
 
 impl Plan {
+    /// Whether accounts by the other one are accounts by this one: of the same hosts, in a table as large.
+    pub fn counts_like(&self, other: &Plan) -> bool {
+        (self.masks, self.hosts) == (other.masks, other.hosts)
+    }
+
     /// Checks and compiles.
     pub fn new(config: &Config) -> Result<Plan, ConfigError> {
         let within = |at: &str, value: u32, least: u32, most: u32| {

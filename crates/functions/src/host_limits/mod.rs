@@ -48,7 +48,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use config::Plan;
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use core::fmt::Write;
 use hosts::Hosts;
 use nf::{
@@ -72,6 +72,8 @@ pub struct HostLimits {
     hosts: RefCell<Hosts>,
     seed: u64,
     events: Budget,
+    /// The accounts are those of the configuration before, with every flow in them.
+    carried: Cell<bool>,
 }
 
 #[network_function]
@@ -98,6 +100,7 @@ impl NetworkFunction for HostLimits {
             hosts: RefCell::new(Hosts::new(plan.hosts, worker.seed)),
             seed: worker.seed,
             events: Budget::new(EVENTS_PER_SECOND),
+            carried: Cell::new(false),
             plan,
         })
     }
@@ -132,7 +135,12 @@ impl NetworkFunction for HostLimits {
     }
 
     /// Flows are counted as they are asked; what was counted beforehand, to say what would be, is forgotten.
-    fn take_over(&self, _: &Self) {
+    fn take_over(&self, before: &Self) {
+        if self.plan.counts_like(&before.plan) {
+            core::mem::swap(&mut *self.hosts.borrow_mut(), &mut *before.hosts.borrow_mut());
+            self.carried.set(true);
+            return;
+        }
         *self.hosts.borrow_mut() = Hosts::new(self.plan.hosts, self.seed);
     }
 
@@ -158,6 +166,13 @@ impl NetworkFunction for HostLimits {
 impl HostLimits {
     /// Counts a flow that was let in by other settings.
     fn count_anew(&self, flow: &mut Counted) {
+        if self.carried.get() {
+            if let Some(way) = flow.opened.way().filter(|_| self.plan.is_exempt(flow.host)) {
+                self.hosts.borrow_mut().leave(self.plan.host(flow.host), way);
+                flow.opened = Opened::Exempt;
+            }
+            return;
+        }
         if self.plan.is_exempt(flow.host) {
             flow.opened = Opened::Exempt;
         }

@@ -1,6 +1,6 @@
 //! Groups that move between runtimes while packets come.
 
-use super::flows::{Masquerade, Meter};
+use super::flows::{Hosts, Masquerade, Meter};
 use super::groups::{Leaser, Service, assert_nothing_stays, has_an_inside_end, packets};
 use super::spread::{Cluster, cluster};
 use super::*;
@@ -111,6 +111,65 @@ fn a_full_or_leaving_runtime_refuses_and_all_goes_on() {
     assert_eq!(cluster.sent().len(), 24);
     cluster.check();
     assert_nothing_stays(&mut cluster);
+}
+
+#[test]
+fn words_wait_for_buffers_and_none_is_lost() {
+    let plan = plan(vec![factory::<Hosts>(), factory::<Meter>()]);
+    let mut cluster = cluster(1, 2, Policy::RoundRobin, &plan, 512);
+    cluster.feed(0, [udp(1, 1000, 1, 80, false, b"x")]);
+    let from = cluster.flows().iter().position(|flows| *flows == 1).unwrap();
+    let to = 1 - from;
+    let order = Order {
+        selector: Selector::All,
+        to: vec![to as u16],
+    };
+    let number = cluster.runtimes[from].order(order).unwrap();
+    cluster.runtimes[from].step(cluster.now);
+    // Flows that begin while their group is on its way: kept, and handed over each behind a word of its own. The source has
+    // fewer buffers than that.
+    let kept: u16 = 300;
+    assert!(cluster.runtimes[from].pool().total() < usize::from(kept));
+    let input = &mut cluster.switches[0].port_mut(0).input;
+    input.extend((0..kept).map(|n| udp(1, 2000 + n, 1, 80, false, b"x")));
+    for _ in 0..20 {
+        cluster.switches[0].step(cluster.now);
+        cluster.runtimes[from].step(cluster.now);
+    }
+    assert_eq!(cluster.runtimes[from].stats().held, u64::from(kept));
+    let mut waited = 0;
+    for _ in 0..20 {
+        cluster.now += 1000;
+        cluster.runtimes[to].step(cluster.now);
+        cluster.switches[0].step(cluster.now);
+        cluster.runtimes[from].step(cluster.now);
+        waited = waited.max(cluster.runtimes[from].words_unsaid());
+    }
+    assert!(waited > 50, "the pool was never short of buffers: {waited}");
+    cluster.settle();
+    assert_eq!(cluster.runtimes[from].words_unsaid(), 0);
+    let receipt = cluster.runtimes[from].receipt(number).unwrap();
+    assert!(receipt.is_over, "{receipt:?}");
+    assert_eq!((receipt.moved, receipt.handed_on), (1, u64::from(kept)));
+    assert_eq!(cluster.flows()[to], u64::from(kept) + 1);
+    // All left, in the order in which they came.
+    let mut spare = pool(1, 99);
+    let ports: Vec<u16> = cluster
+        .sent()
+        .iter()
+        .map(|sent| parsed(&mut spare, sent, |packet| packet.source_port()))
+        .collect();
+    let expected: Vec<u16> = [1000].into_iter().chain(2000..2000 + kept).collect();
+    assert_eq!(ports, expected);
+    cluster.check();
+    // Home but for the few that functions have in hand to emit.
+    for runtime in &cluster.runtimes {
+        let out = runtime.pool().total() - runtime.pool().free();
+        assert!(out <= 4, "{out} buffers are not home");
+    }
+    cluster.now += 400 * SECOND;
+    cluster.settle();
+    assert_eq!((cluster.flows(), cluster.routes()), (vec![0, 0], 0));
 }
 
 proptest! {

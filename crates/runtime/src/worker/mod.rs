@@ -411,6 +411,7 @@ impl<P: Port> Runtime<P> {
             && self.turned.is_empty()
             && self.backlog.iter().all(PacketList::is_empty)
             && self.moves.is_idle()
+            && self.moves.unsaid() == 0
     }
 
     /// The links, for tests and drivers.

@@ -166,6 +166,17 @@ impl Record<'_> {
         true
     }
 
+    /// The record by itself.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = alloc::vec![0; self.length()];
+        let mut writer = Writer {
+            frame: &mut bytes,
+            at: 0,
+        };
+        self.write(&mut writer);
+        bytes
+    }
+
     fn write(&self, writer: &mut Writer<'_>) {
         match self {
             Record::Says {

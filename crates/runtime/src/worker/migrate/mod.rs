@@ -29,7 +29,8 @@
 //! Where packets carry the time, so many steps stand for the timeout's nanoseconds divided by [`STEP`]: a capture's clock leaps.
 //!
 //! Invariants: those of the machines; packets kept are bounded (beyond is a counted drop, `moving_full`) and counted as held;
-//! an established flow that is not moving costs nothing; what was reserved for an accepted Open is there when it comes.
+//! an established flow that is not moving costs nothing; what was reserved for an accepted Open is there when it comes; no word to a runtime
+//! is lost: without a buffer it waits (`words.rs`).
 //!
 //! Not here: lost messages (the links are rings: no timer repeats anything), replicas, other processes: bytes of a state are
 //! trusted as those of this process.
@@ -38,6 +39,7 @@ mod bytes;
 mod order;
 mod source;
 mod target;
+mod words;
 
 pub use order::{Order, OrderError, Receipt, Selector};
 
@@ -58,7 +60,7 @@ use protocols::ownership::{
     TellSwitch, Timer,
 };
 use wire::packet::Kind;
-use wire::{FlowKey, HashSeed, PacketBox, Pool};
+use wire::{FlowKey, HashSeed, PacketBox};
 
 /// In a replay, what a step counts for against the timeout, in nanoseconds.
 pub const STEP: u64 = 1000;
@@ -115,7 +117,11 @@ struct Moving {
 pub struct Moves<P> {
     peers: Vec<Option<P>>,
     /// What is to be sent to each of them, in order.
-    outgoing: Vec<VecDeque<PacketBox>>,
+    outgoing: Vec<words::Outgoing>,
+    /// Of that, how much waits for buffers.
+    unsaid: usize,
+    /// Buffers that are left alone when words to runtimes are said.
+    spared: usize,
     /// Where the stream of each stands.
     incoming: Vec<bytes::Stream>,
     /// Groups and their second keys, by hash: where they are in `all`.
@@ -151,6 +157,8 @@ impl<P: Port> Moves<P> {
         Moves {
             peers: Vec::new(),
             outgoing: Vec::new(),
+            unsaid: 0,
+            spared: 0,
             incoming: Vec::new(),
             index: HashMap::new(),
             all: Vec::new(),
@@ -205,33 +213,6 @@ impl<P: Port> Moves<P> {
             .is_some_and(|moving| !is_over(moving.machine.phase()))
     }
 
-    /// Sends a buffer to another runtime, behind what was said to it.
-    #[cold]
-    pub(super) fn send(&mut self, to: u16, packet: PacketBox) {
-        match self.outgoing.get_mut(usize::from(to)) {
-            Some(queue) => queue.push_back(packet),
-            None => debug_assert!(false, "there is no link to runtime {to}"),
-        }
-    }
-
-    /// Transmits what is for other runtimes.
-    #[inline]
-    pub(super) fn transmit(&mut self, now: u64, pool: &mut Pool) {
-        for (queue, peer) in self.outgoing.iter_mut().zip(&mut self.peers) {
-            while !queue.is_empty()
-                && let Some(peer) = peer
-            {
-                let mut burst = Burst::new();
-                while !burst.is_full()
-                    && let Some(packet) = queue.pop_front()
-                {
-                    burst.push(packet);
-                }
-                peer.transmit(now, pool, &mut burst);
-            }
-        }
-    }
-
     fn at(&self, hash: u64) -> Option<u32> {
         self.index.get(&hash).copied()
     }
@@ -269,7 +250,8 @@ impl<P: Port> Moves<P> {
 impl<P: Port> Runtime<P> {
     /// Joins this runtime with the others: `peers` are its links to them by their numbers, `None` for itself.
     pub fn join(&mut self, peers: Vec<Option<P>>) {
-        self.moves.outgoing = peers.iter().map(|_| VecDeque::new()).collect();
+        self.moves.outgoing = peers.iter().map(|_| words::Outgoing::default()).collect();
+        self.moves.spared = self.message_frames() + ANSWERS;
         self.moves.incoming = peers.iter().map(|_| bytes::Stream::default()).collect();
         self.moves.peers = peers;
     }
@@ -469,28 +451,6 @@ impl<P: Port> Runtime<P> {
                 figures: Figures::default(),
             },
         );
-    }
-
-    /// Puts a record behind all that was said to a runtime; `false` without a buffer.
-    fn append_record(&mut self, to: u16, record: &Record<'_>) -> bool {
-        let Some(queue) = self.moves.outgoing.get_mut(usize::from(to)) else {
-            return false;
-        };
-        if let Some(frame) = queue.back_mut()
-            && frame.kind() == Kind::Message
-            && record.append(frame)
-        {
-            return true;
-        }
-        let Some(mut frame) = self.pool.take() else {
-            debug_assert!(false, "no buffer for a word to a runtime");
-            return false;
-        };
-        Message::begin(&mut frame);
-        let fits = record.append(&mut frame);
-        debug_assert!(fits, "a record fits into an empty frame");
-        queue.push_back(frame);
-        fits
     }
 
     /// Re-routes each key of a group at its homes; the last one at each switch is answered.

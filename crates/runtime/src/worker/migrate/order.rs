@@ -72,7 +72,7 @@ impl core::error::Error for OrderError {}
 /// What came of an order so far. Times in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Receipt {
-    /// Flows of all groups that have begun to move, as many as there were then.
+    /// Flows of all groups that have begun to move, without those that ended before they were sent.
     pub asked: u64,
     /// Flows that are at the target.
     pub moved: u64,
@@ -207,6 +207,12 @@ impl<P: Port> Runtime<P> {
         receipt.pause_longest = ordered.pauses.last().copied().unwrap_or(0);
         receipt.pause_median = ordered.pauses.get(ordered.pauses.len() / 2).copied().unwrap_or(0);
         Some(receipt.clone())
+    }
+
+    /// Whether an order is over; one that is forgotten is.
+    pub fn is_over(&mut self, number: u32) -> bool {
+        let ordered = self.moves.orders.find(number);
+        ordered.is_none_or(|ordered| ordered.receipt.is_over)
     }
 
     /// The groups of the flows that are meant, each once.

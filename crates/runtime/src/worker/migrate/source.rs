@@ -66,7 +66,11 @@ impl<P: Port> Runtime<P> {
             let mut actors = core::mem::take(&mut moving.actors);
             let known = core::mem::take(&mut moving.aliases);
             // Those that have ended meanwhile, and whose places others may have.
+            let (before, order) = (actors.len(), moving.order);
             actors.retain(|actor| self.is_of(*actor, group));
+            if let Some(receipt) = self.moves.orders.receipt(order) {
+                receipt.asked -= (before - actors.len()) as u64;
+            }
             let is_waiting = actors
                 .iter()
                 .any(|actor| self.slab.header(*actor).phase == Phase::Waiting);
@@ -141,9 +145,10 @@ impl<P: Port> Runtime<P> {
         count + 1
     }
 
-    /// Whether there are buffers for so many bytes more.
-    fn has_room_to_send(&self, bytes: usize) -> bool {
-        self.pool.free() > self.message_frames() + SPARE + 2 * bytes.div_ceil(1024)
+    /// Whether there are buffers for so many bytes more to a runtime, and nothing waits for some before them.
+    fn has_room_to_send(&self, to: u16, bytes: usize) -> bool {
+        !self.moves.has_unsaid(to)
+            && self.pool.free() > self.message_frames() + SPARE + 2 * bytes.div_ceil(1024)
     }
 
     fn blocks_by_group(&self) -> Vec<(GroupKey, Block)> {
@@ -177,7 +182,7 @@ impl<P: Port> Runtime<P> {
             .collect();
         moving.blocks = mine.clone();
         let size = self.stages.group_size;
-        if !self.has_room_to_send(size + 64 * (1 + mine.len())) {
+        if !self.has_room_to_send(sending.to, size + 64 * (1 + mine.len())) {
             return false;
         }
         self.append_record(sending.to, &Record::Begin(group));
@@ -208,7 +213,7 @@ impl<P: Port> Runtime<P> {
         let group = moving.group;
         let actors = core::mem::take(&mut moving.actors);
         let mut bytes = 0;
-        while sending.sent < actors.len() && self.has_room_to_send(stride) {
+        while sending.sent < actors.len() && self.has_room_to_send(to, stride) {
             self.send_flow(to, actors[sending.sent]);
             bytes += stride;
             sending.sent += 1;
@@ -258,7 +263,7 @@ impl<P: Port> Runtime<P> {
                 }
                 continue;
             }
-            let Some(frame) = self.moves.outgoing[usize::from(to)].back_mut() else {
+            let Some(frame) = self.moves.outgoing[usize::from(to)].frame() else {
                 return;
             };
             let piece = &self.slab.state_bytes(actor)[sent..sent + take];
@@ -274,24 +279,6 @@ impl<P: Port> Runtime<P> {
         if header.flags & flag::HOLDS != 0 {
             self.send_held(to, actor);
         }
-    }
-
-    /// Room in the frame at hand for a runtime.
-    fn frame_room(&self, to: u16) -> usize {
-        match self.moves.outgoing[usize::from(to)].back() {
-            Some(frame) if frame.kind() == wire::packet::Kind::Message => frame.room() - frame.frame().len(),
-            _ => 0,
-        }
-    }
-
-    fn new_frame(&mut self, to: u16) -> bool {
-        let Some(mut frame) = self.pool.take() else {
-            debug_assert!(false, "`has_room_to_send` made sure of buffers");
-            return false;
-        };
-        crate::message::Message::begin(&mut frame);
-        self.moves.outgoing[usize::from(to)].push_back(frame);
-        true
     }
 
     /// Packets that functions hold go with their flow.
