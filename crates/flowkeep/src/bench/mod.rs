@@ -10,6 +10,7 @@ mod launch;
 pub mod live;
 mod lookup;
 mod message;
+mod migrate;
 pub mod report;
 mod stage;
 mod switch;
@@ -56,7 +57,7 @@ impl Default for Options {
 }
 
 /// The scenarios, with what each measures.
-pub const SCENARIOS: [(&str, &str); 6] = [
+pub const SCENARIOS: [(&str, &str); 7] = [
     ("chain", "firewall, NAT and load balancer on one core, per packet"),
     ("switch", "routing a packet to its runtime"),
     ("launch", "what a new flow costs over its packet"),
@@ -67,6 +68,10 @@ pub const SCENARIOS: [(&str, &str); 6] = [
     (
         "message",
         "messages between two workers, over a channel and over the bare ring",
+    ),
+    (
+        "migrate",
+        "flows of firewall, NAT and load balancer moved between two runtimes",
     ),
     (
         "live",
@@ -177,6 +182,7 @@ pub fn run(scenario: &str, options: &Options) -> Result<Report, String> {
         "launch" => launch::measure,
         "stage" => stage::measure,
         "message" => message::measure,
+        "migrate" => migrate::measure,
         other => {
             let known: Vec<&str> = SCENARIOS.iter().map(|(name, _)| *name).collect();
             return Err(format!(
@@ -235,6 +241,7 @@ pub fn job(job: crate::cli::jobs::BenchJob, _registry: &crate::registry::Registr
         crate::cli::Scenario::Launch => "launch",
         crate::cli::Scenario::Stage => "stage",
         crate::cli::Scenario::Message => "message",
+        crate::cli::Scenario::Migrate => "migrate",
         crate::cli::Scenario::Live => return live_job(&job),
     };
     let options = Options {

@@ -550,6 +550,8 @@ pub enum Scenario {
     Stage,
     /// Messages between two workers
     Message,
+    /// Flows moved between two runtimes
+    Migrate,
     /// On veth pairs, against the kernel's nftables (root)
     Live,
 }
@@ -577,7 +579,7 @@ struct Bench {
     /// What to measure
     #[arg(value_enum)]
     scenario: Scenario,
-    /// Numbers of flows; by default 10000,100000,1000000, and 1000,10000 with `live`
+    /// Numbers of flows; by default 10000,100000,1000000; 1000,10000 with `live`, 500,1000,100000,200000 with `migrate`
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     flows: Vec<u32>,
     /// How often each case is measured; the median counts
@@ -604,6 +606,7 @@ impl Bench {
     fn flows(&self) -> Vec<u32> {
         match (&self.flows[..], self.scenario) {
             ([], Scenario::Live) => vec![1000, 10_000],
+            ([], Scenario::Migrate) => vec![500, 1000, 100_000, 200_000],
             ([], _) => vec![10_000, 100_000, 1_000_000],
             (flows, _) => flows.to_vec(),
         }
