@@ -50,7 +50,7 @@ pub const WOULD_CUT: u8 = 3;
     arg_required_else_help = true
 )]
 #[command(after_help = "\
-Exit codes: 0 done; 1 failed; 2 wrong usage or configuration; 130 broken off by a second signal.
+Exit codes: 0 done; 1 failed; 2 wrong usage or configuration; 3 flows would be cut; 130 broken off by a second signal.
 
 Examples:
   flowkeep run --input pcap:in.pcap            a record per flow of a capture
