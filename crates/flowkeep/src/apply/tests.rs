@@ -3,12 +3,13 @@
 use super::report::Outcome;
 use super::*;
 use adapters::ring::RingPort;
+use runtime::env::{Burst, Port};
 use runtime::{Runtime, Settings};
 use std::cell::{Cell, RefCell};
-use wire::Pool;
 use wire::memory::Region;
+use wire::{LinkType, Pool};
 
-/// Two runtimes without packets, the second of which may be stuck.
+/// Two runtimes with a flow each, the second of which may be stuck.
 struct Pair {
     runtimes: [RefCell<Runtime<RingPort>>; 2],
     is_stuck: Cell<bool>,
@@ -16,20 +17,27 @@ struct Pair {
     claimed: RefCell<Vec<Vec<Prefix>>>,
 }
 
+/// A runtime with a flow from inside.
 fn runtime(plan: &Plan, info: WorkerInfo) -> RefCell<Runtime<RingPort>> {
+    let (near, mut far) = RingPort::pair(64);
     let pool = Pool::new(Region::heap(Pool::region_length(64, 2048)), 64, 2048, 0);
     let settings = Settings {
         info,
         ..Settings::alone(64)
     };
-    let made = Runtime::new(
-        settings,
-        plan.clone(),
-        vec![RingPort::pair(64).0],
-        pool,
-        Region::heap,
-    );
-    RefCell::new(made.unwrap_or_else(|error| panic!("{error:?}")))
+    let made = Runtime::new(settings, plan.clone(), vec![near], pool, Region::heap);
+    let mut runtime = made.unwrap_or_else(|error| panic!("{error:?}"));
+    let mut frame = Vec::new();
+    let from = etherparse::PacketBuilder::ipv4([10, 0, 0, 1], [198, 51, 100, 7], 64);
+    from.udp(1000, 53).write(&mut frame, b"?").unwrap();
+    let mut pool = Pool::new(Region::heap(Pool::region_length(4, 2048)), 4, 2048, 1);
+    let mut packet = pool.take().unwrap();
+    assert!(packet.set_frame(&frame, LinkType::Raw));
+    packet.set_side(nf::Side::Inside);
+    far.transmit(1, &mut pool, &mut Burst::from_iter([packet]));
+    runtime.step(1);
+    assert_eq!(runtime.stats().flows, 1, "{:?}", runtime.stats().dropped);
+    RefCell::new(runtime)
 }
 
 impl Pair {
@@ -83,9 +91,16 @@ impl Workers for Pair {
     }
 }
 
+/// The new configuration has one more chain, in front of the other.
 fn text(rule: &str, pool: &str) -> String {
+    let more = match rule {
+        "new" => {
+            "[[chain]]\nname = \"web\"\nfunctions = [\"firewall\", \"nat\"]\n[chain.match]\ndestination_port = [80]\n"
+        }
+        _ => "",
+    };
     format!(
-        "[[port]]\nname = \"a\"\ninput = \"memory:a\"\n[[chain]]\nname = \"all\"\nfunctions = [\"firewall\", \"nat\"]\n\
+        "[[port]]\nname = \"a\"\ninput = \"memory:a\"\n{more}[[chain]]\nname = \"all\"\nfunctions = [\"firewall\", \"nat\"]\n\
          [[function.firewall.rules]]\nname = \"{rule}\"\naction = \"allow\"\n[function.nat]\npool = [\"{pool}\"]\n"
     )
 }
@@ -145,6 +160,11 @@ fn who_does_not_commit_has_the_others_go_back() {
     );
     let last = pair.claimed.borrow().last().cloned().unwrap();
     assert_eq!(last, ["203.0.113.0/31".parse().unwrap()]);
+    let chains = |runtime: usize| {
+        let (flows, _) = pair.runtimes[runtime].borrow().flows(0, 8);
+        flows.iter().map(|flow| flow.chain.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!((chains(0), chains(1)), (vec!["all".into()], vec!["all".into()]));
     pair.is_stuck.set(false);
     let change = live.change(&ask(&path), &pair).unwrap();
     assert_eq!(change.outcome, Outcome::Applied, "{change}");
