@@ -317,3 +317,52 @@ fn settings_that_cannot_be_are_named_with_a_remedy() {
         assert!(problem.contains(said), "{problem}");
     }
 }
+
+/// A flow of a host as it is counted; the account's flows after a change to other settings that this flow has been asked about.
+fn counted_after(before: &str, after: &str) -> (Counted, Option<u16>, u32) {
+    let host: nf::Addr = "10.0.0.1".parse().unwrap();
+    let (old, new) = (by_hand(before).function, by_hand(after).function);
+    let mut flow = Counted {
+        opened: Opened::FromInside,
+        host,
+        ..Counted::default()
+    };
+    let count = |limits: &HostLimits| {
+        let mut hosts = limits.hosts.borrow_mut();
+        let at = hosts.find(limits.plan.host(host));
+        at.map_or(0, |at| hosts.at(at).flows[0])
+    };
+    {
+        let mut hosts = old.hosts.borrow_mut();
+        let at = hosts.enter(old.plan.host(host)).unwrap().at;
+        (0..3).for_each(|_| hosts.add(at, 0));
+    }
+    // Asked beforehand about a copy, which is to leave no trace.
+    let mut copy = flow;
+    new.count_anew(&mut copy);
+    new.take_over(&old);
+    let at_once = count(&new);
+    new.count_anew(&mut flow);
+    (flow, u16::try_from(at_once).ok(), count(&new))
+}
+
+#[test]
+fn accounts_go_on_through_a_change_of_limits() {
+    let (flow, at_once, then) = counted_after("flows_per_host = 5", "flows_per_host = 7");
+    assert_eq!((flow.opened, at_once, then), (Opened::FromInside, Some(3), 3));
+}
+
+#[test]
+fn flows_are_counted_anew_where_accounts_are_other_ones() {
+    let (flow, at_once, then) = counted_after("prefix_v4 = 32", "prefix_v4 = 24");
+    assert_eq!((flow.opened, at_once, then), (Opened::FromInside, Some(0), 1));
+}
+
+#[test]
+fn who_is_exempt_after_a_change_is_counted_no_more() {
+    for before in ["flows_per_host = 5", "prefix_v4 = 24"] {
+        let (flow, _, then) = counted_after(before, "exempt = [\"10.0.0.1/32\"]");
+        let left = if before.starts_with("flows") { 2 } else { 0 };
+        assert_eq!((flow.opened, then), (Opened::Exempt, left), "{before}");
+    }
+}
