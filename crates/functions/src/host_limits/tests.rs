@@ -325,7 +325,6 @@ fn counted_after(before: &str, after: &str) -> (Counted, Option<u16>, u32) {
     let mut flow = Counted {
         opened: Opened::FromInside,
         host,
-        ..Counted::default()
     };
     let count = |limits: &HostLimits| {
         let mut hosts = limits.hosts.borrow_mut();

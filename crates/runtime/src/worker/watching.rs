@@ -175,12 +175,13 @@ impl<P: Port> Runtime<P> {
         look
     }
 
-    /// A function has had the packet. Whoever writes an answer over a packet wipes its marks out, too.
+    /// A function has had the packet, or has it still: a box can be handed on without a look at what is in it. Whoever writes an answer
+    /// over a packet wipes its marks out, too.
     #[inline(always)]
     pub(super) fn seen(
         &mut self,
         look: &mut Look,
-        packet: &mut Packet,
+        packet: &mut PacketBox,
         function: u8,
         code: Code,
         resumed: bool,
@@ -192,7 +193,7 @@ impl<P: Port> Runtime<P> {
 
     #[cold]
     #[inline(never)]
-    fn seen_now(&mut self, look: &mut Look, packet: &mut Packet, function: u8, code: Code, resumed: bool) {
+    fn seen_now(&mut self, look: &mut Look, packet: &mut PacketBox, function: u8, code: Code, resumed: bool) {
         if code == Code::WAITING {
             return self.seen_waiting(look, function);
         }

@@ -94,7 +94,7 @@ struct Moving {
     aliases: Vec<GroupKey>,
     kept: Vec<Kept>,
     dropped: u32,
-    /// By [`Moves::time`].
+    /// By [`Runtime::moving_time`].
     deadline: u64,
     /// Source: which order.
     order: u32,
