@@ -66,7 +66,7 @@ pub(crate) struct Layers {
 
 /// Parses a packet's frame and notes what it found. Ports of later fragments stay 0 until somebody who saw the first
 /// fragment calls [`Packet::set_ports`].
-#[inline]
+#[inline(always)]
 pub fn parse(packet: &mut Packet) -> Result<(), ParseError> {
     match usual(packet) {
         Some(layers) => {
@@ -95,7 +95,7 @@ fn parse_unusual(packet: &mut Packet) -> Result<(), ParseError> {
 /// What nearly every packet is: Ethernet without a tag, IPv4 without options, whole, no fragment, TCP or UDP. It is worth
 /// a look of its own, in a third of the instructions. `None` judges nothing; what is found, [`layers`] finds as well
 /// (`tests::a_usual_packet_is_nothing_special`).
-#[inline]
+#[inline(always)]
 fn usual(packet: &Packet) -> Option<Layers> {
     let frame = packet.frame();
     let head: &[u8; 42] = frame.first_chunk()?;
