@@ -92,7 +92,7 @@ pub enum Timer {
 /// What happens to a group at a runtime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Input {
-    /// Move it there; only while [`Ownership::may_move`].
+    /// Move it there; only while [`super::Ownership::may_move`].
     Move(RuntimeId),
     /// A runtime speaks. For [`Says::Open`], whether there is room; for [`Says::State`] the bytes are here, whole.
     Hear(RuntimeId, Says, Result<(), Refusal>),
