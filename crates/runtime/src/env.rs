@@ -127,6 +127,13 @@ pub trait Port {
         None
     }
 
+    /// Of a link between workers: who is at the other end, as a number that is another one each time it begins anew, and 0 while nobody
+    /// is there. It changes in [`Port::receive`] only; what that call returned, it received from whom the number named before, and
+    /// what is transmitted to nobody is lost and counted. Whatever the one before was told or had in hand is lost.
+    fn session(&self) -> u64 {
+        1
+    }
+
     /// Writes out what is buffered.
     fn flush(&mut self) {}
 
@@ -173,6 +180,9 @@ impl<P: Port + ?Sized> Port for alloc::boxed::Box<P> {
     }
     fn wakes_by(&self) -> Option<Vec<i32>> {
         (**self).wakes_by()
+    }
+    fn session(&self) -> u64 {
+        (**self).session()
     }
     fn flush(&mut self) {
         (**self).flush();
