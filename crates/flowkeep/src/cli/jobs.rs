@@ -216,6 +216,7 @@ fn override_ports(config: &mut Config, input: Option<&str>, output: Option<&str>
             input: None,
             output: None,
             side: Side::ByAddress,
+            member: None,
         });
     }
     let port = &mut config.port[0];

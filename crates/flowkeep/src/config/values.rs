@@ -280,6 +280,20 @@ pub fn from_1_to_64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D
     Ok(u16::try_from(number).expect("at most 64"))
 }
 
+/// A member's number of workers, if it has any.
+pub fn workers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u16>, D::Error> {
+    from_1_to_64(deserializer).map(Some)
+}
+
+/// The longest frame, if it is said: no shorter than Ethernet's.
+pub fn frame<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u16>, D::Error> {
+    let number = deserializer.deserialize_u64(Between {
+        least: 1514,
+        most: 65535,
+    })?;
+    Ok(Some(u16::try_from(number).expect("at most 65535")))
+}
+
 /// A number of flows: what a worker's 32-bit positions can tell apart, with room to spare.
 pub fn flows<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     let number = deserializer.deserialize_u64(Between {
