@@ -10,6 +10,8 @@
 //!
 //! Not here: what a link does (`adapters`).
 
+use super::build::RunError;
+use crate::config::layout::{Layout, WorkerId};
 use adapters::ring::RingPort;
 use runtime::env::{AttachError, Burst, Port, PortCounters};
 use wire::{Pool, Prefix};
@@ -85,7 +87,7 @@ impl Port for WorkerLink {
     }
 }
 
-/// How large links are.
+/// How large rings are.
 #[derive(Clone, Copy)]
 pub(super) struct Sizes {
     /// All buffers of all pools of this process.
@@ -94,7 +96,7 @@ pub(super) struct Sizes {
     pub queue: usize,
 }
 
-/// The ends of all links, taken out one by one. Those of workers that are elsewhere are not there.
+/// The ends of all links of this process's workers, taken out one by one.
 pub(super) struct Links {
     /// By switch and runtime: the switch's end and the runtime's.
     runtime: Vec<Vec<(Option<WorkerLink>, Option<WorkerLink>)>>,
@@ -104,40 +106,58 @@ pub(super) struct Links {
     between: Vec<Vec<Option<WorkerLink>>>,
 }
 
+/// Makes this process's end of a link to a worker of another one: which worker is here, which is there.
+pub(super) type ToOthers<'a> = dyn FnMut(WorkerId, WorkerId) -> Result<WorkerLink, RunError> + 'a;
+
 impl Links {
-    /// All links of so many workers.
-    pub fn new(switches: usize, runtimes: usize, sizes: Sizes) -> Self {
-        let pair = || {
-            let (near, far) = RingPort::pair_with_limit(sizes.buffers, sizes.queue);
-            (Some(WorkerLink::Ring(near)), Some(WorkerLink::Ring(far)))
+    /// Lays all links that have an end here.
+    pub fn lay(layout: &Layout, sizes: Sizes, others: &mut ToOthers<'_>) -> Result<Self, RunError> {
+        let mut pair = |near: WorkerId, far: WorkerId, limit| {
+            Ok(match (layout.is_here(near), layout.is_here(far)) {
+                (true, true) => {
+                    let (near, far) = RingPort::pair_with_limit(sizes.buffers, limit);
+                    (Some(WorkerLink::Ring(near)), Some(WorkerLink::Ring(far)))
+                }
+                (true, false) => (Some(others(near, far)?), None),
+                (false, true) => (None, Some(others(far, near)?)),
+                (false, false) => (None, None),
+            })
         };
-        let runtime = (0..switches)
-            .map(|_| (0..runtimes).map(|_| pair()).collect())
-            .collect();
-        Links {
-            runtime,
-            peer: Self::among(switches, sizes.buffers),
-            between: Self::among(runtimes, sizes.buffers),
+        let mut runtime = Vec::new();
+        for switch in 0..layout.switches {
+            let to = |runtime| (WorkerId::Switch(switch), WorkerId::Runtime(runtime));
+            let pairs = (0..layout.runtimes).map(to);
+            runtime.push(pairs.map(|(near, far)| pair(near, far, sizes.queue)).collect::<Result<_, _>>()?);
         }
+        Ok(Links {
+            runtime,
+            peer: Self::among(layout.switches, |a, b| {
+                pair(WorkerId::Switch(a), WorkerId::Switch(b), sizes.buffers)
+            })?,
+            between: Self::among(layout.runtimes, |a, b| {
+                pair(WorkerId::Runtime(a), WorkerId::Runtime(b), sizes.buffers)
+            })?,
+        })
     }
 
-    /// A ring between each two of so many workers.
-    fn among(count: usize, capacity: usize) -> Vec<Vec<Option<WorkerLink>>> {
+    /// A link between each two of so many workers.
+    fn among(
+        count: usize,
+        mut pair: impl FnMut(usize, usize) -> Result<(Option<WorkerLink>, Option<WorkerLink>), RunError>,
+    ) -> Result<Vec<Vec<Option<WorkerLink>>>, RunError> {
         let mut links: Vec<Vec<Option<WorkerLink>>> =
             (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
         for (a, b) in (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b))) {
-            let (near, far) = RingPort::pair(capacity);
-            links[a][b] = Some(WorkerLink::Ring(near));
-            links[b][a] = Some(WorkerLink::Ring(far));
+            (links[a][b], links[b][a]) = pair(a, b)?;
         }
-        links
+        Ok(links)
     }
 
     /// A switch's links: to all runtimes, and to the other switches by their numbers.
     pub fn of_switch(&mut self, switch: usize) -> (Vec<WorkerLink>, Vec<Option<WorkerLink>>) {
         let runtimes = self.runtime[switch]
             .iter_mut()
-            .map(|(near, _)| near.take().expect("taken once"))
+            .map(|(near, _)| near.take().expect("taken once, by a worker of this process"))
             .collect();
         (runtimes, std::mem::take(&mut self.peer[switch]))
     }
@@ -147,7 +167,7 @@ impl Links {
         let switches = self
             .runtime
             .iter_mut()
-            .map(|links| links[runtime].1.take().expect("taken once"))
+            .map(|links| links[runtime].1.take().expect("taken once, by a worker of this process"))
             .collect();
         (switches, std::mem::take(&mut self.between[runtime]))
     }
