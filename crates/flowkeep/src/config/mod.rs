@@ -37,6 +37,7 @@
 
 pub mod check;
 pub mod document;
+pub mod layout;
 pub mod problem;
 pub mod schema;
 pub mod values;

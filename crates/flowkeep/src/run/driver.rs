@@ -15,12 +15,12 @@
 //! A question blocks nobody: it is put into a queue that the worker looks at every few steps, and the answer comes back
 //! through a queue of its own.
 
+use super::links::WorkerLink;
 use crate::apply::Ticket;
 use crate::config::Idle;
 use adapters::clock::{monotonic_ns, pin_to};
 use adapters::idle::{Sleeper, Wanted, handed_over};
 use adapters::open::BoxPort;
-use adapters::ring::RingPort;
 use runtime::chain::Plan;
 use runtime::stats::{RuntimeStats, SwitchStats};
 use runtime::switch::Switch;
@@ -176,8 +176,8 @@ impl Handle {
 
 /// A switch or a runtime.
 pub(super) enum Worker {
-    Switch(Box<Switch<BoxPort, RingPort>>),
-    Runtime(Box<Runtime<RingPort>>),
+    Switch(Box<Switch<BoxPort, WorkerLink>>),
+    Runtime(Box<Runtime<WorkerLink>>),
 }
 
 /// A worker with its queue and what it is at.

@@ -21,12 +21,14 @@ mod build;
 mod driver;
 pub mod job;
 mod kernel;
+mod links;
 mod watching;
 
 use crate::apply::report::Change;
 use crate::apply::{Ask, Live, Source, Ticket, Workers};
 use crate::cluster::{Cluster, Cursor, PortStats, Snapshot, Subject, ThreadShare, Watching};
 use crate::config::Config;
+use crate::config::layout::{Layout, PortPlace};
 use crate::moving::{Order, Part, Receipt};
 use adapters::open::Ports;
 use adapters::report::{Report, Reports};
@@ -36,6 +38,7 @@ use runtime::chain::Plan;
 use runtime::worker::FlowView;
 use runtime::worker::change::{Before, ChangeError, ChangeState, CutFlow, Prepared};
 use runtime::worker::migrate;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, Weak};
@@ -74,10 +77,12 @@ pub struct Outcome {
 
 struct Shared {
     began: Instant,
-    switches: Vec<Handle>,
-    runtimes: Vec<Handle>,
-    /// Port names by switch.
+    /// Those of this process, by their numbers in the cluster.
+    switches: BTreeMap<u16, Handle>,
+    runtimes: BTreeMap<u16, Handle>,
+    /// Port names of each of these switches.
     ports: Vec<Vec<String>>,
+    layout: Layout,
     stop: AtomicBool,
     break_off: AtomicBool,
     last: Mutex<Option<Snapshot>>,
@@ -112,6 +117,7 @@ pub fn start_from(
     events: Option<Events>,
     source: Option<Source>,
 ) -> Result<Running, RunError> {
+    let layout = Layout::whole(&config);
     let (lines, incoming) = mpsc::sync_channel::<String>(driver::EVENT_CHUNKS);
     let build::Built {
         threads,
@@ -125,10 +131,10 @@ pub fn start_from(
         plan,
         infos,
         sides,
-    } = build::build(config, ports, &lines)?;
+    } = build::build(config, &layout, ports, &lines)?;
     drop(lines);
     let on_threads = (0..threads.len()).map(|thread| Thread {
-        workers: worker_names(switches.len(), runtimes.len(), threads.len(), thread),
+        workers: worker_names(&layout, threads.len(), thread),
         number: AtomicI32::new(0),
     });
     let on_threads = on_threads.collect();
@@ -137,6 +143,7 @@ pub fn start_from(
         switches,
         runtimes,
         ports,
+        layout,
         stop: AtomicBool::new(false),
         break_off: AtomicBool::new(false),
         last: Mutex::new(None),
@@ -217,12 +224,12 @@ impl Running {
             look = (look * 2).min(LOOK);
             each(&*self.shared);
         }
-        for switch in &self.shared.switches {
+        for switch in self.shared.switches.values() {
             switch.tell(Command::StopReading);
         }
         let mut drained = self.drain(&mut each);
         if drained {
-            for worker in self.shared.switches.iter().chain(&self.shared.runtimes) {
+            for worker in self.shared.workers() {
                 worker.tell(Command::Finish);
             }
             drained = self.drain(&mut each);
@@ -234,7 +241,7 @@ impl Running {
             .last
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(snapshot.clone());
-        for handle in self.shared.switches.iter().chain(&self.shared.runtimes) {
+        for handle in self.shared.workers() {
             handle.tell(Command::Quit);
         }
         for thread in self.threads.drain(..) {
@@ -285,23 +292,42 @@ struct Drained {
 }
 
 impl Shared {
-    /// The ports' names, by their numbers in the cluster.
+    /// All workers of this process.
+    fn workers(&self) -> impl Iterator<Item = &Handle> {
+        self.switches.values().chain(self.runtimes.values())
+    }
+
+    /// A runtime of this process, by its place among them.
+    fn runtime_at(&self, place: usize) -> Option<&Handle> {
+        self.runtimes.values().nth(place)
+    }
+
+    /// The names of this process's ports, by their numbers in the cluster.
     fn port_names(&self) -> Vec<String> {
-        let most = self.ports.iter().map(Vec::len).max().unwrap_or(0);
-        let names = (0..most).flat_map(|at| self.ports.iter().map(move |ports| ports.get(at)));
-        names.map(|name| name.cloned().unwrap_or_default()).collect()
+        let mut names = Vec::new();
+        for (switch, ports) in self.switches.keys().zip(&self.ports) {
+            for (place, name) in ports.iter().enumerate() {
+                let switch = usize::from(*switch);
+                let number = PortPlace { switch, place }.number(self.layout.switches);
+                if names.len() <= number {
+                    names.resize(number + 1, String::new());
+                }
+                names[number].clone_from(name);
+            }
+        }
+        names
     }
 
     fn inputs_finished(&self) -> bool {
         self.switches
-            .iter()
+            .values()
             .all(|switch| matches!(switch.ask(Question::Finished), Some(Answer::Finished(true))))
     }
 
     fn drained(&self) -> Drained {
         let mut state = Drained { done: true, moved: 0 };
         let (mut buffers_out, mut packets_held) = (0, 0);
-        for handle in self.switches.iter().chain(&self.runtimes) {
+        for handle in self.workers() {
             if let Some(Answer::Drained {
                 home,
                 out,
@@ -325,20 +351,20 @@ impl Shared {
             uptime: self.began.elapsed(),
             ..Snapshot::default()
         };
-        for (index, switch) in self.switches.iter().enumerate() {
+        for ((number, switch), names) in self.switches.iter().zip(&self.ports) {
             if let Some(Answer::Switch { stats, ports }) = switch.ask(Question::Stats) {
                 snapshot.switches.push(stats);
-                let named = self.ports[index].iter().zip(ports);
+                let named = names.iter().zip(ports);
                 snapshot
                     .ports
                     .extend(named.map(|(name, counters): (&String, PortCounters)| PortStats {
                         name: name.clone(),
-                        switch: index as u16,
+                        switch: *number,
                         counters,
                     }));
             }
         }
-        for runtime in &self.runtimes {
+        for runtime in self.runtimes.values() {
             if let Some(Answer::Runtime(stats)) = runtime.ask(Question::Stats) {
                 snapshot.runtimes.push(stats);
             }
@@ -366,9 +392,10 @@ impl Cluster for Shared {
         let mut views = Vec::new();
         let mut at = Some(cursor);
         while let Some(Cursor { runtime, actor }) = at {
-            let Some(handle) = self.runtimes.get(usize::from(runtime)) else {
+            let Some((&number, handle)) = self.runtimes.range(runtime..).next() else {
                 return (views, None);
             };
+            let actor = if number == runtime { actor } else { 0 };
             let room = limit - views.len();
             if room == 0 {
                 return (views, at);
@@ -382,9 +409,12 @@ impl Cluster for Shared {
             };
             views.append(&mut more);
             at = Some(match next {
-                Some(actor) => Cursor { runtime, actor },
+                Some(actor) => Cursor {
+                    runtime: number,
+                    actor,
+                },
                 None => Cursor {
-                    runtime: runtime + 1,
+                    runtime: number + 1,
                     actor: 0,
                 },
             });
@@ -394,7 +424,7 @@ impl Cluster for Shared {
 
     fn flow(&self, key: &FlowKey) -> Option<FlowView> {
         self.runtimes
-            .iter()
+            .values()
             .find_map(|runtime| match runtime.ask(Question::Flow(*key)) {
                 Some(Answer::Flow(view)) => view.map(|view| *view),
                 _ => None,
@@ -403,13 +433,13 @@ impl Cluster for Shared {
 
     fn command(&self, function: &str, words: &[&str]) -> Result<Vec<(u16, String)>, String> {
         let mut answers = Vec::new();
-        for (index, runtime) in self.runtimes.iter().enumerate() {
+        for (index, runtime) in &self.runtimes {
             let words = words.iter().map(ToString::to_string).collect();
             match runtime.ask(Question::Command {
                 function: function.to_string(),
                 words,
             }) {
-                Some(Answer::Command(answer)) => answers.push((index as u16, answer?)),
+                Some(Answer::Command(answer)) => answers.push((*index, answer?)),
                 _ => return Err(format!("runtime {index} did not answer")),
             }
         }
@@ -435,7 +465,7 @@ impl Cluster for Shared {
 
     fn order(&self, order: &Order) -> Result<Vec<Part>, String> {
         let selector = order.selector()?;
-        let all = 0..self.runtimes.len() as u16;
+        let all = 0..self.layout.runtimes as u16;
         if let Some(none) = order
             .to
             .iter()
@@ -447,7 +477,7 @@ impl Cluster for Shared {
             ));
         }
         let mut parts = Vec::new();
-        for from in all.clone() {
+        for (&from, handle) in &self.runtimes {
             let is_meant = match order.from {
                 Some(meant) => meant == from,
                 None => !order.to.contains(&from),
@@ -464,7 +494,7 @@ impl Cluster for Shared {
                 selector: selector.clone(),
                 to,
             });
-            match self.runtimes[usize::from(from)].ask(question) {
+            match handle.ask(question) {
                 Some(Answer::Ordered(number)) => parts.push((from, number?)),
                 _ => return Err(format!("runtime {from} did not answer")),
             }
@@ -475,7 +505,7 @@ impl Cluster for Shared {
     fn receipt(&self, parts: &[Part]) -> Receipt {
         let mut whole = Receipt::empty();
         for (runtime, number) in parts {
-            let handle = self.runtimes.get(usize::from(*runtime));
+            let handle = self.runtimes.get(runtime);
             if let Some(Answer::Receipt(Some(part))) =
                 handle.and_then(|handle| handle.ask(Question::Receipt(*number)))
             {
@@ -486,13 +516,13 @@ impl Cluster for Shared {
     }
 
     fn set_leaving(&self, runtime: u16, leaving: bool) -> Result<(), String> {
-        let Some(handle) = self.runtimes.get(usize::from(runtime)) else {
+        let Some(handle) = self.runtimes.get(&runtime) else {
             return Err(format!(
                 "there is no runtime {runtime}; `flowkeep runtime list` shows which there are"
             ));
         };
         // The switches first: what they still send there moves with the rest.
-        for worker in self.switches.iter().chain([handle]) {
+        for worker in self.switches.values().chain([handle]) {
             if !matches!(
                 worker.ask(Question::Leaving { runtime, leaving }),
                 Some(Answer::Leaving)
@@ -512,15 +542,17 @@ impl Cluster for Shared {
 }
 
 /// The workers of a thread: they are dealt out in turn, switches first.
-fn worker_names(switches: usize, runtimes: usize, threads: usize, thread: usize) -> Vec<String> {
-    let name = |index: usize| match index.checked_sub(switches) {
-        None => format!("switch {index}"),
-        Some(runtime) => format!("runtime {runtime}"),
-    };
-    (thread..switches + runtimes)
-        .step_by(threads.max(1))
-        .map(name)
-        .collect()
+fn worker_names(layout: &Layout, threads: usize, thread: usize) -> Vec<String> {
+    let switches = layout
+        .switches_here
+        .clone()
+        .map(|number| format!("switch {number}"));
+    let runtimes = layout
+        .runtimes_here
+        .clone()
+        .map(|number| format!("runtime {number}"));
+    let all = switches.chain(runtimes);
+    all.skip(thread).step_by(threads.max(1)).collect()
 }
 
 /// Processor time that a thread of this process has had, by the kernel's scheduler; 0 if that does not say.
@@ -539,21 +571,24 @@ impl Workers for Shared {
     }
 
     fn prepare(&self, runtime: usize, prepared: Box<Prepared>) -> Option<Result<(), ChangeError>> {
-        match self.runtimes[runtime].ask(Question::Prepare(prepared))? {
+        match self.runtime_at(runtime)?.ask(Question::Prepare(prepared))? {
             Answer::Prepared(answer) => Some(answer.map_err(|(error, _)| error)),
             _ => None,
         }
     }
 
     fn abandon(&self, runtime: usize) {
-        if let Some(Answer::Abandoned(prepared)) = self.runtimes[runtime].ask(Question::Abandon) {
+        let asked = self
+            .runtime_at(runtime)
+            .map(|runtime| runtime.ask(Question::Abandon));
+        if let Some(Some(Answer::Abandoned(prepared))) = asked {
             // Here, not at the worker.
             drop(prepared);
         }
     }
 
     fn commit(&self, tickets: &[Ticket]) -> Vec<bool> {
-        let each = self.runtimes.iter().zip(tickets);
+        let each = self.runtimes.values().zip(tickets);
         let asked: Vec<_> = each
             .map(|(runtime, ticket)| runtime.ask_later(Question::Commit(ticket.clone())))
             .collect();
@@ -566,34 +601,39 @@ impl Workers for Shared {
     }
 
     fn state(&self, runtime: usize) -> Option<ChangeState> {
-        match self.runtimes[runtime].ask(Question::Change)? {
+        match self.runtime_at(runtime)?.ask(Question::Change)? {
             Answer::Change(state) => Some(*state),
             _ => None,
         }
     }
 
     fn listed(&self, runtime: usize) -> Vec<CutFlow> {
-        match self.runtimes[runtime].ask(Question::Listed) {
-            Some(Answer::Listed(listed)) => listed,
+        match self
+            .runtime_at(runtime)
+            .map(|runtime| runtime.ask(Question::Listed))
+        {
+            Some(Some(Answer::Listed(listed))) => listed,
             _ => Vec::new(),
         }
     }
 
     fn before(&self, runtime: usize) -> Option<Box<Before>> {
-        match self.runtimes[runtime].ask(Question::Before)? {
+        match self.runtime_at(runtime)?.ask(Question::Before)? {
             Answer::Before(before) => before,
             _ => None,
         }
     }
 
     fn claim(&self, switch: usize, addresses: Vec<Vec<Prefix>>) -> Result<(), String> {
-        match self.switches[switch].ask(Question::Claim(addresses)) {
-            Some(Answer::Claimed(done)) => done,
+        let handle = self.switches.values().nth(switch);
+        match handle.map(|handle| handle.ask(Question::Claim(addresses))) {
+            Some(Some(Answer::Claimed(done))) => done,
             _ => Err(format!("switch {switch} does not answer")),
         }
     }
 
     fn follow(&self, switch: usize, plan: Plan) {
-        drop(self.switches[switch].ask(Question::Follow(plan)));
+        let handle = self.switches.values().nth(switch);
+        drop(handle.map(|handle| handle.ask(Question::Follow(plan))));
     }
 }

@@ -124,7 +124,7 @@ impl Numbers {
 /// Begins to watch.
 pub(super) fn begin(shared: Arc<Shared>, subject: &Subject) -> Result<Box<dyn Watching>, String> {
     let desk = &shared.desk;
-    let workers = shared.switches.len() + shared.runtimes.len();
+    let workers = shared.workers().count();
     let id = desk.ids.fetch_add(1, Ordering::Relaxed);
     let mut watcher = Watcher {
         id,
@@ -195,7 +195,7 @@ pub(super) fn begin(shared: Arc<Shared>, subject: &Subject) -> Result<Box<dyn Wa
             Box::new(move || What::Packets(Box::new(Capture::new(choice.clone(), room()))))
         }
     };
-    for handle in shared.switches.iter().chain(&shared.runtimes) {
+    for handle in shared.workers() {
         let watch = Watch { id, what: what() };
         match handle.ask(Question::Watch(Box::new(watch))) {
             Some(Answer::Watching(true)) => {}
@@ -253,7 +253,7 @@ impl Watching for Watcher {
         let closing = self.shared.desk.closing.load(Ordering::SeqCst);
         let mut learned = Vec::new();
         let shared = Arc::clone(&self.shared);
-        for handle in shared.switches.iter().chain(&shared.runtimes) {
+        for handle in shared.workers() {
             let seen = std::mem::take(&mut self.seen);
             let (seen, names) = match handle.ask(Question::Watched(self.id, Box::new(seen))) {
                 Some(Answer::Watched(seen, names)) => (*seen, names),
@@ -294,7 +294,7 @@ impl Watching for Watcher {
 
 impl Watcher {
     fn workers(&self) -> impl Iterator<Item = &Handle> {
-        self.shared.switches.iter().chain(&self.shared.runtimes)
+        self.shared.workers()
     }
 
     fn take_frames(&mut self, observed: &mut Observed) {
