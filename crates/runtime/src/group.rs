@@ -180,9 +180,19 @@ impl BlockOwners {
         *self.owners.entry((block.addr, block.first)).or_insert(owner) == owner
     }
 
-    /// Forgets an owner.
-    pub fn release(&mut self, block: Block) {
-        self.owners.remove(&(block.addr, block.first));
+    /// Forgets an owner, and says who it was.
+    pub fn release(&mut self, block: Block) -> Option<GroupKey> {
+        self.owners.remove(&(block.addr, block.first))
+    }
+
+    /// Forgets all owners but those.
+    pub fn retain(&mut self, mut stays: impl FnMut(&GroupKey) -> bool) {
+        self.owners.retain(|_, owner| stays(owner));
+    }
+
+    /// Who has a block that begins there.
+    pub fn at(&self, addr: Addr, first: u16) -> Option<GroupKey> {
+        self.owners.get(&(addr, first)).copied()
     }
 
     /// The group that has the block in which an endpoint lies.
@@ -393,6 +403,16 @@ impl Groups {
         debug_assert!(removed, "a group is in the index");
         self.free.push(index);
         Some(key)
+    }
+
+    /// The key of the group at a place, if there is one.
+    pub fn at_place(&self, index: u32) -> Option<GroupKey> {
+        (index < self.unused && self.entry(index).flows > 0).then(|| self.key(index))
+    }
+
+    /// Places that groups have, or had.
+    pub fn places(&self) -> u32 {
+        self.unused
     }
 
     /// The key of a group.

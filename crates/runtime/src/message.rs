@@ -10,6 +10,9 @@
 //! | 3 | routed here: group 40 | 41 |
 //! | 4 | idle: group 40, packets consumed from this link 4 | 45 |
 //!
+//! | 12 | leaving: whether it gets no new groups 1 | 2 |
+//! | 13 | all told | 1 |
+//!
 //! And a switch to a runtime:
 //!
 //! | type | record | length |
@@ -44,7 +47,9 @@
 //! runtime without it answers *idle*.
 //!
 //! *Taken*: a second key that the runtime announced is another runtime's, or there is no room for a route. The switch drops what the flow sends until it hears that
-//! the key is idle there.
+//! the key is idle there. A group can be another's, too, where the switch had begun anew and did not know: then all its flows end.
+//!
+//! *All told*: the switch has begun anew, and everything that the runtime has and the switch should know is said before this.
 
 use crate::group::GroupKey;
 use nf::{Addr, Block};
@@ -74,6 +79,10 @@ pub enum Message {
     Behind(GroupKey, RuntimeId, Epoch),
     /// By a switch: what has become of a group that moves.
     Switch(GroupKey, SwitchSays),
+    /// From now on no new groups, or new ones again.
+    Leaving(bool),
+    /// What there is for a switch to know is said.
+    AllTold,
     /// The block is nobody's, and goes back to the runtime that it belongs to; by a switch to that one: it is over here.
     BlockReturned(Block, RuntimeId),
 }
@@ -168,6 +177,8 @@ impl Message {
                 writer.epoch(epoch);
                 writer.put(&u16::to_be_bytes(to));
             }
+            Message::Leaving(is_leaving) => writer.put(&[12, u8::from(*is_leaving)]),
+            Message::AllTold => writer.put(&[13]),
             Message::BlockReturned(block, runtime) => {
                 writer.put(&[10]);
                 writer.block(block);
@@ -231,6 +242,8 @@ impl Message {
                 )
             }
             11 => Message::Installed(GroupKey::from_words(reader.words()?), reader.epoch()?),
+            12 => Message::Leaving(reader.take::<1>()?[0] != 0),
+            13 => Message::AllTold,
             10 => Message::BlockReturned(reader.block()?, reader.runtime()?),
             _ => return None,
         };
@@ -350,6 +363,8 @@ mod tests {
             (group.clone(), any::<u32>()).prop_map(|(g, n)| Message::Idle(g, n)),
             group.clone().prop_map(Message::Doubted),
             group.prop_map(Message::Taken),
+            any::<bool>().prop_map(Message::Leaving),
+            Just(Message::AllTold),
         ]
     }
 

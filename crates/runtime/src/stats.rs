@@ -47,6 +47,8 @@ pub enum DropReason {
     RuntimeBusy,
     /// There is no runtime to send a new group to.
     NoRuntime,
+    /// The switch that has its group's route is not there.
+    HomeAbsent,
     /// As many routes as the switch is configured for.
     RoutesFull,
     /// It opened a flow whose replies, as it was translated, would be taken for another flow's.
@@ -68,7 +70,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 28] = {
+    pub const ALL: [DropReason; 29] = {
         use DropReason::*;
         [
             FrameTruncated,
@@ -91,6 +93,7 @@ impl DropReason {
             HairpinLoop,
             RuntimeBusy,
             NoRuntime,
+            HomeAbsent,
             RoutesFull,
             ReplyKeyTaken,
             RouteOver,
@@ -126,6 +129,7 @@ impl DropReason {
             HairpinLoop => "hairpin_loop",
             RuntimeBusy => "runtime_busy",
             NoRuntime => "no_runtime",
+            HomeAbsent => "home_absent",
             RoutesFull => "routes_full",
             ReplyKeyTaken => "reply_key_taken",
             RouteOver => "route_over",

@@ -17,9 +17,9 @@ pub enum Policy {
 /// Entries of the Maglev table: a prime well above the number of runtimes (Maglev 3.4).
 pub(super) const MAGLEV_ENTRIES: usize = 4093;
 
-/// The look-up table of Maglev (NSDI 2016, 3.4) over `backends`: each has a permutation of the entries, and they take turns.
-pub(super) fn maglev_table(backends: usize) -> Vec<u16> {
-    if backends == 0 {
+/// The look-up table of Maglev (NSDI 2016, 3.4) over the backends of these numbers: each has a permutation of the entries, and they take turns.
+pub(super) fn maglev_table(backends: &[u16]) -> Vec<u16> {
+    if backends.is_empty() {
         return Vec::new();
     }
     let mix = |n: u64, salt: u64| {
@@ -27,15 +27,17 @@ pub(super) fn maglev_table(backends: usize) -> Vec<u16> {
         (product >> 64) as u64 ^ product as u64
     };
     let size = MAGLEV_ENTRIES as u64;
-    let steps: Vec<(u64, u64)> = (1..=backends as u64)
-        .map(|n| {
+    let steps: Vec<(u64, u64)> = backends
+        .iter()
+        .map(|number| {
+            let n = u64::from(*number) + 1;
             (
                 mix(n, 0x51_7cc1_b727_2202) % size,
                 1 + mix(n, 0x2545_f491_4f6c_dd1d) % (size - 1),
             )
         })
         .collect();
-    let mut tried = alloc::vec![0_u64; backends];
+    let mut tried = alloc::vec![0_u64; backends.len()];
     let mut table = alloc::vec![u16::MAX; MAGLEV_ENTRIES];
     let mut filled = 0;
     loop {
@@ -44,7 +46,7 @@ pub(super) fn maglev_table(backends: usize) -> Vec<u16> {
                 let entry = ((offset + tried[backend] * skip) % size) as usize;
                 tried[backend] += 1;
                 if table[entry] == u16::MAX {
-                    table[entry] = backend as u16;
+                    table[entry] = backends[backend];
                     filled += 1;
                     break;
                 }
@@ -62,7 +64,7 @@ mod tests {
 
     #[test]
     fn maglev_shares_are_even_and_changes_are_small() {
-        let (four, five) = (maglev_table(4), maglev_table(5));
+        let (four, five) = (maglev_table(&[0, 1, 2, 3]), maglev_table(&[0, 1, 2, 3, 4]));
         for backend in 0..4_u16 {
             let share = four.iter().filter(|b| **b == backend).count();
             assert!(share.abs_diff(MAGLEV_ENTRIES / 4) <= 1, "{share}");

@@ -25,6 +25,7 @@
 //! | `routes` | how routes begin and end, so that a group is never at two runtimes and no route stays |
 //! | `moves` | groups that move from one runtime to another |
 //! | `choice` | how a runtime is chosen |
+//! | `sessions` | runtimes and switches that come and go |
 //! | `watching` | what whoever watches sees here ([`crate::watch`]) |
 //!
 //! Invariants: a group has one route, at its home; every packet received is passed to a runtime or peer, or is a counted
@@ -39,6 +40,7 @@ mod choice;
 mod moves;
 mod ports;
 mod routes;
+mod sessions;
 mod watching;
 
 pub use choice::Policy;
@@ -56,7 +58,6 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
-use choice::maglev_table;
 use nf::{Affinity, Endpoint, Prefix, Side};
 use ports::{PortSlot, Progress};
 use routes::Route;
@@ -131,6 +132,13 @@ struct RuntimeLink<L> {
     sent: u32,
     sent_total: u64,
     groups: u64,
+    /// Who is there ([`Port::session`]), and how many were before: that of a route says whose it is.
+    session: u64,
+    life: u16,
+    /// Gets no new groups.
+    is_leaving: bool,
+    /// Has said what it has.
+    has_told: bool,
 }
 
 /// One switch over ports `P` and links `L`.
@@ -167,6 +175,7 @@ pub struct Switch<P: Port, L: Port> {
     /// Open while somebody watches.
     eye: MaybeEye,
     moves: moves::Moves,
+    sessions: sessions::Sessions,
 }
 
 /// The home switch of a group: by the upper half of its hash, since the lower chooses buckets.
@@ -206,11 +215,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         mut memory: impl FnMut(usize) -> Region,
     ) -> Self {
         let routes = settings.routes_max as usize;
-        let maglev = match settings.policy {
-            Policy::Maglev => maglev_table(runtimes.len()),
-            _ => Vec::new(),
-        };
-        Switch {
+        let mut switch = Switch {
             affinity: plan.affinity(),
             now: settings.now,
             ports: ports
@@ -221,6 +226,11 @@ impl<P: Port, L: Port> Switch<P, L> {
                 .into_iter()
                 .map(|link| RuntimeLink {
                     enough: link.room().min(2 * crate::env::BURST),
+                    session: link.session(),
+                    life: 0,
+                    is_leaving: false,
+                    // It begins with this switch.
+                    has_told: link.session() != 0,
                     link,
                     burst: Burst::new(),
                     questions: None,
@@ -246,7 +256,7 @@ impl<P: Port, L: Port> Switch<P, L> {
                 routes
             }),
             fragments: Tracker::new(settings.fragments_max as usize, settings.seed),
-            maglev,
+            maglev: Vec::new(),
             next: 0,
             pool,
             drops: Drops::default(),
@@ -260,9 +270,12 @@ impl<P: Port, L: Port> Switch<P, L> {
             progress: Progress::new(),
             eye: None,
             moves: moves::Moves::default(),
+            sessions: sessions::Sessions::default(),
             plan,
             settings,
-        }
+        };
+        switch.see_who_is_there();
+        switch
     }
 
     /// Another configuration is in force at the runtimes: from now on, what switches know of it is this plan's. Its affinity is the
@@ -292,6 +305,11 @@ impl<P: Port, L: Port> Switch<P, L> {
             work += self.read_runtime(index);
             self.answer_moves();
         }
+        work += self.forget_routes();
+        if self.is_too_early() {
+            self.transmit_all();
+            return work;
+        }
         for index in 0..self.peers.len() {
             work += self.read_peer(index);
         }
@@ -313,11 +331,16 @@ impl<P: Port, L: Port> Switch<P, L> {
             self.runtimes[runtime]
                 .link
                 .receive(self.now, &mut self.pool, &mut burst);
-            if burst.is_empty() {
+            let is_over = self.runtimes[runtime].link.session() != self.runtimes[runtime].session;
+            if burst.is_empty() && !is_over {
                 break;
             }
             count += burst.len();
             self.take_from_runtime(runtime, &mut burst);
+            if is_over {
+                self.session_over(runtime);
+                return count + 1;
+            }
         }
         count
     }
@@ -509,6 +532,9 @@ impl<P: Port, L: Port> Switch<P, L> {
         // SAFETY: the first `packets.len()` lanes were written just above.
         let lanes: &mut [Lane] =
             unsafe { core::slice::from_raw_parts_mut(lanes.as_mut_ptr().cast::<Lane>(), packets.len()) };
+        if self.sessions.is_forgetting() {
+            self.weed(lanes);
+        }
         for lane in lanes.iter_mut() {
             if let Some(index) = self.table.candidate(lane.hash) {
                 lane.candidate = index;
@@ -606,6 +632,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         }
         let mut burst = Burst::new();
         match self.peers.get_mut(usize::from(home)) {
+            Some(Some(peer)) if peer.session() == 0 => self.drop_packet(packet, DropReason::HomeAbsent),
             Some(Some(peer)) => {
                 self.handed_over += 1;
                 burst.push(packet);

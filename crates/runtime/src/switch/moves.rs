@@ -25,6 +25,7 @@ use crate::env::Port;
 use crate::group::GroupKey;
 use crate::message::{Message, Reroute};
 use alloc::collections::VecDeque;
+#[cfg(test)]
 use alloc::vec::Vec;
 use protocols::ownership::{Epoch, Home, HomeInput, RuntimeId, SwitchSays};
 use wire::PacketBox;
@@ -32,8 +33,6 @@ use wire::PacketBox;
 /// Words that are to be said.
 #[derive(Default)]
 pub(super) struct Moves {
-    /// Runtimes that get no new groups.
-    leaving: Vec<u16>,
     unsaid: VecDeque<(usize, Message)>,
 }
 
@@ -42,31 +41,17 @@ impl Moves {
         self.unsaid.is_empty()
     }
 
+    /// What is to be said to a runtime is of no use to it: it has gone.
+    pub fn forget(&mut self, runtime: usize) {
+        self.unsaid.retain(|(to, _)| *to != runtime);
+    }
+
     pub fn say(&mut self, runtime: usize, message: Message) {
         self.unsaid.push_back((runtime, message));
     }
 }
 
 impl<P: Port, L: Port> Switch<P, L> {
-    /// Chooses a runtime for no new group, or does again.
-    pub fn set_leaving(&mut self, runtime: u16, is_leaving: bool) {
-        self.moves.leaving.retain(|other| *other != runtime);
-        if is_leaving {
-            self.moves.leaving.push(runtime);
-        }
-    }
-
-    /// The runtime that was chosen, or the next one that is not leaving; if all are, the chosen one.
-    pub(super) fn staying(&self, chosen: usize) -> usize {
-        if self.moves.leaving.is_empty() {
-            return chosen;
-        }
-        let count = self.runtimes.len();
-        let mut turns = (0..count).map(|turn| (chosen + turn) % count);
-        let stays = |runtime: &usize| !self.moves.leaving.contains(&(*runtime as u16));
-        turns.find(stays).unwrap_or(chosen)
-    }
-
     /// A runtime says that packets with a group's key go elsewhere.
     #[cold]
     pub(super) fn reroute(&mut self, runtime: usize, reroute: &Reroute) {
@@ -75,7 +60,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             debug_assert!(false, "there is no runtime {to}");
             return;
         }
-        let found = self.find(&reroute.key);
+        let found = self.find_live(&reroute.key);
         let mut home = match found {
             Some(index) => {
                 let route = &self.routes[index as usize];
@@ -92,12 +77,19 @@ impl<P: Port, L: Port> Switch<P, L> {
                 source: None,
             },
         };
+        if reroute.key == reroute.group
+            && (home.route, home.source) == (Some(reroute.to), None)
+            && reroute.from == RuntimeId(runtime as u16)
+        {
+            // It had this re-routed before this switch began anew, and the target has told first.
+            home.source = Some(reroute.from);
+        }
         let input = HomeInput::Reroute {
             by: RuntimeId(runtime as u16),
             from: reroute.from,
             to: reroute.to,
             epoch: reroute.epoch,
-            is_removed: false,
+            is_removed: self.runtimes[to].session == 0,
         };
         let moves = &mut self.moves;
         home.handle(input, |(to, says)| {
@@ -117,23 +109,37 @@ impl<P: Port, L: Port> Switch<P, L> {
         let route = &mut self.routes[index as usize];
         route.epoch = home.epoch;
         route.source = home.source.map_or(NO_RUNTIME, |source| source.0);
+        route.source_life = home
+            .source
+            .map_or(0, |source| self.runtimes[usize::from(source.0)].life);
         if route.runtime != now {
-            let before = usize::from(core::mem::replace(&mut route.runtime, now));
-            route.last_sent = self.runtimes[usize::from(now)].sent;
             // Who calls it back has had it all the time.
             route.is_awaited = usize::from(now) != runtime;
-            self.runtimes[before].groups -= 1;
-            self.runtimes[usize::from(now)].groups += 1;
+            self.turn_route(index, now);
         }
+    }
+
+    /// A route leads elsewhere from now on.
+    pub(super) fn turn_route(&mut self, index: u32, to: u16) {
+        let route = &mut self.routes[index as usize];
+        let before = usize::from(core::mem::replace(&mut route.runtime, to));
+        let link = &mut self.runtimes[usize::from(to)];
+        (route.last_sent, route.life) = (link.sent, link.life);
+        link.groups += 1;
+        self.runtimes[before].groups -= 1;
     }
 
     /// The target of a move has the group.
     pub(super) fn installed(&mut self, runtime: usize, key: &GroupKey, epoch: Epoch) {
-        if let Some(index) = self.find(key) {
-            let route = &mut self.routes[index as usize];
-            if (usize::from(route.runtime), route.epoch) == (runtime, epoch) {
-                route.is_awaited = false;
+        let found = self.find_live(key).map(|index| &mut self.routes[index as usize]);
+        match found {
+            Some(route) if usize::from(route.runtime) == runtime => {
+                if route.epoch == epoch {
+                    route.is_awaited = false;
+                }
             }
+            // The route was forgotten meanwhile, with somebody who is gone or with all.
+            _ => self.routed(runtime, *key),
         }
     }
 
@@ -188,6 +194,9 @@ impl<P: Port, L: Port> Switch<P, L> {
             debug_assert!(false, "there is no runtime {runtime}");
             return self.send_home(frame);
         };
+        if link.session == 0 {
+            return self.send_home(frame);
+        }
         if link.burst.is_full() {
             link.link.transmit(self.now, &mut self.pool, &mut link.burst);
         }

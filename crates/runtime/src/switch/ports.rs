@@ -212,14 +212,14 @@ impl<P: Port, L: Port> Switch<P, L> {
     fn runtimes_have_room(&self) -> bool {
         self.runtimes
             .iter()
-            .all(|runtime| runtime.link.room() >= runtime.enough)
+            .all(|runtime| runtime.session == 0 || runtime.link.room() >= runtime.enough)
     }
 
     /// Whether no packet could be handed to anybody.
     fn runtimes_are_full(&self) -> bool {
-        self.runtimes
-            .iter()
-            .all(|runtime| runtime.link.room() < runtime.enough)
+        // Where nobody is, what comes is a counted drop: nobody will have room.
+        let mut there = self.runtimes.iter().filter(|runtime| runtime.session != 0);
+        !self.sessions.available.is_empty() && there.all(|runtime| runtime.link.room() < runtime.enough)
     }
 
     /// Whether packets wait for room at a port.

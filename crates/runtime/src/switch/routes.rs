@@ -30,7 +30,7 @@ use crate::env::Port;
 use crate::group::GroupKey;
 use crate::message::Message;
 use crate::stats::DropReason;
-use nf::Affinity;
+use nf::{Affinity, Block};
 use protocols::ownership::{Epoch, SwitchSays};
 use wire::packet::flag;
 use wire::{FlowKey, PacketBox, planted};
@@ -46,6 +46,9 @@ pub(super) struct Route {
     doubtful: bool,
     /// The runtime that moved the group last, if any has, and of which change of hands it was (`moves`).
     pub source: u16,
+    /// By which life of its runtime it was made, and which of the source's (`sessions`).
+    pub life: u16,
+    pub source_life: u16,
     pub epoch: Epoch,
     /// It leads to a runtime that has yet to install the group: what that one has said of it is from before.
     pub is_awaited: bool,
@@ -69,18 +72,22 @@ impl<P: Port, L: Port> Switch<P, L> {
     #[cold]
     #[inline(never)]
     pub(super) fn choose(&mut self, packet: PacketBox, lane: &Lane) {
+        let available = &self.sessions.available;
         let runtime = match self.settings.policy {
-            Policy::LeastLoaded => (0..self.runtimes.len()).min_by_key(|index| self.runtimes[*index].groups),
+            Policy::LeastLoaded => {
+                let available = available.iter().map(|index| usize::from(*index));
+                available.min_by_key(|index| self.runtimes[*index].groups)
+            }
             Policy::RoundRobin => {
                 if planted::is("choice_by_history") {
                     self.next = planted::turns() as usize % 7;
                 }
-                self.next = if self.next + 1 >= self.runtimes.len() {
+                self.next = if self.next + 1 >= available.len() {
                     0
                 } else {
                     self.next + 1
                 };
-                (!self.runtimes.is_empty()).then_some(self.next)
+                available.get(self.next).map(|index| usize::from(*index))
             }
             Policy::Maglev => self
                 .maglev
@@ -90,7 +97,6 @@ impl<P: Port, L: Port> Switch<P, L> {
         let Some(runtime) = runtime else {
             return self.drop_packet(packet, DropReason::NoRuntime);
         };
-        let runtime = self.staying(runtime);
         // A route for a packet that never arrives would never end.
         if self.runtimes[runtime].burst.len() >= self.runtimes[runtime].link.room() {
             return self.drop_packet(packet, DropReason::RuntimeBusy);
@@ -116,6 +122,8 @@ impl<P: Port, L: Port> Switch<P, L> {
             runtime: runtime as u16,
             doubtful: false,
             source: NO_RUNTIME,
+            life: self.runtimes[runtime].life,
+            source_life: 0,
             epoch: Epoch::default(),
             is_awaited: false,
         };
@@ -142,23 +150,15 @@ impl<P: Port, L: Port> Switch<P, L> {
             bytes = rest;
             match message {
                 Message::BlockClaimed(block, group) => {
-                    self.blocks.claim(block, group);
-                }
-                Message::BlockReleased(block) => self.blocks.release(block),
-                Message::Routed(group) => {
-                    let has = self.find(&group).map(|index| self.routes[index as usize].runtime);
-                    let refused = match has {
-                        // Whoever has it already keeps it: its flow is older.
-                        Some(has) => (usize::from(has) != runtime).then_some(DropReason::ReplyKeyTaken),
-                        None => self
-                            .add_route(group, runtime)
-                            .is_none()
-                            .then_some(DropReason::RoutesFull),
-                    };
-                    if let Some(reason) = refused {
-                        self.refuse(runtime, group, reason);
+                    let before = self.blocks.at(block.addr, block.first);
+                    if self.blocks.claim(block, group) {
+                        self.sessions.note_claim(group, runtime, before.is_none());
                     }
                 }
+                Message::BlockReleased(block) => self.release(block),
+                Message::Routed(group) => self.routed(runtime, group),
+                Message::Leaving(is_leaving) => self.set_leaving(runtime as u16, is_leaving),
+                Message::AllTold => self.runtimes[runtime].has_told = true,
                 Message::Idle(group, consumed) => {
                     self.refused
                         .retain(|(key, to, _)| (*key, *to) != (group, runtime));
@@ -166,9 +166,12 @@ impl<P: Port, L: Port> Switch<P, L> {
                 }
                 Message::Reroute(reroute) => self.reroute(runtime, &reroute),
                 Message::Installed(key, epoch) => self.installed(runtime, &key, epoch),
-                Message::Behind(group, to, epoch) => self.say(to, group, SwitchSays::Clear(epoch)),
+                Message::Behind(group, to, epoch) => {
+                    self.sessions.note_move(&group, to.0);
+                    self.say(to, group, SwitchSays::Clear(epoch));
+                }
                 Message::BlockReturned(block, home) => {
-                    self.blocks.release(block);
+                    self.release(block);
                     self.moves
                         .say(usize::from(home.0), Message::BlockReturned(block, home));
                 }
@@ -176,6 +179,28 @@ impl<P: Port, L: Port> Switch<P, L> {
                     debug_assert!(false, "only switches say so");
                 }
             }
+        }
+    }
+
+    fn release(&mut self, block: Block) {
+        if let Some(group) = self.blocks.release(block) {
+            self.sessions.note_release(&group);
+        }
+    }
+
+    /// A runtime says that it has a group, or a flow with a second key.
+    pub(super) fn routed(&mut self, runtime: usize, group: GroupKey) {
+        let found = self.find_live(&group);
+        let refused = match found.map(|index| self.routes[index as usize].runtime) {
+            // Whoever has it already keeps it: its flow is older.
+            Some(has) => (usize::from(has) != runtime).then_some(DropReason::ReplyKeyTaken),
+            None => self
+                .add_route(group, runtime)
+                .is_none()
+                .then_some(DropReason::RoutesFull),
+        };
+        if let Some(reason) = refused {
+            self.refuse(runtime, group, reason);
         }
     }
 
@@ -210,7 +235,9 @@ impl<P: Port, L: Port> Switch<P, L> {
     }
 
     fn forget(&mut self, runtime: usize, group: GroupKey, consumed: u32) {
-        let Some(index) = self.find(&group) else { return };
+        let Some(index) = self.find_live(&group) else {
+            return;
+        };
         let route = self.routes[index as usize];
         if usize::from(route.runtime) != runtime || route.is_awaited {
             return;
@@ -219,17 +246,22 @@ impl<P: Port, L: Port> Switch<P, L> {
         if (consumed.wrapping_sub(route.last_sent) as i32) < 0 && !planted::is("route_over_too_early") {
             return self.doubt(index);
         }
-        self.table.remove(group.hash(&self.settings.seed), index);
+        self.remove_route(index);
+    }
+
+    pub(super) fn remove_route(&mut self, index: u32) {
+        let Route { key, runtime, .. } = self.routes[index as usize];
+        self.table.remove(key.hash(&self.settings.seed), index);
         self.routes[index as usize].runtime = NO_RUNTIME;
         self.free.push(index);
-        self.runtimes[runtime].groups -= 1;
-        if group.is_second_key(self.affinity) {
+        self.runtimes[usize::from(runtime)].groups -= 1;
+        if key.is_second_key(self.affinity) {
             self.second_keys -= 1;
         }
     }
 
     /// Notes that somebody must ask whether a route is of use.
-    fn doubt(&mut self, index: u32) {
+    pub(super) fn doubt(&mut self, index: u32) {
         let route = &mut self.routes[index as usize];
         if self.affinity != Affinity::Flow && !route.doubtful {
             route.doubtful = true;
@@ -246,8 +278,9 @@ impl<P: Port, L: Port> Switch<P, L> {
         while asked < QUESTIONS
             && let Some(&index) = self.doubtful.front()
         {
+            let is_live = !self.sessions.is_forgetting() || self.see_route(index);
             let Route { key, runtime, .. } = self.routes[index as usize];
-            if runtime != NO_RUNTIME {
+            if is_live && runtime != NO_RUNTIME {
                 let Some(frame) = self.question(usize::from(runtime)) else {
                     break;
                 };

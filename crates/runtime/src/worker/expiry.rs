@@ -188,9 +188,9 @@ impl<P: Port> Runtime<P> {
             bytes = rest;
             match message {
                 Message::Doubted(group) if !self.has_group(&group) => self.tell_idle(group),
-                Message::Taken(group) => self.second_key_refused(group.flow()),
+                Message::Taken(group) => self.hear_taken(group),
                 Message::Switch(group, says) => self.hear_switch(link, group, says),
-                Message::BlockReturned(block, _) => self.hear_returned(block),
+                Message::BlockReturned(block, _) => self.hear_returned(block, link),
                 _ => {}
             }
         }

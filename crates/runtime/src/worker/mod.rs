@@ -9,6 +9,7 @@
 //!                    waiting.rs calls whose time has come go on
 //!                    expiry.rs  a few due flows are looked at
 //!                    change.rs  a few flows are asked what another configuration makes of them
+//!                    sessions.rs switches that begin anew are told what there is
 //!   links ◄transmit─ output.rs  messages first, then packets and empty buffers
 //! ```
 //!
@@ -32,6 +33,7 @@ mod data;
 mod expiry;
 pub mod migrate;
 mod output;
+mod sessions;
 mod settle;
 mod view;
 mod waiting;
@@ -186,6 +188,7 @@ pub struct Runtime<P: Port> {
     /// Where [`Runtime::finish`] goes on.
     finish_cursor: u32,
     moves: migrate::Moves<P>,
+    sessions: sessions::Sessions,
     affinity: Affinity,
     /// Open while somebody watches.
     eye: MaybeEye,
@@ -317,6 +320,7 @@ impl<P: Port> Runtime<P> {
             turned: PacketList::new(),
             outputs: links.iter().map(|_| output::Output::default()).collect(),
             backlog: links.iter().map(|_| PacketList::new()).collect(),
+            sessions: sessions::Sessions::new(&links),
             links,
             pool,
             log,
@@ -354,9 +358,15 @@ impl<P: Port> Runtime<P> {
                 {
                     burst.push(packet);
                 }
-                self.links[link].receive(self.now, &mut self.pool, &mut burst);
+                // What was put aside came before it.
+                if !self.is_session_over(link) {
+                    self.links[link].receive(self.now, &mut self.pool, &mut burst);
+                }
                 work.packets += burst.len();
                 self.data(link, &mut burst);
+                if self.is_session_over(link) && self.backlog[link].is_empty() {
+                    self.session_over(link);
+                }
             }
             work.other += self.hear_runtimes();
             while let Some(packet) = self.turned.pop() {
@@ -372,6 +382,7 @@ impl<P: Port> Runtime<P> {
             work.other += self.expire(BURST_LOOKS);
             work.other += self.walk();
             work.other += self.go_on_moving();
+            work.other += self.go_on_telling();
         } else {
             // Buffers come home from other runtimes, too.
             work.other += self.hear_runtimes();

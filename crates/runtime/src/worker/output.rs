@@ -19,7 +19,7 @@ use wire::packet::{Kind, flag as packet_flag};
 #[derive(Default)]
 pub(super) struct Output {
     burst: Burst,
-    messages: Option<PacketBox>,
+    pub(super) messages: Option<PacketBox>,
     /// Packets of this link processed, counted as the switch counts what it sends.
     pub(super) consumed: u32,
 }
@@ -46,7 +46,7 @@ impl<P: Port> Runtime<P> {
             return false;
         }
         for link in 0..self.links.len() {
-            loop {
+            while !self.is_session_over(link) {
                 let mut burst = Burst::new();
                 self.links[link].receive(self.now, &mut self.pool, &mut burst);
                 if burst.is_empty() {
@@ -162,7 +162,7 @@ impl<P: Port> Runtime<P> {
             _ => None,
         };
         for link in 0..self.links.len() {
-            if only.is_none_or(|only| usize::from(only) == link) {
+            if only.is_none_or(|only| usize::from(only) == link) && self.sessions.has_switch(link) {
                 self.append(link, &message);
             }
         }

@@ -36,6 +36,7 @@
 //! trusted as those of this process.
 
 mod bytes;
+mod gone;
 mod order;
 mod source;
 mod target;
@@ -141,9 +142,9 @@ pub struct Moves<P> {
     draining: Option<Vec<GroupKey>>,
     /// Groups that are called back.
     pinned: u32,
-    /// Blocks that switches have returned, and how many have.
-    returned: HashMap<nf::Block, u8>,
-    is_leaving: bool,
+    /// Blocks that switches have returned, and which have.
+    returned: HashMap<nf::Block, Switches>,
+    pub(super) is_leaving: bool,
     /// Steps, in a replay.
     steps: u64,
     /// In and out.
@@ -253,6 +254,12 @@ impl<P: Port> Runtime<P> {
         self.moves.outgoing = peers.iter().map(|_| words::Outgoing::default()).collect();
         self.moves.spared = self.message_frames() + ANSWERS;
         self.moves.incoming = peers.iter().map(|_| bytes::Stream::default()).collect();
+        self.note_runtimes(
+            peers
+                .iter()
+                .map(|peer| peer.as_ref().map_or(0, Port::session))
+                .collect(),
+        );
         self.moves.peers = peers;
     }
 
@@ -277,15 +284,22 @@ impl<P: Port> Runtime<P> {
             // States come in thousands of frames.
             for _ in 0..8 {
                 let mut burst = Burst::new();
+                let mut is_over = false;
                 if self.pool.free() >= ANSWERS
                     && let Some(link) = &mut self.moves.peers[peer]
                 {
                     link.receive(self.now, &mut self.pool, &mut burst);
+                    is_over = self.sessions.is_runtime_over(peer, link.session());
                 }
-                if burst.is_empty() {
+                if !burst.is_empty() {
+                    count += self.take_from_runtime(peer, burst);
+                } else if !is_over {
                     break;
                 }
-                count += self.take_from_runtime(peer, burst);
+                if is_over {
+                    self.runtime_session_over(peer);
+                    break;
+                }
             }
         }
         count
@@ -362,10 +376,12 @@ impl<P: Port> Runtime<P> {
 
     /// A switch knows a block of this runtime's pool no more; with the last of them it is free.
     #[cold]
-    pub(super) fn hear_returned(&mut self, block: nf::Block) {
-        let count = self.moves.returned.entry(block).or_insert(0);
-        *count += 1;
-        if *count < self.settings.switches {
+    pub(super) fn hear_returned(&mut self, block: nf::Block, switch: usize) {
+        let has = self.moves.returned.entry(block).or_insert(Switches::NONE);
+        *has = has.with(switch as u8);
+        let has = *has;
+        // One that is not there knows no block.
+        if (0..self.settings.switches).any(|s| !has.has(s) && self.sessions.has_switch(usize::from(s))) {
             return;
         }
         self.moves.returned.remove(&block);
@@ -399,6 +415,9 @@ impl<P: Port> Runtime<P> {
             // The links lose nothing and keep order: nobody will speak of it again.
             Part::Absent | Part::Active | Part::Tombstone { .. } => self.end_moving(id),
             _ => {}
+        }
+        if self.sessions.has_absent() {
+            self.answer_for_absent(id);
         }
     }
 

@@ -168,7 +168,7 @@ impl<P: Port> Runtime<P> {
         }
         let peers = &self.moves.peers;
         for to in &order.to {
-            if !matches!(peers.get(usize::from(*to)), Some(Some(_))) {
+            if !matches!(peers.get(usize::from(*to)), Some(Some(link)) if link.session() != 0) {
                 return Err(OrderError::NoSuchRuntime(*to));
             }
         }
@@ -245,7 +245,7 @@ impl<P: Port> Runtime<P> {
 
     /// Sends the next groups on their way, if half of those that may be have arrived; answers how many.
     pub(super) fn begin_moves(&mut self) -> usize {
-        if self.is_changing() {
+        if self.is_changing() || self.sessions.is_telling() {
             return 0;
         }
         let most = self.settings.moves_max as usize;

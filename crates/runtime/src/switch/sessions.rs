@@ -1,0 +1,260 @@
+//! Who is at the other ends of links: runtimes that are not there yet, that have gone, and that begin anew.
+//!
+//! # Theory of operation
+//!
+//! A link's session ([`Port::session`]) is looked at behind each burst that it brings.
+//!
+//! ```text
+//!   0: nobody ──n──► present ──another number, or 0──► over: what leads there is forgotten
+//!                      │ chosen for new groups, unless it is leaving and another is not
+//! ```
+//!
+//! *A session that is over.* The runtime is gone, and with it all its flows: no other can have them active, so a packet of theirs may begin anew
+//! anywhere. Routes are looked through some each step; a packet that meets one before, forgets it and is routed anew. A route knows by which *life* of
+//! its runtime it was made, so a runtime that begins anew gets nothing that was the one's before. Both ends count what is sent and consumed
+//! from 0 again. Blocks are forgotten with the runtime that had their group: a look at all of them, a millisecond for 65,536, and none where it
+//! had none.
+//!
+//! *Moves.* What is re-routed to a runtime that is not there is refused ([`HomeInput::Reroute`](protocols::ownership::HomeInput)'s `is_removed`). A group whose
+//! target goes before it has said that it is installed is still its source's: the route goes back there. If the source goes first, the target has the
+//! group or will say that it has not: it is asked.
+//!
+//! *A switch that begins anew* knows no routes, and its runtimes tell it theirs ([`Message::AllTold`](crate::message::Message) is the last word). Until all
+//! have, or the time for it is over ([`Switch::wait_to_be_told`]), it reads neither ports nor peers. Who tells later what another has been chosen for
+//! meanwhile, is told that it is [taken](crate::message::Message::Taken), and ends it: a group is at one runtime.
+//!
+//! Invariants: a route leads to a life of a runtime that is there, or is forgotten before it is used; nothing is sent to nobody, but buffers on their way home.
+//!
+//! Not here: what runtimes tell (`worker::sessions`), who decides whether somebody is there (the link).
+
+use super::choice::maglev_table;
+use super::routes::NO_RUNTIME;
+use super::{Lane, NOBODY, Policy, Switch};
+use crate::env::{Burst, Port};
+use crate::group::GroupKey;
+use alloc::vec::Vec;
+use hashbrown::HashMap;
+use wire::packet::Kind;
+
+/// Routes looked at in a step.
+const LOOKS: usize = 512;
+/// Where packets carry the time and it does not go on without them: what a step counts for, in nanoseconds.
+const STEP: u64 = 1000;
+
+/// Which runtimes are there to be chosen, and what is to be forgotten of those that were.
+#[derive(Default)]
+pub(super) struct Sessions {
+    /// Runtimes that new groups may go to.
+    pub available: Vec<u16>,
+    /// Routes not looked at since a session ended: those below.
+    unseen: usize,
+    /// Whose blocks there are: a group's runtime, and how many it has.
+    holders: HashMap<GroupKey, (u16, u32)>,
+    /// Until when to wait for runtimes to tell what they have.
+    told_by: Option<u64>,
+    waited: u64,
+}
+
+impl Sessions {
+    /// Whether routes may lead to runtimes that are gone.
+    #[inline]
+    pub fn is_forgetting(&self) -> bool {
+        self.unseen > 0
+    }
+
+    /// A block is this group's, which is there.
+    pub fn note_claim(&mut self, group: GroupKey, runtime: usize, is_new: bool) {
+        let holder = self.holders.entry(group).or_insert((0, 0));
+        holder.0 = runtime as u16;
+        holder.1 += u32::from(is_new);
+    }
+
+    /// A block is this group's no more.
+    pub fn note_release(&mut self, group: &GroupKey) {
+        if let Some(holder) = self.holders.get_mut(group) {
+            holder.1 -= 1;
+            if holder.1 == 0 {
+                self.holders.remove(group);
+            }
+        }
+    }
+
+    /// A group, and its blocks with it, goes there.
+    pub fn note_move(&mut self, group: &GroupKey, to: u16) {
+        if let Some(holder) = self.holders.get_mut(group) {
+            holder.0 = to;
+        }
+    }
+}
+
+impl<P: Port, L: Port> Switch<P, L> {
+    /// Reads no ports before all runtimes have told which groups they have, or for so long, in nanoseconds: for a switch that begins where
+    /// runtimes of other processes may be at work. Those whose links were there from the beginning have begun with it and have none.
+    pub fn wait_to_be_told(&mut self, at_most: u64) {
+        self.sessions.told_by = Some(self.now.saturating_add(at_most));
+    }
+
+    /// Whether ports are not read yet.
+    pub fn is_waiting_to_be_told(&self) -> bool {
+        self.sessions.told_by.is_some()
+    }
+
+    /// Whether a runtime is at the other end of its link, and whether it gets no new groups.
+    pub fn presence(&self, runtime: u16) -> Option<(bool, bool)> {
+        let link = self.runtimes.get(usize::from(runtime))?;
+        Some((link.session != 0, link.is_leaving))
+    }
+
+    /// Whether it is too early to read ports and peers.
+    #[inline]
+    pub(super) fn is_too_early(&mut self) -> bool {
+        self.sessions.told_by.is_some() && self.wait_on()
+    }
+
+    #[cold]
+    fn wait_on(&mut self) -> bool {
+        self.sessions.waited += STEP;
+        let now = match self.settings.packet_clock {
+            true => self.settings.now + self.sessions.waited,
+            false => self.now,
+        };
+        let is_all = self.runtimes.iter().all(|link| link.has_told);
+        if is_all || self.sessions.told_by.is_none_or(|until| until <= now) {
+            self.sessions.told_by = None;
+            return false;
+        }
+        true
+    }
+
+    /// Chooses a runtime for no new group, or does again.
+    pub fn set_leaving(&mut self, runtime: u16, is_leaving: bool) {
+        if let Some(link) = self.runtimes.get_mut(usize::from(runtime)) {
+            link.is_leaving = is_leaving;
+            self.see_who_is_there();
+        }
+    }
+
+    /// Who is at the other end of a runtime's link has changed.
+    #[cold]
+    pub(super) fn session_over(&mut self, runtime: usize) {
+        let link = &mut self.runtimes[runtime];
+        let before = core::mem::replace(&mut link.session, link.link.session());
+        link.has_told = false;
+        if before != 0 {
+            link.life = link.life.wrapping_add(1);
+            (link.sent, link.is_leaving) = (0, false);
+            // Words for the one before; buffers go home all the same.
+            let mut words: Burst = link.questions.take().into_iter().collect();
+            let (said, others) = link
+                .burst
+                .drain(..)
+                .partition(|packet| packet.kind() == Kind::Message);
+            link.burst = others;
+            let said: Burst = said;
+            words.extend(said);
+            for frame in words {
+                self.send_home(frame);
+            }
+            self.refused.retain(|(_, to, _)| *to != runtime);
+            self.moves.forget(runtime);
+            self.sessions.unseen = self.routes.len();
+            self.forget_blocks(runtime);
+        }
+        self.see_who_is_there();
+    }
+
+    pub(super) fn see_who_is_there(&mut self) {
+        let there = self.runtimes.iter().enumerate();
+        let there = there.filter(|(_, link)| link.session != 0);
+        let (leaving, mut staying): (Vec<_>, Vec<_>) = there.partition(|(_, link)| link.is_leaving);
+        if staying.is_empty() {
+            staying = leaving;
+        }
+        self.sessions.available = staying.into_iter().map(|(index, _)| index as u16).collect();
+        if self.settings.policy == Policy::Maglev {
+            self.maglev = maglev_table(&self.sessions.available);
+        }
+    }
+
+    fn forget_blocks(&mut self, runtime: usize) {
+        let holders = &mut self.sessions.holders;
+        if holders
+            .values()
+            .any(|(holder, _)| usize::from(*holder) == runtime)
+        {
+            self.blocks.retain(|group| {
+                let holder = holders.get(group);
+                holder.is_none_or(|(holder, _)| usize::from(*holder) != runtime)
+            });
+            holders.retain(|_, (holder, _)| usize::from(*holder) != runtime);
+        }
+    }
+
+    /// Looks through some of the routes for such as lead to nobody; answers how many it looked at.
+    #[inline]
+    pub(super) fn forget_routes(&mut self) -> usize {
+        if self.sessions.unseen == 0 {
+            return 0;
+        }
+        self.forget_some()
+    }
+
+    #[cold]
+    fn forget_some(&mut self) -> usize {
+        let from = self.sessions.unseen.saturating_sub(LOOKS);
+        let looked = self.sessions.unseen - from;
+        for index in (from..self.sessions.unseen).rev() {
+            self.see_route(index as u32);
+        }
+        self.sessions.unseen = from;
+        looked
+    }
+
+    /// Forgets a route that leads to nobody, or turns it to who has its group; whether it is there.
+    pub(super) fn see_route(&mut self, index: u32) -> bool {
+        let route = self.routes[index as usize];
+        if route.runtime == NO_RUNTIME {
+            return false;
+        }
+        let lives = |runtime: u16, life: u16| {
+            let link = self.runtimes.get(usize::from(runtime));
+            link.is_some_and(|link| link.session != 0 && link.life == life)
+        };
+        let has_source = route.source != NO_RUNTIME && lives(route.source, route.source_life);
+        if lives(route.runtime, route.life) {
+            if route.is_awaited && !has_source {
+                self.routes[index as usize].is_awaited = false;
+                self.doubt(index);
+            }
+            return true;
+        }
+        if route.is_awaited && has_source {
+            // Its source has not let go of it.
+            self.turn_route(index, route.source);
+            self.routes[index as usize].is_awaited = false;
+            return true;
+        }
+        self.remove_route(index);
+        false
+    }
+
+    /// Before a burst is routed: what it would find that leads to nobody is forgotten.
+    #[cold]
+    pub(super) fn weed(&mut self, lanes: &mut [Lane]) {
+        for lane in lanes {
+            for key in lane.second.into_iter().chain([lane.group]) {
+                self.find_live(&key);
+            }
+            lane.candidate = NOBODY;
+        }
+    }
+
+    /// The route of a key that leads to somebody.
+    pub(super) fn find_live(&mut self, key: &GroupKey) -> Option<u32> {
+        let index = self.find(key)?;
+        if !self.sessions.is_forgetting() || self.see_route(index) {
+            return Some(index);
+        }
+        None
+    }
+}

@@ -1,0 +1,95 @@
+//! Groups on their way when somebody goes that they have to do with.
+//!
+//! ```text
+//!   a switch goes:  what it had yet to answer it has answered, since nothing comes from it any more
+//!                   (Rerouted at the source; Clear, or Moved, at the target)
+//!   it begins anew: the source says again where the group's packets go, and that nothing of it is behind
+//! ```
+//!
+//! A group whose only home is gone while it is called back waits for the next switch there: it has no packets until then.
+
+use super::super::Runtime;
+use crate::env::Port;
+use crate::message::Message;
+use alloc::vec::Vec;
+use protocols::ownership::{Input, Phase as Part, SwitchSays, Switches};
+
+impl<P: Port> Runtime<P> {
+    /// A switch is gone, and all that it sent has been heard.
+    #[cold]
+    pub(in crate::worker) fn switch_gone(&mut self, switch: u8) {
+        for id in 0..self.moves.all.len() as u32 {
+            self.answer_for(id, switch);
+        }
+        // Blocks that it would have returned: it knows them no more.
+        let returned: Vec<_> = self.moves.returned.keys().copied().collect();
+        for block in returned {
+            self.hear_returned(block, usize::from(switch));
+        }
+    }
+
+    /// Who is at a runtime's end.
+    pub(in crate::worker) fn runtime_session(&self, runtime: usize) -> u64 {
+        self.moves.peers[runtime].as_ref().map_or(0, Port::session)
+    }
+
+    /// A runtime is gone, and all that it sent has been heard.
+    #[cold]
+    pub fn peer_gone(&mut self, _runtime: u16) {}
+
+    /// What a switch that is not there would have said of a group.
+    fn answer_for(&mut self, id: u32, switch: u8) {
+        let Some(moving) = self.moves.moving(id) else {
+            return;
+        };
+        let epoch = moving.machine.latest();
+        let says = match moving.machine.phase() {
+            Part::Rerouting { unanswered, .. } | Part::Returning { unanswered, .. }
+                if unanswered.has(switch) =>
+            {
+                SwitchSays::Rerouted(epoch)
+            }
+            Part::Buffering { unclear, .. } if unclear.has(switch) => SwitchSays::Clear(epoch),
+            Part::Yielding { to, unmoved } if unmoved.has(switch) => SwitchSays::Moved(to, epoch),
+            _ => return,
+        };
+        self.drive(id, Input::HearSwitch(switch, says));
+    }
+
+    /// Answers for those switches that are not there.
+    #[cold]
+    pub(super) fn answer_for_absent(&mut self, id: u32) {
+        for switch in 0..self.settings.switches {
+            if !self.sessions.has_switch(usize::from(switch)) {
+                self.answer_for(id, switch);
+            }
+        }
+    }
+
+    /// How many places moves have.
+    pub(in crate::worker) fn moving_places(&self) -> u32 {
+        self.moves.all.len() as u32
+    }
+
+    /// Tells a switch that begins anew of a group that is on its way from here, or has just come: its routes it has been told.
+    #[cold]
+    pub(in crate::worker) fn tell_move(&mut self, switch: u8, id: u32) {
+        let me = self.me();
+        let Some(moving) = self.moves.moving(id) else {
+            return;
+        };
+        let (group, epoch, part) = (moving.group, moving.machine.latest(), moving.machine.phase());
+        let (from, to) = match part {
+            Part::Rerouting { to, .. } | Part::Settling { to } | Part::Forwarding { to, .. } => (me, to),
+            Part::Returning { peer, .. } => (peer, me),
+            Part::Announcing { .. } => {
+                return self.append(usize::from(switch), &Message::Installed(group, epoch));
+            }
+            _ => return,
+        };
+        self.reroute(id, Switches::NONE.with(switch), from, to, epoch);
+        if let Part::Forwarding { to, .. } = part {
+            self.append(usize::from(switch), &Message::Behind(group, to, epoch));
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! Who is at the other ends of a runtime's links: switches that begin anew, and runtimes that go.
+//!
+//! # Theory of operation
+//!
+//! ```text
+//!   a switch's session ends ─► counted from 0 again; what the old one owed is answered in its stead
+//!   another begins          ─► some flows each step: routes, second keys; blocks; groups on their way; Leaving; "all told"
+//!   a runtime's session ends ─► moves from and to it are settled (`migrate`)
+//! ```
+//!
+//! A switch that begins anew knows no routes, and waits for *all told* before it reads its ports. What is told is what is true when it is
+//! told: a flow that ends later says so as ever, one that begins later was routed by the switch itself, and a second key or block that is new is
+//! told as ever. Groups do not begin to move meanwhile; those on their way are told of as their source knows them, route first and then where to.
+//!
+//! A switch that is gone cannot be waited for: what was on the way from it has come, and nothing of anybody is left in it. So to a group that
+//! moves it has answered ([`Runtime::switch_gone`]).
+//!
+//! *Taken*: where another runtime was chosen meanwhile for a group that is here, it is that one's, and ends here; flow by flow, some a step, those that
+//! wait when their call is over.
+//!
+//! A ring's other end was there from the beginning, and of one that begins with this runtime there is nothing to tell: it costs nothing.
+//!
+//! Invariants: with *all told*, the switch has every route and block that leads here; words for a switch that is gone are not said to the next.
+//!
+//! Not here: the switch's side (`switch::sessions`).
+
+use super::Runtime;
+use crate::actor::{Phase, flag};
+use crate::env::Port;
+use crate::group::GroupKey;
+use crate::message::Message;
+use crate::switch::home_of;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use nf::{Addr, Affinity, Block};
+
+/// Places looked at in a step.
+const LOOKS: u32 = 512;
+/// Buffers that are left alone by what is told.
+const SPARE: usize = 64;
+
+/// What is known of the other ends.
+#[derive(Default)]
+pub(super) struct Sessions {
+    /// By switch, and by runtime.
+    switches: Vec<u64>,
+    has_absent: bool,
+    runtimes: Vec<u64>,
+    telling: VecDeque<Telling>,
+    /// Groups that are another's.
+    taken: Vec<GroupKey>,
+    taken_cursor: u32,
+    /// Whether switches have been told that this runtime is leaving.
+    has_said_leaving: bool,
+}
+
+/// How far a switch is told.
+struct Telling {
+    link: usize,
+    part: Part,
+}
+
+enum Part {
+    Groups(u32),
+    Flows(u32),
+    Blocks(Vec<(Addr, u16)>),
+    Moves(u32),
+    Rest,
+}
+
+impl Sessions {
+    pub fn new<P: Port>(links: &[P]) -> Self {
+        Sessions {
+            has_absent: links.iter().any(|link| link.session() == 0),
+            switches: links.iter().map(Port::session).collect(),
+            ..Sessions::default()
+        }
+    }
+
+    /// Whether there is anything to do.
+    #[inline]
+    fn is_idle(&self) -> bool {
+        self.telling.is_empty() && self.taken.is_empty()
+    }
+
+    /// Whether a switch is there.
+    pub fn has_switch(&self, switch: usize) -> bool {
+        self.switches[switch] != 0
+    }
+
+    /// Whether another is at a runtime's end than was.
+    #[inline]
+    pub fn is_runtime_over(&self, runtime: usize, session: u64) -> bool {
+        self.runtimes.get(runtime).is_some_and(|known| *known != session)
+    }
+
+    /// Whether some switch is not there.
+    #[inline]
+    pub fn has_absent(&self) -> bool {
+        self.has_absent
+    }
+
+    /// Whether some switch is being told what there is.
+    pub fn is_telling(&self) -> bool {
+        !self.telling.is_empty()
+    }
+}
+
+impl<P: Port> Runtime<P> {
+    /// Whether another is at a switch's end than was when what is known was said.
+    #[inline(always)]
+    pub(super) fn is_session_over(&self, link: usize) -> bool {
+        self.links[link].session() != self.sessions.switches[link]
+    }
+
+    /// Another switch, or none, is at the end of a link. All that the old one sent is processed.
+    #[cold]
+    pub(super) fn session_over(&mut self, link: usize) {
+        let session = self.links[link].session();
+        let before = core::mem::replace(&mut self.sessions.switches[link], session);
+        self.sessions.has_absent = self.sessions.switches.contains(&0);
+        self.sessions.telling.retain(|telling| telling.link != link);
+        self.outputs[link].consumed = 0;
+        if let Some(frame) = self.outputs[link].messages.take() {
+            self.recycle(frame);
+        }
+        if before != 0 {
+            self.switch_gone(link as u8);
+        }
+        if session != 0 {
+            let part = match self.affinity {
+                Affinity::Flow => Part::Flows(0),
+                _ => Part::Groups(0),
+            };
+            self.sessions.telling.push_back(Telling { link, part });
+        }
+    }
+
+    /// Notes who is at the ends of the links to other runtimes at the beginning.
+    pub(super) fn note_runtimes(&mut self, sessions: Vec<u64>) {
+        self.sessions.runtimes = sessions;
+    }
+
+    /// Another runtime, or none, is at the end of a link; all that the old one said is heard.
+    #[cold]
+    pub(super) fn runtime_session_over(&mut self, runtime: usize) {
+        let session = self.runtime_session(runtime);
+        let before = core::mem::replace(&mut self.sessions.runtimes[runtime], session);
+        if before != 0 {
+            self.peer_gone(runtime as u16);
+        }
+    }
+
+    /// Goes on with telling switches what there is, and with giving up what is another's; answers how much was done.
+    #[inline]
+    pub(super) fn go_on_telling(&mut self) -> usize {
+        if self.sessions.has_said_leaving != self.moves.is_leaving {
+            self.say_leaving();
+        }
+        if self.sessions.is_idle() {
+            return 0;
+        }
+        self.tell_on() + self.give_up()
+    }
+
+    #[cold]
+    fn say_leaving(&mut self) {
+        self.sessions.has_said_leaving = self.moves.is_leaving;
+        self.tell(Message::Leaving(self.moves.is_leaving));
+    }
+
+    #[cold]
+    fn tell_on(&mut self) -> usize {
+        let Some(mut telling) = self.sessions.telling.pop_front() else {
+            return 0;
+        };
+        let link = telling.link;
+        let mut is_over = false;
+        for _ in 0..LOOKS {
+            if self.pool.free() < self.message_frames() + SPARE || self.links[link].room() == 0 {
+                break;
+            }
+            telling.part = match telling.part {
+                Part::Groups(place) if place < self.groups.places() => {
+                    if let Some(group) = self.groups.at_place(place) {
+                        self.tell_route(link, group);
+                    }
+                    Part::Groups(place + 1)
+                }
+                Part::Groups(_) => Part::Flows(0),
+                Part::Flows(actor) if actor < self.slab.used() => {
+                    self.tell_flow(link, actor);
+                    Part::Flows(actor + 1)
+                }
+                Part::Flows(_) => {
+                    let blocks = self.owners.iter().map(|(addr, first, _)| (addr, first));
+                    Part::Blocks(blocks.collect())
+                }
+                Part::Blocks(mut blocks) => match blocks.pop() {
+                    Some((addr, first)) => {
+                        self.tell_block(link, addr, first);
+                        Part::Blocks(blocks)
+                    }
+                    None => Part::Moves(0),
+                },
+                Part::Moves(id) if id < self.moving_places() => {
+                    self.tell_move(link as u8, id);
+                    Part::Moves(id + 1)
+                }
+                Part::Moves(_) => Part::Rest,
+                Part::Rest => {
+                    is_over = true;
+                    break;
+                }
+            };
+        }
+        if !is_over {
+            self.sessions.telling.push_front(telling);
+            return 1;
+        }
+        if self.moves.is_leaving {
+            self.append(link, &Message::Leaving(true));
+        }
+        self.append(link, &Message::AllTold);
+        1
+    }
+
+    /// Tells a switch of a group, if that is its home or may be.
+    fn tell_route(&mut self, link: usize, key: GroupKey) {
+        let is_home = key.is_second_key(self.affinity)
+            || usize::from(home_of(key.hash(&self.settings.seed), self.settings.switches)) == link;
+        if is_home {
+            self.append(link, &Message::Routed(key));
+        }
+    }
+
+    fn tell_flow(&mut self, link: usize, actor: u32) {
+        let header = self.slab.header(actor);
+        if !matches!(header.phase, Phase::Active | Phase::Waiting | Phase::Leaving) {
+            return;
+        }
+        let is_announced = header.flags & flag::ANNOUNCED != 0;
+        if self.affinity == Affinity::Flow {
+            self.tell_route(link, GroupKey::of_flow(header.key));
+        }
+        if is_announced {
+            self.tell_route(link, GroupKey::of_flow(*self.slab.second_key(actor)));
+        }
+    }
+
+    fn tell_block(&mut self, link: usize, addr: Addr, first: u16) {
+        // It may have been released since.
+        let Some(group) = self.owners.at(addr, first) else {
+            return;
+        };
+        let sizes = self.owners.sizes().iter().copied();
+        let ports = sizes.into_iter().find(|size| first % size == 0).unwrap_or(1);
+        self.append(link, &Message::BlockClaimed(Block { addr, first, ports }, group));
+    }
+
+    /// A switch says that a group, or second key, is another runtime's.
+    #[cold]
+    pub(super) fn hear_taken(&mut self, key: GroupKey) {
+        let is_second = match self.affinity {
+            Affinity::Flow => {
+                let flow = key.flow();
+                let found = self.find(flow.hash(&self.settings.seed), &flow);
+                found.is_none_or(|value| value & 1 == 1)
+            }
+            _ => key.is_second_key(self.affinity),
+        };
+        if is_second {
+            self.second_key_refused(key.flow());
+        } else if !self.sessions.taken.contains(&key) {
+            self.sessions.taken.push(key);
+        }
+    }
+
+    /// Ends flows of groups that are another's.
+    #[cold]
+    fn give_up(&mut self) -> usize {
+        if self.sessions.taken.is_empty() {
+            return 0;
+        }
+        if self.affinity == Affinity::Flow {
+            return self.give_up_flows();
+        }
+        if self.sessions.taken_cursor == 0 {
+            let (groups, taken) = (&self.groups, &mut self.sessions.taken);
+            taken.retain(|group| groups.has(*group));
+        }
+        let from = self.sessions.taken_cursor;
+        let end = self.slab.used().min(from + LOOKS);
+        for actor in from..end {
+            if !self.has_room_for_messages() || self.log.room() < super::expiry::EVENT_ROOM {
+                self.sessions.taken_cursor = actor;
+                return 1;
+            }
+            if self.slab.header(actor).phase == Phase::Active
+                && self
+                    .sessions
+                    .taken
+                    .contains(&self.groups.key(self.slab.header(actor).group))
+            {
+                self.end_actor(actor);
+            }
+        }
+        self.sessions.taken_cursor = if end == self.slab.used() { 0 } else { end };
+        1
+    }
+
+    fn give_up_flows(&mut self) -> usize {
+        let taken = core::mem::take(&mut self.sessions.taken);
+        for group in taken {
+            let key = group.flow();
+            let Some(value) = self.find(key.hash(&self.settings.seed), &key) else {
+                continue;
+            };
+            let may = self.has_room_for_messages() && self.log.room() >= super::expiry::EVENT_ROOM;
+            match self.slab.header(value >> 1).phase {
+                Phase::Active if may => self.end_actor(value >> 1),
+                _ => self.sessions.taken.push(group),
+            }
+        }
+        1
+    }
+}
