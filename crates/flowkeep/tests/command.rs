@@ -219,6 +219,39 @@ fn a_signal_ends_it_gracefully() {
 }
 
 #[test]
+fn a_hangup_applies_the_file_again_and_a_wrong_one_changes_nothing() {
+    let directory = Directory::new("hangup");
+    let (child, socket) = start(&directory);
+    let path = directory.path("c.toml");
+    let before = fs::read_to_string(&path).unwrap();
+    let differs = |file: &str| {
+        let output = run(&["chain", "diff", file, "--socket", &socket, "--json"]);
+        if text(&output.stderr).contains("under way") {
+            return true;
+        }
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()["outcome"] != "same"
+    };
+    fs::write(&path, before.replace("name = \"c\"", "name = \"d\"")).unwrap();
+    assert!(differs(&path));
+    signal(&child, "-HUP");
+    let begin = Instant::now();
+    while differs(&path) && begin.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let in_force = directory.file("in-force.toml", &fs::read_to_string(&path).unwrap());
+    fs::write(&path, before.replace("flow_monitor", "flow_moniter")).unwrap();
+    signal(&child, "-HUP");
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(!differs(&in_force));
+    assert_eq!(run(&["stop", "--socket", &socket]).status.code(), Some(0));
+    let output = child.wait_with_output().unwrap();
+    let told = text(&output.stderr);
+    assert_eq!(told.matches("SIGHUP: ").count(), 2, "{told}");
+    assert!(told.contains("flow_moniter") && told.contains("c.toml"), "{told}");
+}
+
+#[test]
 fn a_new_function_is_made_where_one_stands() {
     let directory = Directory::new("new");
     let output = flowkeep(&["new", "my-counter"])

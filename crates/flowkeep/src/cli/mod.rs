@@ -116,11 +116,11 @@ enum Verb {
 /// Run a cluster in this process.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Without a configuration, the flow monitor runs over the input and writes a record per flow to standard output.
-What is given here counts more than what the configuration says; --input and --output are its first port's.
+Without a configuration, the flow monitor runs over the input and writes a record per flow to standard output. What is given here counts \
+more than what the configuration says; --input and --output are its first port's.
 
-Ends when all inputs have ended, or on SIGINT, SIGTERM or `flowkeep stop`: then what is inside is finished and records are
-written. A second signal ends it at once.
+Ends when all inputs have ended, or on SIGINT, SIGTERM or `flowkeep stop`: then what is inside is finished and records are written. A second \
+signal ends it at once.
 
 Examples:
   flowkeep run --input pcap:in.pcap
@@ -167,8 +167,8 @@ enum ChainVerb {
     },
     /// Say what another configuration would change in the running cluster, and which live flows it would cut
     #[command(after_help = "\
-Exit codes: 0 nothing differs, or it can be applied without cutting a flow; 1 failed; 2 it cannot be applied while the
-cluster runs, or is wrong; 3 it would cut flows.
+Exit codes: 0 nothing differs, or it can be applied without cutting a flow; 1 failed; 2 it cannot be applied while the cluster runs, or is \
+wrong; 3 it would cut flows.
 
 Example:
   flowkeep chain diff gateway.toml")]
@@ -180,11 +180,11 @@ Example:
     },
     /// Put another configuration in force in the running cluster, without a restart
     #[command(after_help = "\
-It says first what chain diff says. Flows that the new configuration lets go on are kept as they are; if it cut any, nothing is
-changed unless --cut is given.
+It says first what chain diff says. Flows that the new configuration lets go on are kept as they are; if it cut any, nothing is changed \
+unless --cut is given.
 
-Exit codes: 0 it is in force; 1 failed; 2 it cannot be applied while the cluster runs, or is wrong; 3 it would cut flows. But
-for 0, nothing has changed.
+Exit codes: 0 it is in force; 1 failed; 2 it cannot be applied while the cluster runs, or is wrong; 3 it would cut flows. But for 0, nothing \
+has changed.
 
 Examples:
   flowkeep chain apply gateway.toml
@@ -314,8 +314,7 @@ Examples:
     },
     /// Move flows to another runtime while their packets flow, and answer with a receipt
     #[command(after_help = "\
-Flows that share state (a NAT's inside host, say) move together. New flows of a group wait until it has arrived; established
-ones go on.
+Flows that share state (a NAT's inside host, say) move together. New flows of a group wait until it has arrived; established ones go on.
 
 Examples:
   flowkeep flow migrate --all --to 1
@@ -347,8 +346,8 @@ Examples:
 /// Packets of the running cluster.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Without --in, --out or --drops: what comes in and what goes out. A filter is what tcpdump understands, which compiles it. What there is no room
-for is counted, never waited for.
+Without --in, --out or --drops: what comes in and what goes out. A filter is what tcpdump understands, which compiles it. What there is no \
+room for is counted, never waited for.
 
 Examples:
   flowkeep capture --filter 'tcp port 443' --count 20
@@ -616,8 +615,8 @@ impl Bench {
 /// Run the workers in a simulated network with faults, and check what must hold.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Each seed is a cluster, hosts around it and faults, in one thread, the same each time. What fails is made small and shown, with the
-command that repeats it.
+Each seed is a cluster, hosts around it and faults, in one thread, the same each time. What fails is made small and shown, with the command \
+that repeats it.
 
 Exit codes: 0 nothing found; 1 something found; 2 wrong usage.
 

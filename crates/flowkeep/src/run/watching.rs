@@ -24,7 +24,7 @@ use crate::trace::{Change, Ends, Event, Step};
 use runtime::watch::bpf::Program;
 use runtime::watch::capture::{Capture, Captured, Choice, Frames, Where};
 use runtime::watch::trace::{self, Budget, How, Meeting, Trace, Verdict};
-use runtime::watch::{Seen, TRACES_MAX, Watch, What, Worker};
+use runtime::watch::{CAPTURES_MAX, Seen, TRACES_MAX, Watch, What, Worker};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -200,7 +200,9 @@ pub(super) fn begin(shared: Arc<Shared>, subject: &Subject) -> Result<Box<dyn Wa
         match handle.ask(Question::Watch(Box::new(watch))) {
             Some(Answer::Watching(true)) => {}
             Some(Answer::Watching(false)) => {
-                return Err("as many as may be watch already; end one of those first (Ctrl-C there)".into());
+                return Err(format!(
+                    "{CAPTURES_MAX} captures run already (`flowkeep top` counts as one); end one of those first (Ctrl-C there)"
+                ));
             }
             _ => return Err("the cluster is ending".into()),
         }
