@@ -6,27 +6,43 @@
 //! ([decision 13](../../../../docs/decisions/0013-links-between-processes.md)). Here each link of a worker of this process is a
 //! [`WorkerLink`]; all are laid at the start, and each end is taken out once, by its worker.
 //!
+//! ```text
+//!   both workers in this process           ring
+//!   the other in another process           shared memory, where both members' `host` is the same
+//!                                          channel over Geneve and UDP, where not
+//! ```
+//!
 //! Invariant: a pair of workers has one link. A ring can hold every buffer there is.
 //!
 //! Not here: what a link does (`adapters`).
 
 use super::build::RunError;
 use crate::config::layout::{Layout, WorkerId};
+use crate::cluster::LinkStats;
 use adapters::ring::RingPort;
-use runtime::env::{AttachError, Burst, Port, PortCounters};
+use protocols::channel::{DropReason, Protection};
+use runtime::env::{AttachError, Burst, LinkTo, Port, PortCounters};
+use runtime::peer::{FrameLink, Peer, Refused};
+use std::collections::BTreeMap;
 use wire::{Pool, Prefix};
 
 /// A link between two workers. What it is made of is decided at the start, so a processor foresees the way that each call takes.
 pub(crate) enum WorkerLink {
     /// In this process.
     Ring(RingPort),
+    /// To another host.
+    Channel(Box<Channel>),
 }
+
+/// A link to another host, whatever carries its frames.
+pub(crate) type Channel = Peer<Box<dyn FrameLink + Send>>;
 
 /// Calls the same method of whatever a link is.
 macro_rules! of_each {
     ($link:expr, $port:ident => $call:expr) => {
         match $link {
             WorkerLink::Ring($port) => $call,
+            WorkerLink::Channel($port) => $call,
         }
     };
 }
@@ -84,6 +100,50 @@ impl Port for WorkerLink {
     }
     fn counters(&self) -> PortCounters {
         of_each!(self, port => port.counters())
+    }
+}
+
+impl WorkerLink {
+    /// Whether the other end is in another process.
+    pub fn is_to_another(&self) -> bool {
+        !matches!(self, WorkerLink::Ring(_))
+    }
+
+    /// Other keys from now on; of no meaning to what never leaves the host.
+    pub fn protect(&mut self, protection: &Protection) {
+        if let WorkerLink::Channel(peer) = self {
+            peer.protect(protection.clone());
+        }
+    }
+
+    /// What a link to another process is and has done.
+    pub fn stats(&self, from: WorkerId, to: LinkTo) -> LinkStats {
+        let to = match to {
+            LinkTo::Switch(number) => WorkerId::Switch(number.into()),
+            LinkTo::Runtime(number) => WorkerId::Runtime(number.into()),
+        };
+        let mut refused = BTreeMap::new();
+        let kind = match self {
+            WorkerLink::Ring(_) => "ring",
+            WorkerLink::Channel(peer) => {
+                let channel = peer.channel_counters();
+                let dropped = DropReason::ALL.iter().map(|reason| (reason.name(), channel.drops[*reason as usize]));
+                let own = peer.own_counters();
+                let words = Refused::ALL.iter().map(|reason| (reason.name(), own.refused[*reason as usize]));
+                for (name, count) in dropped.chain(words).filter(|(_, count)| *count > 0) {
+                    *refused.entry(name).or_default() += count;
+                }
+                "channel"
+            }
+        };
+        LinkStats {
+            from,
+            to,
+            kind,
+            session: self.session(),
+            counters: self.counters(),
+            refused,
+        }
     }
 }
 

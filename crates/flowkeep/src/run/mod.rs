@@ -22,6 +22,7 @@ mod driver;
 pub mod job;
 mod kernel;
 mod links;
+mod neighbours;
 mod watching;
 
 use crate::apply::report::Change;
