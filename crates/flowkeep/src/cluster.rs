@@ -361,6 +361,7 @@ pub(crate) mod fake {
                     ..PortCounters::default()
                 },
             }],
+            ..Snapshot::default()
         }
     }
 

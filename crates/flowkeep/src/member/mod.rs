@@ -122,7 +122,7 @@ impl Membership {
             secrets.word as u32
         );
         let layout = Layout::of_member(config, place);
-        let socket = || crate::control::default_path().with_file_name(format!("flowkeep-{name}.sock"));
+        let socket = || socket_of(name);
         config.control.socket = Some(member.socket.clone().unwrap_or_else(socket));
         config.metrics.listen = member.metrics;
         config.log.events.clone_from(&member.events);
@@ -135,6 +135,11 @@ impl Membership {
             meeting: PathBuf::from(meeting),
         })
     }
+}
+
+/// Where a member's control socket is, if the configuration does not say.
+pub fn socket_of(member: &str) -> PathBuf {
+    crate::control::default_path().with_file_name(format!("flowkeep-{member}.sock"))
 }
 
 /// Which member is meant, if it is one for this command.

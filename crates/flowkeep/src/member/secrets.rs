@@ -101,10 +101,33 @@ impl Secrets {
         })
     }
 
-    /// Whether another configuration has the same seed, so that its keys can be taken while this member runs.
-    pub fn has_seed_of(&self, config: &Config) -> bool {
-        let file = config.cluster.seed.as_ref().or(config.cluster.keys.first());
-        file == Some(&self.seed_file)
+    /// The keys of a configuration, to be taken while this member runs: who starts with it must have the same seed.
+    pub fn next(&self, config: &Config, written: &Written<'_>) -> Result<Protection, Box<Problem>> {
+        let cluster = &config.cluster;
+        let is_keyed = matches!(self.protection, Protection::Keyed(_));
+        if is_keyed != (cluster.protection == cluster::Protection::Keys) {
+            let remedy = "stop all members, and start them with it";
+            return Err(written
+                .problem("cluster.protection", "cannot change while members run", remedy)
+                .into());
+        }
+        if cluster.seed.as_ref().or(cluster.keys.first()) != Some(&self.seed_file) {
+            let at = if cluster.seed.is_some() {
+                "cluster.seed"
+            } else {
+                "cluster.keys[0]"
+            };
+            let problem = format!(
+                "who starts with it would have another seed for the hashes than who runs: that is from `{}`",
+                self.seed_file
+            );
+            let remedy = format!(
+                "write seed = \"{}\" below [cluster], and keep that file",
+                self.seed_file
+            );
+            return Err(written.problem(at, &problem, &remedy).into());
+        }
+        Self::read_keys(config, written)
     }
 }
 

@@ -230,7 +230,9 @@ pub(super) fn build(
     };
     let reports = ports.reports().clone();
     let mut links = match member {
-        None => Links::lay(layout, sizes, &mut |near, far| unreachable!("{near} and {far} are here"))?,
+        None => Links::lay(layout, sizes, &mut |near, far| {
+            unreachable!("{near} and {far} are here")
+        })?,
         Some(member) => {
             let neighbours = Neighbours::new(&config, member, QUEUE, reports.clone());
             Links::lay(layout, sizes, &mut |near, far| neighbours.link(near, far))?
@@ -444,7 +446,11 @@ impl Shape<'_> {
 
     /// Buffers of a runtime: what comes from other processes comes into its own.
     fn runtime_buffers(&self) -> usize {
-        if self.others.is_some() { BUFFERS } else { OWN_BUFFERS }
+        if self.others.is_some() {
+            BUFFERS
+        } else {
+            OWN_BUFFERS
+        }
     }
 
     /// Has links to other processes say what they need of a worker's pool.
@@ -455,10 +461,8 @@ impl Shape<'_> {
         links: impl IntoIterator<Item = &'l mut WorkerLink>,
     ) -> Result<(), RunError> {
         for link in links {
-            link.attach(pool).map_err(|error| RunError::Pool {
-                near,
-                source: error,
-            })?;
+            link.attach(pool)
+                .map_err(|error| RunError::Pool { near, source: error })?;
         }
         Ok(())
     }
@@ -490,7 +494,11 @@ impl Shape<'_> {
             patient: self.patient,
             now: self.now,
         };
-        let frame_max = ports.iter().map(|open| open.port.frame_max()).chain(self.others).max();
+        let frame_max = ports
+            .iter()
+            .map(|open| open.port.frame_max())
+            .chain(self.others)
+            .max();
         let buffers = self.switch_buffers();
         let mut pool = adapters::buffers::pool(buffers, frame_max.unwrap_or(0), index as u8)?;
         for open in &mut ports {
@@ -500,7 +508,11 @@ impl Shape<'_> {
             })?;
         }
         let (mut runtimes, mut peers) = links.of_switch(index);
-        self.attach(&mut pool, WorkerId::Switch(index), runtimes.iter_mut().chain(peers.iter_mut().flatten()))?;
+        self.attach(
+            &mut pool,
+            WorkerId::Switch(index),
+            runtimes.iter_mut().chain(peers.iter_mut().flatten()),
+        )?;
         let ports = ports.into_iter().map(|open| (open.port, open.rule)).collect();
         let plan = plan.clone();
         let mut switch = Switch::new(settings, plan, ports, runtimes, peers, pool, region);
@@ -555,7 +567,11 @@ impl Shape<'_> {
             None => pool(OWN_BUFFERS, OWN_FRAME, origin),
         };
         let (mut ends, mut others) = links.of_runtime(index);
-        self.attach(&mut pool, WorkerId::Runtime(index), ends.iter_mut().chain(others.iter_mut().flatten()))?;
+        self.attach(
+            &mut pool,
+            WorkerId::Runtime(index),
+            ends.iter_mut().chain(others.iter_mut().flatten()),
+        )?;
         let mut runtime = Runtime::new(settings, plan.clone(), ends, pool, region)
             .map_err(|(function, source)| RunError::Function { function, source })?;
         runtime.join(others);

@@ -17,9 +17,10 @@
 //! Not here: what a link does (`adapters`).
 
 use super::build::RunError;
-use crate::config::layout::{Layout, WorkerId};
 use crate::cluster::LinkStats;
+use crate::config::layout::{Layout, WorkerId};
 use adapters::ring::RingPort;
+use adapters::shm::ShmLink;
 use protocols::channel::{DropReason, Protection};
 use runtime::env::{AttachError, Burst, LinkTo, Port, PortCounters};
 use runtime::peer::{FrameLink, Peer, Refused};
@@ -30,6 +31,8 @@ use wire::{Pool, Prefix};
 pub(crate) enum WorkerLink {
     /// In this process.
     Ring(RingPort),
+    /// To another process of this host.
+    Memory(Box<ShmLink>),
     /// To another host.
     Channel(Box<Channel>),
 }
@@ -42,6 +45,7 @@ macro_rules! of_each {
     ($link:expr, $port:ident => $call:expr) => {
         match $link {
             WorkerLink::Ring($port) => $call,
+            WorkerLink::Memory($port) => $call,
             WorkerLink::Channel($port) => $call,
         }
     };
@@ -125,11 +129,16 @@ impl WorkerLink {
         let mut refused = BTreeMap::new();
         let kind = match self {
             WorkerLink::Ring(_) => "ring",
+            WorkerLink::Memory(_) => "memory",
             WorkerLink::Channel(peer) => {
                 let channel = peer.channel_counters();
-                let dropped = DropReason::ALL.iter().map(|reason| (reason.name(), channel.drops[*reason as usize]));
+                let dropped = DropReason::ALL
+                    .iter()
+                    .map(|reason| (reason.name(), channel.drops[*reason as usize]));
                 let own = peer.own_counters();
-                let words = Refused::ALL.iter().map(|reason| (reason.name(), own.refused[*reason as usize]));
+                let words = Refused::ALL
+                    .iter()
+                    .map(|reason| (reason.name(), own.refused[*reason as usize]));
                 for (name, count) in dropped.chain(words).filter(|(_, count)| *count > 0) {
                     *refused.entry(name).or_default() += count;
                 }
@@ -187,7 +196,11 @@ impl Links {
         for switch in 0..layout.switches {
             let to = |runtime| (WorkerId::Switch(switch), WorkerId::Runtime(runtime));
             let pairs = (0..layout.runtimes).map(to);
-            runtime.push(pairs.map(|(near, far)| pair(near, far, sizes.queue)).collect::<Result<_, _>>()?);
+            runtime.push(
+                pairs
+                    .map(|(near, far)| pair(near, far, sizes.queue))
+                    .collect::<Result<_, _>>()?,
+            );
         }
         Ok(Links {
             runtime,
@@ -227,7 +240,12 @@ impl Links {
         let switches = self
             .runtime
             .iter_mut()
-            .map(|links| links[runtime].1.take().expect("taken once, by a worker of this process"))
+            .map(|links| {
+                links[runtime]
+                    .1
+                    .take()
+                    .expect("taken once, by a worker of this process")
+            })
             .collect();
         (switches, std::mem::take(&mut self.between[runtime]))
     }

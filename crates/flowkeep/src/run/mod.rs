@@ -23,6 +23,7 @@ pub mod job;
 mod kernel;
 mod links;
 mod neighbours;
+mod part;
 mod watching;
 
 use crate::apply::report::Change;
@@ -30,10 +31,13 @@ use crate::apply::{Ask, Live, Source, Ticket, Workers};
 use crate::cluster::{Cluster, Cursor, PortStats, Snapshot, Subject, ThreadShare, Watching};
 use crate::config::Config;
 use crate::config::layout::{Layout, PortPlace};
-use crate::moving::{Order, Part, Receipt};
+use crate::member::Membership;
+use crate::moving::{self, Order, Receipt};
 use adapters::open::Ports;
 use adapters::report::{Report, Reports};
 use driver::{Answer, Command, Handle, Question};
+use part::Part;
+use protocols::channel::Protection;
 use runtime::PortCounters;
 use runtime::chain::Plan;
 use runtime::worker::FlowView;
@@ -61,6 +65,19 @@ pub struct Running {
     reports: Reports,
     /// Follows the kernel's tables, for chains that forward; ends when this does.
     kernel: Vec<kernel::Kernel>,
+    /// Of a cluster of several processes: that this process, and no other, is this member. Held until its links are gone.
+    member: Option<Membership>,
+}
+
+/// The links to other processes of a running member.
+#[derive(Clone)]
+pub struct Links(Arc<Shared>);
+
+impl Links {
+    /// Has them take other keys, for what is sent and what is received. What cannot be changed is whether there are any.
+    pub fn protect(&self, protection: &Protection) -> Result<(), String> {
+        part::protect(&self.0, protection)
+    }
 }
 
 /// What a cluster was when it ended.
@@ -84,6 +101,8 @@ struct Shared {
     /// Port names of each of these switches.
     ports: Vec<Vec<String>>,
     layout: Layout,
+    /// Of a cluster of several processes.
+    part: Option<Part>,
     stop: AtomicBool,
     break_off: AtomicBool,
     last: Mutex<Option<Snapshot>>,
@@ -119,6 +138,29 @@ pub fn start_from(
     source: Option<Source>,
 ) -> Result<Running, RunError> {
     let layout = Layout::whole(&config);
+    launch(config, layout, None, ports, events, source)
+}
+
+/// Starts the workers of one member of a cluster of several processes; the others are found when they are there.
+pub fn start_member(
+    config: Config,
+    member: Membership,
+    ports: Ports,
+    events: Option<Events>,
+) -> Result<Running, RunError> {
+    let layout = member.layout.clone();
+    launch(config, layout, Some(member), ports, events, None)
+}
+
+fn launch(
+    config: Config,
+    layout: Layout,
+    member: Option<Membership>,
+    ports: Ports,
+    events: Option<Events>,
+    source: Option<Source>,
+) -> Result<Running, RunError> {
+    let part = member.as_ref().map(|member| Part::of(&config, member));
     let (lines, incoming) = mpsc::sync_channel::<String>(driver::EVENT_CHUNKS);
     let build::Built {
         threads,
@@ -132,7 +174,7 @@ pub fn start_from(
         plan,
         infos,
         sides,
-    } = build::build(config, &layout, ports, &lines)?;
+    } = build::build(config, &layout, member.as_ref(), ports, &lines)?;
     drop(lines);
     let on_threads = (0..threads.len()).map(|thread| Thread {
         workers: worker_names(&layout, threads.len(), thread),
@@ -145,6 +187,7 @@ pub fn start_from(
         runtimes,
         ports,
         layout,
+        part,
         stop: AtomicBool::new(false),
         break_off: AtomicBool::new(false),
         last: Mutex::new(None),
@@ -176,6 +219,7 @@ pub fn start_from(
         writer: Some(writer),
         reports,
         kernel,
+        member,
     })
 }
 
@@ -211,6 +255,11 @@ impl Running {
         self.reports.clone()
     }
 
+    /// The links to other processes, for whoever changes their keys.
+    pub fn links(&self) -> Links {
+        Links(self.shared.clone())
+    }
+
     /// The cluster, for whoever asks it things.
     pub fn cluster(&self) -> Arc<dyn Cluster> {
         self.shared.clone()
@@ -225,6 +274,7 @@ impl Running {
             look = (look * 2).min(LOOK);
             each(&*self.shared);
         }
+        part::leave(&self.shared, &mut each);
         for switch in self.shared.switches.values() {
             switch.tell(Command::StopReading);
         }
@@ -249,6 +299,7 @@ impl Running {
             let _ = thread.join();
         }
         self.kernel.clear();
+        drop(self.member.take());
         let events = match self.writer.take().map(JoinHandle::join) {
             Some(Ok(written)) => written,
             _ => Err("the thread that writes the event log has failed".into()),
@@ -263,16 +314,18 @@ impl Running {
 
     /// Waits until no packet is inside; `false` if that does not come to pass.
     fn drain(&self, each: &mut impl FnMut(&dyn Cluster)) -> bool {
+        // What other processes have of this one's packets does not show here: it is home when nothing has come for a while.
+        let quiet = self.shared.part.as_ref().map_or(Duration::ZERO, |_| part::QUIET);
         let mut before = None;
         let mut progress = Instant::now();
         let mut look = LOOK / 8;
         loop {
             let state = self.shared.drained();
-            if state.done && before == Some(state) {
-                return true;
-            }
             if before != Some(state) {
                 progress = Instant::now();
+            }
+            if state.done && before == Some(state) && progress.elapsed() >= quiet {
+                return true;
             }
             if progress.elapsed() > STUCK || self.shared.break_off.load(Ordering::Relaxed) {
                 return false;
@@ -293,9 +346,29 @@ struct Drained {
 }
 
 impl Shared {
+    /// Whether all is to end at once.
+    fn is_to_break_off(&self) -> bool {
+        self.break_off.load(Ordering::Relaxed)
+    }
+
     /// All workers of this process.
     fn workers(&self) -> impl Iterator<Item = &Handle> {
         self.switches.values().chain(self.runtimes.values())
+    }
+
+    /// Why a runtime cannot be asked here.
+    fn elsewhere(&self, runtime: u16) -> String {
+        match self
+            .part
+            .as_ref()
+            .and_then(|part| part.runtimes.get(usize::from(runtime)))
+        {
+            Some((member, socket)) => format!(
+                "runtime {runtime} is of member `{member}`; ask that one: --socket {}",
+                socket.display()
+            ),
+            None => format!("there is no runtime {runtime}; `flowkeep runtime list` shows which there are"),
+        }
     }
 
     /// A runtime of this process, by its place among them.
@@ -320,9 +393,12 @@ impl Shared {
     }
 
     fn inputs_finished(&self) -> bool {
-        self.switches
-            .values()
-            .all(|switch| matches!(switch.ask(Question::Finished), Some(Answer::Finished(true))))
+        // Who has no ports ends when it is told to.
+        !self.switches.is_empty()
+            && self
+                .switches
+                .values()
+                .all(|switch| matches!(switch.ask(Question::Finished), Some(Answer::Finished(true))))
     }
 
     fn drained(&self) -> Drained {
@@ -350,6 +426,8 @@ impl Shared {
     fn ask_all(&self) -> Snapshot {
         let mut snapshot = Snapshot {
             uptime: self.began.elapsed(),
+            numbers: [&self.switches, &self.runtimes].map(|workers| workers.keys().copied().collect()),
+            member: self.part.as_ref().map(|part| part.name.clone()),
             ..Snapshot::default()
         };
         for ((number, switch), names) in self.switches.iter().zip(&self.ports) {
@@ -368,6 +446,13 @@ impl Shared {
         for runtime in self.runtimes.values() {
             if let Some(Answer::Runtime(stats)) = runtime.ask(Question::Stats) {
                 snapshot.runtimes.push(stats);
+            }
+        }
+        if self.part.is_some() {
+            for worker in self.workers() {
+                if let Some(Answer::Links(links)) = worker.ask(Question::Links) {
+                    snapshot.links.extend(links);
+                }
             }
         }
         snapshot
@@ -461,10 +546,13 @@ impl Cluster for Shared {
     }
 
     fn change(&self, ask: &Ask) -> Result<Change, String> {
+        if let Some(part) = &self.part {
+            return Err(part.no_change());
+        }
         self.live.change(ask, self)
     }
 
-    fn order(&self, order: &Order) -> Result<Vec<Part>, String> {
+    fn order(&self, order: &Order) -> Result<Vec<moving::Part>, String> {
         let selector = order.selector()?;
         let all = 0..self.layout.runtimes as u16;
         if let Some(none) = order
@@ -477,6 +565,11 @@ impl Cluster for Shared {
                 "there is no runtime {none}; `flowkeep runtime list` shows which there are"
             ));
         }
+        if let Some(from) = order.from
+            && !self.runtimes.contains_key(&from)
+        {
+            return Err(self.elsewhere(from));
+        }
         let mut parts = Vec::new();
         for (&from, handle) in &self.runtimes {
             let is_meant = match order.from {
@@ -488,7 +581,11 @@ impl Cluster for Shared {
             }
             let mut to = order.to.clone();
             if to.is_empty() {
-                to.extend(all.clone());
+                // Those that are there.
+                match handle.ask(Question::Others) {
+                    Some(Answer::Others(others)) => to = others,
+                    _ => return Err(format!("runtime {from} did not answer")),
+                }
             }
             to.retain(|number| *number != from);
             let question = Question::Order(migrate::Order {
@@ -503,7 +600,7 @@ impl Cluster for Shared {
         Ok(parts)
     }
 
-    fn receipt(&self, parts: &[Part]) -> Receipt {
+    fn receipt(&self, parts: &[moving::Part]) -> Receipt {
         let mut whole = Receipt::empty();
         for (runtime, number) in parts {
             let handle = self.runtimes.get(runtime);
@@ -518,9 +615,7 @@ impl Cluster for Shared {
 
     fn set_leaving(&self, runtime: u16, leaving: bool) -> Result<(), String> {
         let Some(handle) = self.runtimes.get(&runtime) else {
-            return Err(format!(
-                "there is no runtime {runtime}; `flowkeep runtime list` shows which there are"
-            ));
+            return Err(self.elsewhere(runtime));
         };
         // The switches first: what they still send there moves with the rest.
         for worker in self.switches.values().chain([handle]) {
