@@ -26,7 +26,7 @@ use super::{Config, values};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 /// What the processes of a cluster share.
@@ -48,6 +48,9 @@ pub struct Cluster {
     /// else is on. Default `"keys"`.
     #[schemars(example = &"keys")]
     pub protection: Protection,
+    /// UDP port of the links between hosts, the same on all of them. Default 6081, Geneve's.
+    #[schemars(example = 6081)]
+    pub port: Option<u16>,
     /// The longest frame that passes between processes, in bytes. Default: 3648 if all ports are network interfaces, otherwise 65535.
     #[schemars(range(min = 1514, max = 65535), example = 9018)]
     #[serde(deserialize_with = "values::frame")]
@@ -88,10 +91,10 @@ pub struct Member {
     #[serde(default = "here")]
     #[schemars(example = &"rack1")]
     pub host: String,
-    /// Address and first UDP port of its links to members of other hosts. Needed if there are any.
-    #[serde(default, deserialize_with = "values::address")]
-    #[schemars(with = "Option<String>", example = &"10.0.0.1:6081")]
-    pub address: Option<SocketAddr>,
+    /// The host's address, for links to members of other hosts. Needed if there are any.
+    #[serde(default, deserialize_with = "values::ip_address")]
+    #[schemars(with = "Option<String>", example = &"10.0.0.1")]
+    pub address: Option<IpAddr>,
     /// Its control socket, in place of `[control] socket`. Default: `flowkeep-NAME.sock` in the directory of that one's default.
     #[serde(default)]
     #[schemars(example = &"/run/flowkeep-left.sock")]
@@ -211,10 +214,17 @@ fn workers(config: &mut Config, document: &mut Document<'_, '_>) {
     [config.switches, config.runtimes] = sums;
 }
 
-/// Links between hosts need addresses, each member its own.
+/// Links between hosts need addresses, each host its own.
 fn addresses(config: &Config, document: &mut Document<'_, '_>) {
+    if config.cluster.port == Some(0) {
+        document.problem_at(
+            "cluster.port",
+            "is no port that others can send to",
+            "write port = 6081",
+        );
+    }
     let hosts: BTreeSet<&str> = config.member.iter().map(|member| member.host.as_str()).collect();
-    let mut seen: BTreeMap<SocketAddr, &str> = BTreeMap::new();
+    let mut seen: BTreeMap<IpAddr, &super::Member> = BTreeMap::new();
     let mut families = None;
     for (index, member) in config.member.iter().enumerate() {
         let path = format!("member[{index}]");
@@ -224,22 +234,28 @@ fn addresses(config: &Config, document: &mut Document<'_, '_>) {
                     "has no address, and there are members on other hosts than `{}`",
                     member.host
                 );
-                document.problem_at(&path, &problem, "add a line address = \"10.0.0.1:6081\"");
+                document.problem_at(&path, &problem, "add a line address = \"10.0.0.1\"");
             }
             continue;
         };
         let path = format!("{path}.address");
-        if address.ip().is_unspecified() {
+        if address.is_unspecified() || address.is_multicast() {
             let problem = format!("`{address}` is no address that others can send to");
-            document.problem_at(&path, &problem, "write the host's own, like \"10.0.0.1:6081\"");
+            document.problem_at(&path, &problem, "write the host's own, like \"10.0.0.1\"");
         }
         if *families.get_or_insert(address.is_ipv4()) != address.is_ipv4() {
             let problem = "is of another family than that of a member before";
             document.problem_at(&path, problem, "write all of them in IPv4, or all in IPv6");
         }
-        if let Some(other) = seen.insert(address, &member.name) {
-            let problem = format!("member `{other}` has this address and port");
-            document.problem_at(&path, &problem, "give each member a port of its own");
+        if let Some(other) = seen.insert(address, member)
+            && other.host != member.host
+        {
+            let problem = format!("is that of member `{}`, on another host", other.name);
+            document.problem_at(
+                &path,
+                &problem,
+                "write each host's own, or the same host for both",
+            );
         }
     }
 }
@@ -442,7 +458,7 @@ mod tests {
         let front = |more: &str| member("front", &format!("switches = 1\n{more}"));
         let left = |more: &str| member("left", &format!("runtimes = 1\nhost = \"b\"\n{more}"));
         let at = |address: &str| format!("address = \"{address}\"");
-        let (a, b) = (at("10.0.0.1:6081"), at("10.0.0.2:6081"));
+        let (a, b) = (at("10.0.0.1"), at("10.0.0.2"));
         assert!(read(&[CLUSTER, &front(&a), &left(&b)]).is_ok());
 
         let (line, problem, remedy) = wrong(&[CLUSTER, &front(&a), &left("")]);
@@ -454,11 +470,11 @@ mod tests {
         assert!(remedy.contains("address = "));
 
         let (_, problem, _) = wrong(&[CLUSTER, &front(&a), &left(&a)]);
-        assert_eq!(problem, "member `front` has this address and port");
-        let (line, problem, _) = wrong(&[CLUSTER, &front(&a), &left(&at("0.0.0.0:6081"))]);
-        assert_eq!(line, "address = \"0.0.0.0:6081\"");
+        assert_eq!(problem, "is that of member `front`, on another host");
+        let (line, problem, _) = wrong(&[CLUSTER, &front(&a), &left(&at("0.0.0.0"))]);
+        assert_eq!(line, "address = \"0.0.0.0\"");
         assert!(problem.contains("no address that others can send to"));
-        let (_, problem, _) = wrong(&[CLUSTER, &front(&a), &left(&at("[fd00::1]:6081"))]);
+        let (_, problem, _) = wrong(&[CLUSTER, &front(&a), &left(&at("fd00::1"))]);
         assert!(problem.contains("another family"));
 
         let (line, problem, remedy) = wrong(&["[cluster]\nname = \"edge\"\n", &front(&a), &left(&b)]);

@@ -10,7 +10,7 @@ use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use wire::{Prefix, protocol};
 
@@ -242,6 +242,21 @@ pub fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Sock
         }
     }
     let text = Text::<Address>(PhantomData, "an address with a port, like \"127.0.0.1:9464\"");
+    deserializer.deserialize_str(text).map(|address| Some(address.0))
+}
+
+/// An address of a host.
+pub fn ip_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>, D::Error> {
+    struct Address(IpAddr);
+    impl FromStr for Address {
+        type Err = String;
+        fn from_str(text: &str) -> Result<Self, String> {
+            text.parse().map(Address).map_err(|_| {
+                format!("`{text}` is no address of a host; write for example \"10.0.0.1\" or \"fd00::1\"")
+            })
+        }
+    }
+    let text = Text::<Address>(PhantomData, "an address, like \"10.0.0.1\"");
     deserializer.deserialize_str(text).map(|address| Some(address.0))
 }
 
