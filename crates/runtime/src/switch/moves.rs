@@ -143,6 +143,18 @@ impl<P: Port, L: Port> Switch<P, L> {
         }
     }
 
+    /// The source of a move that this switch was told of late, having begun anew: it is over. What the target has said of it may have come
+    /// before.
+    pub(super) fn doubt_after(&mut self, source: usize, key: &GroupKey) {
+        if let Some(index) = self.find_live(key) {
+            let route = &mut self.routes[index as usize];
+            if usize::from(route.source) == source {
+                route.is_awaited = false;
+                self.doubt_anyway(index);
+            }
+        }
+    }
+
     /// The routes there are, and their runtimes.
     #[cfg(test)]
     pub fn route_keys(&self) -> Vec<(GroupKey, u16)> {

@@ -261,6 +261,10 @@ impl<P: Port> Runtime<P> {
     /// A switch says that a group, or second key, is another runtime's.
     #[cold]
     pub(super) fn hear_taken(&mut self, key: GroupKey) {
+        if self.moves.is_moving(&key, &self.settings.seed) {
+            // Where it goes is said to the switch next.
+            return;
+        }
         let is_second = match self.affinity {
             Affinity::Flow => {
                 let flow = key.flow();

@@ -30,6 +30,7 @@ impl Moving {
             rerouted_at: 0,
             is_settling: false,
             is_pinned: false,
+            is_told_late: false,
             reserved: 0,
             figures: Figures::default(),
             state: Vec::new(),
