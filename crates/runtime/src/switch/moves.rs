@@ -60,7 +60,9 @@ impl<P: Port, L: Port> Switch<P, L> {
             debug_assert!(false, "there is no runtime {to}");
             return;
         }
-        let found = self.find_live(&reroute.key);
+        let found = self
+            .find_live(&reroute.key)
+            .filter(|index| !self.is_anothers(*index, runtime, reroute));
         let mut home = match found {
             Some(index) => {
                 let route = &self.routes[index as usize];
@@ -77,12 +79,9 @@ impl<P: Port, L: Port> Switch<P, L> {
                 source: None,
             },
         };
-        if reroute.key == reroute.group
-            && (home.route, home.source) == (Some(reroute.to), None)
-            && reroute.from == RuntimeId(runtime as u16)
-        {
+        if home.route == Some(reroute.to) && home.source.is_none() && reroute.key == reroute.group {
             // It had this re-routed before this switch began anew, and the target has told first.
-            home.source = Some(reroute.from);
+            home.source = Some(RuntimeId(runtime as u16));
         }
         let input = HomeInput::Reroute {
             by: RuntimeId(runtime as u16),
@@ -117,6 +116,17 @@ impl<P: Port, L: Port> Switch<P, L> {
             route.is_awaited = usize::from(now) != runtime;
             self.turn_route(index, now);
         }
+    }
+
+    /// Whether another runtime was chosen for a group that this one has and moves, while this switch, having begun anew, did not know of it. Whoever
+    /// gets it is told so ([`Switch::installed`]).
+    fn is_anothers(&self, index: u32, by: usize, reroute: &Reroute) -> bool {
+        let route = &self.routes[index as usize];
+        let others = [route.runtime, route.source];
+        !others.contains(&(by as u16))
+            && route.runtime != reroute.to.0
+            && route.epoch < reroute.epoch
+            && reroute.key == reroute.group
     }
 
     /// A route leads elsewhere from now on.

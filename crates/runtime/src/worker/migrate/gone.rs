@@ -115,4 +115,11 @@ impl<P: Port> Runtime<P> {
             }
         }
     }
+
+    /// What is on its way, for tests.
+    #[cfg(test)]
+    pub fn moves_under_way(&self) -> Vec<(crate::group::GroupKey, Part)> {
+        let all = self.moves.all.iter().flatten();
+        all.map(|moving| (moving.group, moving.machine.phase())).collect()
+    }
 }

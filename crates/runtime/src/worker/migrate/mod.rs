@@ -603,7 +603,7 @@ impl<P: Port> Runtime<P> {
         None
     }
 
-    fn group_key(&self, actor: u32) -> GroupKey {
+    pub(super) fn group_key(&self, actor: u32) -> GroupKey {
         let header = self.slab.header(actor);
         if header.group == crate::actor::NO_GROUP {
             GroupKey::of_flow(header.key)

@@ -221,6 +221,10 @@ impl<P: Port> Runtime<P> {
             return;
         };
         let group = moving.group;
+        self.note_installed(&group);
+        let Some(moving) = self.moves.moving(id) else {
+            return;
+        };
         let (actors, state, blocks) = (
             core::mem::take(&mut moving.actors),
             core::mem::take(&mut moving.state),
