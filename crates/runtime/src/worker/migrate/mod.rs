@@ -105,6 +105,8 @@ struct Moving {
     is_settling: bool,
     /// Source: its flows are pinned.
     is_pinned: bool,
+    /// Source: a switch that began anew was told of it when the state was sent.
+    is_told_late: bool,
     /// Target: flows that were reserved and have not come.
     reserved: u32,
     /// Target: what it will tell of the installation.
@@ -195,6 +197,11 @@ impl<P: Port> Moves<P> {
     /// Packets kept.
     pub(super) fn kept(&self) -> usize {
         self.kept
+    }
+
+    /// Whether a group, or second key, is on its way.
+    pub(super) fn is_moving(&self, group: &GroupKey, seed: &HashSeed) -> bool {
+        self.index.contains_key(&group.hash(seed))
     }
 
     /// Whether it is not yet to be said that this group, or second key, is idle: it moves.
@@ -596,7 +603,7 @@ impl<P: Port> Runtime<P> {
         None
     }
 
-    fn group_key(&self, actor: u32) -> GroupKey {
+    pub(super) fn group_key(&self, actor: u32) -> GroupKey {
         let header = self.slab.header(actor);
         if header.group == crate::actor::NO_GROUP {
             GroupKey::of_flow(header.key)
@@ -653,6 +660,9 @@ impl<P: Port> Runtime<P> {
         let Some(moving) = self.moves.remove(id, &self.settings.seed) else {
             return;
         };
+        if moving.is_told_late {
+            self.tell_over(&moving);
+        }
         self.moves.reserved -= moving.reserved as usize;
         self.moves.pinned -= u32::from(moving.is_pinned);
         self.unpin(&moving.actors, moving.group);

@@ -30,6 +30,7 @@ impl Moving {
             rerouted_at: 0,
             is_settling: false,
             is_pinned: false,
+            is_told_late: false,
             reserved: 0,
             figures: Figures::default(),
             state: Vec::new(),
@@ -220,6 +221,10 @@ impl<P: Port> Runtime<P> {
             return;
         };
         let group = moving.group;
+        self.note_installed(&group);
+        let Some(moving) = self.moves.moving(id) else {
+            return;
+        };
         let (actors, state, blocks) = (
             core::mem::take(&mut moving.actors),
             core::mem::take(&mut moving.state),
