@@ -326,7 +326,7 @@ Examples:
     Migrate {
         #[command(flatten)]
         which: Which,
-        /// Only from this runtime; otherwise from all but those of --to
+        /// Only from this runtime; otherwise from all but those of --to, which must be said then
         #[arg(long, value_name = "RUNTIME")]
         from: Option<u16>,
         /// To this one; several take turns; otherwise all others that are neither drained nor full do
@@ -339,9 +339,11 @@ Examples:
 
 /// Which flows are to move.
 #[derive(Args, Debug)]
+#[group(skip)]
+#[command(group(clap::ArgGroup::new("flows").required(true).args(["protocol", "address", "all"])))]
 struct Which {
     /// One flow: its protocol, by name or number
-    #[arg(requires_all = ["source", "destination"], conflicts_with_all = ["address", "all"], required_unless_present_any = ["address", "all"])]
+    #[arg(requires_all = ["source", "destination"])]
     protocol: Option<String>,
     /// One end, address and port
     #[arg(value_parser = end)]
@@ -353,7 +355,7 @@ struct Which {
     #[arg(long, default_value_t = 0, requires = "protocol")]
     vlan: u16,
     /// Flows with an end in this prefix, before translation
-    #[arg(long, value_name = "PREFIX", conflicts_with = "all")]
+    #[arg(long, value_name = "PREFIX")]
     address: Option<wire::Prefix>,
     /// All flows
     #[arg(long)]

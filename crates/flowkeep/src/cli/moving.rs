@@ -45,6 +45,12 @@ pub fn migrate(
         }),
         _ => None,
     };
+    if flow.is_none() && from.is_none() && to.is_empty() {
+        // Every runtime's to every other: they would cross on the way.
+        return Err(Failure::usage(
+            "say where these flows are to go, like --to 1, or which runtime they are to leave, like --from 0",
+        ));
+    }
     let mut client = connect(asking)?;
     if let Some(key) = flow {
         at_home(&mut client, key, &which, from, &to)?;
