@@ -222,6 +222,11 @@ impl HostLimits {
         if let Some(reason) = refused {
             entry.refused[way] += 1;
             self.tell(entry, (opened, way), reason, cx);
+            let (refused, told) = (entry.refused, entry.told.map(Option::unwrap_or_default));
+            let group = cx.group();
+            if group.inside == address {
+                (group.refused, group.told) = (refused, told);
+            }
             return if reason == "too_many_flows" {
                 cx.drop("too_many_flows")
             } else {
@@ -264,6 +269,10 @@ impl HostLimits {
     fn account(&self, host: Addr, address: Addr, cx: &mut Cx<Self>) -> Option<u32> {
         let mut hosts = self.hosts.borrow_mut();
         let entered = hosts.enter(host)?;
+        let group = cx.group();
+        if group.inside == address {
+            hosts.at(entered.at).hear(group);
+        }
         let Some(rate) = self.plan.rate else {
             return Some(entered.at);
         };

@@ -2,7 +2,7 @@
 //!
 //! Both are plain data: they migrate and are replicated as bytes. A flow knows for whom it is counted, so its end needs nothing
 //! else; the group has the host's address, which a packet from outside to a translated address does not tell, and a copy of its
-//! buckets, so that a host that moves has not spent nothing.
+//! buckets and of what was refused and told, so that a host that moves has not spent nothing and is not told of anew.
 //!
 //! Not here: the counts themselves, which follow from the flows ([`super::hosts`]).
 
@@ -113,4 +113,10 @@ pub struct Host {
     /// Its buckets when a flow was last let through, for who has no account of the host yet.
     #[flow_state(lazy)]
     pub(super) buckets: [Bucket; WAYS],
+    /// Flows refused, and when that was last told, if it was: so that it is not told again wherever the host goes.
+    #[flow_state(lazy)]
+    pub(super) refused: [u64; WAYS],
+    /// In nanoseconds; 0 for never.
+    #[flow_state(lazy)]
+    pub(super) told: [u64; WAYS],
 }

@@ -47,7 +47,8 @@ pub fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Reads a capture. Frames whose source is a private address come from inside.
+/// Reads a capture. Of two ends a private address is inside, and if both are or neither is, the smaller one: so a flow's replies come from the
+/// other side.
 pub fn script(path: &Path) -> Script {
     let frames = capture::frames(path).expect("a capture");
     let longest = frames.iter().map(|frame| frame.bytes.len()).max().unwrap_or(0);
@@ -60,7 +61,7 @@ pub fn script(path: &Path) -> Script {
         let link = LinkType::from_pcap(captured.link).expect("a known link type");
         let is_inside = packet.set_frame(&captured.bytes, link)
             && wire::parse(&mut packet).is_ok()
-            && is_private(packet.source_addr());
+            && is_inside(packet.source_addr(), packet.destination_addr());
         if is_inside && first_server.is_none() && packet.destination_port() != 0 && packet.version() == 4 {
             first_server = Some(packet.destination_addr());
         }
@@ -78,6 +79,14 @@ pub fn script(path: &Path) -> Script {
         begins_at,
         steps,
         first_server,
+    }
+}
+
+fn is_inside(source: Addr, destination: Addr) -> bool {
+    match (is_private(source), is_private(destination)) {
+        (true, false) => true,
+        (false, true) => false,
+        _ => source < destination,
     }
 }
 

@@ -21,6 +21,7 @@ action = "reject"
 tcp_opening = "20s"
 udp_unreplied = "10s"
 udp_replied = "30s"
+udp_stream = "30s"
 "#;
 
 fn firewall(config: &str) -> Migration {
@@ -61,7 +62,7 @@ fn timers_go_on() {
         web.payload("established: two hours"),
     ];
     let survived = firewall(RULES).check(script);
-    assert_eq!(survived.dropped("no_rule"), 1);
+    assert_eq!(survived.dropped("not_allowed"), 1);
     assert_eq!(survived.left(), 7);
 }
 

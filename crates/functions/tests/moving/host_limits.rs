@@ -4,17 +4,15 @@ use crate::captures::over_captures;
 use crate::traffic::conversations;
 use flowkeep_functions::host_limits::HostLimits;
 use std::time::Duration;
-use testkit::{Migration, Step, migration, udp, wait};
+use testkit::{Migration, Step, Way, migration, udp, wait};
 
 fn limits(config: &str) -> Migration {
-    migration()
-        .function::<HostLimits>(testkit::config::<HostLimits>(config))
-        .asking::<HostLimits>(&["hosts"])
+    migration().function::<HostLimits>(testkit::config::<HostLimits>(config))
 }
 
 #[test]
 fn conversations_are_counted_on() {
-    let survived = limits("flows_per_host = 4\nnew_flows_per_second = 2\nburst = 3").check(conversations());
+    let survived = limits("flows_per_host = 2\nnew_flows_per_second = 2\nburst = 3").check(conversations());
     assert!(survived.moved() > 100, "{}", survived.moved());
     assert!(survived.dropped("too_many_flows") > 0);
     assert_eq!(
@@ -35,6 +33,24 @@ fn buckets_go_along() {
     let survived = limits("flows_per_host = \"none\"\nnew_flows_per_second = 1\nburst = 5").check(script);
     assert_eq!(survived.counter("flows_counted"), 5 + 6);
     assert_eq!(survived.dropped("too_many_new_flows"), 3 + 12);
+}
+
+/// No runtime has a flow of anybody in its account when all are over.
+#[test]
+fn each_flow_is_given_back_where_it_is() {
+    for way in Way::ALL {
+        let migration = limits("flows_per_host = 3").asking::<HostLimits>(&["hosts"]);
+        let survived = migration.ways([way]).replay(conversations());
+        assert_eq!(
+            survived.counter("flows_counted"),
+            survived.counter("flows_given_back")
+        );
+        // A line for each host that has any.
+        for answer in survived.answers() {
+            assert_eq!(answer.matches("\\n").count(), 1, "{answer}");
+        }
+        assert_eq!(survived.answers().len(), 2);
+    }
 }
 
 #[test]

@@ -18,13 +18,15 @@
 //! Where that differs, the case is made small (`shrink`): fewer moves, then fewer steps, as long as it still differs; and printed with
 //! the numbers that its packets have in the script, and the line that repeats it.
 //!
-//! # What a function may decide by the runtime it is at
-//! A new group begins at runtime 0 whether flows move or not. A function that chooses by what *this* runtime has at the moment (the fewest connections, the next in turn)
+//! # What may differ
+//! What is chosen at random, if it is said ([`Migration::choosing`]), and numbers that mean something at one instance only
+//! ([`Migration::local`]). A new group begins at runtime 0 whether flows move or not. A function that chooses by what *this* runtime has at the moment (the fewest connections, the next in turn)
 //! may rightly choose otherwise when some of it has moved: give it settings by which it does not, or one way of moving at a
 //! time ([`Migration::ways`]).
 //!
 //! Not here: failures and replicas; several switches (`tests/nat_cluster.rs`), live threads (the tool's tests).
 
+mod chosen;
 mod play;
 mod rig;
 mod shrink;
@@ -35,7 +37,7 @@ mod tests;
 
 use crate::step::Step;
 use crate::watch::{Notes, Watched, WatchedConfig};
-use nf::NetworkFunction;
+use nf::{NetworkFunction, Prefix};
 use runtime::stage::{Configured, Factory};
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -100,6 +102,8 @@ pub fn migration() -> Migration {
     Migration {
         functions: Vec::new(),
         asked: Vec::new(),
+        chosen: chosen::Chosen::default(),
+        local: BTreeSet::new(),
         flows_max: 1024,
         begins_at: play::BEGINNING,
         ways: Way::ALL.to_vec(),
@@ -123,6 +127,8 @@ struct Function {
 pub struct Migration {
     functions: Vec<Function>,
     asked: Vec<(&'static str, Vec<String>)>,
+    chosen: chosen::Chosen,
+    local: BTreeSet<String>,
     flows_max: u32,
     begins_at: u64,
     ways: Vec<Way>,
@@ -198,6 +204,28 @@ impl Migration {
         self
     }
 
+    /// The functions choose external endpoints with these addresses at random: which they are may differ, but whoever has one keeps it.
+    ///
+    /// # Panics
+    /// If one is no prefix.
+    #[track_caller]
+    pub fn choosing(mut self, prefixes: &[&str]) -> Self {
+        for text in prefixes {
+            match text.parse::<Prefix>() {
+                Ok(prefix) => self.chosen.0.push(prefix),
+                Err(_) => panic!("`{text}` is no prefix: write it like `203.0.113.0/29`"),
+            }
+        }
+        self
+    }
+
+    /// A field of the function's flow state that means something at one instance only, and is made anew on arrival: it is not
+    /// compared.
+    pub fn local<F: NetworkFunction>(mut self, field: &str) -> Self {
+        self.local.insert(format!("{}.{field}", F::NAME));
+        self
+    }
+
     /// Plays the script while flows stay and while they move, and compares.
     ///
     /// # Panics
@@ -205,13 +233,7 @@ impl Migration {
     #[track_caller]
     pub fn check(&self, script: impl IntoIterator<Item = Step>) -> Survived {
         let script = self.script(script);
-        let stayed = match play::play(self, &script, &BTreeSet::new(), Way::Over) {
-            Ok(story) => story,
-            Err(play::Failure::Script(why) | play::Failure::Broken(why)) => panic!("{why}"),
-        };
-        if let Some(wrong) = &stayed.wrong {
-            panic!("`{}`, while no flow moves: {wrong}", self.names());
-        }
+        let stayed = self.while_flows_stay(&script);
         let mut moved = 0;
         for way in &self.ways {
             let points = self.points(&script);
@@ -234,6 +256,34 @@ impl Migration {
             story: stayed,
             moved,
         }
+    }
+
+    /// The first difference that is found, as it is: not made small. For tests of tests.
+    ///
+    /// # Panics
+    /// If the script cannot be, or something is wrong while flows stay.
+    #[track_caller]
+    pub fn difference(&self, script: impl IntoIterator<Item = Step>) -> Option<String> {
+        let script = self.script(script);
+        let stayed = self.while_flows_stay(&script);
+        let points = self.points(&script);
+        let found = self
+            .ways
+            .iter()
+            .find_map(|way| shrink::judge(self, &script, &points, *way, Some(&stayed)).1)?;
+        Some(found.words)
+    }
+
+    #[track_caller]
+    fn while_flows_stay(&self, script: &[play::Numbered]) -> Story {
+        let stayed = match play::play(self, script, &BTreeSet::new(), Way::Over) {
+            Ok(story) => story,
+            Err(play::Failure::Script(why) | play::Failure::Broken(why)) => panic!("{why}"),
+        };
+        if let Some(wrong) = &stayed.wrong {
+            panic!("`{}`, while no flow moves: {wrong}", self.names());
+        }
+        stayed
     }
 
     /// Plays the script once, while flows move in the first of the ways, and compares it with nothing.
@@ -321,6 +371,11 @@ impl Survived {
             .filter(|((_, counter), _)| *counter == name)
             .map(|(_, count)| count)
             .sum()
+    }
+
+    /// What the functions answered when all flows were over ([`Migration::asking`]), runtime by runtime.
+    pub fn answers(&self) -> &[String] {
+        &self.story.answers
     }
 
     /// The event log, a JSON object per line: the flows' ends after the script's are in it too.

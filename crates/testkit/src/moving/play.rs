@@ -237,11 +237,20 @@ impl Player {
         for flow in self.rig.flows() {
             // Its end is noticed sooner or later.
             if flow.expires_in > 0 {
-                let ends = format!("{} > {} {:?}", flow.source, flow.destination, flow.translated);
+                let chosen = |(from, to): &(Endpoint, Endpoint)| {
+                    migration.chosen.has(from.addr) || migration.chosen.has(to.addr)
+                };
+                let translated = match flow.translated {
+                    Some(ends) if chosen(&ends) => "translated".into(),
+                    Some((from, to)) => format!("as {from} > {to}"),
+                    None => String::new(),
+                };
+                let ends = format!("{} > {} {translated}", flow.source, flow.destination);
                 let fields = flow.state.into_iter().flat_map(|(function, fields)| {
                     let named = move |(field, value): (&str, String)| (format!("{function}.{field}"), value);
                     fields.into_iter().map(named)
                 });
+                let fields = fields.filter(|(field, _)| !migration.local.contains(field));
                 self.story.flows.push((ends, fields.collect()));
             }
         }

@@ -46,7 +46,7 @@ pub fn judge(
     };
     match catch_unwind(AssertUnwindSafe(|| play(migration, script, points, way))) {
         Ok(Ok(moved)) => {
-            let found = difference(stayed, &moved);
+            let found = difference(stayed, &moved, &migration.chosen);
             (moved, found)
         }
         Ok(Err(Failure::Script(words) | Failure::Broken(words))) => {

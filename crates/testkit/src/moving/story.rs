@@ -12,6 +12,7 @@
 //!
 //! Not here: what may be left over (`rig`).
 
+use super::chosen::{Chosen, Compared};
 use super::rig::Left;
 use crate::sent::{Copied, Words, side_name};
 use nf::Side;
@@ -70,11 +71,12 @@ impl Difference {
 }
 
 /// Holds what came of a script while flows moved against what came of it while they stayed.
-pub fn difference(stayed: &Story, moved: &Story) -> Option<Difference> {
+pub fn difference(stayed: &Story, moved: &Story, chosen: &Chosen) -> Option<Difference> {
+    let packets = (chosen.compared(stayed), chosen.compared(moved));
     let by_chapter = if stayed.has_waited || moved.has_waited {
-        in_sum(stayed, moved)
+        in_sum((stayed, &packets.0), (moved, &packets.1))
     } else {
-        chapter_by_chapter(stayed, moved)
+        chapter_by_chapter((stayed, &packets.0), (moved, &packets.1))
     };
     if let Some(found) = by_chapter {
         return Some(found);
@@ -82,12 +84,13 @@ pub fn difference(stayed: &Story, moved: &Story) -> Option<Difference> {
     if let Some(wrong) = &moved.wrong {
         return Some(Difference::at_the_end(wrong.as_str()));
     }
-    let (theirs, ours) = (lines(&stayed.events), lines(&moved.events));
+    let (theirs, ours) = (lines(&stayed.events, chosen), lines(&moved.events, chosen));
     if let Some(found) = unequal("event", &theirs, &ours) {
         return Some(found);
     }
     let show = |flows: &[FlowLine]| -> Vec<String> {
-        let mut lines: Vec<String> = flows.iter().map(|flow| format!("{flow:?}")).collect();
+        let line = |flow: &FlowLine| chosen.bare(&format!("{flow:?}"));
+        let mut lines: Vec<String> = flows.iter().map(line).collect();
         lines.sort();
         lines
     };
@@ -95,9 +98,11 @@ pub fn difference(stayed: &Story, moved: &Story) -> Option<Difference> {
         .or_else(|| unequal("answer", &stayed.answers, &moved.answers))
 }
 
-fn chapter_by_chapter(stayed: &Story, moved: &Story) -> Option<Difference> {
+type Told<'a> = (&'a Story, &'a [Vec<Compared>]);
+
+fn chapter_by_chapter((stayed, there): Told, (moved, here): Told) -> Option<Difference> {
     for (at, (theirs, ours)) in stayed.chapters.iter().zip(&moved.chapters).enumerate() {
-        let words = if theirs.left != ours.left {
+        let words = if there.get(at) != here.get(at) {
             format!(
                 "while flows stay,   {}\nwhile they move,    {}{}",
                 show(&theirs.left),
@@ -121,7 +126,7 @@ fn chapter_by_chapter(stayed: &Story, moved: &Story) -> Option<Difference> {
     None
 }
 
-fn in_sum(stayed: &Story, moved: &Story) -> Option<Difference> {
+fn in_sum((stayed, there): Told, (moved, here): Told) -> Option<Difference> {
     let sum = |story: &Story, of: fn(&Chapter) -> &Counts| {
         let mut whole = Counts::new();
         for (name, count) in story.chapters.iter().flat_map(of) {
@@ -129,19 +134,19 @@ fn in_sum(stayed: &Story, moved: &Story) -> Option<Difference> {
         }
         whole
     };
-    let conversations = |story: &Story| {
-        let mut whole: BTreeMap<(u8, String), Vec<Vec<u8>>> = BTreeMap::new();
-        for left in story.chapters.iter().flat_map(|chapter| &chapter.left) {
+    let conversations = |packets: &[Vec<Compared>]| {
+        let mut whole: BTreeMap<(u8, String), Vec<Compared>> = BTreeMap::new();
+        for left in packets.iter().flatten() {
             let packet = Copied::of_frame(&left.bytes, left.link, left.side);
             let key = wire::FlowKey::of(&packet).map_or(String::new(), |(key, _)| key.to_string());
             whole
                 .entry((left.side as u8, key))
                 .or_default()
-                .push(left.bytes.clone());
+                .push(left.clone());
         }
         whole
     };
-    let (theirs, ours) = (conversations(stayed), conversations(moved));
+    let (theirs, ours) = (conversations(there), conversations(here));
     let other = theirs.iter().find(|(key, packets)| ours.get(key) != Some(packets));
     let other = other.or_else(|| ours.iter().find(|(key, _)| !theirs.contains_key(key)));
     let packets = other.map(|((_, key), _)| format!("of {key}, other packets left, or in another order"));
@@ -220,8 +225,8 @@ fn counts_differ(what: &str, theirs: &Counts, ours: &Counts) -> Option<String> {
 }
 
 /// Lines of the event log without when and by which runtime they were written.
-fn lines(events: &str) -> Vec<String> {
-    let mut lines: Vec<String> = events.lines().map(bare).collect();
+fn lines(events: &str, chosen: &Chosen) -> Vec<String> {
+    let mut lines: Vec<String> = events.lines().map(|line| chosen.bare(&bare(line))).collect();
     lines.sort();
     lines
 }
