@@ -7,6 +7,7 @@
 //! Not here: the counts themselves, which follow from the flows ([`super::hosts`]).
 
 use super::config::Rate;
+use super::hosts::Entry;
 use nf::{Addr, FlowState, Plain, Side};
 
 /// Who opened a flow, and whether it is counted.
@@ -110,6 +111,9 @@ impl Bucket {
 pub struct Host {
     /// The address, once the host itself has opened a flow; unspecified before.
     pub(super) inside: Addr,
+    /// Whose account the rest is a copy of: the host's, or while nobody knows that, that of whom packets from outside were sent to last.
+    #[flow_state(lazy)]
+    pub(super) account: Addr,
     /// Its buckets when a flow was last let through, for who has no account of the host yet.
     #[flow_state(lazy)]
     pub(super) buckets: [Bucket; WAYS],
@@ -119,4 +123,14 @@ pub struct Host {
     /// In nanoseconds; 0 for never.
     #[flow_state(lazy)]
     pub(super) told: [u64; WAYS],
+}
+
+impl Host {
+    /// Takes a copy of an account.
+    pub(super) fn copy(&mut self, address: Addr, entry: &Entry) {
+        self.account = address;
+        self.buckets = entry.buckets;
+        self.refused = entry.refused;
+        self.told = entry.told.map(Option::unwrap_or_default);
+    }
 }

@@ -6,7 +6,7 @@ use flowkeep_functions::firewall::Firewall;
 use std::time::Duration;
 use testkit::{Migration, migration, tcp, udp, wait};
 
-const RULES: &str = r#"
+pub const RULES: &str = r#"
 tcp_loose = false
 [[rules]]
 name = "out"

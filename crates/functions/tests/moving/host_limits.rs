@@ -35,6 +35,19 @@ fn buckets_go_along() {
     assert_eq!(survived.dropped("too_many_new_flows"), 3 + 12);
 }
 
+/// The same for a host that has opened nothing itself: all that is known of it is whom packets are sent to.
+#[test]
+fn accounts_of_what_is_opened_to_a_host_go_along() {
+    let opens = |n: u16| udp(&format!("198.51.100.9:{}", 1000 + n), "10.0.0.1:53").from_outside();
+    let mut script: Vec<Step> = (0..8).map(opens).collect();
+    script.push(wait(Duration::from_millis(2100)));
+    script.extend((10..15).map(opens));
+    script.push(udp("10.0.0.1:5000", "192.0.2.1:53"));
+    script.extend((20..25).map(opens));
+    let survived = limits("flows_per_host = \"none\"\nnew_flows_per_second = 1\nburst = 5").check(script);
+    assert_eq!(survived.counter("flows_counted"), 5 + 2 + 1);
+}
+
 /// No runtime has a flow of anybody in its account when all are over.
 #[test]
 fn each_flow_is_given_back_where_it_is() {

@@ -21,7 +21,7 @@ fn http() -> Migration {
 }
 
 /// A connection whose client's words come a few bytes at a time, `every` of them in a segment.
-fn dripping(words: &str, every: usize) -> Vec<Step> {
+pub fn dripping(words: &str, every: usize) -> Vec<Step> {
     let web = tcp("10.0.0.1:1000", "192.0.2.1:80");
     let mut script = vec![web.syn(), web.reply().syn_ack(), web.ack()];
     for part in words.as_bytes().chunks(every) {

@@ -5,7 +5,7 @@ use flowkeep_functions::load_balancer::LoadBalancer;
 use std::time::Duration;
 use testkit::{Migration, Step, Way, answer, migration, tcp, udp, wait};
 
-fn config(policy: &str) -> String {
+pub fn config(policy: &str) -> String {
     format!(
         r#"
 [[services]]
@@ -44,7 +44,7 @@ fn balancer(policy: &str) -> Migration {
 }
 
 /// Clients come and go, in several rounds.
-fn clients() -> Vec<Step> {
+pub fn clients() -> Vec<Step> {
     let mut script = Vec::new();
     for round in 0..5u16 {
         for client in 0..8u16 {

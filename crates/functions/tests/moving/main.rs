@@ -17,6 +17,7 @@ mod host_limits;
 mod ids;
 mod load_balancer;
 mod nat;
+mod planted_bugs;
 #[path = "../flow_monitor/tables/mod.rs"]
 mod tables;
 mod traffic;

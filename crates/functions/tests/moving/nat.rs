@@ -14,7 +14,7 @@ fn nat(config: &str) -> Migration {
         .local::<Nat>("mapping")
 }
 
-const POOL: &str = "pool = [\"203.0.113.0/29\"]\nfiltering = \"endpoint-independent\"\n";
+pub const POOL: &str = "pool = [\"203.0.113.0/29\"]\nfiltering = \"endpoint-independent\"\n";
 
 #[test]
 fn conversations_go_on() {
