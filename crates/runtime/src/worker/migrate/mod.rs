@@ -62,7 +62,7 @@ use protocols::ownership::{
     TellSwitch, Timer,
 };
 use wire::packet::Kind;
-use wire::{FlowKey, HashSeed, PacketBox};
+use wire::{FlowKey, HashSeed, PacketBox, planted};
 
 /// In a replay, what a step counts for against the timeout, in nanoseconds.
 pub const STEP: u64 = 1000;
@@ -226,7 +226,7 @@ impl<P: Port> Moves<P> {
         };
         let is_over = |part| matches!(part, Part::Absent | Part::Active | Part::Tombstone { .. });
         self.moving(id)
-            .is_some_and(|moving| !is_over(moving.machine.phase()))
+            .is_some_and(|moving| !is_over(moving.machine.phase()) && !planted::is("idle_while_moving"))
     }
 
     fn at(&self, hash: u64) -> Option<u32> {
@@ -372,6 +372,13 @@ impl<P: Port> Runtime<P> {
         if let Says::Done(_) = says {
             self.note_done(id, figures);
         }
+        if let Says::State(epoch) = says
+            && planted::is("installed_before_clear")
+        {
+            for switch in self.all_switches().iter() {
+                self.drive(id, Input::HearSwitch(switch, SwitchSays::Clear(epoch)));
+            }
+        }
         self.drive(id, Input::Hear(RuntimeId(peer), says, room));
     }
 
@@ -400,7 +407,8 @@ impl<P: Port> Runtime<P> {
         *has = has.with(switch as u8);
         let has = *has;
         // One that is not there knows no block.
-        if (0..self.settings.switches).any(|s| !has.has(s) && self.sessions.has_switch(usize::from(s))) {
+        let is_missing = |s| !has.has(s) && self.sessions.has_switch(usize::from(s));
+        if (0..self.settings.switches).any(is_missing) && !planted::is("block_back_at_first_word") {
             return;
         }
         self.moves.returned.remove(&block);
@@ -573,7 +581,7 @@ impl<P: Port> Runtime<P> {
                 | Part::Rerouting { .. }
                 | Part::Settling { .. },
                 _,
-            ) => self.keep(id, packet, home, Class::Before),
+            ) if !planted::is("flow_begins_while_moving") => self.keep(id, packet, home, Class::Before),
             (_, Take::PassOn(to)) => self.hand_over(id, to.0, home, packet),
             _ => return Some(packet),
         }
@@ -641,7 +649,11 @@ impl<P: Port> Runtime<P> {
     fn process_kept(&mut self, kept: Vec<Kept>, group: GroupKey, aliases: &[GroupKey]) {
         self.moves.kept -= kept.len();
         let mut kept = kept;
-        kept.sort_by_key(|kept| kept.class);
+        if planted::is("kept_in_wrong_class") {
+            kept.sort_by_key(|kept| core::cmp::Reverse(kept.class));
+        } else {
+            kept.sort_by_key(|kept| kept.class);
+        }
         let mut doubtful = aliases.to_vec();
         doubtful.push(group);
         self.moves.draining = Some(doubtful);
@@ -701,6 +713,9 @@ impl<P: Port> Runtime<P> {
         let Some(moving) = self.moves.moving(id) else {
             return;
         };
+        if planted::is("called_back_unpinned") {
+            return;
+        }
         if !core::mem::replace(&mut moving.is_pinned, true) {
             self.moves.pinned += 1;
         }

@@ -19,7 +19,7 @@ use core::fmt;
 use hashbrown::{HashMap, HashSet};
 use nf::{Affinity, Prefix};
 use protocols::ownership::{Finished, Input, Ownership, RuntimeId};
-use wire::FlowKey;
+use wire::{FlowKey, planted};
 
 /// Which flows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -382,6 +382,7 @@ impl<P: Port> Runtime<P> {
         match how {
             Finished::Moved => receipt.moved += flows,
             Finished::Refused(_) => receipt.refused += flows,
+            Finished::Aborted if planted::is("flows_counted_twice") => receipt.failed += 2 * flows,
             Finished::Aborted => receipt.failed += flows,
         }
         self.leave_order(order);

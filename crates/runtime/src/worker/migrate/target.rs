@@ -10,7 +10,7 @@ use crate::stats::DropReason;
 use alloc::vec::Vec;
 use nf::{Affinity, Arrival, Direction, Side};
 use protocols::ownership::{Ownership, Phase as Part, Refusal, Says, Take};
-use wire::PacketBox;
+use wire::{PacketBox, planted};
 
 /// How many flows' table lines are fetched ahead.
 const AHEAD: usize = 16;
@@ -266,7 +266,9 @@ impl<P: Port> Runtime<P> {
         self.groups.join(index, flows - 1);
         let place = self.groups.state_bytes_mut(index);
         let length = place.len().min(state.len());
-        place[..length].copy_from_slice(&state[..length]);
+        if !planted::is("group_state_lost") {
+            place[..length].copy_from_slice(&state[..length]);
+        }
         index
     }
 
@@ -325,6 +327,9 @@ impl<P: Port> Runtime<P> {
         };
         let cx = self.prepare(actor, side, Direction::Opening);
         for step in self.stages.way(header.chain, Direction::Opening) {
+            if planted::is("arrived_not_called") {
+                break;
+            }
             let stage = &self.stages.functions[usize::from(step.function)];
             cx.counters = step.counters;
             // SAFETY: the state is this actor's, with the bytes that the same chain left at another runtime of this process.
