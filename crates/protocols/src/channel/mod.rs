@@ -4,7 +4,7 @@
 //!
 //! Each of two workers has a [`Channel`] to the other. What the worker wants said goes in as [`Input`], what the link
 //! received too; out of [`Channel::poll`] come frames for the link and messages for the worker, each in their order, or by themselves from
-//! [`Channel::poll_link`] and [`Channel::poll_worker`]: a worker that cannot take messages still acknowledges. Who drives it brings
+//! [`Channel::poll_link`], [`Channel::poll_message`] and [`Channel::poll_event`]: a worker that cannot take messages still acknowledges. Who drives it brings
 //! the time along, and calls again at [`Channel::next_timeout`].
 //!
 //! ```text
@@ -565,12 +565,33 @@ impl Channel {
         }
     }
 
-    /// The next output that is for the worker: messages, and the beginning and end of sessions, in their order. Who does not take
-    /// them lets the other end wait; nothing else.
+    /// The next message for the worker; `None` where a session begins or ends before it. Who does not take messages lets the other
+    /// end wait, and nothing else.
     #[inline]
-    pub fn poll_worker(&mut self) -> Option<Output<'_>> {
-        let next = self.next_for_worker()?;
-        Some(self.tell(next))
+    pub fn poll_message(&mut self) -> Option<&[u8]> {
+        match self.next_message()? {
+            ForWorker::Message(message) => Some(self.receiving.bytes(message)),
+            ForWorker::Other(_) => None,
+        }
+    }
+
+    /// `Met`, `Restarted` or `Over`, if that is what the worker is to be told next.
+    pub fn poll_event(&mut self) -> Option<Output<'static>> {
+        if !self.receiving.is_between_messages() {
+            return None;
+        }
+        let output = match *self.queue.front()? {
+            Pending::Met(incarnation) => Output::Met { incarnation },
+            Pending::Restarted(incarnation, given_up_frames) => Output::Restarted {
+                incarnation,
+                given_up_frames,
+            },
+            Pending::Over(given_up_frames) => Output::Over { given_up_frames },
+            _ => return None,
+        };
+        self.events -= 1;
+        self.queue.pop_front();
+        Some(output)
     }
 
     #[inline]
@@ -583,6 +604,13 @@ impl Channel {
 
     #[inline]
     fn next_for_worker(&mut self) -> Option<ForWorker> {
+        self.next_message()
+            .or_else(|| self.poll_event().map(ForWorker::Other))
+    }
+
+    /// The next message or packet.
+    #[inline]
+    fn next_message(&mut self) -> Option<ForWorker> {
         loop {
             match self.receiving.next_message() {
                 Some(Ok(message)) => {
@@ -595,36 +623,22 @@ impl Channel {
                 }
                 None => {}
             }
-            return Some(ForWorker::Other(match self.queue.pop_front()? {
+            match *self.queue.front()? {
                 Pending::Deliver(arrived) => {
+                    self.queue.pop_front();
                     self.receiving.begin(arrived);
-                    continue;
                 }
                 Pending::Packet { name, start, length } => {
+                    self.queue.pop_front();
                     self.packets -= 1;
-                    Output::Packet {
+                    return Some(ForWorker::Other(Output::Packet {
                         name,
                         start: start.into(),
                         length: length.into(),
-                    }
+                    }));
                 }
-                Pending::Met(incarnation) => {
-                    self.events -= 1;
-                    Output::Met { incarnation }
-                }
-                Pending::Restarted(incarnation, given_up_frames) => {
-                    self.events -= 1;
-                    Output::Restarted {
-                        incarnation,
-                        given_up_frames,
-                    }
-                }
-                Pending::Over(given_up_frames) => {
-                    self.events -= 1;
-                    Output::Over { given_up_frames }
-                }
-                Pending::Send(_) | Pending::SendPacket(_) => unreachable!("these are the link's"),
-            }));
+                _ => return None,
+            }
         }
     }
 
