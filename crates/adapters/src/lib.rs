@@ -10,6 +10,7 @@
 //! | [`afxdp`] | network interfaces by AF_XDP: the kernel receives into, and sends from, the worker's own buffers |
 //! | [`interface`] | what live ports need to know of an interface, and what they put into the kernel |
 //! | [`ring`] | the link between two workers of one process |
+//! | [`shm`] | the link between workers of two processes of one host: shared memory |
 //! | [`udp`] | the link between workers of two processes: channel frames in Geneve over UDP |
 //! | [`netlink`] | the kernel's links, addresses, routes and neighbours, and their changes |
 //! | [`generate`] | traffic made from a profile |
@@ -42,6 +43,7 @@ pub mod pcap;
 pub mod reflect;
 pub mod report;
 pub mod ring;
+pub mod shm;
 pub mod tee;
 pub mod udp;
 pub mod uri;
