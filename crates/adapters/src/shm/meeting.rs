@@ -19,7 +19,7 @@
 //!
 //! Not here: what is done in a session ([`super`]).
 
-use super::ring::{self, Reader, Writer};
+use super::ring::{Reader, Writer};
 use super::shared::Mapping;
 use super::{Settings, ShmError};
 use rustix::event::epoll;
@@ -36,8 +36,9 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use wire::packet::FRAME_MAX;
 
-/// `FKLINK` and the version of everything that both ends must agree on: hello, ring, head.
+/// `FKLINK` and the version of everything that both ends must agree on: hello, ring, heads (`runtime::peer`).
 const MAGIC: [u8; 8] = *b"FKLINK\0\x01";
 /// Bytes of a hello.
 const HELLO: usize = 32;
@@ -87,9 +88,9 @@ impl Hello {
             return Err("other workers' numbers");
         }
         let longest = usize::try_from(hello.frame_max).unwrap_or(usize::MAX);
-        let lengths = ring::memory_min(longest.min(super::FRAMES_MAX))..=super::MEMORY_MAX;
+        let lengths = super::bytes_min(longest.min(FRAME_MAX))..=super::MEMORY_MAX;
         let length = usize::try_from(hello.length).unwrap_or(usize::MAX);
-        if longest > super::FRAMES_MAX || !lengths.contains(&length) {
+        if longest > FRAME_MAX || !lengths.contains(&length) {
             return Err("a length that cannot be");
         }
         Ok(hello)
@@ -117,7 +118,7 @@ impl Way {
     ) -> io::Result<Way> {
         let length = hello.length as usize;
         let theirs = Mapping::of(theirs, length)?;
-        debug_assert!(ours.length() >= ring::memory_min(settings.frame_max));
+        debug_assert!(ours.length() >= super::bytes_min(settings.frame_max));
         Ok(Way {
             // SAFETY: the other process's mapping of that length, which lives as long as this; nobody else here has it.
             writer: unsafe { Writer::new(theirs.start(), theirs.length()) },

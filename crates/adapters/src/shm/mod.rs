@@ -5,7 +5,6 @@
 //! the other's own pool. So each process has its buffers for itself, and whoever is killed has nothing that another waits for.
 //!
 //! ```text
-//!   head.rs      what is known of a packet besides its bytes
 //!   ring.rs      records in shared memory: one writes, one reads
 //!   shared.rs    the memory: sealed, reserved, nameless
 //!   meeting.rs   finding each other, noticing an end, bells
@@ -15,7 +14,7 @@
 //!            ◄─ receive, copies ─── [ A's memory ] ◄─ transmit, copies ──
 //!
 //!   session 0 ──both said hello──► session n ──the other is gone, and the ring is empty──► session 0
-//!                                     └──the other wrote what cannot be──► session 0, counted as refused
+//!                                     └──the other wrote what cannot be──► session 0, counted
 //! ```
 //!
 //! **Why two copies.** Buffers that the other process could write would begin with notes that it could write, by which this one
@@ -27,8 +26,8 @@
 //! pools. [`Port::room`] ends at a limit far below. A buffer of another pool of this process, once copied, comes back by
 //! [`Port::receive`] as an empty one, as over a ring, so that the worker sends it home.
 //!
-//! *Half of the pool is kept* for what the worker itself has to say: while no more is free, nothing is received. So two workers
-//! whose packets wait for each other do not wait for ever.
+//! *Some buffers are spared* ([`Settings::spared`]) for what the worker itself has to say: while no more are free, nothing is received. Two workers
+//! that have all others waiting here for each other would wait for ever; so who passes packets on stops at [`Port::room`].
 //!
 //! *Time.* The other end's being there is looked at every [`LOOK_NS`], and when a sleeper is woken. An end that has had nothing for
 //! [`LIE_NS`] says so in its memory, if its thread sleeps at all ([`Port::wakes_by`] has been called); then who puts something in rings.
@@ -39,7 +38,6 @@
 //!
 //! Not here: who the other end is and where they meet (the configuration), links to other hosts ([`crate::udp`]).
 
-mod head;
 mod meeting;
 mod ring;
 mod shared;
@@ -47,25 +45,23 @@ mod shared;
 use crate::clock::monotonic_ns;
 use crate::report::Reports;
 use meeting::{Meeting, Way};
-use ring::Violation;
-use runtime::env::{BURST, Burst, Port, PortCounters, give_or_keep};
+use ring::{Reader, Record, Violation};
+use runtime::env::{AttachError, BURST, Burst, Port, PortCounters, give_or_keep};
+use runtime::peer::{self, HEAD, Refused};
 use std::cell::Cell;
 use std::path::PathBuf;
 use wire::packet::{FRAME_MAX, Kind};
-use wire::{PacketBox, PacketList, Pool};
+use wire::{LinkType, PacketBox, PacketList, Pool};
 
 /// Bytes of shared memory for each direction, unless said otherwise: one large page.
 pub const BYTES: usize = 2 << 20;
 /// Most bytes of shared memory for a direction.
 const MEMORY_MAX: usize = 1 << 30;
-const FRAMES_MAX: usize = FRAME_MAX;
 /// Time between looks whether the other end is there.
 const LOOK_NS: u64 = 2_000_000;
 /// Time without anything after which a bell is wanted. Below the time after which a thread sleeps, so that a sleeper is woken; above the
 /// time of an answer, so that no bell is rung for who is awake.
 const LIE_NS: u64 = 3_000;
-/// Part of the pool that receiving leaves alone.
-const KEPT: usize = 2;
 /// With so much room by the last look at the other end's progress, no new look is taken.
 const PLENTY: usize = 4 * BURST;
 
@@ -84,7 +80,36 @@ pub struct Settings {
     pub limit: usize,
     /// Longest frame that this end takes: what the buffers of its worker's pool hold.
     pub frame_max: usize,
+    /// So many of the pool's buffers are not received into: they are for what the worker has to say, at least what it wants for a step.
+    pub spared: usize,
+    /// How many ports the cluster has: a packet with a higher number is refused.
+    pub ports: u8,
 }
+
+impl Settings {
+    /// Usual settings for a pair of workers, with buffers of an MTU.
+    pub fn new(directory: PathBuf, near: u16, far: u16) -> Settings {
+        Settings {
+            directory,
+            near,
+            far,
+            bytes: BYTES,
+            limit: 1024,
+            frame_max: runtime::message::FRAME_MAX,
+            spared: 64,
+            ports: u8::MAX,
+        }
+    }
+}
+
+/// The least memory for frames of so many bytes.
+const fn bytes_min(frame_max: usize) -> usize {
+    ring::memory_min(HEAD + frame_max)
+}
+
+/// Sorts of records: a packet behind its head, or a message between workers.
+const PACKET: u32 = 1;
+const WORDS: u32 = 2;
 
 /// Why a link cannot be opened, and what to do about it.
 #[derive(Debug, thiserror::Error)]
@@ -150,7 +175,8 @@ pub struct ShmLink {
     is_gone: bool,
     /// The other end wrote what cannot be.
     is_broken: bool,
-    /// What has no room.
+    /// What has no room: the first of it, and those behind it.
+    next: Option<PacketBox>,
     waiting: PacketList,
     /// Empty buffers of other pools.
     homeward: PacketList,
@@ -162,6 +188,7 @@ pub struct ShmLink {
     /// Somebody sleeps by this port's descriptor.
     sleeps: Cell<bool>,
     counters: PortCounters,
+    broken_sessions: u64,
     reports: Reports,
     told: String,
 }
@@ -170,12 +197,12 @@ impl ShmLink {
     /// An end, with nobody at the other yet.
     pub fn open(settings: Settings, reports: Reports) -> Result<ShmLink, ShmError> {
         let frame_max = settings.frame_max;
-        let needed = ring::memory_min(frame_max);
-        if frame_max > FRAMES_MAX || !(needed..=MEMORY_MAX).contains(&settings.bytes) {
+        let needed = bytes_min(frame_max);
+        if frame_max > FRAME_MAX || !(needed..=MEMORY_MAX).contains(&settings.bytes) {
             return Err(ShmError::Length {
                 bytes: settings.bytes,
                 frame_max,
-                needed: ring::memory_min(frame_max.min(FRAMES_MAX)),
+                needed: bytes_min(frame_max.min(FRAME_MAX)),
             });
         }
         Ok(ShmLink {
@@ -185,6 +212,7 @@ impl ShmLink {
             sessions: 0,
             is_gone: false,
             is_broken: false,
+            next: None,
             waiting: PacketList::new(),
             homeward: PacketList::new(),
             looked_at: 0,
@@ -192,6 +220,7 @@ impl ShmLink {
             lies: false,
             sleeps: Cell::new(false),
             counters: PortCounters::default(),
+            broken_sessions: 0,
             reports,
             told: String::new(),
         })
@@ -199,7 +228,18 @@ impl ShmLink {
 
     /// Buffers that are here: packets without room, and other pools' empty ones.
     pub fn waiting(&self) -> usize {
-        self.waiting.len() + self.homeward.len()
+        self.unsaid() + self.homeward.len()
+    }
+
+    /// Sessions that this end ended because the other one wrote what cannot be.
+    pub fn broken_sessions(&self) -> u64 {
+        self.broken_sessions
+    }
+
+    /// Packets and messages without room.
+    #[inline]
+    fn unsaid(&self) -> usize {
+        self.waiting.len() + usize::from(self.next.is_some())
     }
 
     /// A buffer that is done with.
@@ -223,9 +263,10 @@ impl ShmLink {
     fn put(&mut self, pool: &mut Pool, packet: PacketBox) -> Option<PacketBox> {
         let frame = packet.frame();
         let put = match &mut self.way {
-            Some(way) if frame.len() <= way.frame_max && !self.is_broken => {
-                way.writer.push(&head::write(&packet), frame)
-            }
+            Some(way) if frame.len() <= way.frame_max && !self.is_broken => match packet.kind() {
+                Kind::Message => way.writer.push(WORDS, &[], frame),
+                _ => way.writer.push(PACKET, &peer::write(&packet), frame),
+            },
             _ => {
                 self.lose(pool, packet);
                 return None;
@@ -260,22 +301,14 @@ impl ShmLink {
         }
     }
 
-    /// Puts in what waited.
+    /// Puts in what waited, as far as there is room now.
     #[cold]
     fn go_on(&mut self, pool: &mut Pool) {
-        let mut left = PacketList::new();
-        while let Some(packet) = self.waiting.pop() {
-            if let Some(packet) = self.put(pool, packet) {
-                // No room: it stays the first.
-                left.push(packet);
+        while let Some(packet) = self.next.take().or_else(|| self.waiting.pop()) {
+            self.next = self.put(pool, packet);
+            if self.next.is_some() {
                 break;
             }
-        }
-        if !left.is_empty() {
-            while let Some(packet) = self.waiting.pop() {
-                left.push(packet);
-            }
-            self.waiting = left;
         }
         self.publish();
     }
@@ -285,9 +318,8 @@ impl ShmLink {
     fn take(&mut self, pool: &mut Pool, burst: &mut Burst) -> bool {
         let Some(way) = &mut self.way else { return false };
         let mut is_empty = false;
-        let before = burst.len();
-        let kept = pool.total() / KEPT;
-        while !burst.is_full() && pool.free() > kept {
+        let mut taken = false;
+        while !burst.is_full() && pool.free() > self.settings.spared {
             let record = match way.reader.next() {
                 Ok(Some(record)) => record,
                 Ok(None) => {
@@ -300,20 +332,21 @@ impl ShmLink {
                 }
             };
             let Some(mut buffer) = pool.take() else { break };
-            if head::read(&record.head, record.length, &mut buffer).is_none() {
-                pool.give(buffer);
-                self.is_broken = true;
-                break;
-            }
-            way.reader.copy(&record, buffer.frame_mut());
+            let read = read(&way.reader, &record, &mut buffer, self.settings.ports);
             way.reader.take(record);
+            taken = true;
+            if read.is_err() {
+                self.counters.refused_packets += 1;
+                pool.give(buffer);
+                continue;
+            }
             if buffer.kind() == Kind::Data {
                 self.counters.received_packets += 1;
                 self.counters.received_bytes += u64::from(buffer.wire_length());
             }
             burst.push(buffer);
         }
-        if burst.len() > before {
+        if taken {
             way.reader.publish();
         }
         is_empty
@@ -358,10 +391,10 @@ impl ShmLink {
     /// The session is over.
     #[cold]
     fn end(&mut self, pool: &mut Pool) {
-        self.counters.refused_packets += u64::from(self.is_broken);
+        self.broken_sessions += u64::from(self.is_broken);
         (self.is_gone, self.is_broken, self.lies) = (false, false, false);
         self.way = None;
-        while let Some(packet) = self.waiting.pop() {
+        while let Some(packet) = self.next.take().or_else(|| self.waiting.pop()) {
             self.lose(pool, packet);
         }
     }
@@ -412,9 +445,52 @@ impl ShmLink {
     }
 }
 
+/// Makes what a record says a packet or message in `buffer`.
+#[inline]
+fn read(reader: &Reader, record: &Record, buffer: &mut PacketBox, ports: u8) -> Result<(), Refused> {
+    if record.sort == PACKET && record.length >= HEAD {
+        let mut head = [0; HEAD];
+        reader.copy(record, 0, &mut head);
+        let length = record.length - HEAD;
+        let fill = |frame: &mut [u8]| reader.copy(record, HEAD, frame);
+        // One clock: the packet keeps its time.
+        return peer::read_packet(&head, length, fill, buffer, ports, None);
+    }
+    if record.sort != WORDS {
+        return Err(Refused::Form);
+    }
+    if record.length > buffer.room() {
+        return Err(Refused::TooLong);
+    }
+    buffer.reset(record.length, LinkType::Raw);
+    reader.copy(record, 0, buffer.frame_mut());
+    buffer.set_kind(Kind::Message);
+    Ok(())
+}
+
 impl Port for ShmLink {
     fn frame_max(&self) -> usize {
         self.settings.frame_max
+    }
+
+    fn attach(&mut self, pool: &mut Pool) -> Result<(), AttachError> {
+        let room = Pool::frame_max_of(pool.memory().stride);
+        let Settings {
+            frame_max, spared, ..
+        } = self.settings;
+        if room < frame_max {
+            return Err(AttachError(format!(
+                "buffers with room for {room} bytes do not hold what comes from other processes, which has up to {frame_max}: \
+                 make them as long as the port says"
+            )));
+        }
+        if pool.total() <= spared {
+            return Err(AttachError(format!(
+                "of {} buffers, {spared} are kept for what the worker has to say, and none is left to receive into",
+                pool.total()
+            )));
+        }
+        Ok(())
     }
 
     fn receive(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst) {
@@ -423,7 +499,7 @@ impl Port for ShmLink {
         {
             burst.push(packet);
         }
-        if !self.waiting.is_empty() {
+        if self.next.is_some() {
             self.go_on(pool);
         }
         let before = burst.len();
@@ -443,18 +519,16 @@ impl Port for ShmLink {
         if burst.is_empty() {
             return;
         }
-        if !self.waiting.is_empty() {
+        if self.next.is_some() {
             self.go_on(pool);
         }
         for packet in burst.drain(..) {
             if packet.kind() == Kind::Empty {
                 self.done(pool, packet);
-            } else if self.waiting.is_empty() {
-                if let Some(packet) = self.put(pool, packet) {
-                    self.waiting.push(packet);
-                }
-            } else {
+            } else if self.next.is_some() {
                 self.waiting.push(packet);
+            } else {
+                self.next = self.put(pool, packet);
             }
         }
         self.publish();
@@ -467,7 +541,7 @@ impl Port for ShmLink {
     fn room(&self) -> usize {
         let few = self.settings.limit.saturating_sub(PLENTY);
         let there = self.way.as_ref().map_or(0, |way| way.writer.waiting(few));
-        self.settings.limit.saturating_sub(there + self.waiting.len())
+        self.settings.limit.saturating_sub(there + self.unsaid())
     }
 
     fn wakes_by(&self) -> Option<Vec<i32>> {

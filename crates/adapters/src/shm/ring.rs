@@ -5,7 +5,7 @@
 //!   │ written    │ taken, records taken   │ lies     │ record │ record │ … │ skip │
 //!     the writer's  the reader's             the reader's
 //!
-//!   record: length 4 │ 0 4 │ head │ frame │ up to the next 16
+//!   record: length 4 │ sort 4 │ head │ body │ up to the next 16
 //! ```
 //!
 //! Theory of operation. Both count bytes from the ring's beginning, without end; where a count is in the memory is each one's own
@@ -14,16 +14,15 @@
 //! little, is a *skip*. A writer that dies in the middle of a record has not published it.
 //!
 //! **The other one may write anything anywhere at any time.** So: what is ours alone (our count, our place) is never read from the
-//! memory; each of the other's words is read once, and held against what can be before it is used; a frame's bytes are copied before
-//! anybody looks at them. What cannot be is a [`Violation`]. A frame that is written while it is copied has whatever bytes it has then,
+//! memory; each of the other's words is read once, and held against what can be before it is used; a record's bytes are copied before
+//! anybody looks at them. What cannot be is a [`Violation`]. A record that is written while it is copied has whatever bytes it has then,
 //! like one from any network.
 //!
 //! Invariants: places are multiples of 16 below the ring's length; a record that is handed out lies inside; without a violation
 //! records come as they were put in, each once, in order.
 //!
-//! Not here: what a head says ([`super::head`]), whose memory it is ([`super::shared`]).
+//! Not here: what a record says ([`super`]), whose memory it is ([`super::shared`]).
 
-use super::head::HEAD;
 use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -60,19 +59,19 @@ pub(super) const FRONT: usize = 512;
 const _: () = assert!(size_of::<Control>() <= FRONT);
 /// Records begin at multiples of it.
 const ALIGN: usize = 16;
-/// Before the head.
+/// Before what a record says.
 const PREFIX: usize = 8;
 /// In the place of a length: nothing more comes before the ring's end.
 const SKIP: u32 = u32::MAX;
 
-/// Bytes of a record with a frame of so many.
-const fn record_length(frame: usize) -> usize {
-    (PREFIX + HEAD + frame).next_multiple_of(ALIGN)
+/// Bytes of a record that says so many.
+const fn record_length(said: usize) -> usize {
+    (PREFIX + said).next_multiple_of(ALIGN)
 }
 
-/// The least memory in which records of this frame always come through: with two of the longest, one fits behind what is left.
-pub(super) const fn memory_min(frame_max: usize) -> usize {
-    FRONT + 4 * record_length(frame_max)
+/// The least memory in which records that say so much always come through: with two of the longest, one fits behind what is left.
+pub(super) const fn memory_min(said_max: usize) -> usize {
+    FRONT + 4 * record_length(said_max)
 }
 
 /// The memory of a ring, as both ends use it.
@@ -149,10 +148,13 @@ impl Writer {
         self.place.length - (self.written - self.taken) as usize
     }
 
-    /// Puts a record in; `false` if there is no room. It is seen once it is [published](Writer::publish).
+    /// Puts a record of some sort in, `head` before `body`; `false` if there is no room. It is seen once it is
+    /// [published](Writer::publish).
     #[inline]
-    pub fn push(&mut self, head: &[u8; HEAD], frame: &[u8]) -> Result<bool, Violation> {
-        let need = record_length(frame.len());
+    pub fn push(&mut self, sort: u32, head: &[u8], body: &[u8]) -> Result<bool, Violation> {
+        let length = head.len() + body.len();
+        debug_assert!(length < SKIP as usize);
+        let need = record_length(length);
         let rest = self.place.length - self.at;
         let skip = if rest < need { rest } else { 0 };
         if self.free() < skip + need {
@@ -170,12 +172,10 @@ impl Writer {
         let record = self.place.at(self.at);
         // SAFETY: `need` bytes from here lie before the end (else they were skipped) and are free.
         unsafe {
-            record.cast::<u64>().write(frame.len() as u64);
-            record
-                .add(PREFIX)
-                .copy_from_nonoverlapping(NonNull::from(head).cast(), HEAD);
-            let bytes = record.add(PREFIX + HEAD).as_ptr();
-            std::ptr::copy_nonoverlapping(frame.as_ptr(), bytes, frame.len());
+            record.cast::<u64>().write(length as u64 | u64::from(sort) << 32);
+            let said = record.add(PREFIX).as_ptr();
+            std::ptr::copy_nonoverlapping(head.as_ptr(), said, head.len());
+            std::ptr::copy_nonoverlapping(body.as_ptr(), said.add(head.len()), body.len());
         }
         self.written += need as u64;
         self.records += 1;
@@ -231,12 +231,13 @@ impl Writer {
 }
 
 /// A record that lies in the memory, as far as it has been looked at.
+#[derive(Clone, Copy)]
 pub(super) struct Record {
-    /// Its head, copied.
-    pub head: [u8; HEAD],
-    /// Length of its frame in bytes.
+    /// As it was put in, if the other end is not mad.
+    pub sort: u32,
+    /// Bytes that it says.
     pub length: usize,
-    frame: NonNull<u8>,
+    said: NonNull<u8>,
 }
 
 /// The end that takes records out.
@@ -300,7 +301,7 @@ impl Reader {
                 return Ok(None);
             }
         }
-        let mut length = self.length_here();
+        let (mut length, mut sort) = self.prefix_here();
         if length == SKIP {
             let rest = self.place.length - self.at;
             // A record follows, published with it.
@@ -309,7 +310,7 @@ impl Reader {
             }
             self.taken += rest as u64;
             self.at = 0;
-            length = self.length_here();
+            (length, sort) = self.prefix_here();
         }
         let length = length as usize;
         // The first bound keeps the second from going around.
@@ -317,32 +318,28 @@ impl Reader {
         {
             return Err(Violation);
         }
-        let record = self.place.at(self.at);
-        // SAFETY: the record's bytes lie inside the memory, just held against it. The head is copied, whatever the other end does
-        // with it meanwhile; any bytes are a head.
-        let (head, frame) = unsafe {
-            let head = record.add(PREFIX).cast::<[u8; HEAD]>().as_ptr().read_volatile();
-            (head, record.add(PREFIX + HEAD))
-        };
-        Ok(Some(Record { head, length, frame }))
+        // SAFETY: the record's bytes lie inside the memory, just held against it.
+        let said = unsafe { self.place.at(self.at).add(PREFIX) };
+        Ok(Some(Record { sort, length, said }))
     }
 
     #[inline]
-    fn length_here(&self) -> u32 {
+    fn prefix_here(&self) -> (u32, u32) {
         // SAFETY: a word inside the memory: at least as much as a record's alignment lies before its end. Read once.
-        unsafe { self.place.at(self.at).cast::<u64>().as_ptr().read_volatile() as u32 }
+        let prefix = unsafe { self.place.at(self.at).cast::<u64>().as_ptr().read_volatile() };
+        (prefix as u32, (prefix >> 32) as u32)
     }
 
-    /// Copies a record's frame.
+    /// Copies what the record that is the next says, from `at` on.
     ///
     /// # Panics
-    /// If `into` is not as long as the frame.
+    /// If it does not say so much.
     #[inline]
-    pub fn copy(&self, record: &Record, into: &mut [u8]) {
-        assert_eq!(into.len(), record.length);
-        // SAFETY: `next` has held the record against the memory, and `into` is as long. The bytes may be written meanwhile by a mad
+    pub fn copy(&self, record: &Record, at: usize, into: &mut [u8]) {
+        assert!(at <= record.length && into.len() <= record.length - at);
+        // SAFETY: `next` has held the record against the memory, and so much lies in it. The bytes may be written meanwhile by a mad
         // other end; they are only bytes.
-        unsafe { std::ptr::copy_nonoverlapping(record.frame.as_ptr(), into.as_mut_ptr(), record.length) };
+        unsafe { std::ptr::copy_nonoverlapping(record.said.add(at).as_ptr(), into.as_mut_ptr(), into.len()) };
     }
 
     /// Is done with the record that was the next. Its place is the writer's again once that is [published](Reader::publish).

@@ -75,8 +75,13 @@ pub(super) fn leave(shared: &Shared, each: &mut impl FnMut(&dyn Cluster)) {
     if shared.part.is_none() || shared.runtimes.is_empty() {
         return;
     }
-    for number in shared.runtimes.keys() {
-        let _ = shared.set_leaving(*number, true);
+    for (number, handle) in &shared.runtimes {
+        // Whether anybody else is there or not: it ends.
+        let leaving = Question::Leaving {
+            runtime: *number,
+            leaving: true,
+        };
+        drop(handle.ask(leaving));
     }
     pause(HEARD, shared, each);
     for _ in 0..ROUNDS {
@@ -115,7 +120,9 @@ fn carried_out(parts: &[crate::moving::Part], shared: &Shared, each: &mut impl F
     let mut before = None;
     let mut progress = Instant::now();
     loop {
-        let receipt = shared.receipt(parts);
+        let Ok(receipt) = shared.receipt(parts) else {
+            return false;
+        };
         if receipt.over {
             return receipt.flows_moved > 0;
         }

@@ -21,22 +21,27 @@ fn ends(start: NonNull<u8>, length: usize) -> (Writer, Reader) {
     unsafe { (Writer::new(start, length), Reader::new(start, length)) }
 }
 
-fn head(number: u64) -> [u8; HEAD] {
-    let mut head = [number as u8; HEAD];
-    head[..8].copy_from_slice(&number.to_le_bytes());
-    head
+fn head(number: u64) -> [u8; 8] {
+    number.to_le_bytes()
 }
 
 fn frame(number: u64) -> Vec<u8> {
     vec![number as u8; (number * 7919 % 300) as usize]
 }
 
+fn said(reader: &Reader, record: &Record) -> Vec<u8> {
+    let mut bytes = vec![0; record.length];
+    reader.copy(record, 0, &mut bytes);
+    bytes
+}
+
 #[track_caller]
 fn check(reader: &mut Reader, record: Record, number: u64) {
-    assert_eq!(record.head, head(number));
-    let mut bytes = vec![0; record.length];
-    reader.copy(&record, &mut bytes);
-    assert_eq!(bytes, frame(number));
+    assert_eq!(record.sort, number as u32);
+    assert_eq!(
+        said(reader, &record),
+        [&head(number)[..], &frame(number)].concat()
+    );
     reader.take(record);
 }
 
@@ -51,7 +56,7 @@ proptest! {
             match step {
                 0 | 1 => {
                     let bytes = vec![length as u8; length];
-                    if writer.push(&head(length as u64), &bytes).unwrap() {
+                    if writer.push(1, &[], &bytes).unwrap() {
                         put.push_back(bytes);
                     } else {
                         prop_assert!(owed || !put.is_empty(), "an empty ring has room");
@@ -64,10 +69,8 @@ proptest! {
                 _ => {
                     match reader.next().unwrap() {
                         Some(record) => {
-                            let mut bytes = vec![0; record.length];
-                            reader.copy(&record, &mut bytes);
+                            prop_assert_eq!(Some(said(&reader, &record)), put.pop_front());
                             reader.take(record);
-                            prop_assert_eq!(Some(bytes), put.pop_front());
                             published -= 1;
                             taken += 1;
                             owed = true;
@@ -94,7 +97,7 @@ proptest! {
         let (_region, start) = memory(LENGTH);
         let (mut writer, mut reader) = ends(start, LENGTH);
         for number in 0..begin {
-            let _ = writer.push(&head(number), &frame(number)).unwrap();
+            let _ = writer.push(number as u32, &head(number), &frame(number)).unwrap();
         }
         writer.publish();
         for (word, value) in scribbles {
@@ -103,8 +106,7 @@ proptest! {
             for _ in 0..LENGTH {
                 let Ok(Some(record)) = reader.next() else { break };
                 prop_assert!(record.length <= LENGTH - FRONT);
-                let mut bytes = vec![0; record.length];
-                reader.copy(&record, &mut bytes);
+                said(&reader, &record);
                 reader.take(record);
                 prop_assert!(reader.at < LENGTH - FRONT && reader.taken <= reader.written);
             }
@@ -123,7 +125,7 @@ proptest! {
             // SAFETY: a word inside the memory.
             unsafe { start.cast::<u64>().add(word).write(value) };
             for _ in 0..3 {
-                let _ = writer.push(&head(0), &vec![0; length]);
+                let _ = writer.push(0, &head(0), &vec![0; length]);
                 prop_assert!(writer.at < LENGTH - FRONT && writer.taken <= writer.written);
                 prop_assert!(writer.written - writer.taken <= (LENGTH - FRONT) as u64);
             }
@@ -149,7 +151,7 @@ fn scribble() -> impl Strategy<Value = u64> {
 #[test]
 fn threads_pass_numbered_records() {
     const RECORDS: u64 = if cfg!(miri) { 60 } else { 300_000 };
-    let length = memory_min(300) + 512;
+    let length = memory_min(308) + 512;
     let (region, start) = memory(length);
     let (mut writer, mut reader) = ends(start, length);
     let checker = std::thread::spawn(move || {
@@ -172,7 +174,7 @@ fn threads_pass_numbered_records() {
     });
     let mut number = 0;
     while number < RECORDS {
-        let put = writer.push(&head(number), &frame(number)).unwrap();
+        let put = writer.push(number as u32, &head(number), &frame(number)).unwrap();
         number += u64::from(put);
         if !put || number % 5 == 0 {
             writer.publish();
@@ -211,7 +213,7 @@ fn threads_nothing_put_in_is_slept_through() {
         }
     });
     for number in 0..RECORDS {
-        while !writer.push(&head(number), &frame(number)).unwrap() {
+        while !writer.push(number as u32, &head(number), &frame(number)).unwrap() {
             std::thread::yield_now();
         }
         writer.publish();
@@ -231,7 +233,7 @@ fn what_waits_is_known_as_well_as_the_reader_says() {
     let (_region, start) = memory(LENGTH);
     let (mut writer, mut reader) = ends(start, LENGTH);
     for number in 0..5 {
-        assert!(writer.push(&head(number), &frame(number)).unwrap());
+        assert!(writer.push(number as u32, &head(number), &frame(number)).unwrap());
     }
     writer.publish();
     assert_eq!(writer.waiting(0), 5);
