@@ -11,7 +11,6 @@
 //! | [`interface`] | what live ports need to know of an interface, and what they put into the kernel |
 //! | [`ring`] | the link between two workers of one process |
 //! | [`shm`] | the link between workers of two processes of one host: shared memory |
-//! | [`udp`] | the link between workers of two processes: channel frames in Geneve over UDP |
 //! | [`udp`], [`ether`] | links between workers of two hosts: channel frames in Geneve over UDP, or on Ethernet (`datagrams`: many in a system call) |
 //! | [`netlink`] | the kernel's links, addresses, routes and neighbours, and their changes |
 //! | [`generate`] | traffic made from a profile |

@@ -51,7 +51,7 @@ pub struct Cluster {
     /// UDP port of the links between hosts, the same on all of them. Default 6081, Geneve's.
     #[schemars(example = 6081)]
     pub port: Option<u16>,
-    /// The longest frame that passes between processes, in bytes. Default: 3648 if all ports are network interfaces, otherwise 65535.
+    /// The longest frame that passes between processes, in bytes. Default: 3840 if all ports are network interfaces, otherwise 65535.
     #[schemars(range(min = 1514, max = 65535), example = 9018)]
     #[serde(deserialize_with = "values::frame")]
     pub frame_max: Option<u16>,

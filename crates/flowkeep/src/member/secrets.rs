@@ -215,3 +215,157 @@ fn agreed(tree: &toml::Table) -> String {
     }
     format!("{} {tree:?}", env!("CARGO_PKG_VERSION"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::{Path, PathBuf};
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("flowkeep-secrets-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&path).unwrap();
+            Folder(path)
+        }
+
+        fn key(&self, name: &str, content: &str) -> String {
+            let path = self.0.join(name);
+            std::fs::write(&path, content).unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+            path.display().to_string()
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn text(cluster: &str, member: &str, functions: &str) -> String {
+        format!(
+            "[cluster]\nname = \"edge\"\n{cluster}\n[[member]]\nname = \"front\"\nswitches = 1\n{member}\n\
+             [[member]]\nname = \"left\"\nruntimes = 1\n[[chain]]\nname = \"all\"\nfunctions = [{functions}]\n"
+        )
+    }
+
+    fn read(text: &str) -> Result<Secrets, Box<Problem>> {
+        with(text, Secrets::read)
+    }
+
+    fn with<T>(text: &str, read: impl FnOnce(&Config, &Written<'_>) -> T) -> T {
+        let registry = crate::functions();
+        let config = crate::config::parse("f.toml", text, &registry).unwrap();
+        let tree: toml::Table = text.parse().unwrap();
+        let written = Written {
+            path: Path::new("f.toml"),
+            text,
+            tree: &tree,
+            registry: &registry,
+        };
+        read(&config, &written)
+    }
+
+    #[test]
+    fn members_agree_on_what_must_be_agreed_on() {
+        let folder = Folder::new("agree");
+        let (one, two) = (
+            folder.key("one", &"01".repeat(32)),
+            folder.key("two", &"02".repeat(32)),
+        );
+        let keys = |names: &[&String]| format!("keys = {names:?}");
+        let base = read(&text(&keys(&[&one]), "", "\"flow_monitor\"")).unwrap();
+        // Each one's own business, and keys that are added or changed: the same seed, the same word.
+        for same in [
+            text(&keys(&[&one, &two]), "socket = \"a.sock\"", "\"flow_monitor\""),
+            text(
+                &format!("{}\nseed = {one:?}", keys(&[&two])),
+                "events = \"e\"",
+                "\"flow_monitor\"",
+            ),
+            format!("threads = 1\n{}", text(&keys(&[&one]), "", "\"flow_monitor\"")),
+        ] {
+            let other = read(&same).unwrap();
+            assert_eq!((other.seed, other.word), (base.seed, base.word), "{same}");
+        }
+        // What all must have alike.
+        for apart in [
+            text(&keys(&[&one]), "", "\"firewall\", \"flow_monitor\""),
+            text(&keys(&[&one]), "host = \"here\"", "\"flow_monitor\""),
+            format!("flows_max = 5\n{}", text(&keys(&[&one]), "", "\"flow_monitor\"")),
+            text(&keys(&[&two]), "", "\"flow_monitor\""),
+        ] {
+            assert_ne!(read(&apart).unwrap().word, base.word, "{apart}");
+        }
+        assert_ne!(
+            read(&text(&keys(&[&two]), "", "\"flow_monitor\"")).unwrap().seed,
+            base.seed
+        );
+    }
+
+    #[test]
+    fn keys_change_while_it_runs_and_the_seed_does_not() {
+        let folder = Folder::new("next");
+        let (one, two) = (
+            folder.key("one", &"01".repeat(32)),
+            folder.key("two", &"02".repeat(32)),
+        );
+        let running = read(&text(&format!("keys = [{one:?}]"), "", "\"flow_monitor\"")).unwrap();
+        let next = |cluster: &str| {
+            with(&text(cluster, "", "\"flow_monitor\""), |config, written| {
+                running
+                    .next(config, written)
+                    .map(|protection| format!("{protection:?}"))
+            })
+        };
+        assert!(next(&format!("keys = [{one:?}, {two:?}]")).is_ok());
+        assert!(next(&format!("seed = {one:?}\nkeys = [{two:?}]")).is_ok());
+        let refused = next(&format!("keys = [{two:?}, {one:?}]")).unwrap_err();
+        assert!(
+            refused.problem.contains("another seed") && refused.remedy.contains("seed = "),
+            "{refused}"
+        );
+        let refused = next(&format!("protection = \"damage-only\"\nseed = {one:?}")).unwrap_err();
+        assert!(
+            refused.problem.contains("cannot change while members run"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused_with_its_place() {
+        let folder = Folder::new("wrong");
+        for (content, problem) in [
+            ("", "it has 0 digits, not 64"),
+            ("zz", "something in it but hexadecimal digits"),
+            ("é", "something in it but hexadecimal digits"),
+            ("0", "something in it but hexadecimal digits"),
+            (&"0".repeat(64), "it is all zeros"),
+            (&"01".repeat(33), "it has 66 digits, not 64"),
+        ] {
+            let key = folder.key("key", content);
+            let refused = read(&text(&format!("keys = [{key:?}]"), "", "\"flow_monitor\"")).unwrap_err();
+            assert!(refused.problem.contains(problem), "{content:?}: {refused}");
+            assert_eq!((refused.line, refused.setting.as_str()), (3, "cluster.keys[0]"));
+        }
+        let key = folder.key("open", &"01".repeat(32));
+        std::fs::set_permissions(&key, PermissionsExt::from_mode(0o644)).unwrap();
+        let refused = read(&text(&format!("keys = [{key:?}]"), "", "\"flow_monitor\"")).unwrap_err();
+        assert!(
+            refused.problem.contains("everybody may read") && refused.remedy.starts_with("chmod 600"),
+            "{refused}"
+        );
+        // Twice the same.
+        let key = folder.key("key", &"01".repeat(32));
+        let refused = read(&text(
+            &format!("keys = [{key:?}, {key:?}]"),
+            "",
+            "\"flow_monitor\"",
+        ))
+        .unwrap_err();
+        assert!(refused.problem.contains("could not tell"), "{refused}");
+    }
+}

@@ -13,7 +13,7 @@
 //! counted where it happens ([`Site::overload`]); of datagrams as many may be missing, over all clients, as were lost that way, and nothing may
 //! come twice or in another order in any case. Nothing is tried again.
 
-mod probe;
+pub mod probe;
 
 use crate::network::PATIENCE;
 use crate::site::{Names, SERVER, Site, VIRTUAL, end_of, site};
