@@ -68,7 +68,8 @@ impl<P: Port> Runtime<P> {
         self.moves.all.len() as u32
     }
 
-    /// Tells a switch that begins anew of a group that is on its way from here, or has just come: its routes it has been told.
+    /// Tells a switch that begins anew of a group that is on its way from here, or has just come. That its flows are over nobody has been told: so
+    /// its routes are told whether it has flows or not.
     #[cold]
     pub(in crate::worker) fn tell_move(&mut self, switch: u8, id: u32) {
         let me = self.me();
@@ -76,21 +77,25 @@ impl<P: Port> Runtime<P> {
             return;
         };
         let (group, epoch, part) = (moving.group, moving.machine.latest(), moving.machine.phase());
-        let (from, to) = match part {
-            Part::Rerouting { to, .. } | Part::Settling { to } | Part::Forwarding { to, .. } => (me, to),
-            Part::Returning { peer, .. } => (peer, me),
-            Part::Announcing { .. } => {
-                let keys = moving.aliases.clone();
-                for key in keys.into_iter().chain([group]) {
-                    if self.is_home(&key, switch) {
-                        self.append(usize::from(switch), &Message::Installed(key, epoch));
-                    }
-                }
-                return;
+        let reroute = match part {
+            Part::Opening { .. } | Part::Canceling { .. } | Part::Announcing { .. } => None,
+            Part::Rerouting { to, .. } | Part::Settling { to } | Part::Forwarding { to, .. } => {
+                Some((me, to))
             }
+            Part::Returning { peer, .. } => Some((peer, me)),
             _ => return,
         };
-        self.reroute(id, Switches::NONE.with(switch), from, to, epoch);
+        for key in moving.aliases.clone().into_iter().chain([group]) {
+            if self.is_home(&key, switch) {
+                self.append(usize::from(switch), &Message::Routed(key));
+                if let Part::Announcing { .. } = part {
+                    self.append(usize::from(switch), &Message::Installed(key, epoch));
+                }
+            }
+        }
+        if let Some((from, to)) = reroute {
+            self.reroute(id, Switches::NONE.with(switch), from, to, epoch);
+        }
         if let Part::Forwarding { to, .. } = part {
             // It may be there, and over, before the switch hears of this.
             if let Some(moving) = self.moves.moving(id) {
