@@ -26,6 +26,9 @@
 //! passing through (a switch) stops at `room`, and does not fall below it with what it keeps; and a runtime spares more where what it receives
 //! goes on by other such links than where it ends with it: [`Settings::spared`] is the order in which links are read no more.
 //!
+//! *When.* What is transmitted goes out with the next `receive`, which a worker calls on each of its links once a step and at least once more before it
+//! sleeps: so frames are as full as a step fills them, acknowledgements ride on them, and a system call takes many.
+//!
 //! *Sessions.* [`Port::session`] is 0 until the other end is met, and then a number that both ends know and that only grows: the
 //! sum of the two ends' incarnations. It changes in a [`Port::receive`] that appends nothing. From the moment at which the channel
 //! knows that a session is over, until the worker has been told of the next, what it transmits is lost and counted: it is for nobody.
@@ -492,11 +495,8 @@ impl<L: FrameLink> Port for Peer<L> {
         let _ = self.channel.handle(self.now, Input::Timeout);
         self.look();
         self.deliver(pool, burst);
-        if self.next.is_some() {
-            self.say_what_waits(pool);
-            let _ = self.channel.handle(self.now, Input::Flush);
-        }
-        self.send_frames();
+        self.say_what_waits(pool);
+        self.flush();
     }
 
     fn transmit(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst) {
@@ -514,6 +514,10 @@ impl<L: FrameLink> Port for Peer<L> {
                 self.next = self.say(packet, pool);
             }
         }
+    }
+
+    /// Sends what was said, in frames that need not be full.
+    fn flush(&mut self) {
         let _ = self.channel.handle(self.now, Input::Flush);
         self.send_frames();
     }
