@@ -60,6 +60,8 @@ pub struct Place {
     pub leaving: bool,
     /// Another process has it, so nothing of this is known; whether it takes a flow it says when it is asked.
     pub elsewhere: bool,
+    /// Of another process, which is not there.
+    pub absent: bool,
 }
 
 impl Place {
@@ -74,6 +76,7 @@ impl Place {
     /// Why it takes no flows, if it does not.
     fn closed(&self) -> Option<&'static str> {
         match self {
+            Place { absent: true, .. } => Some("not there"),
             Place { elsewhere: true, .. } => None,
             Place { leaving: true, .. } => Some("drained"),
             _ if self.flows >= self.flows_max => Some("full"),
@@ -112,6 +115,11 @@ impl Order {
             return Err(format!(
                 "runtime {number} is drained and takes no flows; nothing has moved. Say `flowkeep runtime resume {number}` first, or \
                  name another"
+            ));
+        }
+        if let Some(number) = self.to.iter().find(|number| places[usize::from(**number)].absent) {
+            return Err(format!(
+                "runtime {number} is in a process that is not there; nothing has moved. Start its member, or name another runtime"
             ));
         }
         let gives = |number: &u16| {

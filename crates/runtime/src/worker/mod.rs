@@ -31,6 +31,7 @@ mod aside;
 pub mod change;
 mod data;
 mod expiry;
+mod links;
 pub mod migrate;
 mod output;
 mod sessions;

@@ -185,6 +185,11 @@ impl<P: Port> Moves<P> {
         }
     }
 
+    /// The links to the other runtimes, by their numbers.
+    pub(super) fn peers_mut(&mut self) -> &mut [Option<P>] {
+        &mut self.peers
+    }
+
     /// Whether no group is on its way, to or from here.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
