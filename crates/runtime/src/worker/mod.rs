@@ -33,6 +33,7 @@ mod data;
 mod expiry;
 pub mod migrate;
 mod output;
+pub mod parking;
 mod sessions;
 mod settle;
 mod view;
