@@ -35,7 +35,7 @@ mod timeline;
 mod world;
 
 pub use checkers::Violation;
-pub use run::{Failure, Outcome, Planner, explain, run};
+pub use run::{Failure, Moved, Outcome, Planner, explain, run};
 pub use scenario::Scenario;
 
 /// Simulated time in nanoseconds since the run began.

@@ -1,6 +1,6 @@
 //! Runs by seed: how one went, whether it goes the same way twice, and why one failed.
 
-use crate::checkers::{Violation, same_run};
+use crate::checkers::{Violation, asserted, same_run};
 use crate::scenario::Scenario;
 use crate::script::{Fault, Script};
 use crate::shrink::shrink;
@@ -21,10 +21,41 @@ pub struct Outcome {
     pub events: u64,
     /// Packets that hosts sent.
     pub packets: u64,
+    /// What moved, up to the last crash of everything left out.
+    pub moved: Moved,
     /// Of all events, of the bytes of all frames that left, and of the event log.
     pub digest: u64,
     /// What a checker found, if one did.
     pub violation: Option<Violation>,
+}
+
+/// What moved from runtime to runtime in a run, and what became of its packets meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Moved {
+    /// Orders that were given.
+    pub orders: u64,
+    /// Flows that moved.
+    pub flows: u64,
+    /// Flows that were called back.
+    pub called_back: u64,
+    /// Flows that the target refused.
+    pub refused: u64,
+    /// Packets that one runtime handed to another.
+    pub handed: u64,
+    /// Packets that a target kept.
+    pub kept: u64,
+}
+
+impl Moved {
+    /// Both together.
+    pub fn add(&mut self, other: &Moved) {
+        self.orders += other.orders;
+        self.flows += other.flows;
+        self.called_back += other.called_back;
+        self.refused += other.refused;
+        self.handed += other.handed;
+        self.kept += other.kept;
+    }
 }
 
 /// Seeds that are divisible by this are run twice, to see whether both runs are the same.
@@ -53,8 +84,9 @@ pub(crate) fn play(script: &Script, planner: &mut Planner<'_>, twice: bool) -> R
 fn play_once(script: &Script, planner: &mut Planner<'_>) -> Result<Outcome, String> {
     let plan = planner(&script.variant.toml(script.scenario))?;
     let mut world = World::new(script, plan, false)?;
-    let violation = world.play().err();
+    let violation = asserted::check(|| world.play()).err();
     Ok(Outcome {
+        moved: world.moved(),
         scenario: script.scenario,
         seed: script.seed,
         events: world.timeline.count,
@@ -89,7 +121,7 @@ pub fn explain(scenario: Scenario, seed: u64, planner: &mut Planner<'_>) -> Resu
     let (small, shrunk, runs) = shrink(script, &violation, twice, planner)?;
     let plan = planner(&small.variant.toml(scenario))?;
     let mut world = World::new(&small, plan, true)?;
-    let _ = world.play();
+    let _ = asserted::check(|| world.play());
     Ok(Some(Failure {
         violation,
         shrunk,

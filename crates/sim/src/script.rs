@@ -232,6 +232,8 @@ impl Script {
         if !is_calm {
             script.draw_faults(&mut random, span);
         }
+        script.faults.retain(|timed| timed.at < span);
+        script.faults.sort_by_key(|timed| timed.at);
         script
     }
 
@@ -326,33 +328,76 @@ impl Script {
         End::new(inside, 40_000 + even(random.below(14) as u16))
     }
 
-    /// In two of three scripts with several runtimes, groups move: a few times among the faults, and while what must be answered is being said.
+    /// In two of three scripts with several runtimes, groups move: a few times among the faults, and while what must be answered is being said. In half of those they move all the
+    /// time, back and forth, most often right behind the beginning of a talk, which then says more.
     fn draw_moves(&mut self, span: Time) {
         let mut random = Random::of(self.seed, Stream::Moves, self.scenario as u64);
-        let runtimes = u64::from(self.shape.runtimes);
-        if runtimes < 2 || random.once_in(3) {
+        if self.shape.runtimes < 2 || random.once_in(3) {
             return;
         }
+        let is_restless = random.once_in(2);
         for (part, most, time) in [
             (Part::Faults, 8, span),
             (Part::Early, 4, 20 * MILLI),
             (Part::Late, 4, 20 * MILLI),
         ] {
-            for _ in 0..random.below(most) {
-                let from = random.below(runtimes) as u16;
-                let other = (from + 1 + random.below(runtimes - 1) as u16) % runtimes as u16;
-                self.moves.push(Move {
-                    part,
-                    at: random.below(time),
-                    from,
-                    to: (!random.once_in(4)).then_some(other),
-                    whom: if random.once_in(2) {
-                        Whom::All
-                    } else {
-                        Whom::Host(random.below(u64::from(INSIDE_HOSTS + SERVERS)) as u8)
-                    },
-                });
+            let count = random.below(most) * if is_restless { 4 } else { 1 };
+            for _ in 0..count {
+                let at = random.below(time);
+                let order = self.draw_move(&mut random, part, at, is_restless);
+                self.moves.push(order);
             }
+        }
+        if is_restless {
+            self.shape.move_timeout = random.of_these(&[1000 * MILLI, 2 * MILLI, 300 * MICRO, 50 * MICRO]);
+            for talk in &mut self.talks {
+                let more = random.of_these(&[1, 2, 4]);
+                talk.rounds = (talk.rounds * more).min(60 / talk.burst);
+                talk.gap = random.of_these(&[talk.gap, 10 * MICRO, 200 * MICRO]);
+            }
+            if !self.is_calm {
+                self.draw_stalls(&mut random);
+            }
+        }
+    }
+
+    /// Workers that do nothing just when groups are on their way.
+    fn draw_stalls(&mut self, random: &mut Random) {
+        let workers = u64::from(self.shape.switches) + u64::from(self.shape.runtimes);
+        for order in &self.moves {
+            if order.part == Part::Faults && random.once_in(2) {
+                let fault = Fault::Stall {
+                    worker: random.below(workers) as u8,
+                    time: random.of_these(&[100 * MICRO, MILLI, 10 * MILLI]),
+                };
+                let at = order.at + random.below(500 * MICRO);
+                self.faults.push(Timed { at, fault });
+            }
+        }
+    }
+
+    fn draw_move(&self, random: &mut Random, part: Part, at: Time, is_restless: bool) -> Move {
+        let runtimes = u64::from(self.shape.runtimes);
+        let from = random.below(runtimes) as u16;
+        let other = (from + 1 + random.below(runtimes - 1) as u16) % runtimes as u16;
+        let talks = self.talks.iter().filter(|talk| talk.part == part);
+        let starts: Vec<Time> = talks.map(|talk| talk.start).collect();
+        let is_behind = is_restless && !starts.is_empty() && !random.once_in(3);
+        let all = if is_restless { 4 } else { 2 };
+        Move {
+            part,
+            at: if is_behind {
+                random.of_these(&starts) + random.below(3 * MILLI)
+            } else {
+                at
+            },
+            from,
+            to: (!random.once_in(4)).then_some(other),
+            whom: if random.below(all) > 0 {
+                Whom::All
+            } else {
+                Whom::Host(random.below(u64::from(INSIDE_HOSTS + SERVERS)) as u8)
+            },
         }
     }
 
@@ -385,7 +430,26 @@ impl Script {
             };
             self.faults.push(Timed { at, fault });
         }
-        self.faults.sort_by_key(|timed| timed.at);
+    }
+
+    /// Whether whatever comes in of a talk that must be answered must leave: there is room for all of it, no clock jumps, nobody crashes, and the network at most loses packets and
+    /// slows them. One that it damages, doubles or delays may come when its flow is over, or not begun.
+    pub fn loses_nothing(&self) -> bool {
+        let is_mild = |noise: &Noise| {
+            let only_loses = Noise {
+                lost: noise.lost,
+                bandwidth: noise.bandwidth,
+                ..Noise::default()
+            };
+            *noise == only_loses
+        };
+        self.shape.is_roomy
+            && is_mild(&self.noise)
+            && self.faults.iter().all(|timed| match &timed.fault {
+                Fault::Stall { .. } | Fault::Cut { .. } => true,
+                Fault::Storm { noise, .. } => is_mild(noise),
+                Fault::Jump { .. } | Fault::Crash { .. } => false,
+            })
     }
 
     /// The name of a worker by its number: switches come first.

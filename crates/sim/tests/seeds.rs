@@ -44,6 +44,7 @@ fn thousands_of_seeds_find_nothing() {
         .and_then(|n| n.parse().ok())
         .unwrap_or(SEEDS);
     let (next, events, began) = (AtomicU64::new(0), AtomicU64::new(0), Instant::now());
+    let moved = Mutex::new((sim::Moved::default(), [0u64; 3]));
     let failed = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
@@ -57,6 +58,11 @@ fn thousands_of_seeds_find_nothing() {
                     }
                     let outcome = sim::run(Scenario::of_seed(seed), seed, &mut planner).unwrap();
                     events.fetch_add(outcome.events, Ordering::Relaxed);
+                    let mut moved = moved.lock().unwrap();
+                    moved.0.add(&outcome.moved);
+                    moved.1[0] += u64::from(outcome.moved.flows > 0);
+                    moved.1[1] += u64::from(outcome.moved.handed + outcome.moved.kept > 0);
+                    moved.1[2] += u64::from(outcome.moved.called_back > 0);
                     if outcome.violation.is_some() {
                         next.store(seeds, Ordering::Relaxed);
                         failed.lock().unwrap().push(told(&outcome));
@@ -73,6 +79,10 @@ fn thousands_of_seeds_find_nothing() {
     println!(
         "{seeds} seeds, {events} events, {seconds:.1} s, {:.0} events/s",
         events as f64 / seconds
+    );
+    let (moved, [moving, while_moving, called_back]) = moved.into_inner().unwrap();
+    println!(
+        "flows moved in {moving} of them, with packets for those on their way in {while_moving}, called back in {called_back}: {moved:?}"
     );
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }

@@ -8,6 +8,8 @@
 #[cfg(feature = "planted")]
 std::thread_local! {
     static CHOSEN: core::cell::Cell<&'static str> = const { core::cell::Cell::new("") };
+    static LOOKS_ONLY: core::cell::Cell<bool> = const { core::cell::Cell::new(false) };
+    static REACHED: core::cell::Cell<u64> = const { core::cell::Cell::new(0) };
     static TURNS: core::cell::Cell<u64> = const { core::cell::Cell::new(0) };
 }
 
@@ -15,7 +17,11 @@ std::thread_local! {
 #[cfg(feature = "planted")]
 #[inline]
 pub fn is(name: &str) -> bool {
-    CHOSEN.get() == name
+    if CHOSEN.get() != name {
+        return false;
+    }
+    REACHED.set(REACHED.get() + 1);
+    !LOOKS_ONLY.get()
 }
 
 /// Whether the bug of this name is there: none is.
@@ -29,6 +35,21 @@ pub const fn is(_name: &str) -> bool {
 #[cfg(feature = "planted")]
 pub fn choose(name: &'static str) {
     CHOSEN.set(name);
+    LOOKS_ONLY.set(false);
+    REACHED.set(0);
+}
+
+/// Counts from now on how often this thread comes to where the bug of this name would be, which is not there.
+#[cfg(feature = "planted")]
+pub fn watch(name: &'static str) {
+    choose(name);
+    LOOKS_ONLY.set(true);
+}
+
+/// How often this thread has come to where the chosen or watched bug is since it was.
+#[cfg(feature = "planted")]
+pub fn reached() -> u64 {
+    REACHED.get()
 }
 
 /// How often this thread has asked: what a run must not depend on.

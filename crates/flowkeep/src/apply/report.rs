@@ -222,7 +222,7 @@ impl fmt::Display for Change {
             (Outcome::Refused, _) => write!(f, "\nnothing has changed: generation {} stays", self.generation),
             (Outcome::RefusedToCut, _) => write!(
                 f,
-                "\nnothing has changed: say --cut to cut {}",
+                "\nnothing has changed: `flowkeep chain apply` with --cut cuts {}",
                 flows(self.flows_cut)
             ),
             (_, Some(receipt)) => write!(f, "\n{receipt}"),

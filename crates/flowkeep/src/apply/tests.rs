@@ -115,13 +115,22 @@ fn ask(path: &Path) -> Ask {
     }
 }
 
+/// Removed with what is in it, after a failure too.
+struct Folder(std::path::PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 /// One runtime does not commit: the other goes back, nobody has heard of the new configuration, and the next change finds all as if nothing
 /// had been.
 #[test]
 fn who_does_not_commit_has_the_others_go_back() {
-    let folder = std::env::temp_dir().join(format!("flowkeep-apply-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let path = folder.join("a.toml");
+    let folder = Folder(std::env::temp_dir().join(format!("flowkeep-apply-{}", std::process::id())));
+    std::fs::create_dir_all(&folder.0).unwrap();
+    let path = folder.0.join("a.toml");
     std::fs::write(&path, text("old", "203.0.113.0/31")).unwrap();
     let registry = crate::functions();
     let (mut config, tree, _) = config::read_tree(&path, &registry).unwrap();
@@ -177,7 +186,6 @@ fn who_does_not_commit_has_the_others_go_back() {
         (last, pair.followed.get()),
         (vec!["203.0.113.0/30".parse().unwrap()], 1)
     );
-    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! print them as JSON. What drives workers is a [`jobs::Jobs`] function; everything else is done here.
 //!
 //! ```text
-//! run, bench, new, port, lab ──▶ Jobs (crate::run, crate::bench, crate::new, crate::bridge, crate::lab::job)
+//! run, node, switch, bench, new, port, lab ──▶ Jobs (crate::run, crate::bench, crate::new, crate::bridge, crate::lab::job)
 //! sim ─────────────────────────▶ Jobs (crate::sim)
 //! chain ───────────────────────▶ chains.rs    reads the configuration
 //! status, flow, function, stop ▶ asking.rs    over the control socket
@@ -24,6 +24,7 @@ mod watching;
 #[cfg(test)]
 mod tests;
 
+use crate::member::Kind;
 use crate::registry::Registry;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use jobs::Jobs;
@@ -66,6 +67,10 @@ struct Cli {
 enum Verb {
     /// Run a cluster in this process
     Run(Run),
+    /// Run one member's runtimes of a cluster of several processes
+    Node(MemberWords),
+    /// Run one member's switches, with their ports, of a cluster of several processes
+    Switch(MemberWords),
     /// Look at configurations
     #[command(subcommand)]
     Chain(ChainVerb),
@@ -116,11 +121,11 @@ enum Verb {
 /// Run a cluster in this process.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Without a configuration, the flow monitor runs over the input and writes a record per flow to standard output.
-What is given here counts more than what the configuration says; --input and --output are its first port's.
+Without a configuration, the flow monitor runs over the input and writes a record per flow to standard output. What is given here counts \
+more than what the configuration says; --input and --output are its first port's.
 
-Ends when all inputs have ended, or on SIGINT, SIGTERM or `flowkeep stop`: then what is inside is finished and records are
-written. A second signal ends it at once.
+Ends when all inputs have ended, or on SIGINT, SIGTERM or `flowkeep stop`: then what is inside is finished and records are written. A second \
+signal ends it at once.
 
 Examples:
   flowkeep run --input pcap:in.pcap
@@ -152,6 +157,37 @@ struct Run {
     json: bool,
 }
 
+/// Run one member of a cluster of several processes.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The configuration says who the members are ([[member]]); all of them read the same one. They may be started in any order: who is not there
+yet is waited for, and who is gone is done without.
+
+A node that is asked to end (SIGINT, SIGTERM, `flowkeep stop`) moves its flows to other nodes first. SIGHUP reads the keys again.
+
+Examples:
+  flowkeep switch cluster.toml --member front
+  flowkeep node cluster.toml --member left")]
+struct MemberWords {
+    /// The configuration
+    config: PathBuf,
+    /// Which of its members this is
+    #[arg(long, value_name = "NAME")]
+    member: String,
+    /// Where to write events (flow records, mappings); - is standard output
+    #[arg(long, value_name = "FILE")]
+    events: Option<String>,
+    /// End gracefully after this time, like 90s or 1h30m
+    #[arg(long = "for", value_name = "TIME")]
+    stop_after: Option<Period>,
+    /// Path of the control socket
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// End with one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
 #[derive(Subcommand, Debug)]
 enum ChainVerb {
     /// Check a configuration, and show its chains
@@ -167,8 +203,8 @@ enum ChainVerb {
     },
     /// Say what another configuration would change in the running cluster, and which live flows it would cut
     #[command(after_help = "\
-Exit codes: 0 nothing differs, or it can be applied without cutting a flow; 1 failed; 2 it cannot be applied while the
-cluster runs, or is wrong; 3 it would cut flows.
+Exit codes: 0 nothing differs, or it can be applied without cutting a flow; 1 failed; 2 it cannot be applied while the cluster runs, or is \
+wrong; 3 it would cut flows.
 
 Example:
   flowkeep chain diff gateway.toml")]
@@ -180,11 +216,11 @@ Example:
     },
     /// Put another configuration in force in the running cluster, without a restart
     #[command(after_help = "\
-It says first what chain diff says. Flows that the new configuration lets go on are kept as they are; if it cut any, nothing is
-changed unless --cut is given.
+It says first what chain diff says. Flows that the new configuration lets go on are kept as they are; if it cut any, nothing is changed \
+unless --cut is given.
 
-Exit codes: 0 it is in force; 1 failed; 2 it cannot be applied while the cluster runs, or is wrong; 3 it would cut flows. But
-for 0, nothing has changed.
+Exit codes: 0 it is in force; 1 failed; 2 it cannot be applied while the cluster runs, or is wrong; 3 it would cut flows. But for 0, nothing \
+has changed.
 
 Examples:
   flowkeep chain apply gateway.toml
@@ -314,41 +350,59 @@ Examples:
     },
     /// Move flows to another runtime while their packets flow, and answer with a receipt
     #[command(after_help = "\
-Flows that share state (a NAT's inside host, say) move together. New flows of a group wait until it has arrived; established
-ones go on.
+Which flows: one (either direction's key, before or behind a translation), those with an end in a prefix, or all. Flows that share state (a NAT's inside host, say) move together. New flows of a group wait until it has arrived; established ones go on. Broken off, the command no longer waits for what it has ordered, and flows go on moving.
+
+Exit codes: 0 all have moved, or none was meant; 1 some have not, and are where they were; 2 wrong usage.
 
 Examples:
   flowkeep flow migrate --all --to 1
-  flowkeep flow migrate --address 10.0.0.0/24 --from 0 --to 1
+  flowkeep flow migrate tcp 10.0.0.1:40000 192.0.2.1:443 --to 1
+  flowkeep flow migrate --address 10.0.0.0/24 --from 0
   flowkeep flow migrate --all --from 0 --to 1 --json | jq .pause_longest_ns")]
     Migrate {
-        /// Flows with an end in this prefix, before translation
-        #[arg(
-            long,
-            value_name = "PREFIX",
-            required_unless_present = "all",
-            conflicts_with = "all"
-        )]
-        address: Option<wire::Prefix>,
-        /// All flows
-        #[arg(long)]
-        all: bool,
-        /// Only from this runtime
+        #[command(flatten)]
+        which: Which,
+        /// Only from this runtime; otherwise from all but those of --to, which must be said then
         #[arg(long, value_name = "RUNTIME")]
         from: Option<u16>,
-        /// To this one
-        #[arg(long, value_name = "RUNTIME", required = true)]
+        /// To this one; several take turns; otherwise all others that are neither drained nor full do
+        #[arg(long, value_name = "RUNTIME")]
         to: Vec<u16>,
         #[command(flatten)]
         asking: Asking,
     },
 }
 
+/// Which flows are to move.
+#[derive(Args, Debug)]
+#[group(skip)]
+#[command(group(clap::ArgGroup::new("flows").required(true).args(["protocol", "address", "all"])))]
+struct Which {
+    /// One flow: its protocol, by name or number
+    #[arg(requires_all = ["source", "destination"])]
+    protocol: Option<String>,
+    /// One end, address and port
+    #[arg(value_parser = end)]
+    source: Option<SocketAddr>,
+    /// The other end
+    #[arg(value_parser = end)]
+    destination: Option<SocketAddr>,
+    /// Its VLAN
+    #[arg(long, default_value_t = 0, requires = "protocol")]
+    vlan: u16,
+    /// Flows with an end in this prefix, before translation
+    #[arg(long, value_name = "PREFIX")]
+    address: Option<wire::Prefix>,
+    /// All flows
+    #[arg(long)]
+    all: bool,
+}
+
 /// Packets of the running cluster.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Without --in, --out or --drops: what comes in and what goes out. A filter is what tcpdump understands, which compiles it. What there is no room
-for is counted, never waited for.
+Without --in, --out or --drops: what comes in and what goes out. A filter is what tcpdump understands, which compiles it. What there is no \
+room for is counted, never waited for.
 
 Examples:
   flowkeep capture --filter 'tcp port 443' --count 20
@@ -415,16 +469,21 @@ enum RuntimeVerb {
     )]
     List(Asking),
     /// Send a runtime no new flows, move those it has to the others, and answer with a receipt
-    #[command(
-        after_help = "Examples:\n  flowkeep runtime drain 1\n  flowkeep runtime drain 1 --json | jq .flows_moved"
-    )]
+    #[command(after_help = "\
+Its flows go to the other runtimes in turn, but to none that is drained or full. It stays in the cluster, without flows, until it is resumed.
+
+Exit codes: 0 it has no flows any more; 1 it has, or nothing was changed: what is said tells which.
+
+Examples:
+  flowkeep runtime drain 1
+  flowkeep runtime drain 1 --json | jq .flows_moved")]
     Drain {
         /// Its number
         runtime: u16,
         #[command(flatten)]
         asking: Asking,
     },
-    /// Send a drained runtime new flows again
+    /// Send a drained runtime new flows again; those that were moved stay where they are
     #[command(after_help = "Examples:\n  flowkeep runtime resume 1")]
     Resume {
         /// Its number
@@ -616,8 +675,8 @@ impl Bench {
 /// Run the workers in a simulated network with faults, and check what must hold.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Each seed is a cluster, hosts around it and faults, in one thread, the same each time. What fails is made small and shown, with the
-command that repeats it.
+Each seed is a cluster, hosts around it and faults, in one thread, the same each time. What fails is made small and shown, with the command \
+that repeats it.
 
 Exit codes: 0 nothing found; 1 something found; 2 wrong usage.
 
@@ -719,6 +778,8 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
             let job = jobs::run_job(run, registry)?;
             return Ok((jobs.run)(job));
         }
+        Verb::Node(words) => return Ok((jobs.run)(jobs::member_job(words, Kind::Node, registry)?)),
+        Verb::Switch(words) => return Ok((jobs.run)(jobs::member_job(words, Kind::Switch, registry)?)),
         Verb::Bench(bench) => {
             return Ok((jobs.bench)(
                 jobs::BenchJob {
@@ -807,26 +868,17 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
         Verb::Capture(capture) => watching::capture(capture, out)?,
         Verb::Top(top) => watching::top(&top, out)?,
         Verb::Flow(FlowVerb::Migrate {
-            address,
-            all: _,
+            which,
             from,
             to,
             asking,
-        }) => {
-            let order = crate::moving::Order {
-                flow: None,
-                address: address.map(|prefix| prefix.to_string()),
-                from,
-                to,
-            };
-            moving::migrate(order, &asking, out)?;
-        }
+        }) => moving::migrate(which, from, to, &asking, out)?,
         Verb::Runtime(RuntimeVerb::List(asking)) => moving::list(&asking, out)?,
         Verb::Runtime(RuntimeVerb::Drain { runtime, asking }) => {
-            moving::set_leaving(runtime, true, &asking, out)?;
+            moving::drain(runtime, &asking, out)?;
         }
         Verb::Runtime(RuntimeVerb::Resume { runtime, asking }) => {
-            moving::set_leaving(runtime, false, &asking, out)?;
+            moving::resume(runtime, &asking, out)?;
         }
         Verb::Port(PortVerb::Bridge {
             one,

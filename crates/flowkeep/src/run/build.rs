@@ -2,17 +2,22 @@
 
 use super::driver::{Driver, Handle, Seat, Worker};
 use super::kernel::{Kernel, PortName};
-use crate::config::{Clock, Config, Idle, Threads};
+use super::links::{Links, Sizes, WorkerLink};
+use super::neighbours::{self, Neighbours};
+use crate::config::layout::{Layout, PortPlace, WorkerId};
+use crate::config::{Clock, Config, Idle, Port, Side, Threads};
+use crate::member::Membership;
 use adapters::clock::allowed_cpus;
 use adapters::idle::Sleeper;
 use adapters::open::{BoxPort, OpenError, Ports};
 use adapters::pages::{PagesError, Want, map};
 use adapters::report::Reports;
-use adapters::ring::RingPort;
 use nf::{ConfigError, WorkerInfo};
 use runtime::Runtime;
 use runtime::chain::{Plan, PlanError};
+use runtime::env::{AttachError, Port as _};
 use runtime::switch::{SideRule, Switch};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use wire::memory::Region;
@@ -71,6 +76,24 @@ pub enum RunError {
         /// Those that there are.
         there_are: String,
     },
+    /// A pool that links cannot work with.
+    #[error("the buffers of {near}: {source}")]
+    Pool {
+        /// The worker.
+        near: WorkerId,
+        /// Why.
+        source: AttachError,
+    },
+    /// A link to another process.
+    #[error("the link of {near} to {far} cannot be: {source}")]
+    Link {
+        /// The worker here.
+        near: WorkerId,
+        /// The worker there.
+        far: WorkerId,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// A thread cannot be started.
     #[error("a thread cannot be started: {0}")]
     Thread(std::io::Error),
@@ -92,7 +115,9 @@ impl RunError {
             RunError::Memory(_)
             | RunError::Thread(_)
             | RunError::Kernel(_)
-            | RunError::NoSuchInterface { .. } => false,
+            | RunError::NoSuchInterface { .. }
+            | RunError::Link { .. }
+            | RunError::Pool { .. } => false,
         }
     }
 }
@@ -100,8 +125,9 @@ impl RunError {
 /// Everything a cluster is made of.
 pub(super) struct Built {
     pub threads: Vec<Driver>,
-    pub switches: Vec<Handle>,
-    pub runtimes: Vec<Handle>,
+    /// By their numbers in the cluster: those of this process.
+    pub switches: BTreeMap<u16, Handle>,
+    pub runtimes: BTreeMap<u16, Handle>,
     pub ports: Vec<Vec<String>>,
     pub reports: Reports,
     pub kernel: Vec<Kernel>,
@@ -124,99 +150,132 @@ const OWN_BUFFERS: usize = 2048;
 /// shortest timeout by default, half a minute.
 const LEAD: u64 = 100_000_000;
 const OWN_FRAME: usize = 2048;
+/// How long, in nanoseconds, a switch that starts waits for the runtimes of other processes to tell which flows they have.
+const TOLD: u64 = 2_000_000_000;
 
 struct OpenPort {
     name: String,
     port: BoxPort,
     rule: SideRule,
-    has_output: bool,
+    /// Where it is.
+    place: PortPlace,
 }
 
-/// Opens ports and makes all workers.
+/// Opens the ports of this process and makes its workers: all of the cluster, or a member's.
 pub(super) fn build(
     mut config: Config,
+    layout: &Layout,
+    member: Option<&Membership>,
     ports: Ports,
     events: &SyncSender<String>,
 ) -> Result<Built, RunError> {
     let mut ports = ports.with_generator(crate::generate::open);
-    let mut opened = open_ports(&config, &mut ports)?;
+    let mut opened = open_ports(&config, layout, &mut ports)?;
     ports.complete().map_err(|source| RunError::Port {
         port: "all".to_owned(),
         source,
     })?;
     let packet_clock = match config.clock {
+        // Other processes do not see the times of this one's packets.
+        _ if member.is_some() => false,
         Clock::Capture => true,
         Clock::Machine => false,
         Clock::Auto => opened.iter().all(|open| open.port.waits()),
     };
-    let timed = opened.iter().any(|open| !open.port.waits());
+    let timed = member.is_some() || opened.iter().any(|open| !open.port.waits());
     // Who answers takes the time of what it answers, so what is read must not run away from it.
     let answering = opened.iter().any(|open| open.port.answers());
     let rules = config.rules();
     let plan = Plan::new(rules, config.take_factories())?;
     claim(&plan, &mut opened)?;
-    let kernel = follow_kernel(&config, &plan)?;
-    let (switches, runtimes) = (usize::from(config.switches), usize::from(config.runtimes));
-    let seed = match config.threads {
+    let kernel = follow_kernel(&config, layout, &plan)?;
+    let seed = match (member, config.threads) {
+        (Some(member), _) => member.secrets.seed,
         // Equal input shall give equal output.
-        Threads::One => HashSeed::FIXED,
-        Threads::Auto => HashSeed(std::array::from_fn(|_| random())),
+        (None, Threads::One) => HashSeed::FIXED,
+        (None, Threads::Auto) => HashSeed(std::array::from_fn(|_| random())),
     };
+    let patient = opened.iter().all(|open| open.port.waits());
     let shape = Shape {
-        switches,
-        runtimes,
+        layout,
         seed,
         packet_clock,
         lead_max: if answering { LEAD } else { u64::MAX },
-        patient: !timed,
+        patient,
+        others: member.map(|_| neighbours::frame_max(&config)),
         now: if packet_clock {
             0
         } else {
             adapters::clock::monotonic_ns()
         },
+        egress: egress(&config, layout),
     };
-    let mut per_switch: Vec<Vec<OpenPort>> = (0..switches).map(|_| Vec::new()).collect();
-    for (index, port) in opened.into_iter().enumerate() {
-        per_switch[index % switches].push(port);
+    let mut per_switch: BTreeMap<usize, Vec<OpenPort>> = layout
+        .switches_here
+        .clone()
+        .map(|switch| (switch, Vec::new()))
+        .collect();
+    for open in opened {
+        let ports = per_switch.get_mut(&open.place.switch);
+        ports
+            .expect("a port of this process is at a switch of it")
+            .push(open);
     }
-    let egress = shape.egress(&per_switch);
-    let names = per_switch
-        .iter()
-        .map(|ports| ports.iter().map(|port| port.name.clone()).collect())
-        .collect();
-    let sides = per_switch
-        .iter()
-        .map(|ports| ports.iter().map(|open| open.rule.clone()).collect())
-        .collect();
-    let mut links = Links::new(&shape);
+    let names = each(&per_switch, |open| open.name.clone());
+    let sides = each(&per_switch, |open| open.rule.clone());
+    let sizes = Sizes {
+        buffers: layout.switches_here.len() * shape.switch_buffers()
+            + layout.runtimes_here.len() * shape.runtime_buffers(),
+        queue: QUEUE,
+    };
+    let reports = ports.reports().clone();
+    let mut links = match member {
+        None => Links::lay(layout, sizes, &mut |near, far| {
+            unreachable!("{near} and {far} are here")
+        })?,
+        Some(member) => {
+            let neighbours = Neighbours::new(&config, member, QUEUE, reports.clone());
+            Links::lay(layout, sizes, &mut |near, far| neighbours.link(near, far))?
+        }
+    };
     let mut seats = Vec::new();
-    let (mut switch_handles, mut runtime_handles) = (Vec::new(), Vec::new());
-    for (index, ports) in per_switch.into_iter().enumerate() {
-        let switch = shape.switch(index, ports, &config, &plan, &mut links, egress)?;
+    let (mut switches, mut runtimes) = (BTreeMap::new(), BTreeMap::new());
+    for (index, ports) in per_switch {
+        let switch = shape.switch(index, ports, &config, &plan, &mut links)?;
         let (handle, commands) = Handle::new();
-        switch_handles.push(handle);
+        switches.insert(index as u16, handle);
         seats.push(seat(Worker::Switch(Box::new(switch)), commands));
     }
-    for index in 0..runtimes {
-        let runtime = shape.runtime(index, &config, &plan, &mut links, egress)?;
+    for index in layout.runtimes_here.clone() {
+        let runtime = shape.runtime(index, &config, &plan, &mut links)?;
         let (handle, commands) = Handle::new();
-        runtime_handles.push(handle);
+        runtimes.insert(index as u16, handle);
         seats.push(seat(Worker::Runtime(Box::new(runtime)), commands));
     }
     let threads = spread(seats, config.threads, packet_clock, timed, config.idle, events);
     Ok(Built {
         threads,
-        switches: switch_handles,
-        runtimes: runtime_handles,
+        switches,
+        runtimes,
         ports: names,
-        reports: ports.reports().clone(),
+        reports,
         kernel,
         packet_clock,
-        infos: (0..runtimes).map(|index| shape.info(index, &config)).collect(),
+        infos: layout
+            .runtimes_here
+            .clone()
+            .map(|index| shape.info(index, &config))
+            .collect(),
         config,
         plan,
         sides,
     })
+}
+
+/// Something of each port, by the switches of this process.
+fn each<T>(per_switch: &BTreeMap<usize, Vec<OpenPort>>, of: impl Fn(&OpenPort) -> T) -> Vec<Vec<T>> {
+    let switches = per_switch.values();
+    switches.map(|ports| ports.iter().map(&of).collect()).collect()
 }
 
 /// Has ports answer for the addresses that functions answer to, each for those of its side.
@@ -233,7 +292,7 @@ fn claim(plan: &Plan, opened: &mut [OpenPort]) -> Result<(), RunError> {
 }
 
 /// Has the kernel followed for each function that forwards by its tables.
-fn follow_kernel(config: &Config, plan: &Plan) -> Result<Vec<Kernel>, RunError> {
+fn follow_kernel(config: &Config, layout: &Layout, plan: &Plan) -> Result<Vec<Kernel>, RunError> {
     let interface = |port: &crate::config::Port| {
         let uris = [&port.input, &port.output].into_iter().flatten();
         uris.map(crate::config::Uri::as_str).find_map(|uri| {
@@ -242,14 +301,18 @@ fn follow_kernel(config: &Config, plan: &Plan) -> Result<Vec<Kernel>, RunError> 
             matches!(kind, "afpacket" | "afxdp").then(|| name.to_string())
         })
     };
-    let ports: Vec<PortName> = config
-        .port
-        .iter()
-        .map(|port| PortName {
+    // By their numbers, of which some may be nobody's.
+    let mut ports: Vec<PortName> = Vec::new();
+    for (port, place) in config.port.iter().zip(&layout.ports) {
+        let number = place.number(layout.switches);
+        if ports.len() <= number {
+            ports.resize_with(number + 1, PortName::default);
+        }
+        ports[number] = PortName {
             name: port.name.clone(),
             interface: interface(port),
-        })
-        .collect();
+        };
+    }
     let feeds = plan.factories().iter().filter_map(|factory| factory.feed());
     feeds
         .filter_map(|feed| feed.downcast::<functions::forward::Supply>().ok())
@@ -305,10 +368,14 @@ fn spread(
     drivers
 }
 
-fn open_ports(config: &Config, ports: &mut Ports) -> Result<Vec<OpenPort>, RunError> {
+fn open_ports(config: &Config, layout: &Layout, ports: &mut Ports) -> Result<Vec<OpenPort>, RunError> {
     let mut opened = Vec::new();
     let mut inputs = 0;
-    for port in &config.port {
+    for (port, place) in config.port.iter().zip(&layout.ports) {
+        inputs += usize::from(port.input.is_some());
+        if !layout.switches_here.contains(&place.switch) {
+            continue;
+        }
         let failed = |source| RunError::Port {
             port: port.name.clone(),
             source,
@@ -324,12 +391,11 @@ fn open_ports(config: &Config, ports: &mut Ports) -> Result<Vec<OpenPort>, RunEr
                 });
             }
         };
-        inputs += usize::from(port.input.is_some());
         opened.push(OpenPort {
             name: port.name.clone(),
             port: open.map_err(failed)?,
             rule: config.side_rule(port),
-            has_output: port.output.is_some(),
+            place: *place,
         });
     }
     if inputs == 0 {
@@ -338,79 +404,67 @@ fn open_ports(config: &Config, ports: &mut Ports) -> Result<Vec<OpenPort>, RunEr
     Ok(opened)
 }
 
-/// Numbers that all workers share.
-struct Shape {
-    switches: usize,
-    runtimes: usize,
+/// By which switch and which of its ports packets for each side leave.
+type Egress = [Option<PortPlace>; 2];
+
+/// The first port of each side that has an output, or failing that the first of the side. A port that is on one side goes
+/// before one whose side is told by addresses, and so is on both. Of equals the one of the first switch.
+fn egress(config: &Config, layout: &Layout) -> Egress {
+    let ports = || config.port.iter().zip(&layout.ports);
+    let find = |is_meant: &dyn Fn(&Port) -> bool, with_output: bool| {
+        ports()
+            .filter(|(port, _)| is_meant(port) && (port.output.is_some() || !with_output))
+            .map(|(_, place)| *place)
+            .min_by_key(|place| (place.switch, place.place))
+    };
+    [Side::Inside, Side::Outside].map(|side| {
+        let fixed = |port: &Port| port.side == side;
+        let both = |port: &Port| port.side == Side::ByAddress;
+        let with_output = find(&fixed, true).or_else(|| find(&both, true));
+        with_output.or_else(|| find(&fixed, false).or_else(|| find(&both, false)))
+    })
+}
+
+/// What all workers share.
+struct Shape<'l> {
+    layout: &'l Layout,
     seed: HashSeed,
     packet_clock: bool,
     lead_max: u64,
     patient: bool,
     now: u64,
+    egress: Egress,
+    /// The longest frame from other processes, if there are any.
+    others: Option<usize>,
 }
 
-/// By which switch and which of its ports packets for each side leave.
-type Egress = [Option<(usize, usize)>; 2];
+impl Shape<'_> {
+    /// Buffers of a switch: what comes from other processes comes into these, too.
+    fn switch_buffers(&self) -> usize {
+        BUFFERS * if self.others.is_some() { 2 } else { 1 }
+    }
 
-/// The ends of all rings, taken out one by one.
-struct Links {
-    /// By switch and runtime: the switch's end and the runtime's.
-    runtime: Vec<Vec<(Option<RingPort>, Option<RingPort>)>>,
-    /// By switch and peer.
-    peer: Vec<Vec<Option<RingPort>>>,
-    /// By runtime and other runtime.
-    between: Vec<Vec<Option<RingPort>>>,
-}
-
-impl Links {
-    fn new(shape: &Shape) -> Self {
-        // A ring must be able to hold every buffer there is.
-        let all = shape.switches * BUFFERS + shape.runtimes * OWN_BUFFERS;
-        let pair = || {
-            let (near, far) = RingPort::pair_with_limit(all, QUEUE);
-            (Some(near), Some(far))
-        };
-        let runtime = (0..shape.switches)
-            .map(|_| (0..shape.runtimes).map(|_| pair()).collect())
-            .collect();
-        Links {
-            runtime,
-            peer: Self::among(shape.switches, all),
-            between: Self::among(shape.runtimes, all),
+    /// Buffers of a runtime: what comes from other processes comes into its own.
+    fn runtime_buffers(&self) -> usize {
+        if self.others.is_some() {
+            BUFFERS
+        } else {
+            OWN_BUFFERS
         }
     }
 
-    /// A ring between each two of so many workers.
-    fn among(count: usize, capacity: usize) -> Vec<Vec<Option<RingPort>>> {
-        let mut links: Vec<Vec<Option<RingPort>>> =
-            (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
-        for (a, b) in (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b))) {
-            let (near, far) = RingPort::pair(capacity);
-            links[a][b] = Some(near);
-            links[b][a] = Some(far);
+    /// Has links to other processes say what they need of a worker's pool.
+    fn attach<'l>(
+        &self,
+        pool: &mut Pool,
+        near: WorkerId,
+        links: impl IntoIterator<Item = &'l mut WorkerLink>,
+    ) -> Result<(), RunError> {
+        for link in links {
+            link.attach(pool)
+                .map_err(|error| RunError::Pool { near, source: error })?;
         }
-        links
-    }
-}
-
-impl Shape {
-    /// The first port of each side that has an output, or failing that the first of the side. A port that is on one side goes
-    /// before one whose side is told by addresses, and so is on both.
-    fn egress(&self, ports: &[Vec<OpenPort>]) -> Egress {
-        let fixed = |open: &OpenPort, on| matches!(open.rule, SideRule::Fixed(side) if side == on);
-        let both = |open: &OpenPort, _| matches!(open.rule, SideRule::BySource(_));
-        let find = |serves: &dyn Fn(&OpenPort, nf::Side) -> bool, side, with_output: bool| {
-            ports.iter().enumerate().find_map(|(switch, ports)| {
-                let port = ports
-                    .iter()
-                    .position(|open| serves(open, side) && (open.has_output || !with_output))?;
-                Some((switch, port))
-            })
-        };
-        [nf::Side::Inside, nf::Side::Outside].map(|side| {
-            let with_output = find(&fixed, side, true).or_else(|| find(&both, side, true));
-            with_output.or_else(|| find(&fixed, side, false).or_else(|| find(&both, side, false)))
-        })
+        Ok(())
     }
 
     fn switch(
@@ -420,50 +474,60 @@ impl Shape {
         config: &Config,
         plan: &Plan,
         links: &mut Links,
-        egress: Egress,
-    ) -> Result<Switch<BoxPort, RingPort>, RunError> {
+    ) -> Result<Switch<BoxPort, WorkerLink>, RunError> {
         let settings = runtime::switch::Settings {
             switch: index as u8,
-            switches: self.switches as u8,
+            switches: self.layout.switches as u8,
             seed: self.seed,
             routes_max: (config.flows_max.saturating_mul(2))
-                .saturating_mul(self.runtimes as u32)
+                .saturating_mul(self.layout.runtimes as u32)
                 .min(1 << 26),
             policy: config.policy.into(),
             fragments_max: 4096,
-            egress: egress.map(|place| {
+            egress: self.egress.map(|place| {
                 place
-                    .filter(|(switch, _)| *switch == index)
-                    .map(|(_, port)| port as u8)
+                    .filter(|place| place.switch == index)
+                    .map(|place| place.place as u8)
             }),
             packet_clock: self.packet_clock,
             lead_max: self.lead_max,
             patient: self.patient,
             now: self.now,
         };
-        let frame_max = ports.iter().map(|open| open.port.frame_max()).max();
-        let mut pool = adapters::buffers::pool(BUFFERS, frame_max.unwrap_or(0), index as u8)?;
+        let frame_max = ports
+            .iter()
+            .map(|open| open.port.frame_max())
+            .chain(self.others)
+            .max();
+        let buffers = self.switch_buffers();
+        let mut pool = adapters::buffers::pool(buffers, frame_max.unwrap_or(0), index as u8)?;
         for open in &mut ports {
             open.port.attach(&mut pool).map_err(|error| RunError::Port {
                 port: open.name.clone(),
                 source: error.into(),
             })?;
         }
-        let runtimes = links.runtime[index]
-            .iter_mut()
-            .map(|(near, _)| near.take().expect("taken once"))
-            .collect();
-        let peers = std::mem::take(&mut links.peer[index]);
+        let (mut runtimes, mut peers) = links.of_switch(index);
+        self.attach(
+            &mut pool,
+            WorkerId::Switch(index),
+            runtimes.iter_mut().chain(peers.iter_mut().flatten()),
+        )?;
         let ports = ports.into_iter().map(|open| (open.port, open.rule)).collect();
         let plan = plan.clone();
-        Ok(Switch::new(settings, plan, ports, runtimes, peers, pool, region))
+        let mut switch = Switch::new(settings, plan, ports, runtimes, peers, pool, region);
+        if self.others.is_some() {
+            // Runtimes that are at work already tell it who has what.
+            switch.wait_to_be_told(TOLD);
+        }
+        Ok(switch)
     }
 
     /// What functions are told of a runtime.
     fn info(&self, index: usize, config: &Config) -> WorkerInfo {
         WorkerInfo {
             runtime: index as u16,
-            runtimes: self.runtimes as u16,
+            runtimes: self.layout.runtimes as u16,
             flows_max: config.flows_max,
             seed: self.seed.0[0],
         }
@@ -475,8 +539,7 @@ impl Shape {
         config: &Config,
         plan: &Plan,
         links: &mut Links,
-        egress: Egress,
-    ) -> Result<Runtime<RingPort>, RunError> {
+    ) -> Result<Runtime<WorkerLink>, RunError> {
         let by_address = config
             .port
             .iter()
@@ -485,8 +548,10 @@ impl Shape {
             info: self.info(index, config),
             seed: self.seed,
             waiting_max: config.waiting_max,
-            switches: self.switches as u8,
-            egress: egress.map(|place| place.map_or(0, |(switch, _)| switch as u8)),
+            switches: self.layout.switches as u8,
+            egress: self
+                .egress
+                .map(|place| place.map_or(0, |place| place.switch as u8)),
             inside: if by_address {
                 config.inside.clone()
             } else {
@@ -496,15 +561,20 @@ impl Shape {
             now: self.now,
             ..runtime::Settings::alone(config.flows_max)
         };
-        let pool = pool(OWN_BUFFERS, OWN_FRAME, self.switches + index);
-        let ends = links
-            .runtime
-            .iter_mut()
-            .map(|links| links[index].1.take().expect("taken once"))
-            .collect();
+        let origin = self.layout.switches + index;
+        let mut pool = match self.others {
+            Some(frame_max) => adapters::buffers::pool(self.runtime_buffers(), frame_max, origin as u8)?,
+            None => pool(OWN_BUFFERS, OWN_FRAME, origin),
+        };
+        let (mut ends, mut others) = links.of_runtime(index);
+        self.attach(
+            &mut pool,
+            WorkerId::Runtime(index),
+            ends.iter_mut().chain(others.iter_mut().flatten()),
+        )?;
         let mut runtime = Runtime::new(settings, plan.clone(), ends, pool, region)
             .map_err(|(function, source)| RunError::Function { function, source })?;
-        runtime.join(std::mem::take(&mut links.between[index]));
+        runtime.join(others);
         Ok(runtime)
     }
 }

@@ -41,6 +41,7 @@ impl Drop for Kernel {
 }
 
 /// A port of the cluster, by its number.
+#[derive(Default)]
 pub(super) struct PortName {
     pub name: String,
     /// The interface that its address names, if it names one.

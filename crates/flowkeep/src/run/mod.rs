@@ -21,21 +21,29 @@ mod build;
 mod driver;
 pub mod job;
 mod kernel;
+mod links;
+mod neighbours;
+mod part;
 mod watching;
 
 use crate::apply::report::Change;
 use crate::apply::{Ask, Live, Source, Ticket, Workers};
 use crate::cluster::{Cluster, Cursor, PortStats, Snapshot, Subject, ThreadShare, Watching};
 use crate::config::Config;
-use crate::moving::{Order, Part, Receipt};
+use crate::config::layout::{Layout, PortPlace};
+use crate::member::Membership;
+use crate::moving::{self, Order, Place, Receipt, may_leave, no_such_runtime};
 use adapters::open::Ports;
 use adapters::report::{Report, Reports};
 use driver::{Answer, Command, Handle, Question};
+use part::Part;
+use protocols::channel::Protection;
 use runtime::PortCounters;
 use runtime::chain::Plan;
 use runtime::worker::FlowView;
 use runtime::worker::change::{Before, ChangeError, ChangeState, CutFlow, Prepared};
 use runtime::worker::migrate;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, Weak};
@@ -57,6 +65,19 @@ pub struct Running {
     reports: Reports,
     /// Follows the kernel's tables, for chains that forward; ends when this does.
     kernel: Vec<kernel::Kernel>,
+    /// Of a cluster of several processes: that this process, and no other, is this member. Held until its links are gone.
+    member: Option<Membership>,
+}
+
+/// The links to other processes of a running member.
+#[derive(Clone)]
+pub struct Links(Arc<Shared>);
+
+impl Links {
+    /// Has them take other keys, for what is sent and what is received. What cannot be changed is whether there are any.
+    pub fn protect(&self, protection: &Protection) -> Result<(), String> {
+        part::protect(&self.0, protection)
+    }
 }
 
 /// What a cluster was when it ended.
@@ -74,10 +95,14 @@ pub struct Outcome {
 
 struct Shared {
     began: Instant,
-    switches: Vec<Handle>,
-    runtimes: Vec<Handle>,
-    /// Port names by switch.
+    /// Those of this process, by their numbers in the cluster.
+    switches: BTreeMap<u16, Handle>,
+    runtimes: BTreeMap<u16, Handle>,
+    /// Port names of each of these switches.
     ports: Vec<Vec<String>>,
+    layout: Layout,
+    /// Of a cluster of several processes.
+    part: Option<Part>,
     stop: AtomicBool,
     break_off: AtomicBool,
     last: Mutex<Option<Snapshot>>,
@@ -112,6 +137,30 @@ pub fn start_from(
     events: Option<Events>,
     source: Option<Source>,
 ) -> Result<Running, RunError> {
+    let layout = Layout::whole(&config);
+    launch(config, layout, None, ports, events, source)
+}
+
+/// Starts the workers of one member of a cluster of several processes; the others are found when they are there.
+pub fn start_member(
+    config: Config,
+    member: Membership,
+    ports: Ports,
+    events: Option<Events>,
+) -> Result<Running, RunError> {
+    let layout = member.layout.clone();
+    launch(config, layout, Some(member), ports, events, None)
+}
+
+fn launch(
+    config: Config,
+    layout: Layout,
+    member: Option<Membership>,
+    ports: Ports,
+    events: Option<Events>,
+    source: Option<Source>,
+) -> Result<Running, RunError> {
+    let part = member.as_ref().map(|member| Part::of(&config, member));
     let (lines, incoming) = mpsc::sync_channel::<String>(driver::EVENT_CHUNKS);
     let build::Built {
         threads,
@@ -125,10 +174,10 @@ pub fn start_from(
         plan,
         infos,
         sides,
-    } = build::build(config, ports, &lines)?;
+    } = build::build(config, &layout, member.as_ref(), ports, &lines)?;
     drop(lines);
     let on_threads = (0..threads.len()).map(|thread| Thread {
-        workers: worker_names(switches.len(), runtimes.len(), threads.len(), thread),
+        workers: worker_names(&layout, threads.len(), thread),
         number: AtomicI32::new(0),
     });
     let on_threads = on_threads.collect();
@@ -137,6 +186,8 @@ pub fn start_from(
         switches,
         runtimes,
         ports,
+        layout,
+        part,
         stop: AtomicBool::new(false),
         break_off: AtomicBool::new(false),
         last: Mutex::new(None),
@@ -168,6 +219,7 @@ pub fn start_from(
         writer: Some(writer),
         reports,
         kernel,
+        member,
     })
 }
 
@@ -203,6 +255,11 @@ impl Running {
         self.reports.clone()
     }
 
+    /// The links to other processes, for whoever changes their keys.
+    pub fn links(&self) -> Links {
+        Links(self.shared.clone())
+    }
+
     /// The cluster, for whoever asks it things.
     pub fn cluster(&self) -> Arc<dyn Cluster> {
         self.shared.clone()
@@ -217,12 +274,13 @@ impl Running {
             look = (look * 2).min(LOOK);
             each(&*self.shared);
         }
-        for switch in &self.shared.switches {
+        part::leave(&self.shared, &mut each);
+        for switch in self.shared.switches.values() {
             switch.tell(Command::StopReading);
         }
         let mut drained = self.drain(&mut each);
         if drained {
-            for worker in self.shared.switches.iter().chain(&self.shared.runtimes) {
+            for worker in self.shared.workers() {
                 worker.tell(Command::Finish);
             }
             drained = self.drain(&mut each);
@@ -234,13 +292,14 @@ impl Running {
             .last
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(snapshot.clone());
-        for handle in self.shared.switches.iter().chain(&self.shared.runtimes) {
+        for handle in self.shared.workers() {
             handle.tell(Command::Quit);
         }
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
         self.kernel.clear();
+        drop(self.member.take());
         let events = match self.writer.take().map(JoinHandle::join) {
             Some(Ok(written)) => written,
             _ => Err("the thread that writes the event log has failed".into()),
@@ -255,16 +314,18 @@ impl Running {
 
     /// Waits until no packet is inside; `false` if that does not come to pass.
     fn drain(&self, each: &mut impl FnMut(&dyn Cluster)) -> bool {
+        // What other processes have of this one's packets does not show here: it is home when nothing has come for a while.
+        let quiet = self.shared.part.as_ref().map_or(Duration::ZERO, |_| part::QUIET);
         let mut before = None;
         let mut progress = Instant::now();
         let mut look = LOOK / 8;
         loop {
             let state = self.shared.drained();
-            if state.done && before == Some(state) {
-                return true;
-            }
             if before != Some(state) {
                 progress = Instant::now();
+            }
+            if state.done && before == Some(state) && progress.elapsed() >= quiet {
+                return true;
             }
             if progress.elapsed() > STUCK || self.shared.break_off.load(Ordering::Relaxed) {
                 return false;
@@ -285,23 +346,65 @@ struct Drained {
 }
 
 impl Shared {
-    /// The ports' names, by their numbers in the cluster.
+    /// Whether all is to end at once.
+    fn is_to_break_off(&self) -> bool {
+        self.break_off.load(Ordering::Relaxed)
+    }
+
+    /// All workers of this process.
+    fn workers(&self) -> impl Iterator<Item = &Handle> {
+        self.switches.values().chain(self.runtimes.values())
+    }
+
+    /// Why a runtime cannot be asked here.
+    fn elsewhere(&self, runtime: u16) -> String {
+        match self
+            .part
+            .as_ref()
+            .and_then(|part| part.runtimes.get(usize::from(runtime)))
+        {
+            Some((member, socket)) => format!(
+                "runtime {runtime} is of member `{member}`; ask that one: --socket {}",
+                socket.display()
+            ),
+            None => no_such_runtime(runtime),
+        }
+    }
+
+    /// A runtime of this process, by its place among them.
+    fn runtime_at(&self, place: usize) -> Option<&Handle> {
+        self.runtimes.values().nth(place)
+    }
+
+    /// The names of this process's ports, by their numbers in the cluster.
     fn port_names(&self) -> Vec<String> {
-        let most = self.ports.iter().map(Vec::len).max().unwrap_or(0);
-        let names = (0..most).flat_map(|at| self.ports.iter().map(move |ports| ports.get(at)));
-        names.map(|name| name.cloned().unwrap_or_default()).collect()
+        let mut names = Vec::new();
+        for (switch, ports) in self.switches.keys().zip(&self.ports) {
+            for (place, name) in ports.iter().enumerate() {
+                let switch = usize::from(*switch);
+                let number = PortPlace { switch, place }.number(self.layout.switches);
+                if names.len() <= number {
+                    names.resize(number + 1, String::new());
+                }
+                names[number].clone_from(name);
+            }
+        }
+        names
     }
 
     fn inputs_finished(&self) -> bool {
-        self.switches
-            .iter()
-            .all(|switch| matches!(switch.ask(Question::Finished), Some(Answer::Finished(true))))
+        // Who has no ports ends when it is told to.
+        !self.switches.is_empty()
+            && self
+                .switches
+                .values()
+                .all(|switch| matches!(switch.ask(Question::Finished), Some(Answer::Finished(true))))
     }
 
     fn drained(&self) -> Drained {
         let mut state = Drained { done: true, moved: 0 };
         let (mut buffers_out, mut packets_held) = (0, 0);
-        for handle in self.switches.iter().chain(&self.runtimes) {
+        for handle in self.workers() {
             if let Some(Answer::Drained {
                 home,
                 out,
@@ -323,27 +426,56 @@ impl Shared {
     fn ask_all(&self) -> Snapshot {
         let mut snapshot = Snapshot {
             uptime: self.began.elapsed(),
+            numbers: [&self.switches, &self.runtimes].map(|workers| workers.keys().copied().collect()),
+            member: self.part.as_ref().map(|part| part.name.clone()),
             ..Snapshot::default()
         };
-        for (index, switch) in self.switches.iter().enumerate() {
+        for ((number, switch), names) in self.switches.iter().zip(&self.ports) {
             if let Some(Answer::Switch { stats, ports }) = switch.ask(Question::Stats) {
                 snapshot.switches.push(stats);
-                let named = self.ports[index].iter().zip(ports);
+                let named = names.iter().zip(ports);
                 snapshot
                     .ports
                     .extend(named.map(|(name, counters): (&String, PortCounters)| PortStats {
                         name: name.clone(),
-                        switch: index as u16,
+                        switch: *number,
                         counters,
                     }));
             }
         }
-        for runtime in &self.runtimes {
+        for runtime in self.runtimes.values() {
             if let Some(Answer::Runtime(stats)) = runtime.ask(Question::Stats) {
                 snapshot.runtimes.push(stats);
             }
         }
+        if self.part.is_some() {
+            for worker in self.workers() {
+                if let Some(Answer::Links(links)) = worker.ask(Question::Links) {
+                    snapshot.links.extend(links);
+                }
+            }
+        }
         snapshot
+    }
+
+    /// What the runtimes say of themselves, to choose among them; those of other processes are not asked, but whether they are there.
+    fn places(&self) -> Result<Vec<Place>, String> {
+        let others = match self.runtimes.iter().next().filter(|_| self.part.is_some()) {
+            None => Vec::new(),
+            Some((number, handle)) => match handle.ask(Question::Others) {
+                Some(Answer::Others(others)) => others,
+                _ => return Err(silent(*number, "nothing has changed; try again")),
+            },
+        };
+        let place = |number: u16| match self.runtimes.get(&number).map(|handle| handle.ask(Question::Stats)) {
+            None => Ok(Place {
+                absent: !others.contains(&number),
+                ..Place::elsewhere()
+            }),
+            Some(Some(Answer::Runtime(stats))) => Ok(Place::from(&stats)),
+            Some(_) => Err(silent(number, "nothing has changed; try again")),
+        };
+        (0..self.layout.runtimes as u16).map(place).collect()
     }
 }
 
@@ -366,9 +498,10 @@ impl Cluster for Shared {
         let mut views = Vec::new();
         let mut at = Some(cursor);
         while let Some(Cursor { runtime, actor }) = at {
-            let Some(handle) = self.runtimes.get(usize::from(runtime)) else {
+            let Some((&number, handle)) = self.runtimes.range(runtime..).next() else {
                 return (views, None);
             };
+            let actor = if number == runtime { actor } else { 0 };
             let room = limit - views.len();
             if room == 0 {
                 return (views, at);
@@ -382,9 +515,12 @@ impl Cluster for Shared {
             };
             views.append(&mut more);
             at = Some(match next {
-                Some(actor) => Cursor { runtime, actor },
+                Some(actor) => Cursor {
+                    runtime: number,
+                    actor,
+                },
                 None => Cursor {
-                    runtime: runtime + 1,
+                    runtime: number + 1,
                     actor: 0,
                 },
             });
@@ -394,7 +530,7 @@ impl Cluster for Shared {
 
     fn flow(&self, key: &FlowKey) -> Option<FlowView> {
         self.runtimes
-            .iter()
+            .values()
             .find_map(|runtime| match runtime.ask(Question::Flow(*key)) {
                 Some(Answer::Flow(view)) => view.map(|view| *view),
                 _ => None,
@@ -403,13 +539,13 @@ impl Cluster for Shared {
 
     fn command(&self, function: &str, words: &[&str]) -> Result<Vec<(u16, String)>, String> {
         let mut answers = Vec::new();
-        for (index, runtime) in self.runtimes.iter().enumerate() {
+        for (index, runtime) in &self.runtimes {
             let words = words.iter().map(ToString::to_string).collect();
             match runtime.ask(Question::Command {
                 function: function.to_string(),
                 words,
             }) {
-                Some(Answer::Command(answer)) => answers.push((index as u16, answer?)),
+                Some(Answer::Command(answer)) => answers.push((*index, answer?)),
                 _ => return Err(format!("runtime {index} did not answer")),
             }
         }
@@ -430,74 +566,85 @@ impl Cluster for Shared {
     }
 
     fn change(&self, ask: &Ask) -> Result<Change, String> {
+        if let Some(part) = &self.part {
+            return Err(part.no_change());
+        }
         self.live.change(ask, self)
     }
 
-    fn order(&self, order: &Order) -> Result<Vec<Part>, String> {
+    fn order(&self, order: &Order) -> Result<Vec<moving::Part>, String> {
         let selector = order.selector()?;
-        let all = 0..self.runtimes.len() as u16;
-        if let Some(none) = order
-            .to
-            .iter()
-            .chain(&order.from)
-            .find(|number| !all.contains(number))
+        if let Some(from) = order.from
+            && !self.runtimes.contains_key(&from)
         {
-            return Err(format!(
-                "there is no runtime {none}; `flowkeep runtime list` shows which there are"
-            ));
+            return Err(self.elsewhere(from));
         }
         let mut parts = Vec::new();
-        for from in all.clone() {
-            let is_meant = match order.from {
-                Some(meant) => meant == from,
-                None => !order.to.contains(&from),
-            };
-            if !is_meant {
-                continue;
-            }
-            let mut to = order.to.clone();
-            if to.is_empty() {
-                to.extend(all.clone());
-            }
-            to.retain(|number| *number != from);
+        for (from, to) in order.parts(&self.places()?)? {
             let question = Question::Order(migrate::Order {
                 selector: selector.clone(),
                 to,
             });
-            match self.runtimes[usize::from(from)].ask(question) {
+            let Some(handle) = self.runtimes.get(&from) else {
+                continue;
+            };
+            match handle.ask(question) {
                 Some(Answer::Ordered(number)) => parts.push((from, number?)),
-                _ => return Err(format!("runtime {from} did not answer")),
+                _ if parts.is_empty() => return Err(silent(from, "nothing has begun to move; try again")),
+                _ => {
+                    return Err(silent(
+                        from,
+                        "flows of the runtimes before it have begun to move and go on; say it again for the rest",
+                    ));
+                }
             }
         }
         Ok(parts)
     }
 
-    fn receipt(&self, parts: &[Part]) -> Receipt {
+    fn receipt(&self, parts: &[moving::Part]) -> Result<Receipt, String> {
         let mut whole = Receipt::empty();
         for (runtime, number) in parts {
-            let handle = self.runtimes.get(usize::from(*runtime));
-            if let Some(Answer::Receipt(Some(part))) =
-                handle.and_then(|handle| handle.ask(Question::Receipt(*number)))
-            {
-                whole.add(&part);
+            let Some(handle) = self.runtimes.get(runtime) else {
+                return Err(no_such_runtime(*runtime));
+            };
+            match handle.ask(Question::Receipt(*number)) {
+                Some(Answer::Receipt(Some(part))) => whole.add(&part),
+                Some(_) => {
+                    return Err(format!(
+                        "runtime {runtime} no longer keeps the receipt of order {number}: others were given since; the order is over, \
+                         and `flowkeep runtime list` shows where flows are"
+                    ));
+                }
+                None => {
+                    return Err(silent(
+                        *runtime,
+                        "flows that were on their way go on by themselves; `flowkeep runtime list` shows where they are",
+                    ));
+                }
             }
         }
-        whole
+        Ok(whole)
     }
 
     fn set_leaving(&self, runtime: u16, leaving: bool) -> Result<(), String> {
-        let Some(handle) = self.runtimes.get(usize::from(runtime)) else {
-            return Err(format!(
-                "there is no runtime {runtime}; `flowkeep runtime list` shows which there are"
-            ));
+        let Some(handle) = self.runtimes.get(&runtime) else {
+            return Err(self.elsewhere(runtime));
         };
+        if leaving {
+            may_leave(runtime, &self.places()?)?;
+        }
         // The switches first: what they still send there moves with the rest.
-        for worker in self.switches.iter().chain([handle]) {
+        for worker in self.switches.values().chain([handle]) {
             if !matches!(
                 worker.ask(Question::Leaving { runtime, leaving }),
                 Some(Answer::Leaving)
             ) {
-                return Err("a worker did not answer; try again".into());
+                let word = if leaving { "drain" } else { "resume" };
+                return Err(format!(
+                    "a worker did not answer, so some of them take runtime {runtime} for drained and some do not; no flow has moved. \
+                     Say `flowkeep runtime {word} {runtime}` again"
+                ));
             }
         }
         Ok(())
@@ -511,16 +658,23 @@ impl Cluster for Shared {
     }
 }
 
+/// Of a runtime that has not answered.
+fn silent(runtime: u16, state: &str) -> String {
+    format!("runtime {runtime} did not answer; {state}")
+}
+
 /// The workers of a thread: they are dealt out in turn, switches first.
-fn worker_names(switches: usize, runtimes: usize, threads: usize, thread: usize) -> Vec<String> {
-    let name = |index: usize| match index.checked_sub(switches) {
-        None => format!("switch {index}"),
-        Some(runtime) => format!("runtime {runtime}"),
-    };
-    (thread..switches + runtimes)
-        .step_by(threads.max(1))
-        .map(name)
-        .collect()
+fn worker_names(layout: &Layout, threads: usize, thread: usize) -> Vec<String> {
+    let switches = layout
+        .switches_here
+        .clone()
+        .map(|number| format!("switch {number}"));
+    let runtimes = layout
+        .runtimes_here
+        .clone()
+        .map(|number| format!("runtime {number}"));
+    let all = switches.chain(runtimes);
+    all.skip(thread).step_by(threads.max(1)).collect()
 }
 
 /// Processor time that a thread of this process has had, by the kernel's scheduler; 0 if that does not say.
@@ -539,21 +693,24 @@ impl Workers for Shared {
     }
 
     fn prepare(&self, runtime: usize, prepared: Box<Prepared>) -> Option<Result<(), ChangeError>> {
-        match self.runtimes[runtime].ask(Question::Prepare(prepared))? {
+        match self.runtime_at(runtime)?.ask(Question::Prepare(prepared))? {
             Answer::Prepared(answer) => Some(answer.map_err(|(error, _)| error)),
             _ => None,
         }
     }
 
     fn abandon(&self, runtime: usize) {
-        if let Some(Answer::Abandoned(prepared)) = self.runtimes[runtime].ask(Question::Abandon) {
+        let asked = self
+            .runtime_at(runtime)
+            .map(|runtime| runtime.ask(Question::Abandon));
+        if let Some(Some(Answer::Abandoned(prepared))) = asked {
             // Here, not at the worker.
             drop(prepared);
         }
     }
 
     fn commit(&self, tickets: &[Ticket]) -> Vec<bool> {
-        let each = self.runtimes.iter().zip(tickets);
+        let each = self.runtimes.values().zip(tickets);
         let asked: Vec<_> = each
             .map(|(runtime, ticket)| runtime.ask_later(Question::Commit(ticket.clone())))
             .collect();
@@ -566,34 +723,39 @@ impl Workers for Shared {
     }
 
     fn state(&self, runtime: usize) -> Option<ChangeState> {
-        match self.runtimes[runtime].ask(Question::Change)? {
+        match self.runtime_at(runtime)?.ask(Question::Change)? {
             Answer::Change(state) => Some(*state),
             _ => None,
         }
     }
 
     fn listed(&self, runtime: usize) -> Vec<CutFlow> {
-        match self.runtimes[runtime].ask(Question::Listed) {
-            Some(Answer::Listed(listed)) => listed,
+        match self
+            .runtime_at(runtime)
+            .map(|runtime| runtime.ask(Question::Listed))
+        {
+            Some(Some(Answer::Listed(listed))) => listed,
             _ => Vec::new(),
         }
     }
 
     fn before(&self, runtime: usize) -> Option<Box<Before>> {
-        match self.runtimes[runtime].ask(Question::Before)? {
+        match self.runtime_at(runtime)?.ask(Question::Before)? {
             Answer::Before(before) => before,
             _ => None,
         }
     }
 
     fn claim(&self, switch: usize, addresses: Vec<Vec<Prefix>>) -> Result<(), String> {
-        match self.switches[switch].ask(Question::Claim(addresses)) {
-            Some(Answer::Claimed(done)) => done,
+        let handle = self.switches.values().nth(switch);
+        match handle.map(|handle| handle.ask(Question::Claim(addresses))) {
+            Some(Some(Answer::Claimed(done))) => done,
             _ => Err(format!("switch {switch} does not answer")),
         }
     }
 
     fn follow(&self, switch: usize, plan: Plan) {
-        drop(self.switches[switch].ask(Question::Follow(plan)));
+        let handle = self.switches.values().nth(switch);
+        drop(handle.map(|handle| handle.ask(Question::Follow(plan))));
     }
 }

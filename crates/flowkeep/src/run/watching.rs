@@ -24,7 +24,7 @@ use crate::trace::{Change, Ends, Event, Step};
 use runtime::watch::bpf::Program;
 use runtime::watch::capture::{Capture, Captured, Choice, Frames, Where};
 use runtime::watch::trace::{self, Budget, How, Meeting, Trace, Verdict};
-use runtime::watch::{Seen, TRACES_MAX, Watch, What, Worker};
+use runtime::watch::{CAPTURES_MAX, Seen, TRACES_MAX, Watch, What, Worker};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -124,7 +124,7 @@ impl Numbers {
 /// Begins to watch.
 pub(super) fn begin(shared: Arc<Shared>, subject: &Subject) -> Result<Box<dyn Watching>, String> {
     let desk = &shared.desk;
-    let workers = shared.switches.len() + shared.runtimes.len();
+    let workers = shared.workers().count();
     let id = desk.ids.fetch_add(1, Ordering::Relaxed);
     let mut watcher = Watcher {
         id,
@@ -195,12 +195,14 @@ pub(super) fn begin(shared: Arc<Shared>, subject: &Subject) -> Result<Box<dyn Wa
             Box::new(move || What::Packets(Box::new(Capture::new(choice.clone(), room()))))
         }
     };
-    for handle in shared.switches.iter().chain(&shared.runtimes) {
+    for handle in shared.workers() {
         let watch = Watch { id, what: what() };
         match handle.ask(Question::Watch(Box::new(watch))) {
             Some(Answer::Watching(true)) => {}
             Some(Answer::Watching(false)) => {
-                return Err("as many as may be watch already; end one of those first (Ctrl-C there)".into());
+                return Err(format!(
+                    "{CAPTURES_MAX} captures run already (`flowkeep top` counts as one); end one of those first (Ctrl-C there)"
+                ));
             }
             _ => return Err("the cluster is ending".into()),
         }
@@ -251,7 +253,7 @@ impl Watching for Watcher {
         let closing = self.shared.desk.closing.load(Ordering::SeqCst);
         let mut learned = Vec::new();
         let shared = Arc::clone(&self.shared);
-        for handle in shared.switches.iter().chain(&shared.runtimes) {
+        for handle in shared.workers() {
             let seen = std::mem::take(&mut self.seen);
             let (seen, names) = match handle.ask(Question::Watched(self.id, Box::new(seen))) {
                 Some(Answer::Watched(seen, names)) => (*seen, names),
@@ -292,7 +294,7 @@ impl Watching for Watcher {
 
 impl Watcher {
     fn workers(&self) -> impl Iterator<Item = &Handle> {
-        self.shared.switches.iter().chain(&self.shared.runtimes)
+        self.shared.workers()
     }
 
     fn take_frames(&mut self, observed: &mut Observed) {

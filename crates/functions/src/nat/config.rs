@@ -528,7 +528,7 @@ impl Config {
             None => Ok(()),
             Some((setting, _)) => Err(ConfigError::new(
                 *setting,
-                "it cannot change while there are mappings",
+                "the mappings that there are follow it, so it cannot change",
                 "leave it as it was, or restart",
             )),
         }

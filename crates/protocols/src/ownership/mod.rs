@@ -73,7 +73,6 @@ pub use words::{Finished, Input, Output, Phase, Take, Timer};
 
 /// Rules of this module, each of which a test breaks to see a checker fire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(not(test), allow(dead_code))]
 enum Bug {
     /// State goes out with the first home's answer.
     OneAnswerIsEnough,

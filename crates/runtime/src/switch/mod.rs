@@ -37,6 +37,7 @@
 //! Not here: chains, flow state.
 
 mod choice;
+mod links;
 mod moves;
 mod ports;
 mod routes;

@@ -27,7 +27,7 @@ use crate::message::{Message, Reroute};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use protocols::ownership::{Epoch, Home, HomeInput, RuntimeId, SwitchSays};
-use wire::PacketBox;
+use wire::{PacketBox, planted};
 
 /// Words that are to be said.
 #[derive(Default)]
@@ -113,9 +113,9 @@ impl<P: Port, L: Port> Switch<P, L> {
         route.source_life = home
             .source
             .map_or(0, |source| self.runtimes[usize::from(source.0)].life);
-        if route.runtime != now {
+        if route.runtime != now && !planted::is("route_only_answered") {
             // Who calls it back has had it all the time.
-            route.is_awaited = usize::from(now) != runtime;
+            route.is_awaited = usize::from(now) != runtime && !planted::is("route_not_awaited");
             self.turn_route(index, now);
         }
     }

@@ -383,6 +383,13 @@ fn flows_go_on_with_a_chain_of_the_same_functions_or_end() {
     settle(&mut rig);
     let (views, _) = rig.runtime.flows(0, 10);
     assert_eq!((views.len(), views[0].chain.as_str()), (1, "renamed"));
+    // Of several with the same functions, the one of the same name.
+    let twins = std::vec![chain("another", &BOTH), chain("renamed", &BOTH)];
+    rig.prepare(Plan::new(twins, factories()).unwrap()).unwrap();
+    rig.commit();
+    settle(&mut rig);
+    let (views, _) = rig.runtime.flows(0, 10);
+    assert_eq!((views.len(), views[0].chain.as_str()), (1, "renamed"));
     rig.prepare(plan(&[1], 3, &["two", "one"])).unwrap();
     rig.step();
     let cut = rig.runtime.change().cut;

@@ -20,6 +20,20 @@ pub(crate) struct Delivered {
 }
 
 impl Delivered {
+    /// What a stranger sends to an external endpoint goes to one that somebody has, if anybody has one.
+    pub fn tempt(&self, head: &mut Head) {
+        let protocol = head.transport.protocol();
+        let held = self.holders.range((protocol, End::default())..);
+        let held = held.take_while(|((of, _), _)| *of == protocol);
+        let count = held.clone().count().max(1);
+        let chosen = usize::from(head.destination.port) % count;
+        if is_external(head.destination)
+            && let Some(((_, external), _)) = held.clone().nth(chosen)
+        {
+            head.destination = *external;
+        }
+    }
+
     /// A packet has left with these headers and this payload.
     pub fn left(
         &mut self,
@@ -70,7 +84,9 @@ impl Delivered {
             if now.destination != talk.client {
                 return wrong("for somebody who has not asked");
             }
-            if now.source != asked {
+            // A stranger tries whichever external endpoint there is.
+            let is_tried = is_external(asked) && is_external(now.source);
+            if now.source != asked && !is_tried {
                 return wrong("from somebody who was not asked");
             }
             return Ok(());

@@ -11,6 +11,7 @@
 //! | `returned` | what was taken is returned, once | when all flows have ended |
 //! | `moved` | a move of groups loses and doubles nothing, comes to an end and adds up | at rest |
 //! | `converged` | once faults are over, all talks are answered and all flows end in bounded time | at the ends of parts |
+//! | `asserted` | what the code asserts of itself (not where a panic ends the process, as in a release build) | always |
 //! | `same_run` | one seed, one run, byte for byte | after a second run |
 //!
 //! A checker looks at what the production code shows (flows, statistics, frames), never into how it works, and says what is wrong in a sentence. Each but
@@ -19,6 +20,7 @@
 //! Not here: fencing (9 of the list), since nobody is removed within one process. That no new owner is announced before it holds the state (11) shows in `one_actor`, `order` and
 //! `moved`: a route that led there too early would begin flows anew.
 
+pub(crate) mod asserted;
 pub(crate) mod conservation;
 pub(crate) mod converged;
 pub(crate) mod delivered;

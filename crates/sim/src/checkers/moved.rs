@@ -1,13 +1,14 @@
 //! Invariant 3: a planned move of groups loses no packet that the undisturbed system would have forwarded, and doubles none; it ends, and its receipt adds up.
 //!
-//! That nothing is doubled or overtaken is for `conservation` and `order`, which look at whatever leaves. Here: where nothing goes wrong (a *calm* script), all that came in of
-//! talks that must be answered has left; where nothing is ever full, nothing is dropped for want of room to keep it (`moving_full`, the exception that a bound makes, is
-//! for tight shapes); and once all is at rest, no move is under way.
+//! That nothing is doubled or overtaken is for `conservation` and `order`, which look at whatever leaves. Here: where nothing is full and no fault ends or alters a flow (calm scripts, and
+//! those in which workers stall and the network does no more than lose: [`Script::loses_nothing`]), all that came in of talks that must be answered has left; where nothing is ever full, nothing is dropped for want of room to keep it (`moving_full`, the exception that a bound makes, is
+//! for tight shapes); and once all is at rest, no move is under way, and what went has come.
 
 use super::Violation;
 use super::conservation::Figures;
 use crate::script::{Fate, Script, Shape};
 use crate::world::Packet;
+use runtime::stats::RuntimeStats;
 use runtime::worker::migrate::{OrderError, Receipt};
 
 const NAME: &str = "moved";
@@ -30,7 +31,25 @@ pub(crate) fn no_drops(shape: &Shape, figures: &Figures) -> Result<(), Violation
     }
 }
 
-/// At rest, without any fault: what came in of talks that must be answered has left.
+/// At rest: what left one runtime has come to another, flows and packets.
+pub(crate) fn adds_up(figures: &Figures) -> Result<(), Violation> {
+    let sums = |of: fn(&RuntimeStats) -> [u64; 2]| {
+        let each = figures.runtimes.iter().map(of);
+        each.fold([0, 0], |[came, went], [c, w]| [came + c, went + w])
+    };
+    for (what, [came, went]) in [
+        ("flows", sums(|stats| stats.flows_moved)),
+        ("packets", sums(|stats| stats.packets_moved)),
+    ] {
+        if came != went {
+            let what = format!("{went} {what} went from runtime to runtime, and {came} came");
+            return Err(Violation::new(NAME, what));
+        }
+    }
+    Ok(())
+}
+
+/// At rest, where no fault takes anything away from a flow: what came in of talks that must be answered has left.
 pub(crate) fn nothing_lost(script: &Script, packets: &[Packet]) -> Result<(), Violation> {
     let lost = packets.iter().find(|packet| {
         let is_to_pass = script
@@ -42,7 +61,7 @@ pub(crate) fn nothing_lost(script: &Script, packets: &[Packet]) -> Result<(), Vi
     match lost {
         Some(packet) => Err(Violation::new(
             NAME,
-            format!("{packet} came in and did not leave, with no fault at all"),
+            format!("{packet} came in and did not leave, though nothing was full and no fault is a reason"),
         )),
         None => Ok(()),
     }

@@ -115,6 +115,8 @@ struct Host {
 
 /// How often a worker takes a turn without anything to do, in nanoseconds.
 const IDLE: u64 = 10_000_000;
+/// How often a runtime takes one while groups are on their way to or from it: one that is at work asks again and again.
+const BUSY: u64 = 20_000;
 /// Clocks start here: before it lies what nobody asks for.
 const EPOCH: u64 = 1_000_000_000;
 /// How long a worker that could do nothing waits at most until it tries again by itself, in nanoseconds.
@@ -318,6 +320,7 @@ impl<'s> World<'s> {
         let turns = &mut self.turns[usize::from(worker)];
         let local = turns.now(now);
         let idle = now + IDLE + turns.random.below(IDLE / 4);
+        let busy = turns.pace + BUSY + turns.random.below(BUSY);
         let stalled_until = turns.stalled_until;
         let switches = self.script.shape.switches;
         let work = match worker.checked_sub(switches) {
@@ -344,7 +347,11 @@ impl<'s> World<'s> {
                 self.look_at_flows();
             }
         }
-        self.set_turn(worker, idle.max(stalled_until));
+        let is_moving = worker
+            .checked_sub(switches)
+            .is_some_and(|runtime| !self.cluster.runtimes[usize::from(runtime)].finished());
+        let next = if is_moving { now + busy } else { idle };
+        self.set_turn(worker, next.max(stalled_until));
         for output in 0..self.cluster.outputs[usize::from(worker)].len() {
             let (queue, reader) = &self.cluster.outputs[usize::from(worker)][output];
             let (at, reader) = (queue.borrow().next_at(), *reader);
@@ -549,6 +556,9 @@ impl<'s> World<'s> {
     fn send(&mut self, host: usize, talk: u16, is_answer: bool, mut head: Head, label: Option<Label>) {
         let Some(id) = self.new_id() else { return };
         head.id = id;
+        if head.source.addr == STRANGER {
+            self.delivered.tempt(&mut head);
+        }
         let size = usize::from(self.script.talks[usize::from(talk)].size);
         let payload = label.map_or_else(Vec::new, |label| frame::payload(&label, size));
         let bytes = frame::write(self.link, &head, &payload);

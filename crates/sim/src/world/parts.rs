@@ -11,6 +11,7 @@ use super::{Cluster, Due, World};
 use crate::checkers::conservation::{self, Figures};
 use crate::checkers::{Violation, converged, moved, returned};
 use crate::network::Noise;
+use crate::run::Moved;
 use crate::scenario::TIMEOUT_MS_MAX;
 use crate::script::{Fate, Fault, Part, Who, Whom};
 use crate::timeline::Event;
@@ -100,7 +101,8 @@ impl World<'_> {
         let figures = self.figures();
         self.fail(conservation::at_rest(&figures));
         self.fail(moved::no_drops(&self.script.shape, &figures));
-        if self.script.is_calm {
+        self.fail(moved::adds_up(&figures));
+        if self.script.loses_nothing() {
             self.fail(moved::nothing_lost(self.script, &self.packets));
         }
         let runtimes = &mut self.cluster.runtimes;
@@ -131,6 +133,28 @@ impl World<'_> {
         converged::empty(&figures)?;
         let connections = self.connections();
         returned::check(&figures.runtimes, &connections)
+    }
+
+    /// What moved since the run began, or all crashed.
+    pub fn moved(&mut self) -> Moved {
+        let mut moved = Moved {
+            orders: self.orders.len() as u64,
+            ..Moved::default()
+        };
+        for runtime in &self.cluster.runtimes {
+            let stats = runtime.stats();
+            moved.flows += stats.flows_moved[0];
+            moved.handed += stats.packets_moved[0];
+        }
+        for (from, number) in &self.orders {
+            let runtime = &mut self.cluster.runtimes[usize::from(*from)];
+            if let Some(receipt) = runtime.receipt(*number) {
+                moved.called_back += receipt.failed;
+                moved.refused += receipt.refused;
+                moved.kept += receipt.buffered;
+            }
+        }
+        moved
     }
 
     fn figures(&self) -> Figures {

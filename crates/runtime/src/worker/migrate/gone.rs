@@ -1,4 +1,4 @@
-//! Groups on their way when somebody goes that they have to do with.
+//! Groups on their way when a switch goes that they have to do with.
 //!
 //! ```text
 //!   a switch goes:  what it had yet to answer it has answered, since nothing comes from it any more
@@ -40,10 +40,6 @@ impl<P: Port> Runtime<P> {
     pub(in crate::worker) fn runtime_session(&self, runtime: usize) -> u64 {
         self.moves.peers[runtime].as_ref().map_or(0, Port::session)
     }
-
-    /// A runtime is gone, and all that it sent has been heard.
-    #[cold]
-    pub fn peer_gone(&mut self, _runtime: u16) {}
 
     /// What a switch that is not there would have said of a group.
     fn answer_for(&mut self, id: u32, switch: u8) {

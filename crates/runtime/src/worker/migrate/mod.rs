@@ -37,6 +37,7 @@
 
 mod bytes;
 mod gone;
+mod lost;
 mod order;
 mod source;
 mod target;
@@ -61,7 +62,7 @@ use protocols::ownership::{
     TellSwitch, Timer,
 };
 use wire::packet::Kind;
-use wire::{FlowKey, HashSeed, PacketBox};
+use wire::{FlowKey, HashSeed, PacketBox, planted};
 
 /// In a replay, what a step counts for against the timeout, in nanoseconds.
 pub const STEP: u64 = 1000;
@@ -107,6 +108,8 @@ struct Moving {
     is_pinned: bool,
     /// Source: a switch that began anew was told of it when the state was sent.
     is_told_late: bool,
+    /// Source: the target is gone, so that switches may have forgotten the routes that led there.
+    is_to_be_routed: bool,
     /// Target: flows that were reserved and have not come.
     reserved: u32,
     /// Target: what it will tell of the installation.
@@ -182,6 +185,11 @@ impl<P: Port> Moves<P> {
         }
     }
 
+    /// The links to the other runtimes, by their numbers.
+    pub(super) fn peers_mut(&mut self) -> &mut [Option<P>] {
+        &mut self.peers
+    }
+
     /// Whether no group is on its way, to or from here.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
@@ -192,6 +200,11 @@ impl<P: Port> Moves<P> {
     #[inline]
     pub(super) fn reserved_flows(&self) -> usize {
         self.reserved
+    }
+
+    /// Whether no group is taken from another runtime.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.is_leaving
     }
 
     /// Packets kept.
@@ -218,7 +231,7 @@ impl<P: Port> Moves<P> {
         };
         let is_over = |part| matches!(part, Part::Absent | Part::Active | Part::Tombstone { .. });
         self.moving(id)
-            .is_some_and(|moving| !is_over(moving.machine.phase()))
+            .is_some_and(|moving| !is_over(moving.machine.phase()) && !planted::is("idle_while_moving"))
     }
 
     fn at(&self, hash: u64) -> Option<u32> {
@@ -371,6 +384,13 @@ impl<P: Port> Runtime<P> {
         if let Says::Done(_) = says {
             self.note_done(id, figures);
         }
+        if let Says::State(epoch) = says
+            && planted::is("installed_before_clear")
+        {
+            for switch in self.all_switches().iter() {
+                self.drive(id, Input::HearSwitch(switch, SwitchSays::Clear(epoch)));
+            }
+        }
         self.drive(id, Input::Hear(RuntimeId(peer), says, room));
     }
 
@@ -379,9 +399,13 @@ impl<P: Port> Runtime<P> {
     pub(super) fn hear_switch(&mut self, switch: usize, group: GroupKey, says: SwitchSays) {
         let hash = group.hash(&self.settings.seed);
         match (self.moves.at(hash), says) {
+            (Some(id), SwitchSays::Fenced(epoch)) => self.hear_fenced(id, switch as u8, epoch),
             (Some(id), _) => self.drive(id, Input::HearSwitch(switch as u8, says)),
-            // Nothing was kept.
+            // Nothing was kept. Who has it nevertheless had a source that thought it gone, and took it back.
             (None, SwitchSays::Moved(to, epoch)) => {
+                if to != self.me() && self.has_group(&group) {
+                    self.drop_copy(group);
+                }
                 self.tell_runtime(to.0, group, Says::End(epoch, switch as u8));
             }
             (None, _) => {}
@@ -395,7 +419,8 @@ impl<P: Port> Runtime<P> {
         *has = has.with(switch as u8);
         let has = *has;
         // One that is not there knows no block.
-        if (0..self.settings.switches).any(|s| !has.has(s) && self.sessions.has_switch(usize::from(s))) {
+        let is_missing = |s| !has.has(s) && self.sessions.has_switch(usize::from(s));
+        if (0..self.settings.switches).any(is_missing) && !planted::is("block_back_at_first_word") {
             return;
         }
         self.moves.returned.remove(&block);
@@ -467,8 +492,8 @@ impl<P: Port> Runtime<P> {
             Output::HandOver(to, home) => self.hand_over_kept(id, to.0, Some(home)),
             Output::CloseSlot => self.close_slot(id),
             Output::Finished(how) => self.finished_moving(id, how),
-            // Nobody is removed and nobody recovers in one process: what would be fenced cannot be.
-            Output::Stop | Output::Orphaned => debug_assert!(false, "nobody fails here"),
+            Output::Stop => self.stop(id, group),
+            Output::Orphaned => self.take_back(id),
             Output::Release(_) => {}
         }
     }
@@ -568,7 +593,7 @@ impl<P: Port> Runtime<P> {
                 | Part::Rerouting { .. }
                 | Part::Settling { .. },
                 _,
-            ) => self.keep(id, packet, home, Class::Before),
+            ) if !planted::is("flow_begins_while_moving") => self.keep(id, packet, home, Class::Before),
             (_, Take::PassOn(to)) => self.hand_over(id, to.0, home, packet),
             _ => return Some(packet),
         }
@@ -636,7 +661,11 @@ impl<P: Port> Runtime<P> {
     fn process_kept(&mut self, kept: Vec<Kept>, group: GroupKey, aliases: &[GroupKey]) {
         self.moves.kept -= kept.len();
         let mut kept = kept;
-        kept.sort_by_key(|kept| kept.class);
+        if planted::is("kept_in_wrong_class") {
+            kept.sort_by_key(|kept| core::cmp::Reverse(kept.class));
+        } else {
+            kept.sort_by_key(|kept| kept.class);
+        }
         let mut doubtful = aliases.to_vec();
         doubtful.push(group);
         self.moves.draining = Some(doubtful);
@@ -675,7 +704,12 @@ impl<P: Port> Runtime<P> {
         self.unpin(&moving.actors, moving.group);
         match moving.machine.phase() {
             // Here, at whichever end: what was kept goes on, and whether the group is idle is to be seen now.
-            Part::Active => self.process_kept(moving.kept, moving.group, &moving.aliases),
+            Part::Active => {
+                if moving.is_to_be_routed {
+                    self.say_routed(moving.group, &moving.aliases);
+                }
+                self.process_kept(moving.kept, moving.group, &moving.aliases);
+            }
             // There, or a slot that is closed: nothing is kept.
             _ => {
                 self.moves.kept -= moving.kept.len();
@@ -691,6 +725,9 @@ impl<P: Port> Runtime<P> {
         let Some(moving) = self.moves.moving(id) else {
             return;
         };
+        if planted::is("called_back_unpinned") {
+            return;
+        }
         if !core::mem::replace(&mut moving.is_pinned, true) {
             self.moves.pinned += 1;
         }

@@ -11,12 +11,12 @@ use crate::stats::DropReason;
 use alloc::vec::Vec;
 use nf::{Affinity, Block, Departure, Direction, Side};
 use protocols::ownership::{Epoch, Finished, Input, Phase as Part, Says};
-use wire::PacketBox;
+use wire::{PacketBox, planted};
 
 /// A state on its way out.
 pub(super) struct Sending {
     id: u32,
-    to: u16,
+    pub to: u16,
     epoch: Epoch,
     /// Blocks and group state are sent.
     is_begun: bool,
@@ -111,6 +111,9 @@ impl<P: Port> Runtime<P> {
             return;
         };
         for actor in moving.actors.clone() {
+            if planted::is("goes_on_after_state") {
+                break;
+            }
             self.slab.header_mut(actor).change(Change::Leave);
         }
         self.moves.sending.push_back(Sending {
@@ -151,7 +154,7 @@ impl<P: Port> Runtime<P> {
             && self.pool.free() > self.message_frames() + SPARE + 2 * bytes.div_ceil(1024)
     }
 
-    fn blocks_by_group(&self) -> Vec<(GroupKey, Block)> {
+    pub(super) fn blocks_by_group(&self) -> Vec<(GroupKey, Block)> {
         if self.owners.is_empty() {
             return Vec::new();
         }
@@ -214,7 +217,9 @@ impl<P: Port> Runtime<P> {
         let actors = core::mem::take(&mut moving.actors);
         let mut bytes = 0;
         while sending.sent < actors.len() && self.has_room_to_send(to, stride) {
-            self.send_flow(to, actors[sending.sent]);
+            if sending.sent == 0 || !planted::is("second_flow_not_sent") {
+                self.send_flow(to, actors[sending.sent]);
+            }
             bytes += stride;
             sending.sent += 1;
             *count += 1;
@@ -315,6 +320,9 @@ impl<P: Port> Runtime<P> {
         let Some(group) = self.moves.moving(id).map(|moving| moving.group) else {
             return self.drop_packet(packet, DropReason::MovingFull);
         };
+        if planted::is("late_packet_dropped") {
+            return self.drop_packet(packet, DropReason::MovingFull);
+        }
         self.append_record(
             to,
             &Record::Handed {
@@ -344,6 +352,10 @@ impl<P: Port> Runtime<P> {
             receipt.handed_on += going.len() as u64;
         }
         for Kept { packet, home, .. } in going {
+            if planted::is("kept_packet_lost") {
+                self.drop_packet(packet, DropReason::HeldAtEnd);
+                continue;
+            }
             self.append_record(
                 to,
                 &Record::Handed {
@@ -379,7 +391,7 @@ impl<P: Port> Runtime<P> {
         );
     }
 
-    fn depart_flow(&mut self, actor: u32) {
+    pub(super) fn depart_flow(&mut self, actor: u32) {
         let header = *self.slab.header(actor);
         let state = self.slab.state(actor);
         let group = self.group_state(header.group, state);
@@ -395,7 +407,15 @@ impl<P: Port> Runtime<P> {
                 cx.group = group.add(step.group as usize);
                 cx.counters = step.counters;
                 let stage = &self.stages.functions[usize::from(step.function)];
-                stage.departed(state.add(step.flow as usize), Departure::Migrated, cx);
+                if planted::is("departed_not_called") {
+                    break;
+                }
+                let why = if planted::is("departs_as_expired") {
+                    Departure::Expired
+                } else {
+                    Departure::Migrated
+                };
+                stage.departed(state.add(step.flow as usize), why, cx);
             }
         }
         self.settle_accounts(cx, actor);

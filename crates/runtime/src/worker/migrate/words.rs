@@ -46,6 +46,20 @@ impl Outgoing {
             .back_mut()
             .filter(|frame| frame.kind() == Kind::Message)
     }
+
+    /// How much waits for buffers.
+    pub fn unsaid(&self) -> usize {
+        self.unsaid.len()
+    }
+
+    /// All buffers that have not left.
+    pub fn into_packets(self) -> impl Iterator<Item = PacketBox> {
+        let waiting = self.unsaid.into_iter().filter_map(|unsaid| match unsaid {
+            Unsaid::Record(_) => None,
+            Unsaid::Packet(packet) => Some(packet),
+        });
+        self.frames.into_iter().chain(waiting)
+    }
 }
 
 impl<P: Port> Moves<P> {
@@ -136,7 +150,7 @@ fn take_frame(pool: &mut Pool, spared: usize) -> Option<PacketBox> {
 /// Appends a record that is written already; `false` if it does not fit.
 fn append(frame: &mut PacketBox, bytes: &[u8]) -> bool {
     let at = frame.frame().len();
-    if at + bytes.len() > frame.room() || !frame.set_length(at + bytes.len()) {
+    if at + bytes.len() > crate::message::room(frame) || !frame.set_length(at + bytes.len()) {
         return false;
     }
     frame.frame_mut()[at..].copy_from_slice(bytes);
@@ -168,7 +182,7 @@ impl<P: Port> Runtime<P> {
     /// Room in the frame at hand for a runtime.
     pub(super) fn frame_room(&mut self, to: u16) -> usize {
         match self.moves.outgoing[usize::from(to)].frame() {
-            Some(frame) => frame.room() - frame.frame().len(),
+            Some(frame) => crate::message::room(frame) - frame.frame().len(),
             None => 0,
         }
     }
