@@ -5,9 +5,6 @@
 //!   different `host`  channel over Geneve and UDP; the network is what members agree on, the keys are the cluster's
 //! ```
 //!
-//! *Ports of UDP.* A member's address names the first of as many UDP ports as the cluster has workers: the link to worker `n` is at the `n`th. Two
-//! workers of one member that speak with the same worker share a port here and differ in the port there, by which the kernel tells them apart.
-//!
 //! Not here: what the links do (`adapters::shm`, `runtime::peer`).
 
 use super::build::RunError;
@@ -15,14 +12,23 @@ use super::links::WorkerLink;
 use crate::config::layout::{Layout, WorkerId};
 use crate::config::{Config, Member};
 use crate::member::Membership;
+use adapters::clock::monotonic_ns;
 use adapters::report::Reports;
 use adapters::shm;
+use adapters::udp::{UdpLink, UdpSettings};
+use protocols::link::geneve::Front;
+use runtime::peer::{self, FrameLink, Peer};
+
+/// Buffers of a worker's pool that links do not receive into: for what the worker itself has to say. A quarter of the smallest pool.
+const SPARED: usize = 2048;
 
 /// Makes links for one member.
 pub(super) struct Neighbours<'a> {
     config: &'a Config,
     member: &'a Membership,
     frame_max: usize,
+    /// One more than the highest number of a port.
+    ports: u8,
     /// Packets that may wait for a worker.
     queue: usize,
     reports: Reports,
@@ -35,6 +41,7 @@ impl<'a> Neighbours<'a> {
             config,
             member,
             frame_max: frame_max(config),
+            ports: ports(config, &member.layout),
             queue,
             reports,
         }
@@ -59,6 +66,8 @@ impl<'a> Neighbours<'a> {
             far: layout.number(far),
             bytes: shm::BYTES,
             limit: self.queue,
+            spared: SPARED,
+            ports: self.ports,
             frame_max: self.frame_max,
         };
         let link = shm::ShmLink::open(settings, self.reports.clone())?;
@@ -66,11 +75,29 @@ impl<'a> Neighbours<'a> {
     }
 
     fn channel(&self, near: WorkerId, far: WorkerId, there: &Member) -> Result<WorkerLink, Failed> {
-        Err(format!(
-            "{near}, {far}: links to `{}`, on another host, are not there yet",
-            there.name
-        )
-        .into())
+        let (layout, secrets) = (&self.member.layout, &self.member.secrets);
+        let (from, to) = (layout.number(near), layout.number(far));
+        let front = Front {
+            network: secrets.word as u32 >> 8,
+            from,
+            to,
+        };
+        let here = &self.config.member[self.member.place];
+        let address = |member: &Member| member.address.expect("members of several hosts have addresses");
+        let mut settings = UdpSettings::new(address(here), address(there), front);
+        if let Some(port) = self.config.cluster.port {
+            settings.port = port;
+        }
+        let frame_max = settings.frame_max;
+        let link: Box<dyn FrameLink + Send> = Box::new(UdpLink::open(settings, &self.reports)?);
+        let incarnation = self.member.incarnation.number();
+        let mut settings = peer::Settings::new(from, to, incarnation, secrets.protection.clone());
+        settings.channel.frame_max = frame_max;
+        settings.frame_max = self.frame_max;
+        settings.spared = SPARED;
+        settings.ports = self.ports;
+        let channel = Peer::new(link, settings, monotonic_ns())?;
+        Ok(WorkerLink::Channel(Box::new(channel)))
     }
 }
 
@@ -94,4 +121,11 @@ pub(super) fn frame_max(config: &Config) -> usize {
         true => adapters::afxdp::FRAME,
         false => wire::packet::FRAME_MAX,
     }
+}
+
+/// So many numbers of ports there may be.
+fn ports(config: &Config, layout: &Layout) -> u8 {
+    let numbers = layout.ports.iter().map(|port| port.number(layout.switches) + 1);
+    debug_assert_eq!(config.port.len(), layout.ports.len());
+    u8::try_from(numbers.max().unwrap_or(0)).unwrap_or(u8::MAX)
 }

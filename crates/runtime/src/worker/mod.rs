@@ -34,6 +34,7 @@ mod expiry;
 mod links;
 pub mod migrate;
 mod output;
+pub mod parking;
 mod sessions;
 mod settle;
 mod view;
