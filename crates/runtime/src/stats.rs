@@ -208,6 +208,10 @@ pub struct RuntimeStats {
     pub flows_moved: [u64; 2],
     /// Packets that came from other runtimes with groups that moved, and that went to them: neither received nor passed.
     pub packets_moved: [u64; 2],
+    /// Flows that came from other runtimes and are over: their bytes were no state of their functions, or nobody expected them.
+    pub flows_refused: u64,
+    /// What other runtimes said that was nothing they may say.
+    pub words_refused: u64,
     /// Groups now.
     pub groups: u64,
     /// Calls waiting now.
