@@ -202,11 +202,6 @@ impl<P: Port> Moves<P> {
         self.reserved
     }
 
-    /// Whether no group is taken from another runtime.
-    pub(super) fn is_leaving(&self) -> bool {
-        self.is_leaving
-    }
-
     /// Packets kept.
     pub(super) fn kept(&self) -> usize {
         self.kept
