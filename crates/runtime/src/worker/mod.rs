@@ -508,7 +508,7 @@ impl<P: Port> Runtime<P> {
             flows_ended: self.flows_ended,
             flows_moved: self.moves.flows_moved,
             packets_moved: self.moves.packets_moved,
-            leaving: self.moves.is_leaving(),
+            leaving: self.moves.is_leaving,
             flows_refused: self.moves.flows_refused,
             words_refused: self.moves.words_refused,
             groups: self.groups.len() as u64,

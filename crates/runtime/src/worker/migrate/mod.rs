@@ -222,11 +222,6 @@ impl<P: Port> Moves<P> {
         self.reserved
     }
 
-    /// Whether no group is taken from another runtime.
-    pub(super) fn is_leaving(&self) -> bool {
-        self.is_leaving
-    }
-
     /// Whether nothing waits for buffers to be said.
     pub(super) fn has_said_all(&self) -> bool {
         self.unsaid == 0 && self.telling.is_empty()
