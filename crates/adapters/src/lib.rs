@@ -12,6 +12,7 @@
 //! | [`ring`] | the link between two workers of one process |
 //! | [`shm`] | the link between workers of two processes of one host: shared memory |
 //! | [`udp`], [`ether`] | links between workers of two hosts: channel frames in Geneve over UDP, or on Ethernet (`datagrams`: many in a system call) |
+//! | [`keys`] | keys of such links, from files |
 //! | [`netlink`] | the kernel's links, addresses, routes and neighbours, and their changes |
 //! | [`generate`] | traffic made from a profile |
 //! | [`reflect`] | an outside world that answers |
@@ -35,6 +36,7 @@ pub mod ether;
 pub mod generate;
 pub mod idle;
 pub mod interface;
+pub mod keys;
 pub mod large;
 pub mod machine;
 pub mod memory;

@@ -49,6 +49,8 @@ pub enum DropReason {
     NoRuntime,
     /// The switch that has its group's route is not there.
     HomeAbsent,
+    /// The link to the switch that has its group's route is full.
+    HomeBusy,
     /// As many routes as the switch is configured for.
     RoutesFull,
     /// It opened a flow whose replies, as it was translated, would be taken for another flow's.
@@ -70,7 +72,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 29] = {
+    pub const ALL: [DropReason; 30] = {
         use DropReason::*;
         [
             FrameTruncated,
@@ -94,6 +96,7 @@ impl DropReason {
             RuntimeBusy,
             NoRuntime,
             HomeAbsent,
+            HomeBusy,
             RoutesFull,
             ReplyKeyTaken,
             RouteOver,
@@ -130,6 +133,7 @@ impl DropReason {
             RuntimeBusy => "runtime_busy",
             NoRuntime => "no_runtime",
             HomeAbsent => "home_absent",
+            HomeBusy => "home_busy",
             RoutesFull => "routes_full",
             ReplyKeyTaken => "reply_key_taken",
             RouteOver => "route_over",
@@ -214,6 +218,10 @@ pub struct RuntimeStats {
     pub packets_moved: [u64; 2],
     /// Whether it takes no groups from other runtimes.
     pub leaving: bool,
+    /// Flows that came from other runtimes and are over: their bytes were no state of their functions, or nobody expected them.
+    pub flows_refused: u64,
+    /// What other runtimes said that was nothing they may say.
+    pub words_refused: u64,
     /// Groups now.
     pub groups: u64,
     /// Calls waiting now.

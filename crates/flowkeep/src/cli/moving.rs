@@ -8,12 +8,15 @@
 //!
 //! Whatever fails says what state things are in, and what to do.
 
+#[cfg(test)]
+mod tests;
+
 use super::asking::{ask, connect, foreign, show};
 use super::{Asking, Failure, Which, print};
 use crate::config::values::protocol_number;
 use crate::control::client::Client;
 use crate::control::{Answer, Key, Request};
-use crate::moving::{Order, Receipt};
+use crate::moving::{Order, Part, Receipt};
 use crate::report::RuntimeStatus;
 use serde::Serialize;
 use serde_json::json;
@@ -253,13 +256,37 @@ fn set_leaving(client: &mut Client, runtime: u16, leaving: bool) -> Result<(), F
 
 /// Gives the order and waits until it is over, telling people how far it is.
 fn carry_out(client: &mut Client, order: Order) -> Result<Receipt, Failure> {
-    let Answer::Ordered(parts) = ask(client, &Request::Move(order))? else {
-        return Err(foreign());
+    let mut stderr = io::stderr();
+    let is_watched = stderr.is_terminal();
+    let parts = match ask(client, &Request::Move(order))? {
+        Answer::Ordered(parts) => parts,
+        _ => return Err(foreign()),
     };
-    let progress = Progress::new();
+    see_through(
+        client,
+        &parts,
+        is_watched.then_some(&mut stderr as &mut dyn Write),
+        STUCK,
+    )
+}
+
+/// Asks after an order until it is over. On a terminal a line, which goes again, says how far it is.
+fn see_through(
+    client: &mut Client,
+    parts: &[Part],
+    terminal: Option<&mut dyn Write>,
+    stuck: Duration,
+) -> Result<Receipt, Failure> {
+    let mut progress = Progress { terminal };
     let (mut last, mut since) = (Receipt::default(), Instant::now());
     loop {
-        let Answer::Receipt(receipt) = ask(client, &Request::Receipt { parts: parts.clone() })? else {
+        let Answer::Receipt(receipt) = ask(
+            client,
+            &Request::Receipt {
+                parts: parts.to_vec(),
+            },
+        )?
+        else {
             return Err(foreign());
         };
         if receipt.over {
@@ -268,12 +295,12 @@ fn carry_out(client: &mut Client, order: Order) -> Result<Receipt, Failure> {
         if receipt != last {
             (last, since) = (receipt, Instant::now());
             progress.tell(&last);
-        } else if since.elapsed() > STUCK {
+        } else if since.elapsed() > stuck {
             return Err(Failure::failed(format!(
                 "nothing has moved for {} s: {} of {} have, {} groups are on their way and {} wait. They go on by themselves when they can; \
                  `flowkeep runtime list` shows where flows are, `flowkeep status` whether workers are overloaded or a change of configuration is \
                  under way",
-                STUCK.as_secs(),
+                stuck.as_secs(),
                 last.flows_moved,
                 flows(last.flows_asked),
                 last.groups_under_way,
@@ -285,34 +312,26 @@ fn carry_out(client: &mut Client, order: Order) -> Result<Receipt, Failure> {
 }
 
 /// A line on the terminal, if there is one, which goes again.
-struct Progress {
-    is_watched: bool,
+struct Progress<'a> {
+    terminal: Option<&'a mut dyn Write>,
 }
 
-impl Progress {
-    fn new() -> Self {
-        Progress {
-            is_watched: io::stderr().is_terminal(),
-        }
-    }
-
-    fn tell(&self, receipt: &Receipt) {
-        if self.is_watched {
+impl Progress<'_> {
+    fn tell(&mut self, receipt: &Receipt) {
+        if let Some(terminal) = &mut self.terminal {
             let _ = write!(
-                io::stderr(),
+                terminal,
                 "\r{} of {} flows moved, {} groups waiting\x1b[K",
-                receipt.flows_moved,
-                receipt.flows_asked,
-                receipt.groups_waiting
+                receipt.flows_moved, receipt.flows_asked, receipt.groups_waiting
             );
         }
     }
 }
 
-impl Drop for Progress {
+impl Drop for Progress<'_> {
     fn drop(&mut self) {
-        if self.is_watched {
-            let _ = write!(io::stderr(), "\r\x1b[K");
+        if let Some(terminal) = &mut self.terminal {
+            let _ = write!(terminal, "\r\x1b[K");
         }
     }
 }

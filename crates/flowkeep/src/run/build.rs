@@ -151,7 +151,7 @@ const OWN_BUFFERS: usize = 2048;
 const LEAD: u64 = 100_000_000;
 const OWN_FRAME: usize = 2048;
 /// How long, in nanoseconds, a switch that starts waits for the runtimes of other processes to tell which flows they have.
-const TOLD: u64 = 2_000_000_000;
+const TOLD: u64 = 3_000_000_000;
 
 struct OpenPort {
     name: String,
@@ -518,7 +518,8 @@ impl Shape<'_> {
         let mut switch = Switch::new(settings, plan, ports, runtimes, peers, pool, region);
         if self.others.is_some() {
             // Runtimes that are at work already tell it who has what.
-            switch.wait_to_be_told(TOLD);
+            let began = adapters::clock::monotonic_ns().saturating_sub(self.now);
+            switch.wait_to_be_told(began + TOLD);
         }
         Ok(switch)
     }

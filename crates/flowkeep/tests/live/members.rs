@@ -182,7 +182,7 @@ fn moved_between_processes(scheme: &str, is_memory: bool) {
     }
     let folder = network.folder.path("");
     let folder = folder.trim_end_matches('/').to_owned();
-    fs::write(format!("{folder}/edge.key"), "5a".repeat(32)).unwrap();
+    fs::write(format!("{folder}/edge.key"), format!("1 {}", "5a".repeat(32))).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     fs::set_permissions(format!("{folder}/edge.key"), mode).unwrap();
     let at = match is_memory {

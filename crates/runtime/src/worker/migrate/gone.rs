@@ -9,11 +9,18 @@
 //! A group whose only home is gone while it is called back waits for the next switch there: it has no packets until then.
 
 use super::super::Runtime;
-use super::Moving;
+use super::{Moves, Moving, words};
 use crate::env::Port;
 use crate::message::Message;
 use alloc::vec::Vec;
 use protocols::ownership::{Input, Phase as Part, SwitchSays, Switches};
+
+impl<P> Moves<P> {
+    /// The links to other runtimes, of one that ends.
+    pub(in crate::worker) fn take_peers(&mut self) -> Vec<Option<P>> {
+        core::mem::take(&mut self.peers)
+    }
+}
 
 impl<P: Port> Runtime<P> {
     /// A switch is gone, and all that it sent has been heard.
@@ -63,6 +70,15 @@ impl<P: Port> Runtime<P> {
         }
     }
 
+    /// Whether no group is on its way, no order waits, and nothing is to be said.
+    pub(in crate::worker) fn finished_moving_all(&self) -> bool {
+        self.moves.is_idle()
+            && self.moves.orders.is_idle()
+            && self.moves.unsaid() == 0
+            && self.moves.returned.is_empty()
+            && self.moves.outgoing.iter().all(words::Outgoing::is_empty)
+    }
+
     /// How many places moves have.
     pub(in crate::worker) fn moving_places(&self) -> u32 {
         self.moves.all.len() as u32
@@ -94,13 +110,13 @@ impl<P: Port> Runtime<P> {
             }
         }
         if let Some((from, to)) = reroute {
-            self.reroute(id, Switches::NONE.with(switch), from, to, epoch);
-        }
-        if let Part::Forwarding { to, .. } = part {
             // It may be there, and over, before the switch hears of this.
             if let Some(moving) = self.moves.moving(id) {
                 moving.is_told_late = true;
             }
+            self.reroute(id, Switches::NONE.with(switch), from, to, epoch);
+        }
+        if let Part::Forwarding { to, .. } = part {
             self.append(usize::from(switch), &Message::Behind(group, to, epoch));
         }
     }

@@ -24,10 +24,10 @@
 
 use super::super::Runtime;
 use super::bytes::Stream;
+use super::telling::Word;
 use crate::actor::Phase;
 use crate::env::Port;
 use crate::group::GroupKey;
-use crate::message::Message;
 use crate::stats::DropReason;
 use alloc::vec::Vec;
 use nf::Affinity;
@@ -56,7 +56,7 @@ impl<P: Port> Runtime<P> {
     pub(crate) fn moves_nothing(&self) -> bool {
         self.moves.is_idle()
             && self.moves.sending.is_empty()
-            && self.moves.unsaid == 0
+            && self.moves.has_said_all()
             && self.moves.reserved == 0
     }
 
@@ -84,12 +84,8 @@ impl<P: Port> Runtime<P> {
         self.drive(id, Input::Removed(gone));
         if is_slot {
             // What comes by the routes that lead here begins anew.
-            self.say_installed(group, &aliases, epoch);
-            for key in aliases.iter().chain([&group]) {
-                if !self.has_group(key) {
-                    self.tell_idle(*key);
-                }
-            }
+            self.say_installed(group, aliases.clone(), epoch);
+            self.say_idle(group, aliases);
         }
     }
 
@@ -119,23 +115,15 @@ impl<P: Port> Runtime<P> {
     }
 
     /// Says to the homes of a group that came back from nowhere where it is.
-    pub(super) fn say_routed(&mut self, group: GroupKey, aliases: &[GroupKey]) {
-        for key in aliases.iter().chain([&group]) {
-            if self.has_group(key) {
-                self.tell(Message::Routed(*key));
-            }
-        }
+    pub(super) fn say_routed(&mut self, group: GroupKey, mut keys: Vec<GroupKey>) {
+        keys.push(group);
+        self.tell_keys(Word::Routed, keys, self.all_switches());
     }
 
     /// Says to the homes of a group that it is here, or will not be.
-    pub(super) fn say_installed(&mut self, group: GroupKey, aliases: &[GroupKey], epoch: Epoch) {
-        for key in aliases.iter().chain([&group]) {
-            for switch in 0..self.settings.switches {
-                if self.is_home(key, switch) {
-                    self.append(usize::from(switch), &Message::Installed(*key, epoch));
-                }
-            }
-        }
+    pub(super) fn say_installed(&mut self, group: GroupKey, mut keys: Vec<GroupKey>, epoch: Epoch) {
+        keys.push(group);
+        self.tell_keys(Word::Installed(epoch), keys, self.all_switches());
     }
 
     /// A home that is told of a group that came back has given its route to somebody else: who was thought gone had let go of it, and its
@@ -175,19 +163,17 @@ impl<P: Port> Runtime<P> {
             }
         }
         if self.affinity == Affinity::Flow || !self.groups.has(group) {
-            for (_, block) in self
-                .blocks_by_group()
-                .into_iter()
-                .filter(|(owner, _)| *owner == group)
-            {
+            let blocks: Vec<_> = self.owners.of(&group).collect();
+            for block in blocks {
                 self.owners.release(block);
             }
         }
         // Routes that were called back before.
-        for key in aliases.iter().chain([&group]) {
-            if !self.has_group(key) {
-                self.tell_idle(*key);
-            }
-        }
+        self.say_idle(group, aliases);
+    }
+
+    fn say_idle(&mut self, group: GroupKey, mut keys: Vec<GroupKey>) {
+        keys.push(group);
+        self.tell_keys(Word::Idle, keys, self.all_switches());
     }
 }
