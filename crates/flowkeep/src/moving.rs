@@ -188,7 +188,9 @@ fn nowhere(from: u16, places: &[Place]) -> String {
 
 /// What to say of a runtime of another process.
 fn not_here(number: u16) -> String {
-    format!("runtime {number} is in another process; name that one's socket with --socket. Nothing has changed")
+    format!(
+        "runtime {number} is in another process; name that one's socket with --socket. Nothing has changed"
+    )
 }
 
 /// What to say of a number that is no runtime's.
@@ -371,8 +373,14 @@ mod tests {
         let places = [place(5, false), Place::elsewhere()];
         assert_eq!(order(Some(0), &[]).parts(&places), Ok(vec![(0, vec![1])]));
         assert_eq!(order(None, &[0]).parts(&places), Ok(vec![]));
-        for said in [order(Some(1), &[0]).parts(&places).map(drop), may_leave(1, &places)] {
-            assert!(said.unwrap_err().starts_with("runtime 1 is in another process; name that one's socket"));
+        for said in [
+            order(Some(1), &[0]).parts(&places).map(drop),
+            may_leave(1, &places),
+        ] {
+            assert!(
+                said.unwrap_err()
+                    .starts_with("runtime 1 is in another process; name that one's socket")
+            );
         }
     }
 

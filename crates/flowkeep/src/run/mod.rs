@@ -374,7 +374,11 @@ impl Shared {
 
     /// What the runtimes say of themselves, to choose among them; those of other processes are not asked.
     fn places(&self) -> Result<Vec<Place>, String> {
-        let place = |number: u16| match self.runtimes.get(&number).map(|handle| handle.ask(Question::Stats)) {
+        let place = |number: u16| match self
+            .runtimes
+            .get(&number)
+            .map(|handle| handle.ask(Question::Stats))
+        {
             None => Ok(Place::elsewhere()),
             Some(Some(Answer::Runtime(stats))) => Ok(Place::from(&stats)),
             Some(_) => Err(silent(number, "nothing has changed; try again")),
