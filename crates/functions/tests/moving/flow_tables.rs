@@ -15,12 +15,13 @@ fn monitor(config: Config) -> Migration {
     migration().function::<FlowMonitor>(config).flows_max(4096)
 }
 
-/// Replays a capture while flows move. They are on their way with the packet and before it, in turn over the values of k.
+/// Replays a capture while flows move: before the packet or with it, through one switch or two, in turn over the values of k.
 fn replay(script: &Script, config: Config, every: usize) -> Survived {
     let way = Way::ALL[every % 3];
     monitor(config)
         .begins_at(script.begins_at)
         .ways([way])
+        .switches(1 + (every % 2) as u8)
         .every(every)
         .replay(script.steps.clone())
 }

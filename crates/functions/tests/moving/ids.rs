@@ -151,5 +151,5 @@ fn requests_of_captures_are_the_same() {
     }
     println!("{records} records");
     assert!(records > 15);
-    over_captures(3, |_| http().flows_max(256));
+    over_captures(3, |_| http().flows_max(512));
 }

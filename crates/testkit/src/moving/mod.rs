@@ -24,7 +24,7 @@
 //! may rightly choose otherwise when some of it has moved: give it settings by which it does not, or one way of moving at a
 //! time ([`Migration::ways`]).
 //!
-//! Not here: failures and replicas; several switches (`tests/nat_cluster.rs`), live threads (the tool's tests).
+//! Not here: failures and replicas; more workers (`tests/nat_cluster.rs`), live threads (the tool's tests).
 
 mod chosen;
 mod play;
@@ -106,6 +106,7 @@ pub fn migration() -> Migration {
         local: BTreeSet::new(),
         flows_max: 1024,
         begins_at: play::BEGINNING,
+        switches: 1,
         ways: Way::ALL.to_vec(),
         may_stay: false,
         every: 1,
@@ -132,6 +133,7 @@ pub struct Migration {
     local: BTreeSet<String>,
     flows_max: u32,
     begins_at: u64,
+    switches: u8,
     ways: Vec<Way>,
     may_stay: bool,
     every: usize,
@@ -161,6 +163,20 @@ impl Migration {
     /// The most flows of each runtime, 1024 otherwise.
     pub fn flows_max(mut self, flows: u32) -> Self {
         self.flows_max = flows;
+        self
+    }
+
+    /// One switch, as it is otherwise, or two: inside and outside are then at one each.
+    ///
+    /// # Panics
+    /// With another number.
+    #[track_caller]
+    pub fn switches(mut self, switches: u8) -> Self {
+        assert!(
+            matches!(switches, 1 | 2),
+            "there are one or two switches, not {switches}"
+        );
+        self.switches = switches;
         self
     }
 
