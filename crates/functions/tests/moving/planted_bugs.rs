@@ -45,14 +45,20 @@ pub struct ForgetfulConfig<F: NetworkFunction> {
     pub mattered: Arc<AtomicBool>,
 }
 
+impl<F: NetworkFunction> ForgetfulConfig<F> {
+    pub fn new(config: impl Into<Arc<F::Config>>, bug: Bug) -> Self {
+        ForgetfulConfig {
+            config: config.into(),
+            bug,
+            mattered: Arc::default(),
+        }
+    }
+}
+
 impl<'de, F: NetworkFunction> Deserialize<'de> for ForgetfulConfig<F> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let config = Arc::new(F::Config::deserialize(deserializer)?);
-        Ok(ForgetfulConfig {
-            config,
-            bug: Bug::None,
-            mattered: Arc::default(),
-        })
+        let config = F::Config::deserialize(deserializer)?;
+        Ok(ForgetfulConfig::new(config, Bug::None))
     }
 }
 
@@ -169,12 +175,8 @@ impl<F: NetworkFunction> Subject<F> {
 
     /// With a bug: the migration, and whether the bug mattered.
     fn with(&self, bug: &Bug) -> (Migration, Arc<AtomicBool>) {
-        let mattered = Arc::<AtomicBool>::default();
-        let config = ForgetfulConfig {
-            config: Arc::clone(&self.config),
-            bug: bug.clone(),
-            mattered: Arc::clone(&mattered),
-        };
+        let config = ForgetfulConfig::new(Arc::clone(&self.config), bug.clone());
+        let mattered = Arc::clone(&config.mattered);
         (
             (self.describe)(migration().function::<Forgetful<F>>(config)),
             mattered,
