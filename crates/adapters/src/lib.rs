@@ -10,7 +10,7 @@
 //! | [`afxdp`] | network interfaces by AF_XDP: the kernel receives into, and sends from, the worker's own buffers |
 //! | [`interface`] | what live ports need to know of an interface, and what they put into the kernel |
 //! | [`ring`] | the link between two workers of one process |
-//! | [`udp`] | the link between workers of two processes: channel frames in Geneve over UDP |
+//! | [`udp`], [`ether`] | links between workers of two hosts: channel frames in Geneve over UDP, or on Ethernet (`datagrams`: many in a system call) |
 //! | [`netlink`] | the kernel's links, addresses, routes and neighbours, and their changes |
 //! | [`generate`] | traffic made from a profile |
 //! | [`reflect`] | an outside world that answers |
@@ -29,6 +29,8 @@ pub mod afpacket;
 pub mod afxdp;
 pub mod buffers;
 pub mod clock;
+mod datagrams;
+pub mod ether;
 pub mod generate;
 pub mod idle;
 pub mod interface;

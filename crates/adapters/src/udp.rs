@@ -1,111 +1,273 @@
-//! A link to a worker in another process: channel frames in Geneve over UDP.
+//! A link to a worker on another host: channel frames in Geneve over UDP.
 //!
-//! Theory of operation. What is transmitted is a channel frame; [`Front`] goes before it into the buffer's headroom, and the
-//! kernel sends it. What is received is held against the network, the two workers and the other end's address, and passed on
+//! # Theory of operation
+//!
+//! [`Front`] goes before a frame, and a batch of them to the kernel. What comes is held against the network and the two workers, and handed on
 //! without what stood in front. The channel judges the rest: its tag, its session, its number.
 //!
 //! ```text
-//!   channel ── frame ─► transmit: │ Geneve, 16 │ frame │ ─► UDP ─► receive ── frame ─► channel
+//!   channel ── frame ─► send: │ Geneve, 16 │ frame │ ─► UDP ─► receive ── frame ─► channel
 //! ```
 //!
-//! A datagram that the kernel does not take is lost (counted as unsent), and the channel sends it again.
+//! Each pair of workers has a link of its own, and it two sockets at each end. Datagrams go to Geneve's port, 6081, from one that
+//! follows from the pair ([`source_port`]): networks that spread by ports keep a pair's order, and the kernel knows by the
+//! sender's port which of the sockets at 6081 a datagram is for, as each is connected to one.
 //!
-//! Invariants: buffers go home; a datagram that is not this link's is counted as refused and changes nothing.
+//! ```text
+//!   host A, worker 1                             host B, worker 2
+//!   sends    A:source_port(1, 2) ──────────────► B:6081, connected to A:source_port(1, 2)    receives
+//!   receives A:6081, connected   ◄────────────── B:source_port(2, 1)                         sends
+//! ```
 //!
-//! Not here: several datagrams a call, a source port for each pair, keys, who the peers are.
+//! A process that is started twice is told so: a pair's sending port can be had once. What the kernel does not take is lost,
+//! counted as unsent, and told once; the channel sends it again.
+//!
+//! Invariants: a datagram that is not this link's, or was cut off, is counted as refused and changes nothing; nothing is allocated after the
+//! start.
+//!
+//! Not here: keys, who the peers are.
 
-use protocols::link::geneve::{FRONT, Front};
-use runtime::env::{Burst, Port, PortCounters};
+use crate::datagrams::{Incoming, Outgoing, widen};
+use crate::report::Reports;
+use protocols::link::geneve::{FRONT, Front, PORT, source_port};
+use runtime::env::PortCounters;
+use runtime::peer::FrameLink;
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
-use wire::packet::Kind;
-use wire::{LinkType, Pool};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+/// The longest frame for a path that carries IP packets of so many bytes.
+pub fn frame_max(mtu: usize, address: IpAddr) -> usize {
+    let header = if address.is_ipv4() { 20 } else { 40 };
+    mtu.saturating_sub(header + 8 + FRONT)
+}
+
+/// What a link is opened with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UdpSettings {
+    /// This host's address.
+    pub local: IpAddr,
+    /// The other host's.
+    pub peer: IpAddr,
+    /// The port that frames go to, at both ends.
+    pub port: u16,
+    /// What this end writes: network, its worker, and the other end's.
+    pub front: Front,
+    /// The longest frame, in bytes.
+    pub frame_max: usize,
+}
+
+impl UdpSettings {
+    /// Geneve's port, and frames for an MTU of 1500 bytes.
+    pub fn new(local: IpAddr, peer: IpAddr, front: Front) -> Self {
+        UdpSettings {
+            local,
+            peer,
+            port: PORT,
+            front,
+            frame_max: frame_max(1500, local),
+        }
+    }
+}
+
+/// Why a link cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum UdpError {
+    /// The two addresses are of two families.
+    #[error(
+        "there is no way from {local} to {peer}: one is IPv4 and the other IPv6; give both hosts' addresses in one of them"
+    )]
+    Families {
+        /// This host's.
+        local: IpAddr,
+        /// The other's.
+        peer: IpAddr,
+    },
+    /// The address is not this host's.
+    #[error("{address} is not an address of this host; `ip address` lists those that are")]
+    NotHere {
+        /// The address.
+        address: IpAddr,
+    },
+    /// Somebody has the port.
+    #[error(
+        "UDP port {port} of {address} is taken: perhaps this member runs already, or another program speaks Geneve here (`ss -ulnp` tells)"
+    )]
+    Taken {
+        /// The address.
+        address: IpAddr,
+        /// The port.
+        port: u16,
+    },
+    /// Anything else.
+    #[error("a link from {local} to {peer} cannot be opened: {source}")]
+    System {
+        /// From where.
+        local: IpAddr,
+        /// To where.
+        peer: IpAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+}
 
 /// One end of a link over UDP.
 pub struct UdpLink {
-    socket: UdpSocket,
-    peer: SocketAddr,
-    front: Front,
+    receiver: OwnedFd,
+    sender: OwnedFd,
+    settings: UdpSettings,
+    front: [u8; FRONT],
+    incoming: Incoming,
+    outgoing: Outgoing,
     counters: PortCounters,
+    reports: Reports,
+    told: Option<i32>,
 }
 
 impl UdpLink {
-    /// A link from `local` to `peer` for the workers of `front`, which is what this end writes.
-    pub fn open(local: SocketAddr, peer: SocketAddr, front: Front) -> io::Result<UdpLink> {
-        let socket = UdpSocket::bind(local)?;
-        socket.set_nonblocking(true)?;
-        Ok(UdpLink {
-            socket,
+    /// Opens one end. What goes wrong later is told to `reports`.
+    pub fn open(settings: UdpSettings, reports: &Reports) -> Result<UdpLink, UdpError> {
+        let UdpSettings {
+            local,
             peer,
+            port,
+            front: Front { from, to, .. },
+            ..
+        } = settings;
+        if local.is_ipv4() != peer.is_ipv4() {
+            return Err(UdpError::Families { local, peer });
+        }
+        // Others' sockets at Geneve's port are this program's, too.
+        let receiver = socket(
+            SocketAddr::new(local, port),
+            SocketAddr::new(peer, source_port(to, from)),
+            true,
+        );
+        let sender = socket(
+            SocketAddr::new(local, source_port(from, to)),
+            SocketAddr::new(peer, port),
+            false,
+        );
+        let explain = |port| {
+            move |source: io::Error| match source.kind() {
+                io::ErrorKind::AddrNotAvailable => UdpError::NotHere { address: local },
+                io::ErrorKind::AddrInUse => UdpError::Taken { address: local, port },
+                _ => UdpError::System { local, peer, source },
+            }
+        };
+        let mut front = [0; FRONT];
+        settings.front.write(&mut front);
+        // With options of others in front of ours.
+        let longest = settings.frame_max + FRONT + 256;
+        Ok(UdpLink {
+            receiver: receiver.map_err(explain(port))?,
+            sender: sender.map_err(explain(source_port(from, to)))?,
             front,
+            incoming: Incoming::new(longest),
+            outgoing: Outgoing::new(settings.frame_max + FRONT),
             counters: PortCounters::default(),
+            reports: reports.clone(),
+            told: None,
+            settings,
         })
     }
 
-    /// Where this end receives.
-    pub fn local(&self) -> io::Result<SocketAddr> {
-        self.socket.local_addr()
+    fn send_batch(&mut self) {
+        if let Some(error) = self.outgoing.send(self.sender.as_fd(), &mut self.counters) {
+            self.tell(&error);
+        }
     }
 
-    /// The channel frame of a datagram that is this link's: where it begins.
-    fn judge(&self, datagram: &[u8], source: SocketAddr) -> Option<usize> {
-        let (front, frame) = Front::read(datagram, self.front.network).ok()?;
-        let is_ours = source == self.peer && (front.from, front.to) == (self.front.to, self.front.from);
-        is_ours.then_some(datagram.len() - frame.len())
+    /// Says what fails, once for each way in turn.
+    #[cold]
+    fn tell(&mut self, error: &io::Error) {
+        let code = error.raw_os_error().unwrap_or(0);
+        if self.told.replace(code) == Some(code) {
+            return;
+        }
+        let UdpSettings {
+            local,
+            peer,
+            frame_max,
+            ..
+        } = self.settings;
+        let remedy = match code {
+            libc::EMSGSIZE => {
+                format!("the path carries no IP packets for frames of {frame_max} bytes: raise its MTU")
+            }
+            libc::ENETUNREACH | libc::EHOSTUNREACH => {
+                "there is no route to the other host: `ip route get` tells".into()
+            }
+            libc::EPERM => "a packet filter of this host forbids it".into(),
+            _ => String::new(),
+        };
+        let link = format_args!("link from {local} to {peer}").to_string();
+        self.reports
+            .tell(link, format_args!("a frame cannot be sent: {error}"), remedy);
     }
 }
 
-impl Port for UdpLink {
-    fn receive(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst) {
-        while !burst.is_full() {
-            let Some(mut buffer) = pool.take() else { return };
-            let room = buffer.room();
-            buffer.reset(room, LinkType::Raw);
-            let Ok((length, source)) = self.socket.recv_from(buffer.frame_mut()) else {
-                // Nothing there, or an error that says nothing of a datagram.
-                return pool.give(buffer);
-            };
-            // As long as the buffer: it may have been cut.
-            let whole = length < room;
-            match self.judge(&buffer.frame()[..length], source).filter(|_| whole) {
-                Some(start) => {
-                    buffer.frame_mut().copy_within(start..length, 0);
-                    buffer.reset(length - start, LinkType::Raw);
-                    buffer.set_kind(Kind::Message);
-                    buffer.set_timestamp(now);
+/// A socket that is bound and connected; with others at the same port, if they may be.
+fn socket(local: SocketAddr, peer: SocketAddr, is_shared: bool) -> io::Result<OwnedFd> {
+    let family = if local.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(family, SocketType::DGRAM, flags, None)?;
+    if is_shared {
+        sockopt::set_socket_reuseport(&socket, true)?;
+    }
+    widen(&socket)?;
+    net::bind(&socket, &local)?;
+    net::connect(&socket, &peer)?;
+    Ok(socket)
+}
+
+impl FrameLink for UdpLink {
+    fn frame_max(&self) -> usize {
+        self.settings.frame_max
+    }
+
+    fn receive(&mut self) -> Option<&[u8]> {
+        let ours = self.settings.front;
+        loop {
+            let number = self.incoming.next(self.receiver.as_fd())?;
+            let start = number.and_then(|number| {
+                let datagram = self.incoming.bytes(number);
+                let (front, frame) = Front::read(datagram, ours.network).ok()?;
+                ((front.from, front.to) == (ours.to, ours.from))
+                    .then(|| (number, datagram.len() - frame.len()))
+            });
+            match start {
+                Some((number, start)) => {
+                    let datagram = self.incoming.bytes(number);
                     self.counters.received_packets += 1;
-                    self.counters.received_bytes += length as u64;
-                    burst.push(buffer);
+                    self.counters.received_bytes += datagram.len() as u64;
+                    return Some(&datagram[start..]);
                 }
-                None => {
-                    self.counters.refused_packets += 1;
-                    pool.give(buffer);
-                }
+                None => self.counters.refused_packets += 1,
             }
         }
     }
 
-    fn transmit(&mut self, _now: u64, pool: &mut Pool, burst: &mut Burst) {
-        for buffer in burst.iter_mut().filter(|buffer| buffer.kind() != Kind::Empty) {
-            let mut sent = false;
-            if buffer.grow_front(FRONT) {
-                let front = buffer.frame_mut().first_chunk_mut().expect("just grown");
-                self.front.write(front);
-                sent = self.socket.send_to(buffer.frame(), self.peer).is_ok();
-            }
-            if sent {
-                self.counters.sent_packets += 1;
-                self.counters.sent_bytes += buffer.frame().len() as u64;
-            } else {
-                self.counters.unsent_packets += 1;
-            }
+    fn send(&mut self, frame: &[u8]) {
+        if self.outgoing.is_full() {
+            self.send_batch();
         }
-        crate::consume(pool, burst, |_| {});
+        if !self.outgoing.push(&self.front, frame) {
+            self.counters.unsent_packets += 1;
+        }
+    }
+
+    fn flush(&mut self) {
+        self.send_batch();
     }
 
     fn wakes_by(&self) -> Option<Vec<i32>> {
-        use std::os::fd::AsRawFd;
-        Some(vec![self.socket.as_raw_fd()])
+        Some(vec![self.receiver.as_raw_fd()])
     }
 
     fn counters(&self) -> PortCounters {
@@ -116,161 +278,167 @@ impl Port for UdpLink {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::monotonic_ns;
-    use protocols::channel::{Channel, Handled, Input, Key, Keys, Output, Protection, Settings};
-    use wire::memory::Region;
+    use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
+    use std::sync::atomic::{AtomicU8, Ordering};
 
-    const MESSAGES: u64 = 20_000;
-    const BUFFERS: usize = 128;
-
-    struct End {
-        channel: Channel,
-        link: UdpLink,
-        pool: Pool,
-        /// Frames counted to lose every so many.
-        frames: u64,
+    /// Two addresses of this host that no other test has.
+    fn addresses() -> [IpAddr; 2] {
+        static NEXT: AtomicU8 = AtomicU8::new(1);
+        let host = NEXT.fetch_add(2, Ordering::Relaxed);
+        let process = std::process::id();
+        [0, 1].map(|end| {
+            IpAddr::V4(Ipv4Addr::new(
+                127,
+                (process >> 8) as u8 | 1,
+                process as u8,
+                host + end,
+            ))
+        })
     }
 
-    fn front(from: u16) -> Front {
-        Front {
-            network: 9,
-            from,
-            to: 1 - from,
-        }
+    fn front(from: u16, to: u16) -> Front {
+        Front { network: 9, from, to }
     }
 
-    fn end(worker: u16, link: UdpLink) -> End {
-        let protection = Protection::Keyed(Keys::new(Key::new(1, [3; 32]).unwrap()));
-        let pool = Pool::new(
-            Region::heap(Pool::region_length(BUFFERS, 2048)),
-            BUFFERS,
-            2048,
-            worker as u8,
-        );
-        let settings = Settings::new(worker, 1 - worker, 1, protection);
-        End {
-            channel: Channel::new(settings, monotonic_ns()).unwrap(),
-            link,
-            pool,
-            frames: 0,
-        }
+    fn open(local: IpAddr, peer: IpAddr, front: Front) -> UdpLink {
+        UdpLink::open(UdpSettings::new(local, peer, front), &Reports::default()).unwrap()
     }
 
-    impl End {
-        fn step(&mut self, lose_every: u64, mut hear: impl FnMut(&[u8])) {
-            let mut burst = Burst::new();
-            let now = monotonic_ns();
-            self.link.receive(now, &mut self.pool, &mut burst);
-            for buffer in burst.drain(..) {
-                let _ = self.channel.handle(now, Input::Frame(buffer.frame(), 0));
-                self.pool.give(buffer);
+    fn received(link: &mut UdpLink) -> Vec<Vec<u8>> {
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        let mut all: Vec<Vec<u8>> = Vec::new();
+        while all.is_empty() && std::time::Instant::now() < until {
+            while let Some(frame) = link.receive() {
+                all.push(frame.to_vec());
             }
-            let _ = self.channel.handle(now, Input::Timeout);
-            while let Some(output) = self.channel.poll() {
-                match output {
-                    Output::Message(message) => hear(message),
-                    Output::Frame(frame) => {
-                        self.frames += 1;
-                        let mut buffer = self.pool.take().expect("buffers come home");
-                        assert!(buffer.set_frame(frame, LinkType::Raw));
-                        buffer.set_kind(Kind::Message);
-                        if self.frames.is_multiple_of(lose_every) {
-                            self.pool.give(buffer);
-                        } else {
-                            burst.push(buffer);
-                        }
-                    }
-                    _ => {}
-                }
-                if burst.is_full() {
-                    self.link.transmit(now, &mut self.pool, &mut burst);
-                }
-            }
-            self.link.transmit(now, &mut self.pool, &mut burst);
-            assert!(burst.is_empty() && self.pool.free() == BUFFERS);
         }
+        all
     }
 
-    /// Two links on loopback, each on the address and a port of its own.
-    fn links() -> (UdpLink, UdpLink) {
-        let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
-        let mut a = UdpLink::open(any, any, front(0)).unwrap();
-        let b = UdpLink::open(any, a.local().unwrap(), front(1)).unwrap();
-        a.peer = b.local().unwrap();
-        (a, b)
-    }
-
-    /// Messages between two threads over real sockets, authenticated, with every 50th frame lost: once each and in order.
+    /// Several pairs between two hosts, both ways, more than a batch.
     #[test]
-    fn a_channel_passes_over_udp() {
-        let (a, b) = links();
-        let receiver = std::thread::spawn(move || {
-            let mut end = end(1, b);
-            let mut heard = 0u64;
-            let until = monotonic_ns() + 60_000_000_000;
-            while heard < MESSAGES {
-                assert!(
-                    monotonic_ns() < until,
-                    "{heard} messages heard, {:?}",
-                    end.channel.counters()
-                );
-                end.step(50, |message| {
-                    assert_eq!(message, heard.to_be_bytes());
-                    heard += 1;
-                });
-                std::thread::yield_now();
+    fn each_pair_has_its_own() {
+        let [a, b] = addresses();
+        let pairs = [(1, 2), (1, 3), (4, 2)];
+        let mut links: Vec<(UdpLink, UdpLink)> = pairs
+            .iter()
+            .map(|&(from, to)| (open(a, b, front(from, to)), open(b, a, front(to, from))))
+            .collect();
+        for (index, (near, far)) in links.iter_mut().enumerate() {
+            for number in 0..100u8 {
+                near.send(&[index as u8, number]);
+                far.send(&[index as u8, number, 0]);
             }
-            // The last acknowledgement may be lost: the sender asks again for a while.
-            for _ in 0..200 {
-                end.step(u64::MAX, |_| panic!("there are no more"));
-                std::thread::sleep(std::time::Duration::from_millis(1));
-            }
-            end.link.counters()
-        });
-        let mut end = end(0, a);
-        let mut said = 0u64;
-        while said < MESSAGES || (end.channel.in_use().0 > 0 && !receiver.is_finished()) {
-            let now = monotonic_ns();
-            while said < MESSAGES
-                && end.channel.handle(now, Input::Message(&said.to_be_bytes())) == Handled::Done
-            {
-                said += 1;
-            }
-            let _ = end.channel.handle(now, Input::Flush);
-            end.step(50, |_| {});
-            std::thread::yield_now();
+            near.flush();
+            far.flush();
         }
-        let counters = receiver.join().unwrap();
-        assert!(counters.received_packets > 0);
-        assert_eq!(counters.refused_packets, 0);
-        assert_eq!(end.channel.in_use().0, 0);
+        for (index, (near, far)) in links.iter_mut().enumerate() {
+            let (to_far, to_near) = (received(far), received(near));
+            let expected =
+                |extra: usize| (0..100u8).map(move |n| [vec![index as u8, n], vec![0; extra]].concat());
+            assert!(to_far.into_iter().eq(expected(0)) && to_near.into_iter().eq(expected(1)));
+            assert_eq!(
+                far.counters().refused_packets + near.counters().refused_packets,
+                0
+            );
+            assert_eq!(
+                (near.counters().sent_packets, far.counters().received_packets),
+                (100, 100)
+            );
+        }
+    }
+
+    #[test]
+    fn it_goes_over_ipv6_too() {
+        let host = IpAddr::V6(Ipv6Addr::LOCALHOST);
+        let unique = std::process::id() as u16 & 0x3f;
+        let settings = |from, to| UdpSettings {
+            port: 20_000 + unique,
+            ..UdpSettings::new(host, host, front(from, to))
+        };
+        let ends = (unique | 64, unique);
+        let mut a = UdpLink::open(settings(ends.0, ends.1), &Reports::default()).unwrap();
+        let mut b = UdpLink::open(settings(ends.1, ends.0), &Reports::default()).unwrap();
+        a.send(b"frame");
+        a.flush();
+        assert_eq!(received(&mut b), [b"frame"]);
     }
 
     /// Datagrams of others, and what is no datagram of ours, are counted and not passed on.
     #[test]
     fn what_is_not_this_links_is_refused() {
-        let (mut a, b) = links();
-        let there = a.local().unwrap();
+        let [a, b] = addresses();
+        let mut here = open(a, b, front(1, 2));
+        let there = UdpSocket::bind((b, source_port(2, 1))).unwrap();
+        let stranger = UdpSocket::bind((b, 0)).unwrap();
         let mut good = [0; FRONT + 4];
-        front(1).write(good.first_chunk_mut().unwrap());
-        let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
-        stranger.send_to(&good, there).unwrap();
+        front(2, 1).write(good.first_chunk_mut().unwrap());
+        // The kernel keeps this one off: it is of another port.
+        stranger.send_to(&good, (a, PORT)).unwrap();
         let mut other = good;
         other[15] = 5;
-        for bytes in [&good[..5], &other, &[0xff; 100], &[]] {
-            b.socket.send_to(bytes, there).unwrap();
+        let long = [&good[..], &[0; 4000]].concat();
+        for bytes in [&good[..5], &other, &[0xff; 100], &[], &long] {
+            there.send_to(bytes, (a, PORT)).unwrap();
         }
-        b.socket.send_to(&good, there).unwrap();
-        let mut pool = Pool::new(Region::heap(Pool::region_length(8, 256)), 8, 256, 0);
-        let mut burst = Burst::new();
-        a.receive(0, &mut pool, &mut burst);
-        assert_eq!(burst.len(), 1);
-        assert_eq!(burst[0].frame(), &good[FRONT..]);
-        assert_eq!(
-            (a.counters().received_packets, a.counters().refused_packets),
-            (1, 5)
+        there.send_to(&good, (a, PORT)).unwrap();
+        assert_eq!(received(&mut here), [&good[FRONT..]]);
+        let counters = here.counters();
+        assert_eq!((counters.received_packets, counters.refused_packets), (1, 5));
+    }
+
+    /// Nobody is there yet: what is sent is lost, and the link works on.
+    #[test]
+    fn nobody_there_is_no_error() {
+        let [a, b] = addresses();
+        let mut here = open(a, b, front(1, 2));
+        for _ in 0..10 {
+            here.send(b"hello");
+            here.flush();
+            assert!(here.receive().is_none());
+        }
+        let mut there = open(b, a, front(2, 1));
+        here.send(b"now");
+        here.flush();
+        assert_eq!(received(&mut there), [b"now"]);
+    }
+
+    #[test]
+    fn errors_say_what_to_do() {
+        let [a, b] = addresses();
+        let say = |settings| {
+            UdpLink::open(settings, &Reports::default())
+                .err()
+                .unwrap()
+                .to_string()
+        };
+        let good = UdpSettings::new(a, b, front(1, 2));
+        let v6 = IpAddr::V6(Ipv6Addr::LOCALHOST);
+        assert!(say(UdpSettings { peer: v6, ..good }).contains("one is IPv4"));
+        let elsewhere = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+        assert!(
+            say(UdpSettings {
+                local: elsewhere,
+                ..good
+            })
+            .contains("not an address of this host")
         );
-        burst.drain(..).for_each(|buffer| pool.give(buffer));
-        assert_eq!(pool.free(), 8);
+        let _first = open(a, b, front(1, 2));
+        assert!(say(good).contains("runs already"));
+        // Too long for the path.
+        let reports = Reports::default();
+        let mut link = UdpLink::open(
+            UdpSettings {
+                front: front(7, 8),
+                frame_max: 70_000,
+                ..good
+            },
+            &reports,
+        )
+        .unwrap();
+        link.send(&[0; 69_000]);
+        link.flush();
+        assert_eq!(link.counters().unsent_packets, 1);
+        assert!(reports.take()[0].to_string().contains("raise its MTU"));
     }
 }

@@ -107,6 +107,16 @@ pub struct Reroute {
 /// The longest record.
 pub const RECORD_MAX: usize = 94;
 
+/// A frame of messages is no longer, whatever buffer it is in: at the other end of a link between processes, buffers may be
+/// shorter than here, and all are as long as this where there are such links.
+pub const FRAME_MAX: usize = 3584;
+
+/// How long a frame of messages in this buffer may be.
+#[inline]
+pub fn room(frame: &Packet) -> usize {
+    frame.room().min(FRAME_MAX)
+}
+
 impl Message {
     /// Appends the record to a frame of messages; `false` if it does not fit.
     pub fn append(&self, frame: &mut Packet) -> bool {
@@ -186,7 +196,7 @@ impl Message {
             }
         }
         let length = writer.at;
-        if at + length > frame.room() || !frame.set_length(at + length) {
+        if at + length > room(frame) || !frame.set_length(at + length) {
             return false;
         }
         frame.frame_mut()[at..].copy_from_slice(&record[..length]);

@@ -283,7 +283,7 @@ fn join(fd: &OwnedFd, interface: &Interface) -> io::Result<()> {
 }
 
 /// The interface as packet sockets name it.
-fn address(interface: &Interface, protocol: u16) -> libc::sockaddr_ll {
+pub(crate) fn address(interface: &Interface, protocol: u16) -> libc::sockaddr_ll {
     libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as libc::c_ushort,
         sll_protocol: protocol.to_be(),

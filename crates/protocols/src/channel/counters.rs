@@ -145,6 +145,8 @@ pub struct Counters {
     pub packets_sent: u64,
     /// Frames received that were for this session and new, of any kind.
     pub frames_received: u64,
+    /// Those of them that only an end sends which has met this one: all but hellos.
+    pub answers_received: u64,
     /// Packets received.
     pub packets_received: u64,
     /// Frames of messages sent again.

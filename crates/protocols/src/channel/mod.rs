@@ -3,7 +3,8 @@
 //! # Theory of operation
 //!
 //! Each of two workers has a [`Channel`] to the other. What the worker wants said goes in as [`Input`], what the link
-//! received too; out of [`Channel::poll`] come, in one queue, frames for the link and messages for the worker. Who drives it brings
+//! received too; out of [`Channel::poll`] come frames for the link and messages for the worker, each in their order, or by themselves from
+//! [`Channel::poll_link`], [`Channel::poll_message`] and [`Channel::poll_event`]: a worker that cannot take messages still acknowledges. Who drives it brings
 //! the time along, and calls again at [`Channel::next_timeout`].
 //!
 //! ```text
@@ -43,6 +44,9 @@
 //!
 //! So a restarted peer is recognised by the first frame it sends, and what was meant for the one before it is given up, counted and
 //! told. Messages queued before anybody was met are for the first that is.
+//!
+//! An end that hears nothing for longer than its worker waits may give the session up: it takes a greater incarnation itself ([`Channel::renew`]), and for
+//! the other end, dead or alive, it has restarted.
 //!
 //! *Back-pressure.* A message is refused when all `send_frames` are in use ([`Refusal::Full`], counted); [`Output::Room`] says when
 //! a quarter is free again. The other end never has to hold more than it offered.
@@ -88,7 +92,7 @@ use alloc::vec;
 pub use auth::{Key, Keys, Protection};
 pub use counters::{Counters, DropReason};
 use receiving::{Arrived, Receiving};
-use sending::Sending;
+use sending::{Parts, Sending};
 pub use settings::{BadSettings, Settings};
 use wire::{HEAD, Head, Kind, TAG, WORDS_MAX, flag};
 
@@ -160,6 +164,11 @@ pub enum Output<'a> {
         /// Frames of messages that were not acknowledged: whether the one before had them, nobody knows.
         given_up_frames: u64,
     },
+    /// The session is over: this end gave it up ([`Channel::renew`]).
+    Over {
+        /// Frames of messages that were not acknowledged: whether the other end had them, nobody knows.
+        given_up_frames: u64,
+    },
     /// After a refused message: there is room again.
     Room,
 }
@@ -173,6 +182,7 @@ enum Pending {
     Packet { name: u64, start: u16, length: u16 },
     Met(u64),
     Restarted(u64, u64),
+    Over(u64),
 }
 
 /// Sessions that may begin or end before the worker looks.
@@ -184,8 +194,11 @@ pub struct Channel {
     counters: Counters,
     sending: Sending,
     receiving: Receiving,
+    /// For the worker.
     queue: VecDeque<Pending>,
     queue_max: usize,
+    /// For the link.
+    frames: VecDeque<Pending>,
     /// Packets in the queue, in both directions.
     packets: usize,
     /// Sessions' beginnings and ends in the queue.
@@ -220,7 +233,13 @@ enum Bug {
     IgnoresWindow,
 }
 
-/// What `poll` is about to answer, without borrowing anything yet.
+/// What a worker is about to be told, without borrowing anything yet.
+enum ForWorker {
+    Message(receiving::Message),
+    Other(Output<'static>),
+}
+
+/// What is about to be sent, without borrowing anything yet.
 enum Next {
     Frame {
         buffer: usize,
@@ -230,21 +249,21 @@ enum Next {
     Alone {
         length: usize,
     },
-    Message(receiving::Message),
 }
 
 impl Channel {
     /// A channel that has met nobody. The first hello is due at once.
     pub fn new(settings: Settings, now: u64) -> Result<Channel, BadSettings> {
         settings.check()?;
-        let frames = usize::from(settings.send_frames) + usize::from(settings.receive_frames);
-        let queue_max = frames + settings.packets_max + EVENTS_MAX;
+        let queue_max = usize::from(settings.receive_frames) + settings.packets_max + EVENTS_MAX;
+        let frames_max = usize::from(settings.send_frames) + settings.packets_max;
         Ok(Channel {
             sending: Sending::new(&settings),
             receiving: Receiving::new(&settings),
             counters: Counters::default(),
             queue: VecDeque::with_capacity(queue_max),
             queue_max,
+            frames: VecDeque::with_capacity(2 * frames_max),
             packets: 0,
             events: 0,
             heard: None,
@@ -268,12 +287,12 @@ impl Channel {
         debug_assert!(now >= self.now, "time goes forward");
         self.now = now;
         match input {
-            Input::Message(message) => self.on_message(message),
+            Input::Message(message) => self.on_message(Parts(message, &[])),
             Input::Packet(name) => self.on_packet(name),
             Input::Flush => {
                 // Before anybody is met there is no use in frames that are not full.
                 if self.met {
-                    self.sending.seal(&mut self.queue);
+                    self.sending.seal(&mut self.frames);
                     self.sending.watch(now);
                 }
                 Handled::Done
@@ -286,13 +305,21 @@ impl Channel {
         }
     }
 
+    /// [`Input::Message`] of a message in two parts, one behind the other.
     #[inline]
-    fn on_message(&mut self, message: &[u8]) -> Handled {
+    pub fn say(&mut self, now: u64, head: &[u8], body: &[u8]) -> Handled {
+        debug_assert!(now >= self.now, "time goes forward");
+        self.now = now;
+        self.on_message(Parts(head, body))
+    }
+
+    #[inline]
+    fn on_message(&mut self, message: Parts<'_>) -> Handled {
         if message.len() > self.settings.message_max {
             self.counters.refused_too_long += 1;
             return Handled::Refused(Refusal::TooLong);
         }
-        match self.sending.push(message, self.now, &mut self.queue) {
+        match self.sending.push(message, self.now, &mut self.frames) {
             Ok(()) => {
                 self.counters.messages_sent += 1;
                 Handled::Done
@@ -312,9 +339,9 @@ impl Channel {
         } else if self.packets == self.settings.packets_max {
             Refusal::Full
         } else {
-            self.sending.seal(&mut self.queue);
+            self.sending.seal(&mut self.frames);
             self.packets += 1;
-            self.queue.push_back(Pending::SendPacket(name));
+            self.frames.push_back(Pending::SendPacket(name));
             return Handled::Done;
         };
         self.counters.refused_packets += 1;
@@ -367,6 +394,8 @@ impl Channel {
         }
         self.receiving.replay.note(head.number);
         self.counters.frames_received += 1;
+        // A hello may be of somebody who hears nothing.
+        self.counters.answers_received += u64::from(head.kind != Kind::Hello);
         if head.to_incarnation == 0 {
             self.answer = true;
             return Ok(Handled::Done);
@@ -376,11 +405,11 @@ impl Channel {
         }
         if acknowledges {
             self.sending
-                .acknowledge(&head, head.arrived(frame), self.now, &mut self.queue);
+                .acknowledge(&head, head.arrived(frame), self.now, &mut self.frames);
             if self.has(Bug::IgnoresWindow) {
                 self.sending.ignore_window();
             }
-            self.sending.release(&mut self.queue);
+            self.sending.release(&mut self.frames);
             self.sending.watch(self.now);
         }
         self.answer |= head.flags & flag::ASK != 0;
@@ -432,19 +461,54 @@ impl Channel {
             if self.events + 1 >= EVENTS_MAX {
                 return Err(DropReason::QueueFull);
             }
-            self.queue.retain(|pending| !matches!(pending, Pending::Send(_)));
-            let given_up = self.sending.restart(&self.settings);
-            self.counters.given_up_frames += given_up;
-            self.events += 1;
+            let given_up = self.give_up();
             self.queue.push_back(Pending::Restarted(incarnation, given_up));
         }
-        self.receiving.restart(&self.settings);
+        self.forget();
         self.heard = Some(incarnation);
+        Ok(())
+    }
+
+    /// The session is over: what was to be sent is not. Answers how many frames of messages that were.
+    fn give_up(&mut self) -> u64 {
+        self.frames.retain(|pending| !matches!(pending, Pending::Send(_)));
+        let given_up = self.sending.restart(&self.settings);
+        self.counters.given_up_frames += given_up;
+        self.events += 1;
+        given_up
+    }
+
+    /// Nobody is met.
+    fn forget(&mut self) {
+        self.receiving.restart(&self.settings);
         self.met = false;
         self.answer = true;
         self.ask = false;
         self.acknowledge_at = None;
-        Ok(())
+    }
+
+    /// Gives the session up: from now on this end is of this incarnation, greater than any before, as if it had started again. The other
+    /// end finds it restarted, so both begin anew; what was received in order is still delivered before [`Output::Over`]. For whoever thinks
+    /// the other end dead: it may be alive, and must not go on with a session that this end has given up.
+    #[cold]
+    pub fn renew(&mut self, incarnation: u64) {
+        assert!(
+            incarnation > self.settings.incarnation,
+            "a life comes after those before"
+        );
+        self.settings.incarnation = incarnation;
+        if self.met {
+            // The worker that has yet to hear of so many sessions hears of the last.
+            debug_assert!(self.events < EVENTS_MAX);
+            let given_up = self.give_up();
+            self.queue.push_back(Pending::Over(given_up));
+        }
+        self.forget();
+    }
+
+    /// Asks a met other end to acknowledge at once: whether it is there.
+    pub fn ask(&mut self) {
+        self.ask = self.met;
     }
 
     #[cold]
@@ -467,12 +531,12 @@ impl Channel {
             self.answer = true;
         }
         if is_due(self.flush_at()) {
-            self.sending.seal(&mut self.queue);
+            self.sending.seal(&mut self.frames);
             self.sending.watch(self.now);
         }
         if self.met && is_due(self.sending.retransmit_at) && !self.has(Bug::ForgetsTimeouts) {
             self.counters.timeouts += 1;
-            let probes = self.sending.on_timeout(self.now, &mut self.queue);
+            let probes = self.sending.on_timeout(self.now, &mut self.frames);
             self.ask = probes == 0;
         }
     }
@@ -495,11 +559,63 @@ impl Channel {
     /// The next output; `None` when there is no more until the next input.
     #[inline]
     pub fn poll(&mut self) -> Option<Output<'_>> {
-        let next = loop {
+        match self.next_for_worker() {
+            Some(next) => Some(self.tell(next)),
+            None => self.poll_link(),
+        }
+    }
+
+    /// The next message for the worker; `None` where a session begins or ends before it. Who does not take messages lets the other
+    /// end wait, and nothing else.
+    #[inline]
+    pub fn poll_message(&mut self) -> Option<&[u8]> {
+        match self.next_message()? {
+            ForWorker::Message(message) => Some(self.receiving.bytes(message)),
+            ForWorker::Other(_) => None,
+        }
+    }
+
+    /// `Met`, `Restarted` or `Over`, if that is what the worker is to be told next.
+    pub fn poll_event(&mut self) -> Option<Output<'static>> {
+        if !self.receiving.is_between_messages() {
+            return None;
+        }
+        let output = match *self.queue.front()? {
+            Pending::Met(incarnation) => Output::Met { incarnation },
+            Pending::Restarted(incarnation, given_up_frames) => Output::Restarted {
+                incarnation,
+                given_up_frames,
+            },
+            Pending::Over(given_up_frames) => Output::Over { given_up_frames },
+            _ => return None,
+        };
+        self.events -= 1;
+        self.queue.pop_front();
+        Some(output)
+    }
+
+    #[inline]
+    fn tell(&self, next: ForWorker) -> Output<'_> {
+        match next {
+            ForWorker::Message(message) => Output::Message(self.receiving.bytes(message)),
+            ForWorker::Other(output) => output,
+        }
+    }
+
+    #[inline]
+    fn next_for_worker(&mut self) -> Option<ForWorker> {
+        self.next_message()
+            .or_else(|| self.poll_event().map(ForWorker::Other))
+    }
+
+    /// The next message or packet.
+    #[inline]
+    fn next_message(&mut self) -> Option<ForWorker> {
+        loop {
             match self.receiving.next_message() {
                 Some(Ok(message)) => {
                     self.counters.messages_received += 1;
-                    break Next::Message(message);
+                    return Some(ForWorker::Message(message));
                 }
                 Some(Err(reason)) => {
                     self.counters.drop(reason);
@@ -507,36 +623,40 @@ impl Channel {
                 }
                 None => {}
             }
-            match self.queue.pop_front() {
+            match *self.queue.front()? {
+                Pending::Deliver(arrived) => {
+                    self.queue.pop_front();
+                    self.receiving.begin(arrived);
+                }
+                Pending::Packet { name, start, length } => {
+                    self.queue.pop_front();
+                    self.packets -= 1;
+                    return Some(ForWorker::Other(Output::Packet {
+                        name,
+                        start: start.into(),
+                        length: length.into(),
+                    }));
+                }
+                _ => return None,
+            }
+        }
+    }
+
+    /// The next output that is for the link, or `Room`. Acknowledges what has come, delivered or not.
+    #[inline]
+    pub fn poll_link(&mut self) -> Option<Output<'_>> {
+        let next = loop {
+            match self.frames.pop_front() {
+                Some(Pending::SendPacket(name)) => {
+                    self.packets -= 1;
+                    return Some(Output::SendPacket(name));
+                }
                 Some(Pending::Send(sequence)) => {
                     if let Some(next) = self.send(sequence) {
                         break next;
                     }
                 }
-                Some(Pending::Deliver(arrived)) => self.receiving.begin(arrived),
-                Some(Pending::SendPacket(name)) => {
-                    self.packets -= 1;
-                    return Some(Output::SendPacket(name));
-                }
-                Some(Pending::Packet { name, start, length }) => {
-                    self.packets -= 1;
-                    return Some(Output::Packet {
-                        name,
-                        start: start.into(),
-                        length: length.into(),
-                    });
-                }
-                Some(Pending::Met(incarnation)) => {
-                    self.events -= 1;
-                    return Some(Output::Met { incarnation });
-                }
-                Some(Pending::Restarted(incarnation, given_up_frames)) => {
-                    self.events -= 1;
-                    return Some(Output::Restarted {
-                        incarnation,
-                        given_up_frames,
-                    });
-                }
+                Some(_) => unreachable!("these are the worker's"),
                 None => match self.speak() {
                     Some(next) => break next,
                     None if self.refused && self.has_room() => {
@@ -547,15 +667,14 @@ impl Channel {
                 },
             }
         };
-        Some(match next {
-            Next::Message(message) => Output::Message(self.receiving.bytes(message)),
+        Some(Output::Frame(match next {
             Next::Frame {
                 buffer,
                 words,
                 length,
-            } => Output::Frame(self.sending.frame(buffer, words, length)),
-            Next::Alone { length } => Output::Frame(&self.alone[..length]),
-        })
+            } => self.sending.frame(buffer, words, length),
+            Next::Alone { length } => &self.alone[..length],
+        }))
     }
 
     #[cfg(test)]

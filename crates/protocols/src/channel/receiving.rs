@@ -223,6 +223,24 @@ impl Receiving {
         });
     }
 
+    /// Whether no message of the frame that is being delivered, if there is one, is still to come; then it is done with.
+    pub(super) fn is_between_messages(&mut self) -> bool {
+        let Some((arrived, at)) = self.current else {
+            return true;
+        };
+        if at < usize::from(arrived.length) {
+            return false;
+        }
+        self.finish(arrived);
+        true
+    }
+
+    fn finish(&mut self, arrived: Arrived) {
+        self.current = None;
+        self.free.push(arrived.buffer);
+        self.undelivered -= 1;
+    }
+
     /// Begins to deliver a frame.
     #[inline]
     pub(super) fn begin(&mut self, arrived: Arrived) {
@@ -275,9 +293,8 @@ impl Receiving {
                 });
             }
         }
-        let (arrived, _) = self.current.take()?;
-        self.free.push(arrived.buffer);
-        self.undelivered -= 1;
+        let arrived = *arrived;
+        self.finish(arrived);
         None
     }
 

@@ -63,6 +63,30 @@ pub(super) struct Transmission {
 /// Why a message is not taken now.
 pub(super) struct Full;
 
+/// A message in two parts, one behind the other, so that whoever puts something in front need not copy what is behind.
+#[derive(Clone, Copy)]
+pub(super) struct Parts<'a>(pub(super) &'a [u8], pub(super) &'a [u8]);
+
+impl<'a> Parts<'a> {
+    #[inline]
+    pub(super) fn len(self) -> usize {
+        self.0.len() + self.1.len()
+    }
+
+    fn split_at(self, at: usize) -> (Parts<'a>, Parts<'a>) {
+        let (a, b) = self.0.split_at(at.min(self.0.len()));
+        let (c, d) = self.1.split_at(at.saturating_sub(self.0.len()));
+        (Parts(a, c), Parts(b, d))
+    }
+
+    #[inline]
+    fn copy_to(self, place: &mut [u8]) {
+        let (head, rest) = place.split_at_mut(self.0.len());
+        head.copy_from_slice(self.0);
+        rest.copy_from_slice(self.1);
+    }
+}
+
 pub(super) struct Sending {
     frames: Box<[u8]>,
     stride: usize,
@@ -167,7 +191,7 @@ impl Sending {
     #[inline]
     pub(super) fn push(
         &mut self,
-        message: &[u8],
+        message: Parts<'_>,
         now: u64,
         queue: &mut VecDeque<Pending>,
     ) -> Result<(), Full> {
@@ -177,7 +201,7 @@ impl Sending {
                 let start = usize::from(open.buffer) * self.stride + self.payload_at;
                 let record = &mut self.frames[start..][open.length..length];
                 record[..RECORD_HEAD].copy_from_slice(&record_head(true, true, message.len()));
-                record[RECORD_HEAD..].copy_from_slice(message);
+                message.copy_to(&mut record[RECORD_HEAD..]);
                 open.length = length;
                 return Ok(());
             }
@@ -187,7 +211,12 @@ impl Sending {
 
     /// A message that the open frame has no room for.
     #[inline(never)]
-    fn push_beyond(&mut self, message: &[u8], now: u64, queue: &mut VecDeque<Pending>) -> Result<(), Full> {
+    fn push_beyond(
+        &mut self,
+        message: Parts<'_>,
+        now: u64,
+        queue: &mut VecDeque<Pending>,
+    ) -> Result<(), Full> {
         let most = self.payload_max - RECORD_HEAD;
         if message.len() <= most {
             self.seal(queue);
@@ -211,11 +240,11 @@ impl Sending {
             self.append(open, true, false, piece);
             (rest, first) = (behind, false);
         }
-        while !rest.is_empty() {
+        while rest.len() > 0 {
             self.seal(queue);
             let open = self.open(now).expect("counted above");
             let (piece, behind) = rest.split_at(rest.len().min(most));
-            self.append(open, first, behind.is_empty(), piece);
+            self.append(open, first, behind.len() == 0, piece);
             (rest, first) = (behind, false);
         }
         Ok(())
@@ -230,11 +259,11 @@ impl Sending {
         })
     }
 
-    fn append(&mut self, mut open: Open, first: bool, last: bool, piece: &[u8]) {
+    fn append(&mut self, mut open: Open, first: bool, last: bool, piece: Parts<'_>) {
         let start = usize::from(open.buffer) * self.stride + self.payload_at + open.length;
         let (head, rest) = self.frames[start..].split_at_mut(RECORD_HEAD);
         head.copy_from_slice(&record_head(first, last, piece.len()));
-        rest[..piece.len()].copy_from_slice(piece);
+        piece.copy_to(&mut rest[..piece.len()]);
         open.length += RECORD_HEAD + piece.len();
         self.open = Some(open);
     }

@@ -78,7 +78,7 @@ impl Settings {
     }
 
     /// The longest payload of records: what the head with all its words and the tag leave.
-    pub(super) fn payload_max(&self) -> usize {
+    pub fn payload_max(&self) -> usize {
         self.frame_max - HEAD - 8 * self.words() - self.protection.tag_length()
     }
 

@@ -53,8 +53,9 @@ impl<P: Port> Runtime<P> {
                     break;
                 }
                 for packet in burst {
-                    if packet.kind() == Kind::Empty && packet.origin() == self.pool.origin() {
-                        self.pool.give(packet);
+                    if packet.kind() == Kind::Empty {
+                        // Somebody else's, too (a link to another process has done with it): its owner may be waiting as this one is.
+                        self.recycle(packet);
                     } else {
                         self.backlog[link].push(packet);
                     }

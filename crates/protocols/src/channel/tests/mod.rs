@@ -31,6 +31,7 @@ const ALL_FAULTS: Faults = Faults {
     disorder_ns: 150_000,
     cut: [false; 2],
     restart: 150,
+    renew: 150,
     replay: 20,
 };
 
@@ -48,6 +49,7 @@ fn random_faults(random: &mut Random) -> Faults {
         disorder_ns: maybe(200_000),
         cut: [false; 2],
         restart: maybe(100),
+        renew: maybe(100),
         replay: maybe(15),
     }
 }

@@ -46,6 +46,8 @@ pub struct Faults {
     pub cut: [bool; 2],
     /// Restarts, once in so many steps.
     pub restart: u64,
+    /// Ends that give their session up, once in so many steps.
+    pub renew: u64,
     /// Frames of long ago come again.
     pub replay: u64,
 }
@@ -248,6 +250,11 @@ impl World {
                     end.epoch += 1;
                     end.said = 0;
                 }
+                Some(Output::Over { .. }) => {
+                    demand!(end.met.take().is_some(), "over before it began");
+                    end.epoch += 1;
+                    end.said = 0;
+                }
                 Some(Output::Room) => {}
             }
         }
@@ -276,6 +283,18 @@ impl World {
         let heard = self.ends[who].messages_heard;
         self.ends[who] = End::new(&self.settings, who as u16, life, self.now, self.planted);
         self.ends[who].messages_heard = heard;
+    }
+
+    /// Has an end give the session up, and take a greater incarnation; the other one need not know.
+    pub fn renew(&mut self, who: usize) -> Found {
+        let end = &mut self.ends[who];
+        // What was said before anybody was met is for the first that is.
+        if end.met.is_none() && end.said > 0 {
+            return Ok(());
+        }
+        end.life += 1 + self.random.below(3);
+        end.channel.renew(end.life);
+        self.settle(who, &[])
     }
 
     /// Lets an end's channel know the time.
@@ -343,6 +362,10 @@ impl World {
         if self.random.once_in(self.faults.restart) {
             let who = self.random.below(2) as usize;
             self.restart(who);
+        }
+        if self.random.once_in(self.faults.renew) {
+            let who = self.random.below(2) as usize;
+            self.renew(who)?;
         }
         if self.random.once_in(self.faults.replay) && !self.recorded.is_empty() {
             let which = self.random.below(self.recorded.len() as u64) as usize;

@@ -154,7 +154,7 @@ impl Record<'_> {
     pub fn append(&self, frame: &mut Packet) -> bool {
         let at = frame.frame().len();
         let length = at + self.length();
-        if length > frame.room() || !frame.set_length(length) {
+        if length > crate::message::room(frame) || !frame.set_length(length) {
             return false;
         }
         let mut writer = Writer {

@@ -131,7 +131,7 @@ fn take_frame(pool: &mut Pool, spared: usize) -> Option<PacketBox> {
 /// Appends a record that is written already; `false` if it does not fit.
 fn append(frame: &mut PacketBox, bytes: &[u8]) -> bool {
     let at = frame.frame().len();
-    if at + bytes.len() > frame.room() || !frame.set_length(at + bytes.len()) {
+    if at + bytes.len() > crate::message::room(frame) || !frame.set_length(at + bytes.len()) {
         return false;
     }
     frame.frame_mut()[at..].copy_from_slice(bytes);
@@ -163,7 +163,7 @@ impl<P: Port> Runtime<P> {
     /// Room in the frame at hand for a runtime.
     pub(super) fn frame_room(&mut self, to: u16) -> usize {
         match self.moves.outgoing[usize::from(to)].frame() {
-            Some(frame) => frame.room() - frame.frame().len(),
+            Some(frame) => crate::message::room(frame) - frame.frame().len(),
             None => 0,
         }
     }

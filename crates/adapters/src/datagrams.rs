@@ -1,0 +1,217 @@
+//! Many datagrams in a system call, for links that carry frames ([`crate::udp`], [`crate::ether`]).
+//!
+//! ```text
+//!   push, push, … ─► [ side by side ] ── sendmmsg ──► socket
+//!   socket ── recvmmsg ──► [ side by side ] ─► next, next, …
+//! ```
+//!
+//! What is sent is copied, so that whoever said it need not keep it; what is received is looked at where it is.
+//!
+//! Invariants: a datagram is counted once, as sent, unsent or received; one that was cut off is known to be.
+//!
+//! Not here: what is in them.
+
+use arrayvec::ArrayVec;
+use runtime::env::PortCounters;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Datagrams in a system call.
+const BATCH: usize = 32;
+/// Bytes that may wait in a socket, each way: some milliseconds of a fast link.
+const QUEUE: usize = 4 << 20;
+/// Failures in a row after which a socket is left alone: each call tells one.
+const FAILURES: usize = 4;
+
+/// Datagrams to be sent.
+pub(crate) struct Outgoing {
+    bytes: Box<[u8]>,
+    stride: usize,
+    lengths: ArrayVec<usize, BATCH>,
+}
+
+impl Outgoing {
+    /// For datagrams of up to so many bytes.
+    pub fn new(length_max: usize) -> Self {
+        let stride = length_max.next_multiple_of(64);
+        Outgoing {
+            bytes: vec![0; BATCH * stride].into(),
+            stride,
+            lengths: ArrayVec::new(),
+        }
+    }
+
+    /// Whether there is no room for one more.
+    pub fn is_full(&self) -> bool {
+        self.lengths.is_full()
+    }
+
+    /// Appends one; `false` if it is longer than any may be.
+    pub fn push(&mut self, front: &[u8], frame: &[u8]) -> bool {
+        let length = front.len() + frame.len();
+        if length > self.stride || self.is_full() {
+            return false;
+        }
+        let place = &mut self.bytes[self.lengths.len() * self.stride..][..length];
+        place[..front.len()].copy_from_slice(front);
+        place[front.len()..].copy_from_slice(frame);
+        self.lengths.push(length);
+        true
+    }
+
+    /// Sends all, as far as the kernel takes them; answers what failed last, unless it was that the queue is full.
+    pub fn send(&mut self, fd: BorrowedFd<'_>, counters: &mut PortCounters) -> Option<io::Error> {
+        let mut pieces = [const { MaybeUninit::<libc::iovec>::uninit() }; BATCH];
+        let mut messages = [const { MaybeUninit::<libc::mmsghdr>::zeroed() }; BATCH];
+        let count = self.lengths.len();
+        let frames = self.bytes.chunks_exact(self.stride).zip(&self.lengths);
+        for (index, (frame, length)) in frames.enumerate() {
+            let piece = pieces[index].write(libc::iovec {
+                iov_base: frame.as_ptr().cast_mut().cast(),
+                iov_len: *length,
+            });
+            // SAFETY: zeros are a value of `mmsghdr`: lengths of 0 and null pointers.
+            let message = unsafe { messages[index].assume_init_mut() };
+            message.msg_hdr.msg_iov = piece;
+            message.msg_hdr.msg_iovlen = 1;
+        }
+        let (mut next, mut failures, mut failed) = (0, 0, None);
+        while next < count {
+            // SAFETY: messages `next..count` were written above, each with one piece that leads to bytes of `self`, which is
+            // borrowed for the call. The kernel only reads these, and writes the messages' lengths.
+            let sent = unsafe {
+                libc::sendmmsg(
+                    fd.as_raw_fd(),
+                    messages[next].as_mut_ptr(),
+                    (count - next) as libc::c_uint,
+                    libc::MSG_DONTWAIT as _,
+                )
+            };
+            if sent > 0 {
+                let sent = sent as usize;
+                counters.sent_packets += sent as u64;
+                let bytes: usize = self.lengths[next..next + sent].iter().sum();
+                counters.sent_bytes += bytes as u64;
+                next += sent;
+                continue;
+            }
+            let error = io::Error::last_os_error();
+            failures += 1;
+            match error.raw_os_error() {
+                Some(libc::EINTR) => {}
+                Some(libc::EAGAIN | libc::ENOBUFS) => break,
+                // Of a datagram before: nobody was there. This one is tried again.
+                Some(libc::ECONNREFUSED) if failures < FAILURES => {}
+                _ => {
+                    failed = Some(error);
+                    counters.unsent_packets += 1;
+                    next += 1;
+                    if failures >= FAILURES {
+                        break;
+                    }
+                }
+            }
+        }
+        counters.unsent_packets += (count - next) as u64;
+        self.lengths.clear();
+        failed
+    }
+}
+
+/// Datagrams that were received.
+pub(crate) struct Incoming {
+    bytes: Box<[u8]>,
+    stride: usize,
+    /// Length, and whether that is all of it.
+    received: ArrayVec<(usize, bool), BATCH>,
+    next: usize,
+}
+
+impl Incoming {
+    /// For datagrams of up to so many bytes.
+    pub fn new(length_max: usize) -> Self {
+        let stride = length_max.next_multiple_of(64);
+        Incoming {
+            bytes: vec![0; BATCH * stride].into(),
+            stride,
+            received: ArrayVec::new(),
+            next: 0,
+        }
+    }
+
+    /// The number of the next datagram, if one has come; `None` of it: it was cut off.
+    pub fn next(&mut self, fd: BorrowedFd<'_>) -> Option<Option<usize>> {
+        if self.next == self.received.len() {
+            self.receive(fd);
+        }
+        let (_, is_whole) = *self.received.get(self.next)?;
+        let number = self.next;
+        self.next += 1;
+        Some(is_whole.then_some(number))
+    }
+
+    /// The bytes of a datagram, until the next is asked for.
+    pub fn bytes(&self, number: usize) -> &[u8] {
+        &self.bytes[number * self.stride..][..self.received[number].0]
+    }
+
+    fn receive(&mut self, fd: BorrowedFd<'_>) {
+        self.received.clear();
+        self.next = 0;
+        let mut pieces = [const { MaybeUninit::<libc::iovec>::uninit() }; BATCH];
+        let mut messages = [const { MaybeUninit::<libc::mmsghdr>::zeroed() }; BATCH];
+        for (index, place) in self.bytes.chunks_exact_mut(self.stride).enumerate() {
+            let piece = pieces[index].write(libc::iovec {
+                iov_base: place.as_mut_ptr().cast(),
+                iov_len: place.len(),
+            });
+            // SAFETY: zeros are a value of `mmsghdr`: lengths of 0 and null pointers.
+            let message = unsafe { messages[index].assume_init_mut() };
+            message.msg_hdr.msg_iov = piece;
+            message.msg_hdr.msg_iovlen = 1;
+        }
+        // What is told first may be that nobody was there to receive what was sent.
+        for _ in 0..FAILURES {
+            // SAFETY: each message has one piece that leads to a stretch of `self.bytes` of its own, which is borrowed for the
+            // call; the kernel writes at most its length there, and the messages' lengths and flags.
+            let count = unsafe {
+                libc::recvmmsg(
+                    fd.as_raw_fd(),
+                    messages[0].as_mut_ptr(),
+                    BATCH as libc::c_uint,
+                    libc::MSG_DONTWAIT as _,
+                    std::ptr::null_mut(),
+                )
+            };
+            if count >= 0 {
+                for message in &messages[..count as usize] {
+                    // SAFETY: all were zeroed, and some fields written since.
+                    let message = unsafe { message.assume_init_ref() };
+                    let is_whole = message.msg_hdr.msg_flags & libc::MSG_TRUNC == 0;
+                    let length = (message.msg_len as usize).min(self.stride);
+                    self.received.push((length, is_whole));
+                }
+                return;
+            }
+            if io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN) {
+                return;
+            }
+        }
+    }
+}
+
+/// Makes a socket's queues long enough; without the right to exceed the system's limit, as long as that allows.
+pub(crate) fn widen(fd: &std::os::fd::OwnedFd) -> io::Result<()> {
+    use crate::interface::system::set_option;
+    let queue = QUEUE as libc::c_int;
+    for (forced, usual) in [
+        (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
+        (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
+    ] {
+        if set_option(fd, libc::SOL_SOCKET, forced, &queue).is_err() {
+            set_option(fd, libc::SOL_SOCKET, usual, &queue)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,549 @@
+//! A link to a worker in another process: a [`Port`] that keeps order and loses nothing while its session lasts.
+//!
+//! # Theory of operation
+//!
+//! To its worker it is a ring. What the worker transmits is copied into messages of a [`Channel`], packets behind their
+//! [`head`], messages between workers behind one byte; frames of these go over a [`FrameLink`], are kept until they are acknowledged, and come
+//! out at the other end once each and in order, into buffers of the pool of whoever receives.
+//!
+//! ```text
+//!   worker A                                                                    worker B
+//!   transmit ─► [waiting] ─► say ─► channel ─► frames ~~~ network ~~~► channel ─► receive: a buffer of B's pool
+//!      └─► buffer: A's own to its pool, others' home by A's next receive
+//! ```
+//!
+//! *Buffers.* None crosses. What [`Port::transmit`] took is done with once it is in the channel: an own buffer goes to the pool,
+//! somebody else's comes out of [`Port::receive`] as [`Kind::Empty`], as on a ring, and the worker sends it home to its neighbour in the
+//! same process. A buffer on its way home is never transmitted here: its home is this process.
+//!
+//! *Back-pressure.* What the channel has no room for stays here, in its buffer, in order; there are no more of these than buffers, so
+//! nothing is refused and nothing allocated, and who sends more than can be sent runs out of buffers.
+//! [`Port::room`] says how many usual packets the channel has room for, so a switch stops before that. What the worker cannot receive, because its
+//! pool has no more than [`Settings::spared`] buffers, stays in the channel, which offers the other end less room; acknowledgements
+//! and what is to be sent go on.
+//!
+//! Two workers that both have all their buffers waiting here would wait for ever, for neither can receive. So who has packets that are only
+//! passing through (a switch) stops at `room`, and does not fall below it with what it keeps; and a runtime spares more where what it receives
+//! goes on by other such links than where it ends with it: [`Settings::spared`] is the order in which links are read no more.
+//!
+//! *When.* What is transmitted goes out with the next `receive`, which a worker calls on each of its links once a step and at least once more before it
+//! sleeps: so frames are as full as a step fills them, acknowledgements ride on them, and a system call takes many.
+//!
+//! *Sessions.* [`Port::session`] is 0 until the other end is met, and then a number that both ends know and that only grows: the
+//! sum of the two ends' incarnations. It changes in a [`Port::receive`] that appends nothing. From the moment at which the channel
+//! knows that a session is over, until the worker has been told of the next, what it transmits is lost and counted: it is for nobody.
+//!
+//! ```text
+//!                 met                        the other end restarted, or is silent for `dead_after_ns`
+//!   ┌──────────┐ ───────► ┌───────────────┐ ─────────────────────────────────────────────────────► ┌──────────┐
+//!   │ session 0│          │ session a + b │   what came in order is received; what waits is lost    │ session 0│ ─► …
+//!   └──────────┘          └───────────────┘                                                         └──────────┘
+//! ```
+//!
+//! *Silence.* An end from which nothing came for a quarter of `dead_after_ns` is asked to answer, each quarter again; after the
+//! fourth it is dead. Only what it sends as one that has met this end counts, so an end that is heard but hears nothing is dead, too. A
+//! worker that was not stepped for long has asked nothing, so it blames nobody for its own absence.
+//! What was sent is given up then, and perhaps the other end lives and has half of it. So this end takes its next incarnation
+//! ([`Channel::renew`]): the other end finds it restarted, and both begin anew. A cut shorter than that ends nothing: what was
+//! lost is sent again.
+//!
+//! ```text
+//!   A: dead_after … ✂ renew: a' = a + 1, session 0 ── hello from a' ──► B: Restarted, session 0
+//!                              session a' + b ◄───────────────────────── session a' + b
+//! ```
+//!
+//! This is no fencing: B, cut off but alive, sends what it has by other links until it hears of its end. Who may still speak for a group after
+//! that is the coordinator's to say, which there is not yet.
+//!
+//! *Time.* Timeouts are looked at in `receive`, which a worker calls in every step, with a clock that goes on by itself: where packets
+//! carry the time (a replay), links between processes have no timeouts, and are not to be used.
+//!
+//! # Invariants
+//!
+//! | promise | held by |
+//! |---|---|
+//! | within a session each packet and message is received once, in order, as it was | `tests::two_peers_are_a_ring` |
+//! | all buffers come home, whatever happens | the same |
+//! | a session's end is seen at both ends before anything of the next | the same, `a_long_cut_ends_the_session_at_both_ends` |
+//! | a short cut ends nothing | `a_short_cut_ends_nothing` |
+//! | hostile bytes are counted refusals | `head::tests`, the fuzz target `peer` |
+//!
+//! Not here: sockets (`adapters::udp`, `adapters::ether`), who the members are and which worker is where (`flowkeep`), rings and shared memory.
+
+mod head;
+#[cfg(test)]
+mod tests;
+
+pub use head::{HEAD, Refused, read, write};
+
+use crate::env::{AttachError, BURST, Burst, Port, PortCounters, give_or_keep};
+use crate::message;
+use alloc::format;
+use alloc::vec::Vec;
+use head::WORDS;
+use protocols::channel::{self, BadSettings, Channel, Counters, Handled, Input, Output, Protection, Refusal};
+use wire::packet::Kind;
+use wire::{PacketBox, PacketList, Pool};
+
+/// Carries frames of a channel to another process, and perhaps loses some.
+pub trait FrameLink {
+    /// The longest frame it carries, in bytes.
+    fn frame_max(&self) -> usize;
+
+    /// The next frame that was received, if there is one. It may be anything. Never blocks.
+    fn receive(&mut self) -> Option<&[u8]>;
+
+    /// Takes a frame to be sent, at the latest with the next [`FrameLink::flush`]. What cannot be sent is lost and counted.
+    fn send(&mut self, frame: &[u8]);
+
+    /// Sends what was taken. Never blocks.
+    fn flush(&mut self);
+
+    /// By which descriptors something that was received is noticed; `None`: it is not.
+    fn wakes_by(&self) -> Option<Vec<i32>> {
+        None
+    }
+
+    /// Frames and their bytes, and what was refused because it was not this link's.
+    fn counters(&self) -> PortCounters;
+}
+
+impl<L: FrameLink + ?Sized> FrameLink for alloc::boxed::Box<L> {
+    fn frame_max(&self) -> usize {
+        (**self).frame_max()
+    }
+    fn receive(&mut self) -> Option<&[u8]> {
+        (**self).receive()
+    }
+    fn send(&mut self, frame: &[u8]) {
+        (**self).send(frame);
+    }
+    fn flush(&mut self) {
+        (**self).flush();
+    }
+    fn wakes_by(&self) -> Option<Vec<i32>> {
+        (**self).wakes_by()
+    }
+    fn counters(&self) -> PortCounters {
+        (**self).counters()
+    }
+}
+
+/// What an end is made with.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Of the channel: which workers, this end's incarnation, how many frames, how they are protected. `frame_max` is the link's;
+    /// `message_max` and `packets_max` are set by [`Peer::new`].
+    pub channel: channel::Settings,
+    /// The longest frame of a packet; at both ends the same, and no shorter than [`message::FRAME_MAX`]. The worker's buffers have room for it.
+    pub frame_max: usize,
+    /// After so many nanoseconds without an answer the other end is dead. `u64::MAX`: never.
+    pub dead_after_ns: u64,
+    /// So many of the pool's buffers are not received into: they are for what the worker has to say.
+    pub spared: usize,
+    /// How many ports the cluster has: a packet with a higher number is refused.
+    pub ports: u8,
+    /// Both ends' clocks are one (processes of one host, a simulation): packets keep their time of reception. Otherwise it is the
+    /// time at which they are received here, because another host's clock says nothing here.
+    pub same_clock: bool,
+}
+
+impl Settings {
+    /// Usual settings for a pair of workers. The incarnation is that of [`channel::Settings`]; a life may take as many as it
+    /// has sessions that it gave up, so lives must not follow each other faster: nanoseconds since 1970 will do.
+    pub fn new(worker: u16, peer: u16, incarnation: u64, protection: Protection) -> Settings {
+        Settings {
+            channel: channel::Settings {
+                send_frames: 512,
+                receive_frames: 512,
+                hello_ns: 20_000_000,
+                ..channel::Settings::new(worker, peer, incarnation, protection)
+            },
+            frame_max: message::FRAME_MAX,
+            dead_after_ns: 2_000_000_000,
+            spared: 64,
+            ports: u8::MAX,
+            same_clock: false,
+        }
+    }
+}
+
+/// What an end counts beside what its port, its channel and its link count.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct PeerCounters {
+    /// Refused of what the other end said, by [`Refused`].
+    pub refused: [u64; Refused::COUNT],
+    /// Messages of workers that were lost because a session was over before they were in the channel.
+    pub lost_messages: u64,
+    /// Packets that were lost for that.
+    pub lost_packets: u64,
+    /// Packets that are longer than the other end takes.
+    pub too_long: u64,
+    /// Sessions that this end gave up because the other one was silent.
+    pub given_up_sessions: u64,
+}
+
+/// One end of a link between workers of two processes, over `L`.
+pub struct Peer<L: FrameLink> {
+    link: L,
+    channel: Channel,
+    incarnation: u64,
+    frame_max: usize,
+    spared: usize,
+    ports: u8,
+    same_clock: bool,
+    now: u64,
+    /// What the worker was told: the session, and which of the channel's it is.
+    session: u64,
+    sessions: u64,
+    /// The packet or message that the channel had no room for, and those behind it.
+    next: Option<PacketBox>,
+    waiting: PacketList,
+    /// Others' buffers that are done with.
+    homeward: PacketList,
+    /// Frames of the channel that a usual packet takes.
+    usual: usize,
+    silence: Silence,
+    counters: PortCounters,
+    own: PeerCounters,
+}
+
+/// Whether anybody answers.
+struct Silence {
+    /// A quarter of the time after which who is silent is dead.
+    quarter: u64,
+    look_at: u64,
+    /// Answers that had come at the last look.
+    answers: u64,
+    /// Looks since, and questions.
+    looks: u32,
+}
+
+/// Looks without an answer after which the other end is dead.
+const LOOKS: u32 = 4;
+/// Frames that are taken off the link at a time, so that sending keeps up with receiving.
+const FRAMES: usize = 2 * BURST;
+/// A packet that is not longer than this is usual.
+const USUAL: usize = 1600;
+
+impl<L: FrameLink> Peer<L> {
+    /// An end that has met nobody.
+    pub fn new(link: L, settings: Settings, now: u64) -> Result<Peer<L>, BadSettings> {
+        let mut channel = settings.channel;
+        if channel.frame_max > link.frame_max() {
+            return Err(BadSettings {
+                name: "frame_max",
+                value: channel.frame_max as u64,
+                remedy: format!("is at most {}, what the link carries", link.frame_max()),
+            });
+        }
+        let frame_max = settings.frame_max.max(message::FRAME_MAX);
+        channel.message_max = HEAD + frame_max;
+        channel.packets_max = 0;
+        let made = Channel::new(channel.clone(), now)?;
+        Ok(Peer {
+            channel: made,
+            link,
+            incarnation: channel.incarnation,
+            usual: (HEAD + frame_max.min(USUAL)).div_ceil(channel.payload_max()),
+            frame_max,
+            spared: settings.spared,
+            ports: settings.ports,
+            same_clock: settings.same_clock,
+            now,
+            session: 0,
+            sessions: 0,
+            next: None,
+            waiting: PacketList::new(),
+            homeward: PacketList::new(),
+            silence: Silence {
+                quarter: settings.dead_after_ns / u64::from(LOOKS),
+                look_at: 0,
+                answers: 0,
+                looks: 0,
+            },
+            counters: PortCounters::default(),
+            own: PeerCounters::default(),
+        })
+    }
+
+    /// Other keys from now on, for what is sent and what is received. What cannot be changed is whether there are any.
+    pub fn protect(&mut self, protection: Protection) {
+        self.channel.protect(protection);
+    }
+
+    /// What the channel counted.
+    pub fn channel_counters(&self) -> &Counters {
+        self.channel.counters()
+    }
+
+    /// What this end counted by itself.
+    pub fn own_counters(&self) -> PeerCounters {
+        self.own
+    }
+
+    /// The smoothed round trip in nanoseconds, if one was measured.
+    pub fn round_trip(&self) -> Option<u64> {
+        self.channel.round_trip()
+    }
+
+    /// Packets and messages that wait for room in the channel.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len() + usize::from(self.next.is_some())
+    }
+
+    /// Whether all that was transmitted in this session has arrived at the other end.
+    pub fn is_settled(&self) -> bool {
+        self.waiting() == 0 && self.channel.in_use().0 == 0
+    }
+
+    /// The link below, for tests and drivers.
+    pub fn link_mut(&mut self) -> &mut L {
+        &mut self.link
+    }
+
+    /// Whether the session that the worker knows of is going on.
+    #[inline]
+    fn is_current(&self) -> bool {
+        self.session != 0 && self.channel.is_met() && self.channel.counters().sessions == self.sessions
+    }
+
+    /// Has the channel take a packet or message; the buffer, if it has no room.
+    #[inline]
+    fn say(&mut self, packet: PacketBox, pool: &mut Pool) -> Option<PacketBox> {
+        let body = packet.frame();
+        let handled = match packet.kind() {
+            Kind::Message => self.channel.say(self.now, &[WORDS], body),
+            _ => self.channel.say(self.now, &write(&packet), body),
+        };
+        match handled {
+            Handled::Done => {
+                if packet.kind() == Kind::Data {
+                    self.counters.sent_packets += 1;
+                    self.counters.sent_bytes += u64::from(packet.wire_length());
+                }
+                self.send_home(packet, pool);
+                None
+            }
+            Handled::Refused(Refusal::Full) => Some(packet),
+            _ => {
+                debug_assert!(packet.kind() == Kind::Data, "messages of workers are no longer");
+                self.own.too_long += 1;
+                self.counters.unsent_packets += 1;
+                self.send_home(packet, pool);
+                None
+            }
+        }
+    }
+
+    /// A buffer that is done with.
+    #[inline]
+    fn send_home(&mut self, packet: PacketBox, pool: &mut Pool) {
+        if let Some(mut packet) = give_or_keep(pool, packet) {
+            packet.set_kind(Kind::Empty);
+            self.homeward.push(packet);
+        }
+    }
+
+    #[cold]
+    fn lose(&mut self, packet: PacketBox, pool: &mut Pool) {
+        match packet.kind() {
+            Kind::Data => {
+                self.counters.unsent_packets += 1;
+                self.own.lost_packets += 1;
+            }
+            Kind::Message => self.own.lost_messages += 1,
+            Kind::Empty => {}
+        }
+        self.send_home(packet, pool);
+    }
+
+    /// What waited, as far as there is room now; all of it is lost if the session is over.
+    fn say_what_waits(&mut self, pool: &mut Pool) {
+        while let Some(packet) = self.next.take().or_else(|| self.waiting.pop()) {
+            if !self.is_current() {
+                self.lose(packet, pool);
+                continue;
+            }
+            self.next = self.say(packet, pool);
+            if self.next.is_some() {
+                return;
+            }
+        }
+    }
+
+    /// Gives the link what the channel has for it.
+    #[inline]
+    fn send_frames(&mut self) {
+        let mut sent = false;
+        while let Some(output) = self.channel.poll_link() {
+            if let Output::Frame(frame) = output {
+                self.link.send(frame);
+                sent = true;
+            }
+        }
+        if sent {
+            self.link.flush();
+        }
+    }
+
+    /// Asks who is silent, and gives up who does not answer.
+    fn look(&mut self) {
+        let answers = self.channel.counters().answers_received;
+        let silence = &mut self.silence;
+        if !self.channel.is_met() || answers != silence.answers {
+            silence.answers = answers;
+            silence.looks = 0;
+            silence.look_at = self.now.saturating_add(silence.quarter);
+            return;
+        }
+        if self.now < silence.look_at {
+            return;
+        }
+        // From now on, however late this look is.
+        silence.look_at = self.now.saturating_add(silence.quarter);
+        silence.looks += 1;
+        if silence.looks < LOOKS {
+            return self.channel.ask();
+        }
+        // The worker hears of a session's end after its beginning.
+        if self.is_current() {
+            self.own.given_up_sessions += 1;
+            self.incarnation += 1;
+            self.channel.renew(self.incarnation);
+        }
+    }
+
+    /// Gives the worker what has come, or else one change of session.
+    fn deliver(&mut self, pool: &mut Pool, burst: &mut Burst) {
+        let mut is_empty = self.homeward.is_empty();
+        while !burst.is_full()
+            && let Some(buffer) = self.homeward.pop()
+        {
+            burst.push(buffer);
+        }
+        while !burst.is_full() && pool.free() > self.spared {
+            let Some(message) = self.channel.poll_message() else {
+                break;
+            };
+            let Some(mut buffer) = pool.take() else { break };
+            let time = if self.same_clock { None } else { Some(self.now) };
+            match read(message, &mut buffer, self.ports, time) {
+                Ok(()) => {
+                    if buffer.kind() == Kind::Data {
+                        self.counters.received_packets += 1;
+                        self.counters.received_bytes += u64::from(buffer.wire_length());
+                    }
+                    is_empty = false;
+                    burst.push(buffer);
+                }
+                Err(refused) => {
+                    self.own.refused[refused as usize] += 1;
+                    self.counters.refused_packets += 1;
+                    pool.give(buffer);
+                }
+            }
+        }
+        if is_empty && let Some(event) = self.channel.poll_event() {
+            self.on_event(event);
+        }
+    }
+
+    #[cold]
+    fn on_event(&mut self, event: Output<'static>) {
+        self.session = match event {
+            Output::Met { incarnation } => {
+                self.sessions += 1;
+                // Each of the two only grows, so this does; both ends have the same.
+                incarnation.wrapping_add(self.incarnation).max(1)
+            }
+            _ => 0,
+        };
+    }
+}
+
+impl<L: FrameLink> Port for Peer<L> {
+    fn frame_max(&self) -> usize {
+        self.frame_max
+    }
+
+    fn attach(&mut self, pool: &mut Pool) -> Result<(), AttachError> {
+        let room = Pool::frame_max_of(pool.memory().stride);
+        if room < self.frame_max {
+            return Err(AttachError(format!(
+                "buffers with room for {room} bytes do not hold what comes from other processes, which has up to {}: \
+                 make them as long as the port says",
+                self.frame_max
+            )));
+        }
+        if pool.total() <= self.spared {
+            return Err(AttachError(format!(
+                "of {} buffers, {} are kept for what the worker has to say, and none is left to receive into",
+                pool.total(),
+                self.spared
+            )));
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst) {
+        self.now = self.now.max(now);
+        for _ in 0..FRAMES {
+            let Some(frame) = self.link.receive() else { break };
+            let _ = self.channel.handle(self.now, Input::Frame(frame, 0));
+        }
+        let _ = self.channel.handle(self.now, Input::Timeout);
+        self.look();
+        self.deliver(pool, burst);
+        self.say_what_waits(pool);
+        self.flush();
+    }
+
+    fn transmit(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst) {
+        self.now = self.now.max(now);
+        let is_current = self.is_current();
+        for packet in burst.drain(..) {
+            if packet.kind() == Kind::Empty {
+                debug_assert_eq!(packet.origin(), pool.origin(), "its home is not here");
+                self.send_home(packet, pool);
+            } else if !is_current {
+                self.lose(packet, pool);
+            } else if self.next.is_some() {
+                self.waiting.push(packet);
+            } else {
+                self.next = self.say(packet, pool);
+            }
+        }
+    }
+
+    /// Sends what was said, in frames that need not be full.
+    fn flush(&mut self) {
+        let _ = self.channel.handle(self.now, Input::Flush);
+        self.send_frames();
+    }
+
+    fn waits(&self) -> bool {
+        true
+    }
+
+    #[inline]
+    fn room(&self) -> usize {
+        match self.next {
+            None => self.channel.room() / self.usual,
+            Some(_) => 0,
+        }
+    }
+
+    fn wakes_by(&self) -> Option<Vec<i32>> {
+        self.link.wakes_by()
+    }
+
+    #[inline]
+    fn session(&self) -> u64 {
+        self.session
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.counters
+    }
+}
