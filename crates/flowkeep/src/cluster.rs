@@ -50,9 +50,9 @@ pub trait Cluster: Send + Sync {
     }
 
     /// What came of an order so far.
-    fn receipt(&self, parts: &[Part]) -> Receipt {
+    fn receipt(&self, parts: &[Part]) -> Result<Receipt, String> {
         let _ = parts;
-        Receipt::empty()
+        Ok(Receipt::empty())
     }
 
     /// Has a runtime take no new flows, or take them again.

@@ -1,11 +1,17 @@
 //! Orders to move flows, as the tool gives them to a running cluster, and what came of them.
 //!
-//! An order goes to each runtime that is to give flows away; each answers with a number, by which it is asked how far it is until its
-//! part is over. [`Receipt`] is the sum of the parts.
+//! ```text
+//!   order ─► parts: which runtimes give flows away, and to whom ─► a number of each ─► asked after until over ─► receipt, the sum
+//! ```
 //!
-//! Not here: how flows move (`runtime::worker::migrate`).
+//! Who gives and who takes is decided once, by what the runtimes say of themselves ([`Order::parts`]): an order that says no target goes to
+//! all others that take flows, those that are drained or full left out. What becomes full or drained while flows are on their way refuses them,
+//! and the receipt says so.
+//!
+//! Not here: how flows move (`runtime::worker::migrate`); who waits for the end, and what is said then (`cli::moving`).
 
 use crate::control::Key;
+use runtime::stats::RuntimeStats;
 use runtime::worker::migrate;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -23,7 +29,7 @@ pub struct Order {
     /// Only flows of this runtime; otherwise of all but the targets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<u16>,
-    /// The targets; none: all other runtimes, in turn.
+    /// The targets, in turn; none: all other runtimes that take flows.
     #[serde(default)]
     pub to: Vec<u16>,
 }
@@ -41,6 +47,153 @@ impl Order {
             (None, None) => Ok(migrate::Selector::All),
         }
     }
+}
+
+/// What has to be known of a runtime to choose it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Flows now.
+    pub flows: u64,
+    /// The most flows.
+    pub flows_max: u64,
+    /// It takes no flows until it is resumed.
+    pub leaving: bool,
+    /// Another process has it, so nothing of this is known; whether it takes a flow it says when it is asked.
+    pub elsewhere: bool,
+}
+
+impl Place {
+    /// Of another process.
+    pub fn elsewhere() -> Self {
+        Place {
+            elsewhere: true,
+            ..Place::default()
+        }
+    }
+
+    /// Why it takes no flows, if it does not.
+    fn closed(&self) -> Option<&'static str> {
+        match self {
+            Place { elsewhere: true, .. } => None,
+            Place { leaving: true, .. } => Some("drained"),
+            _ if self.flows >= self.flows_max => Some("full"),
+            _ => None,
+        }
+    }
+}
+
+impl From<&RuntimeStats> for Place {
+    fn from(stats: &RuntimeStats) -> Self {
+        Place {
+            flows: stats.flows,
+            flows_max: stats.flows_max,
+            leaving: stats.leaving,
+            elsewhere: false,
+        }
+    }
+}
+
+impl Order {
+    /// Which runtimes give flows away, and to whom each does. An error says why nothing can move; nothing has begun then.
+    pub fn parts(&self, places: &[Place]) -> Result<Vec<(u16, Vec<u16>)>, String> {
+        let all = 0..places.len() as u16;
+        let named = self.to.iter().chain(&self.from);
+        if let Some(none) = named.clone().find(|number| !all.contains(number)) {
+            return Err(no_such_runtime(*none));
+        }
+        if places.len() < 2 {
+            return Err(ALONE.into());
+        }
+        if let Some(from) = self.from.filter(|from| places[usize::from(*from)].elsewhere) {
+            return Err(not_here(from));
+        }
+        let drained = |number: &&u16| places[usize::from(**number)].leaving;
+        if let Some(number) = self.to.iter().find(drained) {
+            return Err(format!(
+                "runtime {number} is drained and takes no flows; nothing has moved. Say `flowkeep runtime resume {number}` first, or \
+                 name another"
+            ));
+        }
+        let gives = |number: &u16| {
+            self.from
+                .map_or(!self.to.contains(number), |from| from == *number)
+        };
+        let mut parts = Vec::new();
+        for from in all.clone().filter(gives) {
+            if places[usize::from(from)].elsewhere {
+                continue;
+            }
+            let takes = |to: &u16| {
+                *to != from && (!self.to.is_empty() || places[usize::from(*to)].closed().is_none())
+            };
+            let to: Vec<u16> = match self.to.is_empty() {
+                true => all.clone().filter(takes).collect(),
+                false => self.to.iter().copied().filter(takes).collect(),
+            };
+            // Without any flow it has nothing to give either.
+            if to.is_empty() && (self.from.is_some() || places[usize::from(from)].flows > 0) {
+                return Err(match self.to.is_empty() {
+                    true => nowhere(from, places),
+                    false => format!(
+                        "runtime {from} is where these flows are and where they are to go; name another with --to"
+                    ),
+                });
+            }
+            if !to.is_empty() {
+                parts.push((from, to));
+            }
+        }
+        Ok(parts)
+    }
+}
+
+/// Whether a runtime may be drained: another must take new flows.
+pub fn may_leave(runtime: u16, places: &[Place]) -> Result<(), String> {
+    if usize::from(runtime) >= places.len() {
+        return Err(no_such_runtime(runtime));
+    }
+    if places[usize::from(runtime)].elsewhere {
+        return Err(not_here(runtime));
+    }
+    if places.len() < 2 {
+        return Err(ALONE.into());
+    }
+    let mut others = places
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| *at != usize::from(runtime));
+    match others.any(|(_, place)| place.closed().is_none()) {
+        true => Ok(()),
+        false => Err(nowhere(runtime, places)),
+    }
+}
+
+const ALONE: &str = "this cluster has one runtime, so there is none to move flows to; nothing has changed. Write `runtimes = 2`, or more, into its \
+                     configuration and start it again";
+
+/// Nobody takes what this runtime has.
+fn nowhere(from: u16, places: &[Place]) -> String {
+    let others = places
+        .iter()
+        .enumerate()
+        .filter(|(number, _)| *number != usize::from(from));
+    let why: Vec<String> = others
+        .filter_map(|(number, place)| Some(format!("{number} is {}", place.closed()?)))
+        .collect();
+    format!(
+        "no other runtime takes the flows of runtime {from} ({}); nothing has changed. Say `flowkeep runtime resume N` for one that is drained",
+        why.join(", ")
+    )
+}
+
+/// What to say of a runtime of another process.
+fn not_here(number: u16) -> String {
+    format!("runtime {number} is in another process; name that one's socket with --socket. Nothing has changed")
+}
+
+/// What to say of a number that is no runtime's.
+pub fn no_such_runtime(number: u16) -> String {
+    format!("there is no runtime {number}; `flowkeep runtime list` shows which there are")
 }
 
 /// A part of an order: the runtime that gives flows away, and the order's number there.
@@ -86,6 +239,24 @@ impl Receipt {
             over: true,
             ..Receipt::default()
         }
+    }
+
+    /// Adds what came of another order, given behind this one.
+    pub fn add_later(&mut self, later: &Receipt) {
+        self.flows_asked += later.flows_asked;
+        self.flows_moved += later.flows_moved;
+        self.flows_refused += later.flows_refused;
+        self.flows_failed += later.flows_failed;
+        self.groups_waiting += later.groups_waiting;
+        self.groups_under_way += later.groups_under_way;
+        self.packets_buffered += later.packets_buffered;
+        self.packets_handed_on += later.packets_handed_on;
+        self.packets_dropped += later.packets_dropped;
+        self.pause_longest_ns = self.pause_longest_ns.max(later.pause_longest_ns);
+        self.pause_median_ns = self.pause_median_ns.max(later.pause_median_ns);
+        self.bytes += later.bytes;
+        self.duration_ns += later.duration_ns;
+        self.over &= later.over;
     }
 
     /// Adds what came of a part.
@@ -139,18 +310,118 @@ impl fmt::Display for Receipt {
             self.bytes,
             milliseconds(self.duration_ns)
         )?;
-        if self.flows_refused > 0 {
-            writeln!(
-                f,
-                "refused flows stay where they are: the target is full, or leaving"
-            )?;
-        }
-        if self.flows_failed > 0 {
-            writeln!(
-                f,
-                "failed flows are where they were, and nothing of theirs is lost; try again"
-            )?;
-        }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(flows: u64, leaving: bool) -> Place {
+        Place {
+            flows,
+            flows_max: 10,
+            leaving,
+            elsewhere: false,
+        }
+    }
+
+    fn order(from: Option<u16>, to: &[u16]) -> Order {
+        Order {
+            from,
+            to: to.to_vec(),
+            ..Order::default()
+        }
+    }
+
+    #[test]
+    fn who_gives_and_who_takes() {
+        let places = [place(5, false), place(5, false), place(5, false)];
+        for (from, to, parts) in [
+            (None, vec![1], vec![(0, vec![1]), (2, vec![1])]),
+            (None, vec![1, 0], vec![(2, vec![1, 0])]),
+            (Some(0), vec![], vec![(0, vec![1, 2])]),
+            (Some(0), vec![0, 2], vec![(0, vec![2])]),
+            (
+                None,
+                vec![],
+                vec![(0, vec![1, 2]), (1, vec![0, 2]), (2, vec![0, 1])],
+            ),
+        ] {
+            assert_eq!(order(from, &to).parts(&places), Ok(parts), "{from:?} {to:?}");
+        }
+    }
+
+    #[test]
+    fn who_is_drained_or_full_is_left_out_where_nobody_names_it() {
+        let places = [place(5, false), place(0, true), place(10, false), place(9, false)];
+        assert_eq!(order(Some(0), &[]).parts(&places), Ok(vec![(0, vec![3])]));
+        // The drained one gives to all that take.
+        assert_eq!(order(Some(1), &[]).parts(&places), Ok(vec![(1, vec![0, 3])]));
+        // Who is named and full may have room when flows come: it refuses them by itself.
+        assert_eq!(order(Some(0), &[2]).parts(&places), Ok(vec![(0, vec![2])]));
+        // Whoever has none gives none, and needs nobody to take them.
+        let places = [place(0, false), place(5, true)];
+        assert_eq!(order(None, &[]).parts(&places), Ok(vec![(1, vec![0])]));
+    }
+
+    #[test]
+    fn who_is_in_another_process_takes_and_is_not_told_to_give() {
+        let places = [place(5, false), Place::elsewhere()];
+        assert_eq!(order(Some(0), &[]).parts(&places), Ok(vec![(0, vec![1])]));
+        assert_eq!(order(None, &[0]).parts(&places), Ok(vec![]));
+        for said in [order(Some(1), &[0]).parts(&places).map(drop), may_leave(1, &places)] {
+            assert!(said.unwrap_err().starts_with("runtime 1 is in another process; name that one's socket"));
+        }
+    }
+
+    #[test]
+    fn the_last_that_takes_flows_does_not_leave() {
+        let places = [place(5, false), place(0, true), place(10, false)];
+        let said = may_leave(0, &places).unwrap_err();
+        assert!(
+            said.starts_with(
+                "no other runtime takes the flows of runtime 0 (1 is drained, 2 is full); nothing has"
+            ),
+            "{said}"
+        );
+        assert_eq!(may_leave(1, &places), Ok(()));
+        assert_eq!(may_leave(2, &places), Ok(()));
+        assert!(
+            may_leave(3, &places)
+                .unwrap_err()
+                .starts_with("there is no runtime 3")
+        );
+        assert!(may_leave(0, &places[..1]).unwrap_err().contains("one runtime"));
+    }
+
+    #[test]
+    fn what_cannot_move_says_why_and_what_to_do() {
+        let places = [place(5, false), place(0, true), place(10, false)];
+        for (from, to, words) in [
+            (None, vec![7], "there is no runtime 7; `flowkeep runtime list`"),
+            (Some(3), vec![0], "there is no runtime 3"),
+            (
+                None,
+                vec![0, 1],
+                "runtime 1 is drained and takes no flows; nothing has moved. Say `flowkeep runtime resume 1`",
+            ),
+            (
+                Some(0),
+                vec![0],
+                "runtime 0 is where these flows are and where they are to go",
+            ),
+            (
+                Some(0),
+                vec![],
+                "no other runtime takes the flows of runtime 0 (1 is drained, 2 is full); nothing has changed",
+            ),
+        ] {
+            let said = order(from, &to).parts(&places).unwrap_err();
+            assert!(said.starts_with(words), "{said}");
+        }
+        let said = order(None, &[]).parts(&places[..1]).unwrap_err();
+        assert!(said.contains("write `runtimes = 2`"), "{said}");
     }
 }

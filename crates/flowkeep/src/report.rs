@@ -58,10 +58,16 @@ pub struct RuntimeStatus {
     pub opened: u64,
     /// Flows now.
     pub flows: u64,
+    /// The most flows.
+    #[serde(default)]
+    pub flows_max: u64,
     /// Groups of flows now.
     pub groups: u64,
     /// Calls that wait now.
     pub waiting: u64,
+    /// Drained: it is sent no new flows, and takes none from other runtimes.
+    #[serde(default)]
+    pub leaving: bool,
 }
 
 /// One port.
@@ -157,8 +163,10 @@ impl From<&Snapshot> for Status {
                     dropped: runtime.dropped.iter().map(|named| named.count).sum(),
                     opened: runtime.flows_opened,
                     flows: runtime.flows,
+                    flows_max: runtime.flows_max,
                     groups: runtime.groups,
                     waiting: runtime.waiting,
+                    leaving: runtime.leaving,
                 })
                 .collect(),
             ports: snapshot

@@ -128,8 +128,31 @@ fn one_thread_makes_runs_equal() {
     assert!(first == second, "{:#}\n{:#}", first.0, second.0);
 }
 
+/// A process that is killed where a test fails.
+struct Guarded(Option<Child>);
+
+impl Guarded {
+    fn id(&self) -> u32 {
+        self.0.as_ref().expect("waited for once").id()
+    }
+
+    fn wait(mut self) -> std::process::Output {
+        let child = self.0.take().expect("waited for once");
+        child.wait_with_output().unwrap()
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
 /// A cluster on traffic without end, its control socket there.
-fn start(directory: &Directory) -> (Child, String) {
+fn start(directory: &Directory) -> (Guarded, String) {
     let traffic = directory.file(
         "traffic.toml",
         "flows = 100\nrate = { total = 2000.0 }\npace = \"clock\"\nsources = [\"10.0.0.0/24\"]\n",
@@ -149,17 +172,17 @@ fn start(directory: &Directory) -> (Child, String) {
     while begin.elapsed() < PATIENCE && !run(&["status", "--socket", &socket]).status.success() {
         std::thread::sleep(Duration::from_millis(20));
     }
-    (child, socket)
+    (Guarded(Some(child)), socket)
 }
 
 /// Waits for the end, and reads the report.
 #[track_caller]
-fn end(child: Child) -> (Option<i32>, Value) {
-    let output = child.wait_with_output().unwrap();
+fn end(child: Guarded) -> (Option<i32>, Value) {
+    let output = child.wait();
     (output.status.code(), report(&output.stdout))
 }
 
-fn signal(child: &Child, name: &str) {
+fn signal(child: &Guarded, name: &str) {
     // The shell's own: a bare machine has no program of that name.
     let sent = Command::new("sh")
         .args(["-c", &format!("kill {name} {}", child.id())])
@@ -245,7 +268,7 @@ fn a_hangup_applies_the_file_again_and_a_wrong_one_changes_nothing() {
     std::thread::sleep(Duration::from_millis(500));
     assert!(!differs(&in_force));
     assert_eq!(run(&["stop", "--socket", &socket]).status.code(), Some(0));
-    let output = child.wait_with_output().unwrap();
+    let output = child.wait();
     let told = text(&output.stderr);
     assert_eq!(told.matches("SIGHUP: ").count(), 2, "{told}");
     assert!(told.contains("flow_moniter") && told.contains("c.toml"), "{told}");

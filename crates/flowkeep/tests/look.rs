@@ -1,15 +1,15 @@
 //! The commands that look inside a running cluster, started as a person starts them: on a terminal, into a file, and killed.
 
+mod running;
+
+use running::{PATIENCE, Running, has, text};
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-
-/// How long anything here may take.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 const PROFILE: &str = r#"
 seed = 1
@@ -21,93 +21,23 @@ destinations = ["192.0.2.1/32"]
 destination_ports = [80, 22]
 "#;
 
-/// A cluster that goes on until it is stopped, and a directory that is gone afterwards.
-struct Site {
-    directory: PathBuf,
-    cluster: Child,
-}
-
-impl Site {
-    fn new(name: &str) -> Self {
-        let directory = std::env::temp_dir().join(format!("flowkeep-look-{}-{name}", std::process::id()));
-        fs::create_dir_all(&directory).unwrap();
-        let profile = directory.join("traffic.toml");
-        fs::write(&profile, PROFILE).unwrap();
-        let config = format!(
+/// Firewall and NAT towards a world that answers.
+fn running(name: &str) -> Running {
+    Running::start(name, PROFILE, |profile| {
+        format!(
             "runtimes = 2\nflows_max = 4096\n\
-             [[port]]\nname = \"lan\"\nside = \"inside\"\ninput = \"generate:{}\"\n\
+             [[port]]\nname = \"lan\"\nside = \"inside\"\ninput = \"generate:{profile}\"\n\
              [[port]]\nname = \"world\"\nside = \"outside\"\ninput = \"reflect:?mode=answer\"\noutput = \"reflect:?mode=answer\"\n\
              [[chain]]\nname = \"web\"\nfunctions = [\"firewall\", \"nat\"]\n\
              [[function.firewall.rules]]\nname = \"web\"\ndestination_ports = 80\naction = \"allow\"\n\
-             [function.nat]\npool = [\"203.0.113.0/29\"]\n",
-            profile.display()
-        );
-        let path = directory.join("look.toml");
-        fs::write(&path, config).unwrap();
-        let socket = directory.join("s.sock");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_flowkeep"));
-        command.args(["run", "--socket"]).arg(&socket).arg(path);
-        let command = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        let site = Site {
-            cluster: command.spawn().unwrap(),
-            directory,
-        };
-        let began = Instant::now();
-        while !site.ask(&["status"]).status.success() {
-            assert!(began.elapsed() < PATIENCE, "it does not answer");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        site
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.directory.join(name).display().to_string()
-    }
-
-    /// A command about this cluster, with what follows it.
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_flowkeep"));
-        command.args(words).args(["--socket", &self.path("s.sock")]);
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        command
-    }
-
-    fn ask(&self, words: &[&str]) -> Output {
-        self.command(words).output().unwrap()
-    }
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        let _ = self.cluster.kill();
-        let _ = self.cluster.wait();
-        let _ = fs::remove_dir_all(&self.directory);
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// Whether a program is installed; else a word about it.
-fn has(program: &str, package: &str) -> bool {
-    let found = std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).is_file()));
-    if !found {
-        println!("not run: needs {program} (apt install {package})");
-    }
-    found
+             [function.nat]\npool = [\"203.0.113.0/29\"]\n"
+        )
+    })
 }
 
 #[test]
 fn a_capture_is_read_by_tcpdump_and_tshark() {
-    let site = Site::new("pcapng");
+    let site = running("pcapng");
     let file = site.path("all.pcapng");
     let caught = site.ask(&["capture", "--in", "--out", "--drops", "-c", "500", "-w", &file]);
     assert!(caught.status.success(), "{}", text(&caught.stderr));
@@ -165,7 +95,7 @@ fn a_capture_is_filtered_counted_and_piped() {
     if !has("tcpdump", "tcpdump") {
         return;
     }
-    let site = Site::new("filter");
+    let site = running("filter");
     let caught = site.ask(&[
         "capture",
         "--filter",
@@ -196,7 +126,7 @@ fn a_capture_is_filtered_counted_and_piped() {
 
 #[test]
 fn killed_tools_end_their_watches() {
-    let site = Site::new("killed");
+    let site = running("killed");
     for round in 0..3 {
         let watch = |number: u32| {
             let file = site.path(&format!("{round}-{number}.pcapng"));
@@ -229,7 +159,7 @@ fn killed_tools_end_their_watches() {
 
 #[test]
 fn a_trace_ends_by_itself() {
-    let site = Site::new("trace");
+    let site = running("trace");
     let flows: Value = serde_json::from_slice(&site.ask(&["flow", "list", "--json"]).stdout).unwrap();
     let all = flows["flows"].as_array().unwrap();
     let flow = all
@@ -288,7 +218,7 @@ fn a_trace_ends_by_itself() {
 
 #[test]
 fn top_prints_for_scripts_and_refuses_what_is_no_terminal() {
-    let site = Site::new("once");
+    let site = running("once");
     let once = site.ask(&["top", "--once"]);
     let screen = text(&once.stdout);
     assert!(once.status.success(), "{}", text(&once.stderr));
@@ -327,7 +257,7 @@ struct OnTerminal {
 }
 
 impl OnTerminal {
-    fn start(site: &Site) -> Self {
+    fn start(site: &Running) -> Self {
         let shell = format!(
             "stty rows 30 cols 120; stty -a > '{}'; '{}' top --interval 200ms --socket '{}'; echo \"exit $?\"; stty -a > '{}'",
             site.path("before"),
@@ -377,7 +307,7 @@ impl OnTerminal {
 
     /// Waits for the end; the terminal is as it was.
     #[track_caller]
-    fn end(mut self, site: &Site, exit: &str) {
+    fn end(mut self, site: &Running, exit: &str) {
         self.wait_for(exit);
         let _ = self.script.wait();
         let read = |name: &str| fs::read_to_string(Path::new(&site.path(name))).unwrap();
@@ -398,7 +328,7 @@ fn top_draws_on_a_terminal_and_leaves_it_as_it_was() {
     if !has("script", "bsdutils") {
         return;
     }
-    let mut site = Site::new("terminal");
+    let mut site = running("terminal");
     let mut top = OnTerminal::start(&site);
     top.wait_for("firewall/not_allowed");
     top.press("q");

@@ -44,7 +44,7 @@
 //! runtime will say so again. So no flow can be at two runtimes.
 //!
 //! *Doubted*: the switch does not know that what it sent by a route began, or begins, the group there (`switch::routes`). A
-//! runtime without it answers *idle*.
+//! runtime without it answers *idle*. By a runtime: it has moved the group, and the switch began anew meanwhile: it shall ask who has it.
 //!
 //! *Taken*: a second key that the runtime announced is another runtime's, or there is no room for a route. The switch drops what the flow sends until it hears that
 //! the key is idle there. A group can be another's, too, where the switch had begun anew and did not know: then all its flows end.
@@ -67,7 +67,7 @@ pub enum Message {
     Routed(GroupKey),
     /// The group, or second key, has no flow; so many packets had been consumed from this link.
     Idle(GroupKey, u32),
-    /// By a switch: if the group, or second key, has no flow, say so.
+    /// By a switch: if the group, or second key, has no flow, say so. By the source of a move: it is over, ask who has it.
     Doubted(GroupKey),
     /// By a switch: the second key gets no route to there; end its flow.
     Taken(GroupKey),

@@ -212,6 +212,8 @@ pub struct RuntimeStats {
     pub flows_moved: [u64; 2],
     /// Packets that came from other runtimes with groups that moved, and that went to them: neither received nor passed.
     pub packets_moved: [u64; 2],
+    /// Whether it takes no groups from other runtimes.
+    pub leaving: bool,
     /// Groups now.
     pub groups: u64,
     /// Calls waiting now.

@@ -57,10 +57,13 @@
 //! - Every flow that arrived departed once.
 //! - A `process_now` that declines has not touched the flow's state.
 //!
-//! Not here: several functions in a row, several runtimes, captures (the tool runs those).
+//! [`survives_migration`] plays a script to two runtimes between which the flows move, and compares.
+//!
+//! Not here: threads, ports to the world (the tool runs those).
 
 mod allocations;
 mod build;
+mod moving;
 mod outcome;
 mod play;
 mod port;
@@ -72,6 +75,7 @@ mod watch;
 mod tests;
 
 pub use allocations::{CountingAllocator, allocations};
+pub use moving::{Migration, Survived, Way, migration, survives_migration};
 pub use outcome::{Fate, FlowFields, Outcome};
 pub use play::{Setup, run, setup};
 pub use sent::Sent;

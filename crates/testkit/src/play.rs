@@ -89,7 +89,7 @@ impl<F: NetworkFunction> Setup<F> {
         let mut player = Player::<F>::new(self, &script);
         for step in &script {
             for _ in 0..step.times {
-                player.play(&step.what);
+                player.play(step);
             }
         }
         player.end()
@@ -188,16 +188,22 @@ impl<F: NetworkFunction> Player<F> {
     }
 
     #[track_caller]
-    fn play(&mut self, what: &What) {
-        match what {
-            What::Wait(time) => self.wait(*time),
-            What::Frame(bytes, link, side) => self.packet(bytes.clone(), *link, *side),
+    fn play(&mut self, step: &Step) {
+        if let Some(time) = step.after {
+            self.pass(time);
+        }
+        match &step.what {
+            What::Wait(time) => {
+                self.begin(Came::Waited(*time));
+                self.pass(*time);
+            }
+            What::Frame(bytes, link, side) => self.packet(bytes.clone(), *link, *side, step.wire_length),
             What::Packet(described) => {
                 let step = self.entries.len();
                 match self.conversations.build(described, self.last.as_ref()) {
                     Ok(built) => {
                         self.known_as.insert(step, built.known_as);
-                        self.packet(built.frame, LinkType::Ethernet, built.side);
+                        self.packet(built.frame, LinkType::Ethernet, built.side, None);
                     }
                     Err(why) => self.fail(format_args!("step {step} cannot be: {why}")),
                 }
@@ -207,7 +213,7 @@ impl<F: NetworkFunction> Player<F> {
     }
 
     #[track_caller]
-    fn packet(&mut self, frame: Vec<u8>, link: LinkType, side: Side) {
+    fn packet(&mut self, frame: Vec<u8>, link: LinkType, side: Side, wire_length: Option<u32>) {
         let step = self.entries.len();
         if frame.len() > wire::packet::FRAME_MAX {
             self.fail(format_args!(
@@ -223,6 +229,7 @@ impl<F: NetworkFunction> Player<F> {
             frame,
             link,
             side,
+            wire_length,
             stamp,
         });
         self.clock += 2;
@@ -235,8 +242,7 @@ impl<F: NetworkFunction> Player<F> {
     }
 
     #[track_caller]
-    fn wait(&mut self, time: Duration) {
-        self.begin(Came::Waited(time));
+    fn pass(&mut self, time: Duration) {
         let until = self.clock + u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 2);
         let part = (until - self.clock).div_ceil(WAIT_PARTS).max(1);
         while self.clock < until {

@@ -16,6 +16,8 @@ pub struct Incoming {
     pub frame: Vec<u8>,
     pub link: LinkType,
     pub side: Side,
+    /// On the wire, if it was cut short.
+    pub wire_length: Option<u32>,
     /// Time of reception.
     pub stamp: u64,
 }
@@ -69,6 +71,9 @@ impl Port for ScriptPort {
             fits,
             "the player made the buffers long enough for the script's frames"
         );
+        if let Some(length) = incoming.wire_length {
+            packet.set_wire_length(length);
+        }
         packet.set_side(incoming.side);
         packet.set_timestamp(incoming.stamp);
         self.counters.received_packets += 1;

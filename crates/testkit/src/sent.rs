@@ -82,6 +82,11 @@ impl Copied {
         copied
     }
 
+    /// Changes the copy.
+    pub(crate) fn change<T>(&mut self, change: impl FnOnce(&mut Packet) -> T) -> T {
+        change(self.packet.as_mut().expect("it is there until the drop"))
+    }
+
     fn room(length: usize) -> Self {
         let mut pool = Pool::new(Region::heap(Pool::region_length(1, length)), 1, length, 0);
         let packet = pool.take();

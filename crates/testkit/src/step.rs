@@ -24,6 +24,10 @@ use wire::tcp::flags;
 pub struct Step {
     pub(crate) what: What,
     pub(crate) times: usize,
+    /// How far the clock goes on before it.
+    pub(crate) after: Option<Duration>,
+    /// Of a frame that was cut short when it was captured: its length on the wire.
+    pub(crate) wire_length: Option<u32>,
 }
 
 #[derive(Clone, Debug)]
@@ -113,10 +117,7 @@ pub fn answer() -> Step {
 
 /// A frame as it stands, Ethernet unless [`Step::link`] says otherwise, from inside unless [`Step::from_outside`] does.
 pub fn frame(bytes: impl Into<Vec<u8>>) -> Step {
-    Step {
-        what: What::Frame(bytes.into(), LinkType::Ethernet, Side::Inside),
-        times: 1,
-    }
+    Step::new(What::Frame(bytes.into(), LinkType::Ethernet, Side::Inside))
 }
 
 /// A step for each of several frames: a capture, say.
@@ -127,10 +128,7 @@ pub fn frames<B: Into<Vec<u8>>>(frames: impl IntoIterator<Item = B>) -> Vec<Step
 /// Moves the clock on: calls that sleep go on, flows expire. The runtime looks at a flow up to 34 ms after its time has
 /// come, so a test of a timeout waits a little longer than the timeout.
 pub fn wait(time: Duration) -> Step {
-    Step {
-        what: What::Wait(time),
-        times: 1,
-    }
+    Step::new(What::Wait(time))
 }
 
 #[track_caller]
@@ -195,11 +193,17 @@ impl Described {
 }
 
 impl Step {
-    fn packet(described: Described) -> Self {
+    fn new(what: What) -> Self {
         Step {
-            what: What::Packet(described),
+            what,
             times: 1,
+            after: None,
+            wire_length: None,
         }
+    }
+
+    fn packet(described: Described) -> Self {
+        Step::new(What::Packet(described))
     }
 
     #[track_caller]
@@ -366,11 +370,33 @@ impl Step {
         step
     }
 
+    /// The length on the wire of a [`frame`] that was cut short when it was captured.
+    #[track_caller]
+    pub fn wire_length(&self, bytes: u32) -> Step {
+        assert!(
+            matches!(self.what, What::Frame(..)),
+            "only a `frame(…)` can have been cut short"
+        );
+        Step {
+            wire_length: Some(bytes),
+            ..self.clone()
+        }
+    }
+
+    /// So long after the step before, as a [`wait`] would have it, but without a step of its own: the packets of a capture keep
+    /// their numbers.
+    pub fn after(&self, time: Duration) -> Step {
+        Step {
+            after: Some(time),
+            ..self.clone()
+        }
+    }
+
     /// The step so many times over. Each counts as a step of its own.
     pub fn times(&self, times: usize) -> Step {
         Step {
-            what: self.what.clone(),
             times,
+            ..self.clone()
         }
     }
 

@@ -17,14 +17,21 @@ use std::time::Duration;
 pub struct Notes {
     /// Time of reception of the packet, and the verdict on it.
     pub verdicts: Vec<(u64, Verdict)>,
-    arrived: u64,
-    departed: u64,
+    /// Begun, and moved here.
+    arrived: [u64; 2],
+    /// Over, and moved away.
+    departed: [u64; 2],
 }
 
 impl Notes {
-    /// How many flows have arrived, and how many departed.
+    /// How many flows have begun, and how many are over.
     pub fn flows(&self) -> (u64, u64) {
-        (self.arrived, self.departed)
+        (self.arrived[0], self.departed[0])
+    }
+
+    /// How many flows have come from another worker, and how many have gone to one.
+    pub fn moved(&self) -> (u64, u64) {
+        (self.arrived[1], self.departed[1])
     }
 
     /// Makes room, so that writing down allocates nothing while the runtime works.
@@ -73,6 +80,9 @@ impl<F: NetworkFunction> NetworkFunction for Watched<F> {
     const AFFINITY: Affinity = F::AFFINITY;
     const COUNTERS: &'static [&'static str] = F::COUNTERS;
     const REASONS: &'static [&'static str] = F::REASONS;
+    const ICMP_ERRORS: bool = F::ICMP_ERRORS;
+    const FILES: &'static [&'static str] = F::FILES;
+    const LAST: bool = F::LAST;
     const TRANSLATES: bool = F::TRANSLATES;
     type Config = WatchedConfig<F>;
     type Flow = F::Flow;
@@ -112,17 +122,23 @@ impl<F: NetworkFunction> NetworkFunction for Watched<F> {
     }
 
     fn arrived(&self, flow: &mut F::Flow, why: Arrival, cx: &mut Cx<Self>) {
-        self.note(|notes| notes.arrived += 1);
+        let moved = usize::from(why == Arrival::Migrated);
+        self.note(|notes| notes.arrived[moved] += 1);
         self.function.arrived(flow, why, cx.lend());
     }
 
     fn departed(&self, flow: &F::Flow, why: Departure, cx: &mut Cx<Self>) {
-        self.note(|notes| notes.departed += 1);
+        let moved = usize::from(why == Departure::Migrated);
+        self.note(|notes| notes.departed[moved] += 1);
         self.function.departed(flow, why, cx.lend());
     }
 
     fn group_ended(&self, group: &mut F::Group, cx: &mut Cx<Self>) {
         self.function.group_ended(group, cx.lend());
+    }
+
+    fn block_returned(&self, block: nf::Block) {
+        self.function.block_returned(block);
     }
 
     fn timeout(&self, flow: &F::Flow) -> Option<Duration> {
@@ -146,6 +162,10 @@ impl<F: NetworkFunction> NetworkFunction for Watched<F> {
 
     fn command(&self, words: &[&str]) -> Result<String, String> {
         self.function.command(words)
+    }
+
+    fn feed(config: &WatchedConfig<F>) -> Option<Arc<dyn std::any::Any + Send + Sync>> {
+        F::feed(&config.config)
     }
 
     fn owner_of(config: &WatchedConfig<F>, outside: nf::Endpoint, protocol: u8) -> Option<nf::Endpoint> {

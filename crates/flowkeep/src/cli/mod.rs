@@ -314,33 +314,52 @@ Examples:
     },
     /// Move flows to another runtime while their packets flow, and answer with a receipt
     #[command(after_help = "\
-Flows that share state (a NAT's inside host, say) move together. New flows of a group wait until it has arrived; established ones go on.
+Which flows: one (either direction's key, before or behind a translation), those with an end in a prefix, or all. Flows that share state (a NAT's inside host, say) move together. New flows of a group wait until it has arrived; established ones go on. Broken off, the command no longer waits for what it has ordered, and flows go on moving.
+
+Exit codes: 0 all have moved, or none was meant; 1 some have not, and are where they were; 2 wrong usage.
 
 Examples:
   flowkeep flow migrate --all --to 1
-  flowkeep flow migrate --address 10.0.0.0/24 --from 0 --to 1
+  flowkeep flow migrate tcp 10.0.0.1:40000 192.0.2.1:443 --to 1
+  flowkeep flow migrate --address 10.0.0.0/24 --from 0
   flowkeep flow migrate --all --from 0 --to 1 --json | jq .pause_longest_ns")]
     Migrate {
-        /// Flows with an end in this prefix, before translation
-        #[arg(
-            long,
-            value_name = "PREFIX",
-            required_unless_present = "all",
-            conflicts_with = "all"
-        )]
-        address: Option<wire::Prefix>,
-        /// All flows
-        #[arg(long)]
-        all: bool,
-        /// Only from this runtime
+        #[command(flatten)]
+        which: Which,
+        /// Only from this runtime; otherwise from all but those of --to, which must be said then
         #[arg(long, value_name = "RUNTIME")]
         from: Option<u16>,
-        /// To this one
-        #[arg(long, value_name = "RUNTIME", required = true)]
+        /// To this one; several take turns; otherwise all others that are neither drained nor full do
+        #[arg(long, value_name = "RUNTIME")]
         to: Vec<u16>,
         #[command(flatten)]
         asking: Asking,
     },
+}
+
+/// Which flows are to move.
+#[derive(Args, Debug)]
+#[group(skip)]
+#[command(group(clap::ArgGroup::new("flows").required(true).args(["protocol", "address", "all"])))]
+struct Which {
+    /// One flow: its protocol, by name or number
+    #[arg(requires_all = ["source", "destination"])]
+    protocol: Option<String>,
+    /// One end, address and port
+    #[arg(value_parser = end)]
+    source: Option<SocketAddr>,
+    /// The other end
+    #[arg(value_parser = end)]
+    destination: Option<SocketAddr>,
+    /// Its VLAN
+    #[arg(long, default_value_t = 0, requires = "protocol")]
+    vlan: u16,
+    /// Flows with an end in this prefix, before translation
+    #[arg(long, value_name = "PREFIX")]
+    address: Option<wire::Prefix>,
+    /// All flows
+    #[arg(long)]
+    all: bool,
 }
 
 /// Packets of the running cluster.
@@ -414,16 +433,21 @@ enum RuntimeVerb {
     )]
     List(Asking),
     /// Send a runtime no new flows, move those it has to the others, and answer with a receipt
-    #[command(
-        after_help = "Examples:\n  flowkeep runtime drain 1\n  flowkeep runtime drain 1 --json | jq .flows_moved"
-    )]
+    #[command(after_help = "\
+Its flows go to the other runtimes in turn, but to none that is drained or full. It stays in the cluster, without flows, until it is resumed.
+
+Exit codes: 0 it has no flows any more; 1 it has, or nothing was changed: what is said tells which.
+
+Examples:
+  flowkeep runtime drain 1
+  flowkeep runtime drain 1 --json | jq .flows_moved")]
     Drain {
         /// Its number
         runtime: u16,
         #[command(flatten)]
         asking: Asking,
     },
-    /// Send a drained runtime new flows again
+    /// Send a drained runtime new flows again; those that were moved stay where they are
     #[command(after_help = "Examples:\n  flowkeep runtime resume 1")]
     Resume {
         /// Its number
@@ -806,26 +830,17 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
         Verb::Capture(capture) => watching::capture(capture, out)?,
         Verb::Top(top) => watching::top(&top, out)?,
         Verb::Flow(FlowVerb::Migrate {
-            address,
-            all: _,
+            which,
             from,
             to,
             asking,
-        }) => {
-            let order = crate::moving::Order {
-                flow: None,
-                address: address.map(|prefix| prefix.to_string()),
-                from,
-                to,
-            };
-            moving::migrate(order, &asking, out)?;
-        }
+        }) => moving::migrate(which, from, to, &asking, out)?,
         Verb::Runtime(RuntimeVerb::List(asking)) => moving::list(&asking, out)?,
         Verb::Runtime(RuntimeVerb::Drain { runtime, asking }) => {
-            moving::set_leaving(runtime, true, &asking, out)?;
+            moving::drain(runtime, &asking, out)?;
         }
         Verb::Runtime(RuntimeVerb::Resume { runtime, asking }) => {
-            moving::set_leaving(runtime, false, &asking, out)?;
+            moving::resume(runtime, &asking, out)?;
         }
         Verb::Port(PortVerb::Bridge {
             one,

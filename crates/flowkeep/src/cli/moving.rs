@@ -1,68 +1,254 @@
 //! `flow migrate` and `runtime`: moving flows, and emptying a runtime.
+//!
+//! An order is given once and asked after until it is over ([`carry_out`]); on a terminal a line says how far it is. An order that has
+//! made no headway for [`STUCK`] is waited for no longer: each move is called back after a second, so something is wrong then.
+//!
+//! Draining is said first to the switches, then to the runtime, then its flows are ordered away. Packets that were on their way to it may
+//! begin flows behind that order, so it is given again until there is none: [`ROUNDS`] at most, as long as none is refused.
+//!
+//! Whatever fails says what state things are in, and what to do.
 
 use super::asking::{ask, connect, foreign, show};
-use super::{Asking, Failure};
+use super::{Asking, Failure, Which, print};
+use crate::config::values::protocol_number;
 use crate::control::client::Client;
-use crate::control::{Answer, Request};
+use crate::control::{Answer, Key, Request};
 use crate::moving::{Order, Receipt};
 use crate::report::RuntimeStatus;
+use serde::Serialize;
 use serde_json::json;
+use std::fmt;
 use std::io::{self, IsTerminal, Write};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often a running order is asked after.
 const LOOK: Duration = Duration::from_millis(50);
+/// Without any change for so long an order is not going to be over.
+const STUCK: Duration = Duration::from_secs(15);
+/// How often a runtime's flows are ordered away at most when it is drained.
+const ROUNDS: usize = 10;
 
 /// `flow migrate`
-pub fn migrate(order: Order, asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
+pub fn migrate(
+    which: Which,
+    from: Option<u16>,
+    to: Vec<u16>,
+    asking: &Asking,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let flow = match (&which.protocol, which.source, which.destination) {
+        (Some(protocol), Some(source), Some(destination)) => Some(Key {
+            protocol: protocol_number(protocol).map_err(Failure::usage)?,
+            source,
+            destination,
+            vlan: which.vlan,
+        }),
+        _ => None,
+    };
+    if flow.is_none() && from.is_none() && to.is_empty() {
+        // Every runtime's to every other: they would cross on the way.
+        return Err(Failure::usage(
+            "say where these flows are to go, like --to 1, or which runtime they are to leave, like --from 0",
+        ));
+    }
     let mut client = connect(asking)?;
+    if let Some(key) = flow {
+        at_home(&mut client, key, &which, from, &to)?;
+    }
+    let order = Order {
+        flow,
+        address: which.address.map(|prefix| prefix.to_string()),
+        from,
+        to,
+    };
     let receipt = carry_out(&mut client, order)?;
-    conclude(&receipt, asking, out)
+    show(&receipt, asking, out)?;
+    let left = receipt.flows_refused + receipt.flows_failed;
+    if left > 0 {
+        return Err(Failure::failed(format!(
+            "{} did not move: {}. All of them go on where they are",
+            flows(left),
+            reasons(&receipt)
+        )));
+    }
+    if receipt.flows_asked == 0 && !asking.json {
+        print(
+            out,
+            "no flow was meant, so none has moved; `flowkeep flow list` shows which there are",
+        )?;
+    }
+    Ok(())
+}
+
+/// Whether a flow is there and can be moved as is wanted.
+fn at_home(
+    client: &mut Client,
+    key: Key,
+    which: &Which,
+    from: Option<u16>,
+    to: &[u16],
+) -> Result<(), Failure> {
+    let name = format!(
+        "{} {} {}",
+        which.protocol.as_deref().unwrap_or_default(),
+        key.source,
+        key.destination
+    );
+    let Answer::Flow(found) = ask(client, &Request::Flow(key))? else {
+        return Err(foreign());
+    };
+    let Some(flow) = found else {
+        return Err(Failure::failed(format!(
+            "there is no flow {name}, or it is on its way at this moment; `flowkeep flow list` shows which there are"
+        )));
+    };
+    let at = flow.runtime;
+    if from.is_some_and(|from| from != at) {
+        return Err(Failure::failed(format!(
+            "the flow {name} is at runtime {at}; it has not moved"
+        )));
+    }
+    if to == [at] {
+        return Err(Failure::failed(format!(
+            "the flow {name} is at runtime {at} already; it has not moved"
+        )));
+    }
+    Ok(())
 }
 
 /// `runtime list`
 pub fn list(asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
-    let Answer::Status(status) = ask(&mut connect(asking)?, &Request::Status)? else {
-        return Err(foreign());
-    };
+    let runtimes = runtimes(&mut connect(asking)?)?;
     if asking.json {
-        return super::print(out, json!({ "runtimes": status.runtimes }));
+        return print(out, json!({ "runtimes": runtimes }));
     }
-    let line = |runtime: &RuntimeStatus| {
-        format!(
-            "{:>7} {:>10} {:>10} {:>12}",
-            runtime.runtime, runtime.flows, runtime.groups, runtime.received
-        )
-    };
-    let head = format!(
-        "{:>7} {:>10} {:>10} {:>12}",
-        "runtime", "flows", "groups", "received"
-    );
-    let lines: Vec<String> = std::iter::once(head)
-        .chain(status.runtimes.iter().map(line))
-        .collect();
-    super::print(out, lines.join("\n"))
+    let line =
+        |runtime: &dyn fmt::Display, state: &str, [flows, most, groups, received]: [&dyn fmt::Display; 4]| {
+            format!("{runtime:>7}  {state:<8} {flows:>10} {most:>10} {groups:>10} {received:>12}")
+        };
+    let mut lines = vec![line(
+        &"runtime",
+        "state",
+        [&"flows", &"at most", &"groups", &"received"],
+    )];
+    lines.extend(runtimes.iter().map(|runtime| {
+        let state = match runtime {
+            runtime if runtime.leaving && runtime.flows > 0 => "draining",
+            runtime if runtime.leaving => "drained",
+            _ => "active",
+        };
+        let figures: [&dyn fmt::Display; 4] = [
+            &runtime.flows,
+            &runtime.flows_max,
+            &runtime.groups,
+            &runtime.received,
+        ];
+        line(&runtime.runtime, state, figures)
+    }));
+    print(out, lines.join("\n"))
 }
 
-/// `runtime drain` and `runtime resume`
-pub fn set_leaving(runtime: u16, leaving: bool, asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
+fn runtimes(client: &mut Client) -> Result<Vec<RuntimeStatus>, Failure> {
+    match ask(client, &Request::Status)? {
+        Answer::Status(status) => Ok(status.runtimes),
+        _ => Err(foreign()),
+    }
+}
+
+/// What came of draining.
+#[derive(Serialize)]
+struct Drained {
+    runtime: u16,
+    leaving: bool,
+    flows_left: u64,
+    #[serde(flatten)]
+    receipt: Receipt,
+}
+
+impl fmt::Display for Drained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.receipt)?;
+        writeln!(
+            f,
+            "runtime  {} takes no flows, and has {}",
+            self.runtime, self.flows_left
+        )
+    }
+}
+
+/// `runtime drain`
+pub fn drain(runtime: u16, asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
     let mut client = connect(asking)?;
-    match ask(&mut client, &Request::Leaving { runtime, leaving })? {
-        Answer::Leaving => {}
-        _ => return Err(foreign()),
-    }
-    if !leaving {
-        return match asking.json {
-            true => super::print(out, json!({ "runtime": runtime, "leaving": false })),
-            false => super::print(out, format_args!("runtime {runtime} takes new flows again")),
-        };
-    }
-    let order = Order {
-        from: Some(runtime),
-        ..Order::default()
+    set_leaving(&mut client, runtime, true)?;
+    let mut whole = Receipt::empty();
+    // From here on it is drained, whatever comes of its flows.
+    let drained = |problem: Failure| Failure {
+        message: format!(
+            "{}\nruntime {runtime} takes no flows any more and goes on with those it has. {}",
+            problem.message,
+            what_then(runtime)
+        ),
+        ..problem
     };
-    let receipt = carry_out(&mut client, order)?;
-    conclude(&receipt, asking, out)
+    let mut left = 0;
+    for _ in 0..ROUNDS {
+        let order = Order {
+            from: Some(runtime),
+            ..Order::default()
+        };
+        let receipt = carry_out(&mut client, order).map_err(drained)?;
+        whole.add_later(&receipt);
+        let runtimes = runtimes(&mut client).map_err(drained)?;
+        left = runtimes
+            .iter()
+            .find(|of| of.runtime == runtime)
+            .map_or(0, |of| of.flows);
+        if left == 0 || receipt.flows_refused + receipt.flows_failed > 0 {
+            break;
+        }
+    }
+    let of = Drained {
+        runtime,
+        leaving: true,
+        flows_left: left,
+        receipt: whole,
+    };
+    show(&of, asking, out)?;
+    if left == 0 {
+        return Ok(());
+    }
+    let why = match reasons(&of.receipt) {
+        why if why.is_empty() => "they keep beginning there".to_owned(),
+        why => why,
+    };
+    Err(Failure::failed(format!(
+        "runtime {runtime} takes no flows any more, and goes on with {}: {why}. {}",
+        flows(left),
+        what_then(runtime)
+    )))
+}
+
+/// What to do about a runtime that is drained in part.
+fn what_then(runtime: u16) -> String {
+    format!(
+        "Say `flowkeep runtime drain {runtime}` again to move them, or `flowkeep runtime resume {runtime}` to have it as it was"
+    )
+}
+
+/// `runtime resume`
+pub fn resume(runtime: u16, asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
+    set_leaving(&mut connect(asking)?, runtime, false)?;
+    match asking.json {
+        true => print(out, json!({ "runtime": runtime, "leaving": false })),
+        false => print(out, format_args!("runtime {runtime} takes new flows again")),
+    }
+}
+
+fn set_leaving(client: &mut Client, runtime: u16, leaving: bool) -> Result<(), Failure> {
+    match ask(client, &Request::Leaving { runtime, leaving })? {
+        Answer::Leaving => Ok(()),
+        _ => Err(foreign()),
+    }
 }
 
 /// Gives the order and waits until it is over, telling people how far it is.
@@ -70,18 +256,48 @@ fn carry_out(client: &mut Client, order: Order) -> Result<Receipt, Failure> {
     let Answer::Ordered(parts) = ask(client, &Request::Move(order))? else {
         return Err(foreign());
     };
-    let is_watched = io::stderr().is_terminal();
+    let progress = Progress::new();
+    let (mut last, mut since) = (Receipt::default(), Instant::now());
     loop {
         let Answer::Receipt(receipt) = ask(client, &Request::Receipt { parts: parts.clone() })? else {
             return Err(foreign());
         };
         if receipt.over {
-            if is_watched {
-                let _ = write!(io::stderr(), "\r\x1b[K");
-            }
             return Ok(receipt);
         }
-        if is_watched {
+        if receipt != last {
+            (last, since) = (receipt, Instant::now());
+            progress.tell(&last);
+        } else if since.elapsed() > STUCK {
+            return Err(Failure::failed(format!(
+                "nothing has moved for {} s: {} of {} have, {} groups are on their way and {} wait. They go on by themselves when they can; \
+                 `flowkeep runtime list` shows where flows are, `flowkeep status` whether workers are overloaded or a change of configuration is \
+                 under way",
+                STUCK.as_secs(),
+                last.flows_moved,
+                flows(last.flows_asked),
+                last.groups_under_way,
+                last.groups_waiting
+            )));
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// A line on the terminal, if there is one, which goes again.
+struct Progress {
+    is_watched: bool,
+}
+
+impl Progress {
+    fn new() -> Self {
+        Progress {
+            is_watched: io::stderr().is_terminal(),
+        }
+    }
+
+    fn tell(&self, receipt: &Receipt) {
+        if self.is_watched {
             let _ = write!(
                 io::stderr(),
                 "\r{} of {} flows moved, {} groups waiting\x1b[K",
@@ -90,17 +306,38 @@ fn carry_out(client: &mut Client, order: Order) -> Result<Receipt, Failure> {
                 receipt.groups_waiting
             );
         }
-        std::thread::sleep(LOOK);
     }
 }
 
-/// Shows the receipt; what did not move is a failure, and the receipt says what state things are in.
-fn conclude(receipt: &Receipt, asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
-    show(receipt, asking, out)?;
-    match receipt.flows_refused + receipt.flows_failed {
-        0 => Ok(()),
-        left => Err(Failure::failed(format!(
-            "{left} flows did not move; all go on where they are"
-        ))),
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.is_watched {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
     }
+}
+
+fn flows(count: u64) -> String {
+    match count {
+        1 => "1 flow".to_owned(),
+        _ => format!("{count} flows"),
+    }
+}
+
+/// Why flows did not move, and what to do.
+fn reasons(receipt: &Receipt) -> String {
+    let mut reasons = Vec::new();
+    if receipt.flows_refused > 0 {
+        reasons.push(format!(
+            "{} refused by a runtime that is full or drained (`flowkeep runtime list` shows which)",
+            receipt.flows_refused
+        ));
+    }
+    if receipt.flows_failed > 0 {
+        reasons.push(format!(
+            "{} called back because their move took longer than a second (try again)",
+            receipt.flows_failed
+        ));
+    }
+    reasons.join(", ")
 }

@@ -245,7 +245,10 @@ fn answer(request: Request, cluster: &dyn Cluster, watching: &mut Option<Box<dyn
             Ok(parts) => Answer::Ordered(parts),
             Err(problem) => return Reply::Error(problem),
         },
-        Request::Receipt { parts } => Answer::Receipt(cluster.receipt(&parts)),
+        Request::Receipt { parts } => match cluster.receipt(&parts) {
+            Ok(receipt) => Answer::Receipt(receipt),
+            Err(problem) => return Reply::Error(problem),
+        },
         Request::Leaving { runtime, leaving } => match cluster.set_leaving(runtime, leaving) {
             Ok(()) => Answer::Leaving,
             Err(problem) => return Reply::Error(problem),

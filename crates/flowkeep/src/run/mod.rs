@@ -29,7 +29,7 @@ use crate::apply::{Ask, Live, Source, Ticket, Workers};
 use crate::cluster::{Cluster, Cursor, PortStats, Snapshot, Subject, ThreadShare, Watching};
 use crate::config::Config;
 use crate::config::layout::{Layout, PortPlace};
-use crate::moving::{Order, Part, Receipt};
+use crate::moving::{Order, Part, Place, Receipt, may_leave, no_such_runtime};
 use adapters::open::Ports;
 use adapters::report::{Report, Reports};
 use driver::{Answer, Command, Handle, Question};
@@ -371,6 +371,16 @@ impl Shared {
         }
         snapshot
     }
+
+    /// What the runtimes say of themselves, to choose among them; those of other processes are not asked.
+    fn places(&self) -> Result<Vec<Place>, String> {
+        let place = |number: u16| match self.runtimes.get(&number).map(|handle| handle.ask(Question::Stats)) {
+            None => Ok(Place::elsewhere()),
+            Some(Some(Answer::Runtime(stats))) => Ok(Place::from(&stats)),
+            Some(_) => Err(silent(number, "nothing has changed; try again")),
+        };
+        (0..self.layout.runtimes as u16).map(place).collect()
+    }
 }
 
 impl Cluster for Shared {
@@ -465,69 +475,72 @@ impl Cluster for Shared {
 
     fn order(&self, order: &Order) -> Result<Vec<Part>, String> {
         let selector = order.selector()?;
-        let all = 0..self.layout.runtimes as u16;
-        if let Some(none) = order
-            .to
-            .iter()
-            .chain(&order.from)
-            .find(|number| !all.contains(number))
-        {
-            return Err(format!(
-                "there is no runtime {none}; `flowkeep runtime list` shows which there are"
-            ));
-        }
         let mut parts = Vec::new();
-        for (&from, handle) in &self.runtimes {
-            let is_meant = match order.from {
-                Some(meant) => meant == from,
-                None => !order.to.contains(&from),
-            };
-            if !is_meant {
-                continue;
-            }
-            let mut to = order.to.clone();
-            if to.is_empty() {
-                to.extend(all.clone());
-            }
-            to.retain(|number| *number != from);
+        for (from, to) in order.parts(&self.places()?)? {
             let question = Question::Order(migrate::Order {
                 selector: selector.clone(),
                 to,
             });
+            let Some(handle) = self.runtimes.get(&from) else {
+                continue;
+            };
             match handle.ask(question) {
                 Some(Answer::Ordered(number)) => parts.push((from, number?)),
-                _ => return Err(format!("runtime {from} did not answer")),
+                _ if parts.is_empty() => return Err(silent(from, "nothing has begun to move; try again")),
+                _ => {
+                    return Err(silent(
+                        from,
+                        "flows of the runtimes before it have begun to move and go on; say it again for the rest",
+                    ));
+                }
             }
         }
         Ok(parts)
     }
 
-    fn receipt(&self, parts: &[Part]) -> Receipt {
+    fn receipt(&self, parts: &[Part]) -> Result<Receipt, String> {
         let mut whole = Receipt::empty();
         for (runtime, number) in parts {
-            let handle = self.runtimes.get(runtime);
-            if let Some(Answer::Receipt(Some(part))) =
-                handle.and_then(|handle| handle.ask(Question::Receipt(*number)))
-            {
-                whole.add(&part);
+            let Some(handle) = self.runtimes.get(runtime) else {
+                return Err(no_such_runtime(*runtime));
+            };
+            match handle.ask(Question::Receipt(*number)) {
+                Some(Answer::Receipt(Some(part))) => whole.add(&part),
+                Some(_) => {
+                    return Err(format!(
+                        "runtime {runtime} no longer keeps the receipt of order {number}: others were given since; the order is over, \
+                         and `flowkeep runtime list` shows where flows are"
+                    ));
+                }
+                None => {
+                    return Err(silent(
+                        *runtime,
+                        "flows that were on their way go on by themselves; `flowkeep runtime list` shows where they are",
+                    ));
+                }
             }
         }
-        whole
+        Ok(whole)
     }
 
     fn set_leaving(&self, runtime: u16, leaving: bool) -> Result<(), String> {
         let Some(handle) = self.runtimes.get(&runtime) else {
-            return Err(format!(
-                "there is no runtime {runtime}; `flowkeep runtime list` shows which there are"
-            ));
+            return Err(no_such_runtime(runtime));
         };
+        if leaving {
+            may_leave(runtime, &self.places()?)?;
+        }
         // The switches first: what they still send there moves with the rest.
         for worker in self.switches.values().chain([handle]) {
             if !matches!(
                 worker.ask(Question::Leaving { runtime, leaving }),
                 Some(Answer::Leaving)
             ) {
-                return Err("a worker did not answer; try again".into());
+                let word = if leaving { "drain" } else { "resume" };
+                return Err(format!(
+                    "a worker did not answer, so some of them take runtime {runtime} for drained and some do not; no flow has moved. \
+                     Say `flowkeep runtime {word} {runtime}` again"
+                ));
             }
         }
         Ok(())
@@ -539,6 +552,11 @@ impl Cluster for Shared {
             self.break_off.store(true, Ordering::Relaxed);
         }
     }
+}
+
+/// Of a runtime that has not answered.
+fn silent(runtime: u16, state: &str) -> String {
+    format!("runtime {runtime} did not answer; {state}")
 }
 
 /// The workers of a thread: they are dealt out in turn, switches first.

@@ -30,7 +30,9 @@ fn run_restless(toml: &str, runtimes: u16, what: &str) -> (Ran, Receipt) {
                 if seen.load(Ordering::Acquire) {
                     break 'moving;
                 }
-                let receipt = cluster.receipt(&parts);
+                let Ok(receipt) = cluster.receipt(&parts) else {
+                    break 'moving;
+                };
                 whole.flows_moved += receipt.flows_moved;
                 whole.packets_dropped += receipt.packets_dropped;
             }

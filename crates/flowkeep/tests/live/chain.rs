@@ -2,8 +2,9 @@
 //!
 //! The hosts and their addresses are in [`crate::site`].
 
+use crate::log::Log;
 use crate::network::Network;
-use crate::site::{FAR, Log, PUBLISHED, SERVER, SERVER_V6, VIRTUAL, said, site};
+use crate::site::{FAR, PUBLISHED, SERVER, SERVER_V6, VIRTUAL, said, site};
 use std::fs;
 
 const PROGRAMS: &[(&str, &str)] = &[
@@ -42,7 +43,7 @@ fn the_chain(scheme: &'static str) {
     network.serve_names(SERVER);
     site.start("");
 
-    let (network, log) = (&site.network, &mut site.log);
+    let (network, log) = (&site.network, &site.log);
     pings(network, log);
     downloads(network, &content, log);
     paths(network, log);
@@ -64,7 +65,7 @@ fn the_chain(scheme: &'static str) {
     site.end();
 }
 
-fn pings(network: &Network, log: &mut Log) {
+fn pings(network: &Network, log: &Log) {
     for address in [SERVER, SERVER_V6, FAR, "10.0.1.254", "2001:db8:1::fe"] {
         let out = said(&network.client, &format!("ping -n -c 10 -i 0.05 -W 5 {address}"));
         log.expect(&format!("ping {address}"), out.contains("10 received"), out);
@@ -72,7 +73,7 @@ fn pings(network: &Network, log: &mut Log) {
 }
 
 /// So many downloads at a time, each compared with what it should be; both servers must have had some.
-fn downloads(network: &Network, content: &[u8], log: &mut Log) {
+fn downloads(network: &Network, content: &[u8], log: &Log) {
     for (count, host, servers) in [
         (20, VIRTUAL, 2),
         (200, VIRTUAL, 2),
@@ -117,7 +118,7 @@ fn downloads(network: &Network, content: &[u8], log: &mut Log) {
 }
 
 /// Every hop answers, and the path's MTU is found.
-fn paths(network: &Network, log: &mut Log) {
+fn paths(network: &Network, log: &Log) {
     for how in ["", "-I", "-T -p 5201"] {
         let out = said(
             &network.client,
@@ -159,7 +160,7 @@ fn paths(network: &Network, log: &mut Log) {
     log.expect("what fits passes", out.contains("2 received"), out);
 }
 
-fn streams(network: &Network, log: &mut Log) {
+fn streams(network: &Network, log: &Log) {
     for (host, how) in [(SERVER, ""), (SERVER, "--reverse"), (FAR, ""), (SERVER_V6, "")] {
         // It is idle for a moment after each measurement, and busy before.
         let end = network.iperf3(&format!("{host} --time 2 {how}"));
@@ -170,7 +171,7 @@ fn streams(network: &Network, log: &mut Log) {
 }
 
 /// What is let in is let in; what is not, is not.
-fn outside(network: &Network, log: &mut Log) {
+fn outside(network: &Network, log: &Log) {
     let out = said(
         &network.server,
         &format!(

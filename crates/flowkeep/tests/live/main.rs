@@ -12,6 +12,8 @@ mod ftp;
 mod ipv6;
 mod kernel;
 mod lab;
+mod log;
+mod moving;
 mod mtu;
 mod nat_behaviour;
 mod network;

@@ -122,6 +122,20 @@ impl Network {
         }
     }
 
+    /// Has one processor take in what comes over the cables. Otherwise it is the one that the sender runs on just then, each with a queue of
+    /// its own, so that packets of a sender that is moved to another processor may overtake each other in the kernel.
+    pub fn keep_order(&self) {
+        for (host, interface) in [
+            (&self.client, "eth0"),
+            (&self.gateway, "left"),
+            (&self.gateway, "right"),
+            (&self.server, "eth0"),
+        ] {
+            let words = format!("tee /sys/class/net/{interface}/queues/rx-0/rps_cpus");
+            host.run(&words, Run::with_input(PATIENCE, "1")).unwrap();
+        }
+    }
+
     /// Starts the tool in the gateway and waits until it says that it is ready.
     pub fn flowkeep(&self, words: &str, ready: &str) -> Process {
         let words = format!("{} {words}", env!("CARGO_BIN_EXE_flowkeep"));

@@ -12,6 +12,7 @@
 //! Each client says by itself what went wrong ([`Log`]): no attempt at all fails the test, and so does any failure. At the
 //! end every packet must be accounted for ([`Site::end`]).
 
+use crate::log::Log;
 use crate::network::{Network, PATIENCE, network_with, udp_overflows};
 use flowkeep::lab::Namespace;
 use flowkeep::lab::process::{Ended, Process, Run};
@@ -28,10 +29,10 @@ pub const VIRTUAL_V6: &str = "2001:db8:1::80";
 /// In the pool: its port 8080 is the client's.
 pub const PUBLISHED: &str = "203.0.113.70";
 
-fn config(scheme: &str, more: &str) -> String {
+fn config(scheme: &str, runtimes: u16, more: &str) -> String {
     format!(
         r#"
-runtimes = 2
+runtimes = {runtimes}
 
 [[port]]
 name = "lan"
@@ -98,47 +99,47 @@ backends = [
     )
 }
 
-/// What clients have tried, and what went wrong.
-#[derive(Default)]
-pub struct Log {
-    attempts: u32,
-    failures: Vec<String>,
+/// What dnsperf has to say.
+pub struct Names {
+    pub sent: u64,
+    /// Without an answer within five seconds.
+    pub lost: u64,
+    pub said: String,
 }
 
-impl Log {
-    pub fn expect(&mut self, client: &str, good: bool, said: impl std::fmt::Display) {
-        self.attempts += 1;
-        println!("{} {client}", if good { "good" } else { "BAD " });
-        if !good {
-            self.failures.push(format!("{client}: {said}"));
+impl Names {
+    /// Asks the name server at this address from eight ports of an inside host, as often a second as is wanted.
+    pub fn ask(network: &Network, address: &str, host: Option<&str>, seconds: u64) -> Self {
+        let queries = network.folder.path("queries");
+        fs::write(&queries, "a.example.test A\nb.example.test A\n").unwrap();
+        let from = host.map(|host| format!("-a {host}")).unwrap_or_default();
+        let words = format!("dnsperf -s {address} {from} -d {queries} -l {seconds} -Q 300 -c 8 -t 5");
+        let said = said(&network.client, &words);
+        let number = |name: &str| -> Option<u64> {
+            let line = said.lines().find(|line| line.trim_start().starts_with(name))?;
+            line.split(':').nth(1)?.split_whitespace().next()?.parse().ok()
+        };
+        let (sent, lost) = (number("Queries sent"), number("Queries lost"));
+        println!("DNS {address}: {sent:?} queries, {lost:?} lost");
+        Names {
+            sent: sent.unwrap_or(0),
+            lost: lost.unwrap_or(u64::MAX),
+            said,
         }
     }
 
-    /// Asks the name server at this address for some seconds; every question must be answered.
-    pub fn names(&mut self, network: &Network, address: &str) {
-        let queries = network.folder.path("queries");
-        fs::write(&queries, "a.example.test A\nb.example.test A\n").unwrap();
-        let words = format!("dnsperf -s {address} -d {queries} -l 3 -Q 300 -c 8 -t 5");
-        let out = said(&network.client, &words);
-        let number = |name: &str| -> Option<u64> {
-            let line = out.lines().find(|line| line.trim_start().starts_with(name))?;
-            line.split(':').nth(1)?.split_whitespace().next()?.parse().ok()
-        };
-        let (sent, lost) = (number("Queries sent").unwrap_or(0), number("Queries lost"));
-        println!("DNS {address}: {sent} queries");
-        let good = sent > 300 && lost == Some(0) && out.contains("NOERROR");
-        self.expect(&format!("dnsperf {address}"), good, &out);
+    /// Whether there were about as many questions as were wanted, and answers.
+    pub fn are_good(&self, seconds: u64) -> bool {
+        self.sent > 100 * seconds && self.said.contains("NOERROR")
     }
+}
 
-    fn end(self) {
-        assert!(self.attempts > 0, "nothing was tried");
-        assert!(
-            self.failures.is_empty(),
-            "{} of {} failed:\n{}",
-            self.failures.len(),
-            self.attempts,
-            self.failures.join("\n")
-        );
+impl Log {
+    /// Asks the name server at this address for some seconds; every question must be answered.
+    pub fn names(&self, network: &Network, address: &str) {
+        let names = Names::ask(network, address, None, 3);
+        let good = names.are_good(3) && names.lost == 0;
+        self.expect(&format!("dnsperf {address}"), good, &names.said);
     }
 }
 
@@ -239,8 +240,13 @@ pub fn site(scheme: &'static str, programs: &[(&str, &'static str)]) -> Option<S
 impl Site {
     /// Starts the cluster, with more configuration behind the usual, and waits until it answers.
     pub fn start(&mut self, more: &str) {
+        self.start_with(2, more);
+    }
+
+    /// The same with so many runtimes.
+    pub fn start_with(&mut self, runtimes: u16, more: &str) {
         let file = self.network.folder.path("chain.toml");
-        fs::write(&file, config(self.scheme, more)).unwrap();
+        fs::write(&file, config(self.scheme, runtimes, more)).unwrap();
         let words = format!("run {file} --json --for 5m --socket {}", self.socket());
         let flowkeep = env!("CARGO_BIN_EXE_flowkeep");
         let mut cluster = self
@@ -263,7 +269,8 @@ impl Site {
         self.network.folder.path("socket")
     }
 
-    fn asked(&self, words: &str) -> Result<String, String> {
+    /// What the tool answers to these words; an error if it fails.
+    pub fn asked(&self, words: &str) -> Result<String, String> {
         let words = format!(
             "{} {words} --socket {}",
             env!("CARGO_BIN_EXE_flowkeep"),
@@ -273,9 +280,24 @@ impl Site {
         answer.map_err(|error| error.to_string())
     }
 
+    /// The cluster's figures.
+    pub fn status(&self) -> Value {
+        serde_json::from_str(&self.asked("status --json").unwrap()).unwrap()
+    }
+
+    /// How many packets have been lost so far because something had no room, and was counted: in the cluster, at its ports and in the
+    /// hosts' sockets.
+    pub fn overload(&self) -> u64 {
+        let status = self.status();
+        let of = |reason: &str| status["packets"]["dropped"][reason].as_u64().unwrap_or(0);
+        let overflows = self.network.udp_overflows() + udp_overflows(&self.far);
+        let ports = self.of_ports("lost_packets");
+        of("runtime_busy") + of("port_unsent") + ports.iter().sum::<u64>() + overflows
+    }
+
     /// How many packets the cluster has dropped so far for this reason, which it calls by function and reason.
     pub fn dropped(&self, reason: &str) -> u64 {
-        let status: Value = serde_json::from_str(&self.asked("status --json").unwrap()).unwrap();
+        let status = self.status();
         status["packets"]["dropped"][reason].as_u64().unwrap_or(0)
     }
 
@@ -306,14 +328,14 @@ impl Site {
             number(&packets["in"]) + number(&packets["made"]),
             number(&packets["out"]) + dropped + number(&packets["held"]),
         );
-        let log = &mut self.log;
+        let log = &self.log;
         log.expect("accounts", came == went, &report);
         log.expect("graceful end", ended.status.success(), format!("{ended:?}"));
         for (port, whose) in [(0, "inside"), (1, "outside")] {
             let refused = report["ports"][port]["refused_packets"].as_u64().unwrap_or(0);
             log.expect(&format!("no frame refused {whose}"), refused == 0, &figures);
         }
-        self.log.end();
+        self.log.end(1);
     }
 
     /// What the cluster's ports have answered for claimed addresses: inside, and outside.
@@ -322,12 +344,12 @@ impl Site {
     }
 
     fn of_ports(&self, figure: &str) -> [u64; 2] {
-        let status: Value = serde_json::from_str(&self.asked("status --json").unwrap()).unwrap();
+        let status = self.status();
         [0, 1].map(|port| status["ports"][port][figure].as_u64().unwrap_or(0))
     }
 
     /// Measures with datagrams from the client: hardly any may be lost. `words` begin with the server.
-    pub fn datagrams(&mut self, words: &str) {
+    pub fn datagrams(&self, words: &str) {
         let overflows = |site: &Site| site.network.udp_overflows() + udp_overflows(&site.far);
         let (before, lost_before) = (overflows(self), self.of_ports("lost_packets"));
         let end = self.network.iperf3(words);

@@ -11,7 +11,7 @@ use crate::site::{SERVER, SERVER_V6, Site, VIRTUAL, end_of, site};
 use flowkeep::lab::process::{Process, Run};
 use std::fs;
 
-const PROGRAMS: &[(&str, &str)] = &[("sshd", "openssh-server"), ("ssh", "openssh-client")];
+pub const PROGRAMS: &[(&str, &str)] = &[("sshd", "openssh-server"), ("ssh", "openssh-client")];
 
 const CONFIG: &str = r#"
 [[function.load_balancer.services]]
@@ -45,14 +45,14 @@ const IDLE_SECONDS: u32 = 12;
 const SESSIONS: usize = 20;
 
 /// sshd wants this directory, whatever its configuration; if it was not there it goes with the test.
-struct PrivilegeSeparation {
+pub struct PrivilegeSeparation {
     made: bool,
 }
 
 impl PrivilegeSeparation {
     const PATH: &str = "/run/sshd";
 
-    fn new() -> Self {
+    pub fn new() -> Self {
         let made = fs::create_dir(Self::PATH).is_ok();
         PrivilegeSeparation { made }
     }
@@ -67,7 +67,7 @@ impl Drop for PrivilegeSeparation {
     }
 }
 
-fn keys(site: &Site) {
+pub fn keys(site: &Site) {
     for name in ["host", "key"] {
         let file = site.network.folder.path(name);
         let words = site.script("keygen", &format!("ssh-keygen -q -t ed25519 -N '' -f {file}\n"));
@@ -77,7 +77,7 @@ fn keys(site: &Site) {
     fs::write(site.network.folder.path("known"), format!("* {host}")).unwrap();
 }
 
-fn sshd(site: &mut Site) {
+pub fn sshd(site: &mut Site) {
     let folder = &site.network.folder;
     let config = folder.path("sshd.conf");
     let lines = [
@@ -104,7 +104,7 @@ fn sshd(site: &mut Site) {
 }
 
 /// How `ssh`, `scp` and `sftp` are called.
-fn options(site: &Site) -> String {
+pub fn options(site: &Site) -> String {
     let folder = &site.network.folder;
     format!(
         "-F /dev/null -i {} -o IdentitiesOnly=yes -o BatchMode=yes -o UserKnownHostsFile={} -o StrictHostKeyChecking=yes \
@@ -125,9 +125,9 @@ fn sessions(scheme: &'static str) {
     let options = options(&site);
 
     let idle = idle(&site, &options);
-    commands(&mut site, &options);
-    files(&mut site, &options);
-    at_once(&mut site, &options);
+    commands(&site, &options);
+    files(&site, &options);
+    at_once(&site, &options);
     for (name, expected, process) in idle {
         let end = end_of(process, PATIENCE);
         let good = end
@@ -162,7 +162,7 @@ fn idle(site: &Site, options: &str) -> [(&'static str, &'static str, Process); 2
     ]
 }
 
-fn commands(site: &mut Site, options: &str) {
+fn commands(site: &Site, options: &str) {
     for host in [SERVER, VIRTUAL, SERVER_V6] {
         let (code, out) = site.client(&format!("ssh {options} root@{host} echo here; exit 7"));
         let good = code == Some(7) && out == "here\n";
@@ -172,7 +172,7 @@ fn commands(site: &mut Site, options: &str) {
 }
 
 /// A file up and down again, by each client; what arrives is compared there with a hash and here byte by byte.
-fn files(site: &mut Site, options: &str) {
+fn files(site: &Site, options: &str) {
     let content = site.network.content("large", 6_000_000);
     let path = |name: &str| site.network.folder.path(name);
     let (large, there, back, batch) = (path("large"), path("there"), path("back"), path("batch"));
@@ -214,7 +214,7 @@ fn files(site: &mut Site, options: &str) {
 }
 
 /// Each sends a file and has it sent back.
-fn at_once(site: &mut Site, options: &str) {
+fn at_once(site: &Site, options: &str) {
     let content = site.network.content("small", 300_000);
     let small = site.network.folder.path("small");
     let file = |number: usize| site.network.folder.path(&format!("session-{number}"));

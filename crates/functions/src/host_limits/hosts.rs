@@ -14,7 +14,7 @@
 //!
 //! Not here: what is allowed ([`super`]).
 
-use super::state::{Bucket, WAYS};
+use super::state::{Bucket, Host, WAYS};
 use alloc::vec;
 use alloc::vec::Vec;
 use nf::Addr;
@@ -46,6 +46,15 @@ impl Entry {
             next: 0,
             older: 0,
             newer: 0,
+        }
+    }
+
+    /// Takes in what was refused and told of the host elsewhere.
+    pub fn hear(&mut self, group: &Host) {
+        for way in 0..WAYS {
+            self.refused[way] = self.refused[way].max(group.refused[way]);
+            let told = Some(group.told[way]).filter(|told| *told > 0);
+            self.told[way] = self.told[way].max(told);
         }
     }
 

@@ -222,18 +222,19 @@ impl HostLimits {
         if let Some(reason) = refused {
             entry.refused[way] += 1;
             self.tell(entry, (opened, way), reason, cx);
+            if self.is_own(address, cx) {
+                cx.group().copy(address, entry);
+            }
             return if reason == "too_many_flows" {
                 cx.drop("too_many_flows")
             } else {
                 cx.drop("too_many_new_flows")
             };
         }
-        let buckets = entry.buckets;
-        hosts.add(at, way);
-        let group = cx.group();
-        if group.inside == address {
-            group.buckets = buckets;
+        if self.is_own(address, cx) {
+            cx.group().copy(address, entry);
         }
+        hosts.add(at, way);
         *flow = Counted {
             host: address,
             opened,
@@ -260,10 +261,22 @@ impl HostLimits {
         }
     }
 
+    /// Whether the account that a flow is counted in is that of its group, which takes a copy along.
+    fn is_own(&self, address: Addr, cx: &mut Cx<Self>) -> bool {
+        match cx.group().inside {
+            Addr::UNSPECIFIED => cx.side() == Side::Outside,
+            known => known == address,
+        }
+    }
+
     /// The host's entry, made if it has none; `None` if there is no room.
     fn account(&self, host: Addr, address: Addr, cx: &mut Cx<Self>) -> Option<u32> {
         let mut hosts = self.hosts.borrow_mut();
         let entered = hosts.enter(host)?;
+        let group = cx.group();
+        if group.account == address {
+            hosts.at(entered.at).hear(group);
+        }
         let Some(rate) = self.plan.rate else {
             return Some(entered.at);
         };
@@ -278,7 +291,7 @@ impl HostLimits {
         }
         // One that was counted elsewhere meanwhile, or whose account made room for another's, brings what it had left.
         let group = cx.group();
-        if group.inside == address {
+        if group.account == address {
             for (mine, brought) in entry.buckets.iter_mut().zip(group.buckets) {
                 // All zero is one that was never written.
                 let is_written = brought != Bucket::default();

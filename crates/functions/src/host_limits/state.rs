@@ -2,11 +2,12 @@
 //!
 //! Both are plain data: they migrate and are replicated as bytes. A flow knows for whom it is counted, so its end needs nothing
 //! else; the group has the host's address, which a packet from outside to a translated address does not tell, and a copy of its
-//! buckets, so that a host that moves has not spent nothing.
+//! buckets and of what was refused and told, so that a host that moves has not spent nothing and is not told of anew.
 //!
 //! Not here: the counts themselves, which follow from the flows ([`super::hosts`]).
 
 use super::config::Rate;
+use super::hosts::Entry;
 use nf::{Addr, FlowState, Plain, Side};
 
 /// Who opened a flow, and whether it is counted.
@@ -110,7 +111,26 @@ impl Bucket {
 pub struct Host {
     /// The address, once the host itself has opened a flow; unspecified before.
     pub(super) inside: Addr,
+    /// Whose account the rest is a copy of: the host's, or while nobody knows that, that of whom packets from outside were sent to last.
+    #[flow_state(lazy)]
+    pub(super) account: Addr,
     /// Its buckets when a flow was last let through, for who has no account of the host yet.
     #[flow_state(lazy)]
     pub(super) buckets: [Bucket; WAYS],
+    /// Flows refused, and when that was last told, if it was: so that it is not told again wherever the host goes.
+    #[flow_state(lazy)]
+    pub(super) refused: [u64; WAYS],
+    /// In nanoseconds; 0 for never.
+    #[flow_state(lazy)]
+    pub(super) told: [u64; WAYS],
+}
+
+impl Host {
+    /// Takes a copy of an account.
+    pub(super) fn copy(&mut self, address: Addr, entry: &Entry) {
+        self.account = address;
+        self.buckets = entry.buckets;
+        self.refused = entry.refused;
+        self.told = entry.told.map(Option::unwrap_or_default);
+    }
 }

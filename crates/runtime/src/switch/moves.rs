@@ -60,7 +60,9 @@ impl<P: Port, L: Port> Switch<P, L> {
             debug_assert!(false, "there is no runtime {to}");
             return;
         }
-        let found = self.find_live(&reroute.key);
+        let found = self
+            .find_live(&reroute.key)
+            .filter(|index| !self.is_anothers(*index, runtime, reroute));
         let mut home = match found {
             Some(index) => {
                 let route = &self.routes[index as usize];
@@ -77,12 +79,9 @@ impl<P: Port, L: Port> Switch<P, L> {
                 source: None,
             },
         };
-        if reroute.key == reroute.group
-            && (home.route, home.source) == (Some(reroute.to), None)
-            && reroute.from == RuntimeId(runtime as u16)
-        {
+        if home.route == Some(reroute.to) && home.source.is_none() && reroute.key == reroute.group {
             // It had this re-routed before this switch began anew, and the target has told first.
-            home.source = Some(reroute.from);
+            home.source = Some(RuntimeId(runtime as u16));
         }
         let input = HomeInput::Reroute {
             by: RuntimeId(runtime as u16),
@@ -119,6 +118,17 @@ impl<P: Port, L: Port> Switch<P, L> {
         }
     }
 
+    /// Whether another runtime was chosen for a group that this one has and moves, while this switch, having begun anew, did not know of it. Whoever
+    /// gets it is told so ([`Switch::installed`]).
+    fn is_anothers(&self, index: u32, by: usize, reroute: &Reroute) -> bool {
+        let route = &self.routes[index as usize];
+        let others = [route.runtime, route.source];
+        !others.contains(&(by as u16))
+            && route.runtime != reroute.to.0
+            && route.epoch < reroute.epoch
+            && reroute.key == reroute.group
+    }
+
     /// A route leads elsewhere from now on.
     pub(super) fn turn_route(&mut self, index: u32, to: u16) {
         let route = &mut self.routes[index as usize];
@@ -140,6 +150,18 @@ impl<P: Port, L: Port> Switch<P, L> {
             }
             // The route was forgotten meanwhile, with somebody who is gone or with all.
             _ => self.routed(runtime, *key),
+        }
+    }
+
+    /// The source of a move that this switch was told of late, having begun anew: it is over. What the target has said of it may have come
+    /// before.
+    pub(super) fn doubt_after(&mut self, source: usize, key: &GroupKey) {
+        if let Some(index) = self.find_live(key) {
+            let route = &mut self.routes[index as usize];
+            if usize::from(route.source) == source {
+                route.is_awaited = false;
+                self.doubt_anyway(index);
+            }
         }
     }
 

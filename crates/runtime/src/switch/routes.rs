@@ -175,7 +175,8 @@ impl<P: Port, L: Port> Switch<P, L> {
                     self.moves
                         .say(usize::from(home.0), Message::BlockReturned(block, home));
                 }
-                Message::Doubted(_) | Message::Taken(_) | Message::Switch(..) => {
+                Message::Doubted(key) => self.doubt_after(runtime, &key),
+                Message::Taken(_) | Message::Switch(..) => {
                     debug_assert!(false, "only switches say so");
                 }
             }
@@ -262,8 +263,15 @@ impl<P: Port, L: Port> Switch<P, L> {
 
     /// Notes that somebody must ask whether a route is of use.
     pub(super) fn doubt(&mut self, index: u32) {
+        if self.affinity != Affinity::Flow {
+            self.doubt_anyway(index);
+        }
+    }
+
+    /// The same where flows are by themselves, too: somebody was told what has become of the group, and is not there any more.
+    pub(super) fn doubt_anyway(&mut self, index: u32) {
         let route = &mut self.routes[index as usize];
-        if self.affinity != Affinity::Flow && !route.doubtful {
+        if !route.doubtful {
             route.doubtful = true;
             // Each place is in it once at most, so there is room.
             self.doubtful.push_back(index);

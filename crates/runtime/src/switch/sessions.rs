@@ -224,7 +224,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         if lives(route.runtime, route.life) {
             if route.is_awaited && !has_source {
                 self.routes[index as usize].is_awaited = false;
-                self.doubt(index);
+                self.doubt_anyway(index);
             }
             return true;
         }

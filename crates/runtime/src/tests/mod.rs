@@ -6,6 +6,7 @@ mod flows;
 mod fragments;
 mod groups;
 mod moves;
+mod sessions;
 mod spread;
 mod waits;
 mod watching;

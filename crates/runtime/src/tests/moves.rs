@@ -199,6 +199,158 @@ fn words_wait_for_buffers_and_none_is_lost() {
     assert_eq!((cluster.flows(), cluster.routes()), (vec![0, 0], 0));
 }
 
+/// Who dies while its groups are on their way; or both live, and have lost sight of each other.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Dead {
+    Source,
+    Target,
+    Nobody,
+}
+
+/// A move that loses its other end behind so many single steps.
+fn lose_after(steps: usize, dead: Dead, plan: &Plan) {
+    let mut cluster = cluster(2, 2, Policy::RoundRobin, plan, 64);
+    let to_first: Vec<u16> = (0..40)
+        .map(|n| 1000 + n)
+        .filter(|port| {
+            let before = cluster.flows()[0];
+            cluster.feed(0, [udp((port % 10) as u8, *port, 1, 80, false, b"x")]);
+            cluster.flows()[0] > before
+        })
+        .collect();
+    let [source, target] = [0, 1];
+    let count = cluster.flows()[source];
+    assert_eq!(count, to_first.len() as u64);
+    assert!(count > 3);
+    // Only those of the source are of interest.
+    let packets = |cluster: &mut Cluster| {
+        let ports = to_first.iter();
+        let packets = ports.map(|port| udp((port % 10) as u8, *port, 1, 80, false, b"x"));
+        cluster.switches[0].port_mut(0).input.extend(packets);
+    };
+    let order = Order {
+        selector: Selector::All,
+        to: vec![target as u16],
+    };
+    let number = cluster.runtimes[source].order(order).unwrap();
+    for step in 0..steps {
+        cluster.now += 1000;
+        match step % 5 {
+            0 => {
+                cluster.runtimes[source].step(cluster.now);
+            }
+            1 => packets(&mut cluster),
+            2 => {
+                cluster.switches[0].step(cluster.now);
+            }
+            3 => {
+                cluster.runtimes[target].step(cluster.now);
+            }
+            _ => {
+                cluster.switches[1].step(cluster.now);
+            }
+        }
+    }
+    cluster.lose_sessions(if dead == Dead::Nobody { 2 } else { 0 });
+    let flows_at = |cluster: &Cluster, runtime: usize| cluster.runtimes[runtime].flows(0, 100).0;
+    if dead == Dead::Nobody {
+        cluster.runtimes[source].peer_gone(target as u16);
+        cluster.runtimes[target].peer_gone(source as u16);
+        cluster.settle();
+    } else {
+        let living = if dead == Dead::Target { source } else { target };
+        let other = 1 - living;
+        cluster.runtimes[living].peer_gone(other as u16);
+        for _ in 0..100 {
+            cluster.now += 1000;
+            cluster.switches.iter_mut().for_each(|switch| {
+                switch.step(cluster.now);
+            });
+            cluster.runtimes[living].step(cluster.now);
+        }
+        assert!(cluster.runtimes[living].moves_nothing(), "{dead:?} after {steps}");
+        if dead == Dead::Target {
+            // What had not left is here, and goes on here.
+            let receipt = cluster.runtimes[source].receipt(number).unwrap();
+            assert!(receipt.is_over, "{receipt:?}");
+            assert_eq!(receipt.moved + receipt.failed, count, "{receipt:?} after {steps}");
+            assert_eq!(cluster.flows()[source], receipt.failed);
+            let before = cluster.runtimes[source].stats().passed;
+            packets(&mut cluster);
+            for _ in 0..20 {
+                cluster.now += 1000;
+                cluster.switches.iter_mut().for_each(|switch| {
+                    switch.step(cluster.now);
+                });
+                cluster.runtimes[living].step(cluster.now);
+            }
+            if receipt.moved == 0 {
+                assert_eq!(
+                    cluster.runtimes[source].stats().passed,
+                    before + count,
+                    "after {steps}"
+                );
+            }
+        }
+        // It was not dead after all.
+        cluster.lose_sessions(3);
+        cluster.runtimes[living].peer_gone(other as u16);
+        cluster.runtimes[other].peer_gone(living as u16);
+        cluster.settle();
+    }
+    for runtime in &cluster.runtimes {
+        assert!(runtime.moves_nothing(), "{dead:?} after {steps}");
+        assert_conserved(runtime);
+        assert_eq!(runtime.stats().held, 0);
+    }
+    let mut keys = HashSet::new();
+    for runtime in 0..2 {
+        for flow in flows_at(&cluster, runtime) {
+            assert!(
+                keys.insert(flow.key),
+                "{} is at two runtimes: {dead:?} after {steps}",
+                flow.key
+            );
+        }
+    }
+    // Who comes back from the dead has flows that others have begun anew meanwhile; when those are over, nothing of that is left.
+    for is_over in [false, true] {
+        let before = cluster.sent().len();
+        packets(&mut cluster);
+        cluster.settle();
+        if is_over || dead != Dead::Source {
+            assert_eq!(
+                cluster.sent().len(),
+                before + to_first.len(),
+                "{dead:?} after {steps}"
+            );
+        }
+        cluster.now += 400 * SECOND;
+        cluster.settle();
+        assert_eq!(
+            (cluster.flows(), cluster.routes()),
+            (vec![0, 0], 0),
+            "{dead:?} after {steps}"
+        );
+    }
+}
+
+#[test]
+fn a_move_whose_other_end_is_gone_ends() {
+    let plans = [
+        plan(vec![factory::<Meter>(), factory::<Masquerade>()]),
+        plan(vec![factory::<Hosts>(), factory::<Meter>()]),
+    ];
+    for plan in &plans {
+        for dead in [Dead::Source, Dead::Target, Dead::Nobody] {
+            let each = if cfg!(miri) { 7 } else { 1 };
+            for steps in (0..60).step_by(each) {
+                lose_after(steps, dead, plan);
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
     /// Random traffic in both directions, random orders, random time, random order of steps: every packet leaves, once, in its order, on a state

@@ -5,27 +5,34 @@ use super::*;
 use crate::switch::{Policy, SideRule, Switch};
 use nf::WorkerInfo;
 use proptest::prelude::*;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::vec;
 use wire::HashSeed;
+use wire::packet::Kind;
 
 type Queue = Rc<RefCell<VecDeque<PacketBox>>>;
+
+/// Who is at the other end of a link.
+type Session = Rc<Cell<u64>>;
 
 /// One end of a link.
 pub(super) struct Link {
     incoming: Queue,
     outgoing: Queue,
     depth: usize,
+    session: Session,
 }
 
 fn link(depth: usize) -> (Link, Link) {
     let (a, b) = (Queue::default(), Queue::default());
+    let session = Session::new(Cell::new(1));
     let end = |incoming: &Queue, outgoing: &Queue| Link {
         incoming: incoming.clone(),
         outgoing: outgoing.clone(),
         depth,
+        session: session.clone(),
     };
     (end(&a, &b), end(&b, &a))
 }
@@ -49,6 +56,9 @@ impl Port for Link {
     fn room(&self) -> usize {
         self.depth.saturating_sub(self.outgoing.borrow().len())
     }
+    fn session(&self) -> u64 {
+        self.session.get()
+    }
     fn counters(&self) -> PortCounters {
         PortCounters::default()
     }
@@ -57,6 +67,8 @@ impl Port for Link {
 pub(super) struct Cluster {
     pub switches: Vec<Switch<QueuePort, Link>>,
     pub runtimes: Vec<Runtime<Link>>,
+    /// Of the links between runtimes: what is on them, and their sessions.
+    pub between: Vec<(Vec<Queue>, Session)>,
     pub now: u64,
 }
 
@@ -119,8 +131,13 @@ fn cluster_with(
     let count = usize::from(runtimes);
     let mut between: Vec<Vec<Option<Link>>> =
         (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
+    let mut on_links = Vec::new();
     for (a, b) in (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b))) {
         let (near, far) = link(usize::MAX);
+        on_links.push((
+            vec![near.incoming.clone(), near.outgoing.clone()],
+            near.session.clone(),
+        ));
         between[a][b] = Some(near);
         between[b][a] = Some(far);
     }
@@ -173,6 +190,7 @@ fn cluster_with(
     Cluster {
         switches,
         runtimes: made,
+        between: on_links,
         now: 0,
     }
 }
@@ -195,6 +213,18 @@ impl Cluster {
                 work += done.packets + done.other;
             }
             idle = if work == 0 { idle + 1 } else { 0 };
+        }
+    }
+
+    /// Has all sessions between runtimes end, and loses what was on their links. The buffers go home.
+    pub(super) fn lose_sessions(&mut self, now: u64) {
+        for (queues, session) in &self.between {
+            session.set(now);
+            for mut packet in queues.iter().flat_map(|queue| queue.take()) {
+                packet.set_kind(Kind::Empty);
+                // Whoever gets it first sends it home.
+                queues[0].borrow_mut().push_back(packet);
+            }
         }
     }
 

@@ -503,6 +503,7 @@ impl<P: Port> Runtime<P> {
             flows_ended: self.flows_ended,
             flows_moved: self.moves.flows_moved,
             packets_moved: self.moves.packets_moved,
+            leaving: self.moves.is_leaving(),
             groups: self.groups.len() as u64,
             waiting: self.frames.waiting() as u64,
             events_lost: self.log.lost(),

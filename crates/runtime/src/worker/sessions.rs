@@ -276,6 +276,11 @@ impl<P: Port> Runtime<P> {
         }
     }
 
+    /// A group that was another's has come from another runtime, and is this one's.
+    pub(super) fn note_installed(&mut self, group: &GroupKey) {
+        self.sessions.taken.retain(|taken| taken != group);
+    }
+
     /// Ends flows of groups that are another's.
     #[cold]
     fn give_up(&mut self) -> usize {
@@ -296,12 +301,11 @@ impl<P: Port> Runtime<P> {
                 self.sessions.taken_cursor = actor;
                 return 1;
             }
-            if self.slab.header(actor).phase == Phase::Active
-                && self
-                    .sessions
-                    .taken
-                    .contains(&self.groups.key(self.slab.header(actor).group))
-            {
+            if self.slab.header(actor).phase != Phase::Active {
+                continue;
+            }
+            let group = self.group_key(actor);
+            if self.sessions.taken.contains(&group) && !self.moves.is_moving(&group, &self.settings.seed) {
                 self.end_actor(actor);
             }
         }
@@ -316,7 +320,9 @@ impl<P: Port> Runtime<P> {
             let Some(value) = self.find(key.hash(&self.settings.seed), &key) else {
                 continue;
             };
-            let may = self.has_room_for_messages() && self.log.room() >= super::expiry::EVENT_ROOM;
+            let is_moving = self.moves.is_moving(&group, &self.settings.seed);
+            let may =
+                !is_moving && self.has_room_for_messages() && self.log.room() >= super::expiry::EVENT_ROOM;
             match self.slab.header(value >> 1).phase {
                 Phase::Active if may => self.end_actor(value >> 1),
                 _ => self.sessions.taken.push(group),

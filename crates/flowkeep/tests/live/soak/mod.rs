@@ -18,12 +18,12 @@ mod books;
 mod traffic;
 mod vitals;
 
+use crate::log::Log;
 use crate::network::{Network, PATIENCE, network};
 use flowkeep::lab::process::{Process, Run};
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use traffic::Log;
 use vitals::Vitals;
 
 const PROGRAMS: &[(&str, &str)] = &[
@@ -213,6 +213,6 @@ fn nothing_grows_and_every_packet_is_accounted_for() {
     vitals.tell();
     books::balance(&report);
     books::agree(&report, &interfaces);
-    log.end();
+    log.end(4);
     vitals.judge();
 }

@@ -4,15 +4,14 @@
 //! little. Kinds of floods take turns, a second each, with a pause behind all of them; one round is [`ROUND`].
 
 use super::{SERVER, VIRTUAL};
+use crate::log::Log;
 use crate::network::{Network, PATIENCE};
 use adapters::interface::Interface;
 use adapters::interface::offer::{OFFERED, Offer};
 use flowkeep::lab::process::Run;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use std::collections::BTreeMap;
 use std::fs;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use wire::checksum::checksum;
@@ -25,31 +24,6 @@ const NEW_FLOWS: u32 = 2_000;
 /// Frames of a kind, sent round and round.
 const KINDS: usize = 4096;
 const DOWNLOADS: usize = 10;
-
-/// What clients have tried, and what went wrong, by client.
-#[derive(Default)]
-pub struct Log(Mutex<BTreeMap<String, (u64, Vec<String>)>>);
-
-impl Log {
-    pub fn note(&self, client: &str, good: bool, said: impl FnOnce() -> String) {
-        let mut all = self.0.lock().unwrap();
-        let (attempts, failures) = all.entry(client.to_owned()).or_default();
-        *attempts += 1;
-        if !good {
-            failures.push(said());
-        }
-    }
-
-    pub fn end(&self) {
-        let all = self.0.lock().unwrap();
-        for (client, (attempts, failures)) in all.iter() {
-            println!("{client}: {attempts} tried, {} failed", failures.len());
-        }
-        assert!(all.len() >= 4, "not all clients have tried");
-        let failures: Vec<&String> = all.values().flat_map(|(_, failures)| failures).collect();
-        assert!(failures.is_empty(), "{failures:?}");
-    }
-}
 
 /// Bytes of the download that takes all of the time.
 pub fn long_download(duration: Duration) -> usize {

@@ -1,4 +1,4 @@
-//! Groups on their way when somebody goes that they have to do with.
+//! Groups on their way when a switch goes that they have to do with.
 //!
 //! ```text
 //!   a switch goes:  what it had yet to answer it has answered, since nothing comes from it any more
@@ -9,6 +9,7 @@
 //! A group whose only home is gone while it is called back waits for the next switch there: it has no packets until then.
 
 use super::super::Runtime;
+use super::Moving;
 use crate::env::Port;
 use crate::message::Message;
 use alloc::vec::Vec;
@@ -32,10 +33,6 @@ impl<P: Port> Runtime<P> {
     pub(in crate::worker) fn runtime_session(&self, runtime: usize) -> u64 {
         self.moves.peers[runtime].as_ref().map_or(0, Port::session)
     }
-
-    /// A runtime is gone, and all that it sent has been heard.
-    #[cold]
-    pub fn peer_gone(&mut self, _runtime: u16) {}
 
     /// What a switch that is not there would have said of a group.
     fn answer_for(&mut self, id: u32, switch: u8) {
@@ -83,13 +80,42 @@ impl<P: Port> Runtime<P> {
             Part::Rerouting { to, .. } | Part::Settling { to } | Part::Forwarding { to, .. } => (me, to),
             Part::Returning { peer, .. } => (peer, me),
             Part::Announcing { .. } => {
-                return self.append(usize::from(switch), &Message::Installed(group, epoch));
+                let keys = moving.aliases.clone();
+                for key in keys.into_iter().chain([group]) {
+                    if self.is_home(&key, switch) {
+                        self.append(usize::from(switch), &Message::Installed(key, epoch));
+                    }
+                }
+                return;
             }
             _ => return,
         };
         self.reroute(id, Switches::NONE.with(switch), from, to, epoch);
         if let Part::Forwarding { to, .. } = part {
+            // It may be there, and over, before the switch hears of this.
+            if let Some(moving) = self.moves.moving(id) {
+                moving.is_told_late = true;
+            }
             self.append(usize::from(switch), &Message::Behind(group, to, epoch));
         }
+    }
+
+    /// A move is over of which some switch was told late.
+    #[cold]
+    pub(super) fn tell_over(&mut self, moving: &Moving) {
+        for key in moving.aliases.iter().chain([&moving.group]) {
+            for switch in 0..self.settings.switches {
+                if self.is_home(key, switch) && self.sessions.has_switch(usize::from(switch)) {
+                    self.append(usize::from(switch), &Message::Doubted(*key));
+                }
+            }
+        }
+    }
+
+    /// What is on its way, for tests.
+    #[cfg(test)]
+    pub fn moves_under_way(&self) -> Vec<(crate::group::GroupKey, Part)> {
+        let all = self.moves.all.iter().flatten();
+        all.map(|moving| (moving.group, moving.machine.phase())).collect()
     }
 }

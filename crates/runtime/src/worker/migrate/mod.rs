@@ -37,6 +37,7 @@
 
 mod bytes;
 mod gone;
+mod lost;
 mod order;
 mod source;
 mod target;
@@ -105,6 +106,10 @@ struct Moving {
     is_settling: bool,
     /// Source: its flows are pinned.
     is_pinned: bool,
+    /// Source: a switch that began anew was told of it when the state was sent.
+    is_told_late: bool,
+    /// Source: the target is gone, so that switches may have forgotten the routes that led there.
+    is_to_be_routed: bool,
     /// Target: flows that were reserved and have not come.
     reserved: u32,
     /// Target: what it will tell of the installation.
@@ -192,9 +197,19 @@ impl<P: Port> Moves<P> {
         self.reserved
     }
 
+    /// Whether no group is taken from another runtime.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.is_leaving
+    }
+
     /// Packets kept.
     pub(super) fn kept(&self) -> usize {
         self.kept
+    }
+
+    /// Whether a group, or second key, is on its way.
+    pub(super) fn is_moving(&self, group: &GroupKey, seed: &HashSeed) -> bool {
+        self.index.contains_key(&group.hash(seed))
     }
 
     /// Whether it is not yet to be said that this group, or second key, is idle: it moves.
@@ -376,9 +391,13 @@ impl<P: Port> Runtime<P> {
     pub(super) fn hear_switch(&mut self, switch: usize, group: GroupKey, says: SwitchSays) {
         let hash = group.hash(&self.settings.seed);
         match (self.moves.at(hash), says) {
+            (Some(id), SwitchSays::Fenced(epoch)) => self.hear_fenced(id, switch as u8, epoch),
             (Some(id), _) => self.drive(id, Input::HearSwitch(switch as u8, says)),
-            // Nothing was kept.
+            // Nothing was kept. Who has it nevertheless had a source that thought it gone, and took it back.
             (None, SwitchSays::Moved(to, epoch)) => {
+                if to != self.me() && self.has_group(&group) {
+                    self.drop_copy(group);
+                }
                 self.tell_runtime(to.0, group, Says::End(epoch, switch as u8));
             }
             (None, _) => {}
@@ -465,8 +484,8 @@ impl<P: Port> Runtime<P> {
             Output::HandOver(to, home) => self.hand_over_kept(id, to.0, Some(home)),
             Output::CloseSlot => self.close_slot(id),
             Output::Finished(how) => self.finished_moving(id, how),
-            // Nobody is removed and nobody recovers in one process: what would be fenced cannot be.
-            Output::Stop | Output::Orphaned => debug_assert!(false, "nobody fails here"),
+            Output::Stop => self.stop(id, group),
+            Output::Orphaned => self.take_back(id),
             Output::Release(_) => {}
         }
     }
@@ -608,7 +627,7 @@ impl<P: Port> Runtime<P> {
         None
     }
 
-    fn group_key(&self, actor: u32) -> GroupKey {
+    pub(super) fn group_key(&self, actor: u32) -> GroupKey {
         let header = self.slab.header(actor);
         if header.group == crate::actor::NO_GROUP {
             GroupKey::of_flow(header.key)
@@ -669,12 +688,20 @@ impl<P: Port> Runtime<P> {
         let Some(moving) = self.moves.remove(id, &self.settings.seed) else {
             return;
         };
+        if moving.is_told_late {
+            self.tell_over(&moving);
+        }
         self.moves.reserved -= moving.reserved as usize;
         self.moves.pinned -= u32::from(moving.is_pinned);
         self.unpin(&moving.actors, moving.group);
         match moving.machine.phase() {
             // Here, at whichever end: what was kept goes on, and whether the group is idle is to be seen now.
-            Part::Active => self.process_kept(moving.kept, moving.group, &moving.aliases),
+            Part::Active => {
+                if moving.is_to_be_routed {
+                    self.say_routed(moving.group, &moving.aliases);
+                }
+                self.process_kept(moving.kept, moving.group, &moving.aliases);
+            }
             // There, or a slot that is closed: nothing is kept.
             _ => {
                 self.moves.kept -= moving.kept.len();

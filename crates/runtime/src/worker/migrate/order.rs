@@ -78,7 +78,7 @@ pub struct Receipt {
     pub moved: u64,
     /// Flows whose groups the target did not take.
     pub refused: u64,
-    /// Flows whose groups were called back.
+    /// Flows whose groups were called back, or could not begin to move: nobody was there to take them.
     pub failed: u64,
     /// Groups still to begin.
     pub waiting: u64,
@@ -284,7 +284,7 @@ impl<P: Port> Runtime<P> {
     }
 
     /// The flows of groups, by one look through all flows.
-    fn flows_of(&mut self, groups: impl Iterator<Item = GroupKey>) -> Vec<Vec<u32>> {
+    pub(super) fn flows_of(&mut self, groups: impl Iterator<Item = GroupKey>) -> Vec<Vec<u32>> {
         let mut flows = Vec::new();
         if self.affinity == Affinity::Flow {
             for group in groups {
@@ -309,7 +309,7 @@ impl<P: Port> Runtime<P> {
         }
         for actor in 0..self.slab.used() {
             let header = self.slab.header(actor);
-            if !matches!(header.phase, Phase::Active | Phase::Waiting) {
+            if matches!(header.phase, Phase::Free | Phase::Arriving) {
                 continue;
             }
             if let Some(place) = places.get(&header.group) {
@@ -329,6 +329,15 @@ impl<P: Port> Runtime<P> {
         let hash = group.hash(&self.settings.seed);
         if actors.is_empty() || self.moves.at(hash).is_some() {
             // Over, or on its way already by another order.
+            return self.leave_order(order);
+        }
+        let link = self.moves.peers.get(usize::from(to));
+        if !matches!(link, Some(Some(link)) if link.session() != 0) {
+            // Nobody is there to hear of it.
+            if let Some(receipt) = self.moves.orders.receipt(order) {
+                receipt.asked += actors.len() as u64;
+                receipt.failed += actors.len() as u64;
+            }
             return self.leave_order(order);
         }
         let aliases = self.aliases_of(&actors);

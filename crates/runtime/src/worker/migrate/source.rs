@@ -16,7 +16,7 @@ use wire::{PacketBox, planted};
 /// A state on its way out.
 pub(super) struct Sending {
     id: u32,
-    to: u16,
+    pub to: u16,
     epoch: Epoch,
     /// Blocks and group state are sent.
     is_begun: bool,
@@ -154,7 +154,7 @@ impl<P: Port> Runtime<P> {
             && self.pool.free() > self.message_frames() + SPARE + 2 * bytes.div_ceil(1024)
     }
 
-    fn blocks_by_group(&self) -> Vec<(GroupKey, Block)> {
+    pub(super) fn blocks_by_group(&self) -> Vec<(GroupKey, Block)> {
         if self.owners.is_empty() {
             return Vec::new();
         }
@@ -391,7 +391,7 @@ impl<P: Port> Runtime<P> {
         );
     }
 
-    fn depart_flow(&mut self, actor: u32) {
+    pub(super) fn depart_flow(&mut self, actor: u32) {
         let header = *self.slab.header(actor);
         let state = self.slab.state(actor);
         let group = self.group_state(header.group, state);

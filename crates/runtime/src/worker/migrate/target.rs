@@ -6,7 +6,6 @@ use super::{Class, Kept, Moving, order};
 use crate::actor::{Change, NO_GROUP, Phase, flag};
 use crate::env::Port;
 use crate::group::GroupKey;
-use crate::message::Message;
 use crate::stats::DropReason;
 use alloc::vec::Vec;
 use nf::{Affinity, Arrival, Direction, Side};
@@ -30,6 +29,8 @@ impl Moving {
             rerouted_at: 0,
             is_settling: false,
             is_pinned: false,
+            is_told_late: false,
+            is_to_be_routed: false,
             reserved: 0,
             figures: Figures::default(),
             state: Vec::new(),
@@ -220,6 +221,10 @@ impl<P: Port> Runtime<P> {
             return;
         };
         let group = moving.group;
+        self.note_installed(&group);
+        let Some(moving) = self.moves.moving(id) else {
+            return;
+        };
         let (actors, state, blocks) = (
             core::mem::take(&mut moving.actors),
             core::mem::take(&mut moving.state),
@@ -245,13 +250,7 @@ impl<P: Port> Runtime<P> {
             self.install_flows(&actors, place);
         }
         self.moves.flows_moved[0] += actors.len() as u64;
-        for key in aliases.iter().chain([&group]) {
-            for switch in 0..self.settings.switches {
-                if self.is_home(key, switch) {
-                    self.append(usize::from(switch), &Message::Installed(*key, epoch));
-                }
-            }
-        }
+        self.say_installed(group, &aliases, epoch);
         self.process_kept(kept, group, &aliases);
     }
 

@@ -41,6 +41,20 @@ impl Outgoing {
             .back_mut()
             .filter(|frame| frame.kind() == Kind::Message)
     }
+
+    /// How much waits for buffers.
+    pub fn unsaid(&self) -> usize {
+        self.unsaid.len()
+    }
+
+    /// All buffers that have not left.
+    pub fn into_packets(self) -> impl Iterator<Item = PacketBox> {
+        let waiting = self.unsaid.into_iter().filter_map(|unsaid| match unsaid {
+            Unsaid::Record(_) => None,
+            Unsaid::Packet(packet) => Some(packet),
+        });
+        self.frames.into_iter().chain(waiting)
+    }
 }
 
 impl<P: Port> Moves<P> {

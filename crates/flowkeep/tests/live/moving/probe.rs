@@ -1,0 +1,243 @@
+//! A thousand numbered datagrams a second, each echoed: who is there, twice, late or missing, on the way there and on the way back.
+//!
+//! ```text
+//!   client ── number, time ──► server: [`Track`] of the way there
+//!     ▲                           │ as it came
+//!     └───────────────────────────┘ [`Track`] of the way back
+//! ```
+//!
+//! Both ends are threads of the test in the namespaces of the hosts, so they have one clock. What a socket has no room for while its thread
+//! has no processor is the kernel's to count ([`crate::network::udp_overflows`]), and the test's to take into account.
+
+use crate::site::SERVER;
+use flowkeep::lab::Namespace;
+use std::fmt;
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Between two datagrams.
+const PERIOD: Duration = Duration::from_millis(1);
+/// How long the last ones may be on their way.
+const LATE: Duration = Duration::from_secs(3);
+const LENGTH: usize = 100;
+
+/// What was seen of a way.
+#[derive(Default)]
+pub struct Track {
+    seen: Vec<bool>,
+    /// Came.
+    pub distinct: u64,
+    /// Came again.
+    pub doubled: u64,
+    /// Came behind one that was sent after it.
+    pub disordered: Vec<u64>,
+    /// Were not what was sent.
+    pub wrong: u64,
+    latencies: Vec<Duration>,
+}
+
+impl Track {
+    fn note(&mut self, datagram: &[u8], epoch: Instant) {
+        let field = |at: usize| -> Option<u64> {
+            Some(u64::from_be_bytes(datagram.get(at..at + 8)?.try_into().ok()?))
+        };
+        let (Some(number), Some(sent)) = (field(0), field(8)) else {
+            self.wrong += 1;
+            return;
+        };
+        if datagram != message(number, Duration::from_nanos(sent)) {
+            self.wrong += 1;
+            return;
+        }
+        let at = number as usize;
+        if self.seen.get(at) == Some(&true) {
+            self.doubled += 1;
+            return;
+        }
+        if at < self.seen.len() {
+            self.disordered.push(number);
+        } else {
+            self.seen.resize(at + 1, false);
+        }
+        self.seen[at] = true;
+        self.distinct += 1;
+        self.latencies
+            .push(epoch.elapsed().saturating_sub(Duration::from_nanos(sent)));
+    }
+
+    fn latency(&mut self, of_thousand: usize) -> Duration {
+        self.latencies.sort_unstable();
+        let last = self.latencies.len().saturating_sub(1);
+        self.latencies
+            .get(last * of_thousand / 1000)
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// Runs of numbers that are not there, of so many that were sent: where each begins, and how long it is.
+    pub fn gaps(&self, sent: u64) -> Vec<(u64, u64)> {
+        let mut gaps: Vec<(u64, u64)> = Vec::new();
+        for number in 0..sent {
+            if self.seen.get(number as usize) == Some(&true) {
+                continue;
+            }
+            match gaps.last_mut() {
+                Some((begin, length)) if *begin + *length == number => *length += 1,
+                _ => gaps.push((number, 1)),
+            }
+        }
+        gaps
+    }
+}
+
+/// What became of a probe.
+#[derive(Default)]
+pub struct Seen {
+    pub host: String,
+    pub sent: u64,
+    /// Were not taken by the sender's own kernel.
+    pub unsent: u64,
+    pub there: Track,
+    pub back: Track,
+}
+
+impl Seen {
+    /// Datagrams that did not come back.
+    pub fn missing(&self) -> u64 {
+        self.sent - self.back.distinct
+    }
+
+    /// Whatever is neither there in order nor missing.
+    pub fn crooked(&self) -> u64 {
+        let of = |track: &Track| track.doubled + track.disordered.len() as u64 + track.wrong;
+        of(&self.there) + of(&self.back)
+    }
+
+    /// In a line for people.
+    pub fn told(&mut self) -> String {
+        let (there, back) = (self.there.latency(1000), self.back.latency(1000));
+        let median = self.back.latency(500);
+        format!("{self}; longest way there {there:?}, and back {back:?}, median {median:?}")
+    }
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "probe {}: {} sent, {} unsent",
+            self.host, self.sent, self.unsent
+        )?;
+        for (way, track) in [("there", &self.there), ("back", &self.back)] {
+            let gaps = track.gaps(self.sent);
+            write!(
+                f,
+                "; {way}: {} came, {} doubled, {} disordered {:?}, {} wrong, {} gaps {:?}",
+                track.distinct,
+                track.doubled,
+                track.disordered.len(),
+                &track.disordered[..track.disordered.len().min(10)],
+                track.wrong,
+                gaps.len(),
+                &gaps[..gaps.len().min(10)]
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn message(number: u64, sent: Duration) -> [u8; LENGTH] {
+    let mut message = [number as u8; LENGTH];
+    message[..8].copy_from_slice(&number.to_be_bytes());
+    message[8..16].copy_from_slice(&(sent.as_nanos() as u64).to_be_bytes());
+    message
+}
+
+/// Probes from an inside address to a port of the server, as long as it is on.
+pub fn probe(client: &Namespace, server: &Namespace, host: &str, port: u16, on: &AtomicBool) -> Seen {
+    let epoch = Instant::now();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (begun, begins) = std::sync::mpsc::channel();
+        let is_over = &is_over;
+        let echo = scope.spawn(move || {
+            server.enter().unwrap();
+            let socket = UdpSocket::bind((SERVER, port)).unwrap();
+            begun.send(()).unwrap();
+            echo(&socket, epoch, is_over)
+        });
+        let sender = scope.spawn(move || {
+            client.enter().unwrap();
+            begins.recv().unwrap();
+            let socket = UdpSocket::bind((host, 0)).unwrap();
+            socket.connect((SERVER, port)).unwrap();
+            send(&socket, epoch, on)
+        });
+        let mut seen = sender.join().unwrap();
+        is_over.store(true, Ordering::Release);
+        seen.there = echo.join().unwrap();
+        seen.host = host.to_owned();
+        seen
+    })
+}
+
+fn echo(socket: &UdpSocket, epoch: Instant, is_over: &AtomicBool) -> Track {
+    socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let (mut track, mut buffer) = (Track::default(), [0; 2048]);
+    while !is_over.load(Ordering::Acquire) {
+        if let Ok((length, from)) = socket.recv_from(&mut buffer) {
+            track.note(&buffer[..length], epoch);
+            // What the kernel does not take is missing on the way back.
+            let _ = socket.send_to(&buffer[..length], from);
+        }
+    }
+    track
+}
+
+fn send(socket: &UdpSocket, epoch: Instant, on: &AtomicBool) -> Seen {
+    socket.set_nonblocking(true).unwrap();
+    let (mut seen, mut buffer) = (Seen::default(), [0; 2048]);
+    let mut listen = |track: &mut Track| {
+        loop {
+            match socket.recv(&mut buffer) {
+                Ok(length) => track.note(&buffer[..length], epoch),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
+                // A port that is unreachable, say.
+                Err(_) => track.wrong += 1,
+            }
+        }
+    };
+    let began = Instant::now();
+    while on.load(Ordering::Acquire) {
+        let due = began + PERIOD * seen.sent as u32;
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        if !matches!(socket.send(&message(seen.sent, epoch.elapsed())), Ok(LENGTH)) {
+            seen.unsent += 1;
+        }
+        seen.sent += 1;
+        listen(&mut seen.back);
+    }
+    let end = Instant::now() + LATE;
+    while seen.back.distinct < seen.sent && Instant::now() < end {
+        std::thread::sleep(PERIOD);
+        listen(&mut seen.back);
+    }
+    seen
+}
+
+#[test]
+fn a_track_notices_what_is_missing_doubled_late_or_wrong() {
+    let epoch = Instant::now();
+    let mut track = Track::default();
+    for number in [0, 1, 4, 3, 3, 7] {
+        track.note(&message(number, Duration::ZERO), epoch);
+    }
+    track.note(&[0; 3], epoch);
+    let mut other = message(8, Duration::ZERO);
+    other[50] ^= 1;
+    track.note(&other, epoch);
+    assert_eq!((track.distinct, track.doubled, track.wrong), (5, 1, 2));
+    assert_eq!(track.disordered, [3]);
+    assert_eq!(track.gaps(10), [(2, 1), (5, 2), (8, 2)]);
+}

@@ -1,0 +1,433 @@
+//! The commands that move flows, as a person types them: what they do, what they print, and what they say when they cannot.
+
+mod running;
+
+use running::{Running, has, text};
+use serde_json::Value;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// So many flows, each of which says something all the time.
+fn profile(flows: u32) -> String {
+    format!(
+        "seed = 1\nflows = {flows}\nrate = {{ total = 10000.0 }}\npace = \"clock\"\nsources = [\"10.0.0.0/24\"]\n\
+         source_ports = [1024, 5000]\ndestinations = [\"192.0.2.1/32\"]\ndestination_ports = [53]\n[[classes]]\nshare = 1.0\ntcp = 0.0\n"
+    )
+}
+
+/// Flows that have nothing to do with each other: each is a group.
+fn cluster(name: &str, runtimes: u32, flows: u32, flows_max: u32) -> Running {
+    let running = Running::start(name, &profile(flows), |profile| {
+        format!(
+            "runtimes = {runtimes}\nflows_max = {flows_max}\n\
+             [[port]]\nname = \"lan\"\nside = \"inside\"\ninput = \"generate:{profile}\"\n\
+             [[port]]\nname = \"world\"\nside = \"outside\"\noutput = \"pcap:/dev/null\"\n\
+             [[chain]]\nname = \"watched\"\nfunctions = [\"flow_monitor\"]\n[log]\nevents = \"{profile}.events\"\n"
+        )
+    });
+    let began = Instant::now();
+    while flows_of(&running).iter().sum::<u64>() < u64::from(flows.min(flows_max * runtimes)) {
+        assert!(began.elapsed() < running::PATIENCE, "{:?}", flows_of(&running));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    running
+}
+
+fn list(running: &Running) -> Vec<Value> {
+    let (code, list, said) = json(&running.ask(&["runtime", "list", "--json"]));
+    assert_eq!(code, 0, "{said}");
+    list["runtimes"].as_array().unwrap().clone()
+}
+
+/// The flows of each runtime.
+fn flows_of(running: &Running) -> Vec<u64> {
+    list(running)
+        .iter()
+        .map(|runtime| runtime["flows"].as_u64().unwrap())
+        .collect()
+}
+
+/// Exit code, standard output as JSON, and all of it as text.
+fn json(output: &Output) -> (i32, Value, String) {
+    let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+    let value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    (output.status.code().unwrap_or(-1), value, said)
+}
+
+/// What a command that does all of it answers with `--json`; nothing else is printed.
+#[track_caller]
+fn receipt(running: &Running, words: &str) -> Value {
+    let words: Vec<&str> = words.split(' ').chain(["--json"]).collect();
+    let output = running.ask(&words);
+    let (code, receipt, said) = json(&output);
+    assert_eq!(
+        (code, text(&output.stderr).as_str()),
+        (0, ""),
+        "{words:?}: {said}"
+    );
+    assert_eq!(receipt["over"], true, "{said}");
+    receipt
+}
+
+/// Text and code of a command that cannot do it; nothing is on standard output but a receipt.
+#[track_caller]
+fn refused(running: &Running, words: &str, code: i32, says: &[&str]) -> String {
+    let words: Vec<&str> = words.split_whitespace().collect();
+    let output = running.ask(&words);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
+    for part in says {
+        assert!(said.contains(part), "{words:?}: no {part:?} in: {said}");
+    }
+    text(&output.stdout)
+}
+
+#[test]
+fn flows_are_moved_by_command() {
+    let running = cluster("migrate", 3, 300, 1000);
+    let before = flows_of(&running);
+    assert!(before.iter().all(|flows| *flows > 50), "{before:?}");
+
+    // All to one: the receipt counts what the others had.
+    let to = receipt(&running, "flow migrate --all --to 1");
+    assert_eq!(flows_of(&running), [0, 300, 0]);
+    assert_eq!(to["flows_moved"].as_u64(), Some(300 - before[1]), "{to}");
+    assert_eq!(
+        (&to["flows_refused"], &to["flows_failed"]),
+        (&Value::from(0), &Value::from(0)),
+        "{to}"
+    );
+    assert!(
+        to["bytes"].as_u64() > Some(0) && to["pause_longest_ns"].as_u64() > Some(0),
+        "{to}"
+    );
+    // Again: there is nothing to move.
+    let again = receipt(&running, "flow migrate --all --to 1");
+    assert_eq!(again["flows_asked"], 0, "{again}");
+
+    // To several, in turn; and to all others, where nobody says to whom.
+    receipt(&running, "flow migrate --all --to 0 --to 2");
+    assert_eq!(flows_of(&running), [150, 0, 150]);
+    receipt(&running, "flow migrate --all --from 0");
+    assert_eq!(flows_of(&running), [0, 75, 225]);
+
+    // By their address, before translation.
+    receipt(&running, "flow migrate --all --to 0");
+    let some = receipt(&running, "flow migrate --address 10.0.0.0/25 --to 2");
+    let some = some["flows_moved"].as_u64().unwrap();
+    assert!((1..300).contains(&some), "{some}");
+    let list = running.ask(&["flow", "list", "--json"]);
+    let list: Value = serde_json::from_slice(&list.stdout).unwrap();
+    for flow in list["flows"].as_array().unwrap() {
+        let host: u8 = flow["source"]
+            .as_str()
+            .unwrap()
+            .split(['.', ':'])
+            .nth(3)
+            .unwrap()
+            .parse()
+            .unwrap();
+        assert_eq!(flow["runtime"], if host < 128 { 2 } else { 0 }, "{flow}");
+    }
+    let none = running.ask(&["flow", "migrate", "--address", "172.16.0.0/12", "--to", "1"]);
+    let said = text(&none.stdout);
+    assert!(
+        none.status.success() && said.contains("no flow was meant, so none has moved"),
+        "{said}"
+    );
+}
+
+#[test]
+fn one_flow_is_moved_by_command() {
+    let running = cluster("one", 2, 50, 1000);
+    receipt(&running, "flow migrate --all --to 0");
+    let flow = running.ask(&["flow", "list", "--limit", "1", "--json"]);
+    let flow: Value = serde_json::from_slice(&flow.stdout).unwrap();
+    let (source, destination) = (&flow["flows"][0]["source"], &flow["flows"][0]["destination"]);
+    let (source, destination) = (source.as_str().unwrap(), destination.as_str().unwrap());
+    let moved = receipt(
+        &running,
+        &format!("flow migrate udp {source} {destination} --to 1"),
+    );
+    assert_eq!(
+        (&moved["flows_asked"], &moved["flows_moved"]),
+        (&Value::from(1), &Value::from(1)),
+        "{moved}"
+    );
+    assert_eq!(flows_of(&running), [49, 1]);
+    // By the other direction's key, to whoever is there; and by number.
+    receipt(&running, &format!("flow migrate 17 {destination} {source}"));
+    assert_eq!(flows_of(&running), [50, 0]);
+
+    // It is where it is to go, or is not where it should be, or is not there: nothing moves, and that is a failure.
+    let flow = format!("flow migrate udp {source} {destination}");
+    refused(
+        &running,
+        &format!("{flow} --to 0"),
+        1,
+        &["is at runtime 0 already; it has not moved"],
+    );
+    refused(
+        &running,
+        &format!("{flow} --from 1 --to 0"),
+        1,
+        &["is at runtime 0; it has not moved"],
+    );
+    let other = format!("flow migrate tcp {source} {destination} --to 1");
+    refused(
+        &running,
+        &other,
+        1,
+        &["there is no flow tcp", "`flowkeep flow list` shows which"],
+    );
+    let other = format!("flow migrate udp {source} {destination} --vlan 7 --to 1");
+    refused(&running, &other, 1, &["there is no flow udp"]);
+    refused(
+        &running,
+        "flow migrate icmp 10.9.9.9:0 10.9.9.8:0 --to 1",
+        1,
+        &["there is no flow icmp"],
+    );
+    assert_eq!(flows_of(&running), [50, 0]);
+}
+
+#[test]
+fn runtimes_are_drained_and_resumed_by_command() {
+    let running = cluster("drain", 3, 300, 1000);
+    let before = flows_of(&running);
+    let drained = receipt(&running, "runtime drain 1");
+    assert_eq!(
+        (&drained["runtime"], &drained["leaving"]),
+        (&Value::from(1), &Value::from(true)),
+        "{drained}"
+    );
+    assert_eq!(
+        (drained["flows_moved"].as_u64(), &drained["flows_left"]),
+        (Some(before[1]), &Value::from(0))
+    );
+    let after = flows_of(&running);
+    assert_eq!((after[1], after[0] + after[2]), (0, 300), "{after:?}");
+    // The next one's go to the one that is left, not to the drained one.
+    let drained = receipt(&running, "runtime drain 2");
+    assert_eq!(
+        (&drained["flows_refused"], flows_of(&running)),
+        (&Value::from(0), vec![300, 0, 0]),
+        "{drained}"
+    );
+    let shown = text(&running.ask(&["runtime", "list"]).stdout);
+    let states: Vec<&str> = shown
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(1))
+        .collect();
+    assert_eq!(states, ["state", "active", "drained", "drained"], "{shown}");
+
+    // Nobody would take what the last one has: it stays as it is.
+    for words in ["runtime drain 0", "flow migrate --all --from 0"] {
+        let says =
+            "no other runtime takes the flows of runtime 0 (1 is drained, 2 is drained); nothing has changed";
+        refused(&running, words, 1, &[says, "flowkeep runtime resume N"]);
+    }
+    refused(
+        &running,
+        "flow migrate --all --to 2",
+        1,
+        &[
+            "runtime 2 is drained",
+            "nothing has moved",
+            "flowkeep runtime resume 2",
+        ],
+    );
+    assert_eq!(list(&running)[0]["leaving"], false);
+    assert_eq!(flows_of(&running), [300, 0, 0]);
+
+    let resumed = running.ask(&["runtime", "resume", "2"]);
+    assert_eq!(text(&resumed.stdout), "runtime 2 takes new flows again\n");
+    // Where flows were moved from they do not come back by themselves.
+    assert_eq!(flows_of(&running), [300, 0, 0]);
+    let (code, resumed, _) = json(&running.ask(&["runtime", "resume", "1", "--json"]));
+    assert_eq!((code, &resumed["leaving"]), (0, &Value::from(false)), "{resumed}");
+    receipt(&running, "flow migrate --all --from 0");
+    assert_eq!(flows_of(&running), [0, 150, 150]);
+}
+
+#[test]
+fn what_a_full_runtime_refuses_stays_and_is_told() {
+    // Both have more than half of what they may have.
+    let running = cluster("full", 2, 200, 120);
+    let before = flows_of(&running);
+    let room = 120 - before[0];
+    assert!(room > 0 && before[1] > room, "{before:?}");
+    let output = running.ask(&["runtime", "drain", "1", "--json"]);
+    let (code, drained, said) = json(&output);
+    let left = before[1] - room;
+    assert_eq!(code, 1, "{said}");
+    assert_eq!(drained["flows_moved"].as_u64(), Some(room), "{drained}");
+    assert_eq!(drained["flows_left"].as_u64(), Some(left), "{drained}");
+    assert_eq!(drained["flows_refused"].as_u64(), Some(left), "{drained}");
+    let said = text(&output.stderr);
+    for part in [
+        &format!(
+            "runtime 1 takes no flows any more, and goes on with {left} flows: {left} refused by a runtime that is full or drained"
+        ),
+        "Say `flowkeep runtime drain 1` again to move them, or `flowkeep runtime resume 1`",
+    ] {
+        assert!(said.contains(part), "no {part:?} in: {said}");
+    }
+    let shown = text(&running.ask(&["runtime", "list"]).stdout);
+    assert!(shown.contains("draining"), "{shown}");
+    assert_eq!(flows_of(&running), [120, left]);
+    // The full one, when it is named: each flow is refused there, and the receipt says so.
+    let printed = refused(
+        &running,
+        "flow migrate --all --from 1 --to 0",
+        1,
+        &["All of them go on where they are"],
+    );
+    assert!(printed.contains(&format!("moved 0, refused {left}")), "{printed}");
+    assert_eq!(flows_of(&running), [120, left]);
+}
+
+#[test]
+fn wrong_words_are_refused_with_what_to_write() {
+    let running = cluster("words", 2, 20, 100);
+    let key = "udp 10.0.0.1:1024 192.0.2.1:53";
+    for (words, says) in [
+        ("flow migrate".to_owned(), vec!["required", "--all"]),
+        ("flow migrate --to 1".to_owned(), vec!["required", "--all"]),
+        ("flow migrate --all".to_owned(), vec!["--to 1", "--from 0"]),
+        (
+            "flow migrate --address 10.0.0.0/24".to_owned(),
+            vec!["--to 1", "--from 0"],
+        ),
+        (
+            "flow migrate udp --to 1".to_owned(),
+            vec!["<SOURCE>", "<DESTINATION>"],
+        ),
+        (
+            "flow migrate udp 10.0.0.1 192.0.2.1:53".to_owned(),
+            vec!["it has no port; write 10.0.0.1:443"],
+        ),
+        (
+            "flow migrate uddp 10.0.0.1:1 192.0.2.1:53".to_owned(),
+            vec!["uddp"],
+        ),
+        (format!("flow migrate {key} --all"), vec!["cannot be used with"]),
+        (
+            format!("flow migrate {key} --address 10.0.0.0/8"),
+            vec!["cannot be used with"],
+        ),
+        (
+            "flow migrate --all --address 10.0.0.0/8".to_owned(),
+            vec!["cannot be used with"],
+        ),
+        (
+            "flow migrate --address 10.0.0.0/33 --to 1".to_owned(),
+            vec!["10.0.0.0/33"],
+        ),
+        ("flow migrate --all --to one".to_owned(), vec!["'one'", "--to"]),
+        ("flow migrate --all --to 65536".to_owned(), vec!["65536"]),
+        ("flow migrate --all --vlan 3".to_owned(), vec!["<PROTOCOL>"]),
+        ("runtime drain".to_owned(), vec!["<RUNTIME>"]),
+        ("runtime drain -1".to_owned(), vec!["-1"]),
+        ("runtime resume one".to_owned(), vec!["'one'"]),
+        ("runtime lst".to_owned(), vec!["list"]),
+    ] {
+        refused(&running, &words, 2, &says);
+    }
+    for words in [
+        "flow migrate --all --to 2",
+        "flow migrate --all --from 9",
+        "runtime drain 2",
+        "runtime resume 2",
+    ] {
+        refused(
+            &running,
+            words,
+            1,
+            &[
+                "there is no runtime",
+                "`flowkeep runtime list` shows which there are",
+            ],
+        );
+    }
+    refused(
+        &running,
+        "flow migrate --all --from 1 --to 1",
+        1,
+        &["runtime 1 is where these flows are and where they are to go"],
+    );
+    assert!(list(&running).iter().all(|runtime| runtime["leaving"] == false));
+}
+
+#[test]
+fn an_only_runtime_is_not_drained() {
+    let running = cluster("only", 1, 20, 100);
+    for words in ["runtime drain 0", "flow migrate --all --from 0"] {
+        refused(
+            &running,
+            words,
+            1,
+            &[
+                "this cluster has one runtime",
+                "nothing has changed",
+                "runtimes = 2",
+            ],
+        );
+    }
+    refused(
+        &running,
+        "flow migrate --all --to 1",
+        1,
+        &["there is no runtime 1"],
+    );
+    assert_eq!(list(&running)[0]["leaving"], false);
+}
+
+#[test]
+fn nobody_is_there_to_be_asked() {
+    let mut running = cluster("nobody", 2, 20, 100);
+    running.cluster.kill().unwrap();
+    running.cluster.wait().unwrap();
+    for words in [
+        "flow migrate --all --to 1",
+        "runtime list",
+        "runtime drain 1",
+        "runtime resume 1",
+    ] {
+        refused(&running, words, 1, &["no Flowkeep answers at", "--socket"]);
+    }
+}
+
+#[test]
+fn on_a_terminal_a_line_says_how_far_it_is() {
+    if !has("script", "bsdutils") {
+        return;
+    }
+    let running = cluster("terminal", 2, 3000, 10_000);
+    let shell = format!(
+        "'{}' flow migrate --all --to 1 --socket '{}'",
+        env!("CARGO_BIN_EXE_flowkeep"),
+        running.path("s.sock")
+    );
+    let mut script = Command::new("timeout");
+    script
+        .args(["60", "script", "-qec", &shell, "/dev/null"])
+        .env("TERM", "xterm");
+    let output = script.stdin(Stdio::null()).output().unwrap();
+    let screen = text(&output.stdout);
+    assert!(output.status.success(), "{screen}");
+    let (line, receipt) = screen.split_once("flows    asked ").expect(&screen);
+    assert!(
+        line.contains("flows moved, ") && line.contains(" groups waiting"),
+        "{screen:?}"
+    );
+    // The line is gone before the receipt comes.
+    assert!(
+        line.ends_with("\r\u{1b}[K") && !receipt.contains('\u{1b}'),
+        "{screen:?}"
+    );
+    // Nothing of it where nobody looks.
+    let piped = running.ask(&["flow", "migrate", "--all", "--to", "0"]);
+    assert_eq!((piped.status.code(), text(&piped.stderr).as_str()), (Some(0), ""));
+    assert!(text(&piped.stdout).starts_with("flows    asked 3000, moved 3000, refused 0, failed 0\n"));
+}

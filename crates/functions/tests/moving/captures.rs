@@ -1,0 +1,144 @@
+//! The shared captures as scripts.
+
+use crate::capture;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use testkit::{Migration, Step, Survived, frame};
+use wire::memory::Region;
+use wire::{Addr, LinkType, Pool};
+
+/// A capture as a script: every frame a step, with its number.
+pub struct Script {
+    pub name: String,
+    pub begins_at: u64,
+    pub steps: Vec<Step>,
+    /// Whom the first TCP or UDP packet from inside goes to.
+    pub first_server: Option<Addr>,
+}
+
+/// A folder of the shared captures, or `None` (and a word about it) where they are not.
+pub fn data(folder: &str) -> Option<PathBuf> {
+    let root = std::env::var_os("FLOWKEEP_DATA").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
+        PathBuf::from,
+    );
+    let found = root.join(folder);
+    if found.is_dir() {
+        Some(found)
+    } else {
+        println!("not run: needs the shared captures (FLOWKEEP_DATA)");
+        None
+    }
+}
+
+/// Whether all captures are to be tried, not a sample.
+pub fn every_capture() -> bool {
+    std::env::var_os("FLOWKEEP_EVERY_CAPTURE").is_some()
+}
+
+/// The files of a folder with an extension, by name.
+pub fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut found: Vec<_> = std::fs::read_dir(folder)
+        .expect("the folder is part of the data")
+        .map(|entry| entry.expect("readable").path())
+        .filter(|path| path.extension().is_some_and(|found| found == extension))
+        .collect();
+    found.sort();
+    found
+}
+
+/// Reads a capture. Of two ends a private address is inside, and if both are or neither is, the smaller one: so a flow's replies come from the
+/// other side.
+pub fn script(path: &Path) -> Script {
+    let frames = capture::frames(path).expect("a capture");
+    let longest = frames.iter().map(|frame| frame.bytes.len()).max().unwrap_or(0);
+    let mut pool = Pool::new(Region::heap(Pool::region_length(1, longest)), 1, longest, 0);
+    let mut packet = pool.take().expect("a buffer");
+    let mut last = frames.first().map_or(0, |frame| frame.time);
+    let begins_at = last;
+    let (mut steps, mut first_server) = (Vec::new(), None);
+    for captured in frames {
+        let link = LinkType::from_pcap(captured.link).expect("a known link type");
+        let is_inside = packet.set_frame(&captured.bytes, link)
+            && wire::parse(&mut packet).is_ok()
+            && is_inside(packet.source_addr(), packet.destination_addr());
+        if is_inside && first_server.is_none() && packet.destination_port() != 0 && packet.version() == 4 {
+            first_server = Some(packet.destination_addr());
+        }
+        let step = frame(captured.bytes)
+            .link(link)
+            .wire_length(captured.wire_length)
+            .after(Duration::from_nanos(captured.time.saturating_sub(last)));
+        last = last.max(captured.time);
+        steps.push(if is_inside { step } else { step.from_outside() });
+    }
+    pool.give(packet);
+    let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+    Script {
+        name,
+        begins_at,
+        steps,
+        first_server,
+    }
+}
+
+fn is_inside(source: Addr, destination: Addr) -> bool {
+    match (is_private(source), is_private(destination)) {
+        (true, false) => true,
+        (false, true) => false,
+        _ => source < destination,
+    }
+}
+
+fn is_private(addr: Addr) -> bool {
+    match addr.as_v4() {
+        Some([10, ..] | [192, 168, ..] | [169, 254, ..]) => true,
+        Some([172, second, ..]) => (16..32).contains(&second),
+        Some(_) => false,
+        None => matches!(addr.octets()[0], 0xfc..=0xfe),
+    }
+}
+
+/// Frames of a capture that are played when flows move at each of them.
+const FRAMES: usize = 400;
+/// Of so many captures one, as a rule.
+const OF: usize = 12;
+
+/// Sees a function through a sample of nDPI's and Zeek's captures, flows moving at every packet of their beginnings. Returns how often flows moved.
+pub fn over_captures(first: usize, migration: impl Fn(&Script) -> Migration) -> Option<u64> {
+    let folder = data("flow")?;
+    let mut paths = files(&folder.join("ndpi/pcap"), "pcap");
+    paths.extend(files(&folder.join("ndpi/pcap"), "pcapng"));
+    paths.extend(files(&folder.join("zeek-conn/traces"), "pcap"));
+    let every = if every_capture() { 1 } else { OF };
+    let (mut moved, mut captures, mut packets) = (0, 0, 0);
+    for path in paths.iter().skip(first % every).step_by(every) {
+        let mut script = script(path);
+        script.steps.truncate(FRAMES);
+        if script.steps.len() < 3 {
+            continue;
+        }
+        let migration = migration(&script).begins_at(script.begins_at);
+        packets += script.steps.len();
+        let survived = check(&migration, script);
+        moved += survived.map_or(0, |survived| survived.moved());
+        captures += 1;
+    }
+    println!("{captures} captures, {packets} packets, flows moved {moved} times");
+    assert!(moved > 0);
+    Some(moved)
+}
+
+/// `None` where no flow of a capture could move.
+fn check(migration: &Migration, script: Script) -> Option<Survived> {
+    let name = script.name;
+    let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| migration.check(script.steps)));
+    match checked {
+        Ok(survived) => Some(survived),
+        Err(panic) => {
+            let words = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+            assert!(words.starts_with("no flow of"), "{name}: {words}");
+            None
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Flow tables of the shared captures, read by the flow monitor while all flows move at every k-th packet, against nDPI's, Arkime's and Zeek's.
+
+use crate::captures::{Script, data, every_capture, files, script};
+use crate::tables::{arkime, ndpi, records, zeek};
+use flowkeep_functions::flow_monitor::{Config, FlowMonitor, Timeout};
+use std::path::Path;
+use testkit::{Migration, Survived, Way, migration};
+
+/// At every so many packets.
+const EVERY: [usize; 5] = [1, 2, 3, 7, 50];
+/// Moving all flows of a capture at each packet takes packets times flows: longer captures are for larger k.
+const FRAMES: usize = 60_000;
+
+fn monitor(config: Config) -> Migration {
+    migration().function::<FlowMonitor>(config).flows_max(4096)
+}
+
+/// Replays a capture while flows move. They are on their way with the packet and before it, in turn over the values of k.
+fn replay(script: &Script, config: Config, every: usize) -> Survived {
+    let way = Way::ALL[every % 3];
+    monitor(config)
+        .begins_at(script.begins_at)
+        .ways([way])
+        .every(every)
+        .replay(script.steps.clone())
+}
+
+/// Of the files of a folder some, or all.
+fn some(folder: &Path, extension: &str, first: usize, of: usize) -> Vec<std::path::PathBuf> {
+    let of = if every_capture() { 1 } else { of };
+    files(folder, extension)
+        .into_iter()
+        .skip(first % of)
+        .step_by(of)
+        .collect()
+}
+
+fn name(path: &Path) -> String {
+    path.file_stem().expect("a name").to_string_lossy().into_owned()
+}
+
+struct Sum {
+    captures: usize,
+    replays: usize,
+    packets: usize,
+    moved: u64,
+}
+
+impl Sum {
+    fn new() -> Self {
+        Sum {
+            captures: 0,
+            replays: 0,
+            packets: 0,
+            moved: 0,
+        }
+    }
+
+    /// For each k, what a capture's records are while flows move at every k-th packet.
+    fn replay(&mut self, path: &Path, config: Config, mut judge: impl FnMut(usize, &Survived)) {
+        let script = script(path);
+        self.captures += 1;
+        for every in EVERY {
+            if script.steps.len() * 10 / every > FRAMES && !every_capture() {
+                continue;
+            }
+            let survived = replay(&script, config, every);
+            self.replays += 1;
+            self.packets += survived.left();
+            self.moved += survived.moved();
+            judge(every, &survived);
+        }
+    }
+
+    fn tell(&self, whose: &str) {
+        println!(
+            "{whose}: {} captures, {} replays of {} packets with k of {EVERY:?}: equal; flows moved {} times",
+            self.captures, self.replays, self.packets, self.moved
+        );
+        assert!(self.replays > 0 && self.moved > 0);
+    }
+}
+
+#[test]
+fn tables_equal_ndpis_while_flows_move_at_every_kth_packet() {
+    let Some(folder) = data("flow/ndpi") else { return };
+    let mut sum = Sum::new();
+    for expected in some(&folder.join("expected"), "tsv", 4, 9) {
+        let text = std::fs::read_to_string(&expected).expect("readable");
+        let path = folder.join("pcap").join(name(&expected));
+        sum.replay(&path, Config::default(), |every, survived| {
+            let found = records::read(survived.events());
+            let differences = ndpi::compare(&found, &text);
+            assert!(differences.is_empty(), "{path:?}, k = {every}: {differences:#?}");
+            let counted: u64 = found.iter().map(|r| r.packets[0] + r.packets[1]).sum();
+            assert_eq!(counted as usize, survived.left(), "{path:?}, k = {every}");
+        });
+    }
+    sum.tell("nDPI");
+}
+
+#[test]
+fn tables_equal_arkimes_while_flows_move_at_every_kth_packet() {
+    let Some(folder) = data("flow/arkime") else { return };
+    let mut sum = Sum::new();
+    for expected in some(&folder, "test", 2, 6) {
+        let text = std::fs::read_to_string(&expected).expect("readable");
+        let name = name(&expected);
+        sum.replay(&expected.with_extension("pcap"), Config::default(), |every, survived| {
+            let verdict = arkime::judge(&name, records::read(survived.events()), &text);
+            assert!(verdict.is_ok(), "{name}, k = {every}: {verdict:?}");
+        });
+    }
+    sum.tell("Arkime");
+}
+
+#[test]
+fn tables_equal_zeeks_while_flows_move_at_every_kth_packet() {
+    let Some(folder) = data("flow/zeek-conn") else { return };
+    // Zeek's own timeouts.
+    let config = Config {
+        idle_timeout: Timeout::seconds(300),
+        closed_timeout: Timeout::seconds(5),
+    };
+    let (mut sum, mut equal) = (Sum::new(), 0);
+    for expected in some(&folder.join("conn-baseline"), "log", 0, 2) {
+        let text = std::fs::read_to_string(&expected).expect("readable");
+        let file = expected.file_name().expect("a name").to_string_lossy();
+        let path = folder.join("traces").join(file.replace(".conn.log", ""));
+        sum.replay(&path, config, |every, survived| {
+            let comparison = zeek::compare(&records::read(survived.events()), &text);
+            let different = comparison.different;
+            assert!(different.is_empty(), "{path:?}, k = {every}: {different:#?}");
+            equal += comparison.equal;
+        });
+    }
+    println!("{equal} connections equal");
+    sum.tell("Zeek");
+}

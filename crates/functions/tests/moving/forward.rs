@@ -1,0 +1,96 @@
+//! The forwarding step: what a flow knows of its way, and packets that wait for a neighbour, go along.
+
+use crate::traffic::conversations;
+use flowkeep_functions::forward::tables::{Interface, Kind, Neighbour, Route, Way};
+use flowkeep_functions::forward::{Config, Forward};
+use std::time::Duration;
+use testkit::{Migration, migration, tcp, udp, wait};
+use wire::Addr;
+
+fn addr(text: &str) -> Addr {
+    text.parse().expect("an address")
+}
+
+/// A router with a port inside and one outside, and who is a neighbour of it.
+fn forward(neighbours: &[(u32, &str)]) -> Migration {
+    let config = Config::default();
+    let interface = |index: u32, port: u8, address: &str| Interface {
+        index,
+        port,
+        vlan: 0,
+        link: [2, 0, 0, 0, 0, index as u8],
+        mtu: 1500,
+        addresses: vec![addr(address)],
+    };
+    let route = |to: &str, interface, gateway: Option<&str>| Route {
+        to: to.parse().expect("a prefix"),
+        kind: Kind::Forward,
+        ways: vec![Way {
+            interface,
+            gateway: gateway.map(addr),
+            weight: 1,
+        }],
+        metric: 0,
+        mtu: 0,
+    };
+    let neighbours: Vec<Neighbour> = neighbours
+        .iter()
+        .map(|(interface, address)| Neighbour {
+            interface: *interface,
+            address: addr(address),
+            link: [2, 0, 0, 1, *interface as u8, addr(address).octets()[3]],
+        })
+        .collect();
+    config.feed.publish(
+        vec![interface(2, 0, "10.0.0.254"), interface(3, 1, "203.0.113.1")],
+        vec![
+            route("10.0.0.0/24", 2, None),
+            route("203.0.113.0/24", 3, None),
+            route("0.0.0.0/0", 3, Some("203.0.113.254")),
+        ],
+        &neighbours,
+    );
+    migration().function::<Forward>(config)
+}
+
+#[test]
+fn conversations_find_their_way() {
+    let hosts = [
+        (2, "10.0.0.1"),
+        (2, "10.0.0.2"),
+        (2, "10.0.0.3"),
+        (2, "10.0.0.4"),
+        (3, "203.0.113.254"),
+    ];
+    let survived = forward(&hosts).check(conversations());
+    assert!(survived.moved() > 1000, "{}", survived.moved());
+    assert!(survived.left() > 100, "{}", survived.left());
+}
+
+/// Packets that wait for a link address that nobody tells: they wait as long as they would, and their sender hears of it. And hops that are
+/// used up.
+#[test]
+fn packets_that_wait_for_a_neighbour_wait_on() {
+    let query = udp("10.0.0.1:5000", "192.0.2.1:53").payload("what?");
+    let web = tcp("10.0.0.1:1000", "192.0.2.1:80");
+    let script = [
+        web.syn(),
+        query.clone(),
+        query.ttl(1),
+        // The inside host's link address is known to nobody: its answers wait.
+        query.reply(),
+        web.ack(),
+        wait(Duration::from_millis(900)),
+        query.reply(),
+        web.payload("x"),
+        wait(Duration::from_secs(5)),
+        query.clone(),
+        web.payload("y"),
+        query.reply(),
+        wait(Duration::from_secs(5)),
+        web.payload("z"),
+    ];
+    let survived = forward(&[(3, "203.0.113.254")]).check(script);
+    assert!(survived.moved() > 10, "{}", survived.moved());
+    assert!(survived.left() > 5, "{}", survived.left());
+}

@@ -1,0 +1,65 @@
+//! NAT: mappings go along, ports and blocks are returned once.
+
+use crate::captures::over_captures;
+use crate::traffic::conversations;
+use flowkeep_functions::nat::Nat;
+use std::time::Duration;
+use testkit::{Migration, Step, answer, migration, udp, wait};
+
+fn nat(config: &str) -> Migration {
+    migration()
+        .function::<Nat>(testkit::config::<Nat>(config))
+        // Ports are chosen at random; a mapping's number is its place in the instance's table.
+        .choosing(&["203.0.113.0/29"])
+        .local::<Nat>("mapping")
+}
+
+pub const POOL: &str = "pool = [\"203.0.113.0/29\"]\nfiltering = \"endpoint-independent\"\n";
+
+#[test]
+fn conversations_go_on() {
+    let survived = nat(POOL).check(conversations());
+    assert!(survived.moved() > 1000, "{}", survived.moved());
+    let made = survived.counter("mappings_created");
+    assert!(made >= 12, "{made}");
+    assert_eq!(survived.counter("mappings_released"), made);
+    assert_eq!(
+        survived.counter("blocks_claimed"),
+        survived.counter("blocks_released")
+    );
+    assert_eq!(survived.events().matches("mapping_created").count() as u64, made);
+    assert_eq!(survived.events().matches("mapping_released").count() as u64, made);
+}
+
+/// A pool that is just large enough, used up again and again: a port or block that was not returned would be missing, one that
+/// was returned twice would be two hosts'.
+#[test]
+fn ports_and_blocks_are_returned_once() {
+    let config = "pool = [\"203.0.113.1/32\"]\nblock_size = 64\nblocks_per_host = 1\nports = \"1024-1535\"\n\
+                  preserve_ports = false\npreserve_parity = false\n";
+    let mut script: Vec<Step> = Vec::new();
+    for round in 0..3u16 {
+        // Of the eight blocks some are runtime 0's: all are used up, and a port more is wanted of the first.
+        for host in 1..=9 {
+            for port in 0..if host == 1 { 65 } else { 2 } {
+                let query = udp(&format!("10.0.0.{host}:{}", 5000 + 100 * round + port), "192.0.2.53:53");
+                script.push(query);
+                script.push(answer());
+            }
+        }
+        script.push(wait(Duration::from_secs(700)));
+    }
+    let survived = nat(config).check(script);
+    let (claimed, made) = (survived.counter("blocks_claimed"), survived.counter("mappings_created"));
+    assert_eq!(survived.counter("blocks_released"), claimed);
+    assert_eq!(survived.counter("mappings_released"), made);
+    assert!(claimed % 3 == 0 && (6..24).contains(&claimed), "{claimed}");
+    assert_eq!(made, 3 * 64 + 2 * (claimed - 3));
+    assert_eq!(survived.dropped("host_ports_exhausted"), 3);
+    assert_eq!(survived.dropped("ports_exhausted"), 2 * (27 - claimed));
+}
+
+#[test]
+fn captures_are_translated_alike() {
+    over_captures(1, |_| nat(POOL).flows_max(512));
+}

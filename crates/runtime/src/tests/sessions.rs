@@ -1,0 +1,751 @@
+//! Workers that come and go: links as between processes, which copy, and whose sessions end when somebody does.
+
+use super::flows::{Masquerade, Meter};
+use super::groups::{Leaser, Service, packets};
+use super::*;
+use crate::group::GroupKey;
+use crate::switch::{Policy, SideRule, Switch};
+use crate::worker::migrate::{Order, Selector};
+use nf::WorkerInfo;
+use proptest::prelude::*;
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+use std::vec;
+use wire::HashSeed;
+use wire::packet::Kind;
+
+const SECOND: u64 = 1_000_000_000;
+/// How long switches that begin anew wait to be told, where not to be told is not what is tested.
+const WAIT: u64 = 100_000 * SECOND;
+
+/// What is on its way from one worker to another: from which life of the one, to which of the other.
+struct Sent {
+    from: u64,
+    to: u64,
+    packet: PacketBox,
+}
+
+type Queue = Rc<RefCell<VecDeque<Sent>>>;
+type Life = Rc<Cell<u64>>;
+
+/// What all links share: buffers for what is on its way, and how many packets were lost.
+struct Ether {
+    pool: RefCell<Pool>,
+    lost: Cell<u64>,
+}
+
+impl Ether {
+    fn give(&self, packet: PacketBox) {
+        self.pool.borrow_mut().give(packet);
+    }
+
+    fn lose(&self, packet: &PacketBox) {
+        if packet.kind() == Kind::Data {
+            self.lost.set(self.lost.get() + 1);
+        }
+    }
+}
+
+/// One end of a link.
+struct Wire {
+    ether: Rc<Ether>,
+    incoming: Queue,
+    outgoing: Queue,
+    /// Who this end is, who is at the other, and who that was when last looked.
+    here: u64,
+    there: Life,
+    session: u64,
+}
+
+impl Port for Wire {
+    fn receive(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) {
+        let mut queue = self.incoming.borrow_mut();
+        let before = burst.len();
+        while !burst.is_full() {
+            let Some(sent) = queue.front() else {
+                if burst.len() == before {
+                    self.session = self.there.get();
+                }
+                return;
+            };
+            if sent.to == self.here && sent.from != self.session {
+                // Behind everything from before.
+                if burst.len() == before {
+                    self.session = sent.from;
+                }
+                return;
+            }
+            if sent.to == self.here && pool.free() == 0 {
+                return;
+            }
+            let sent = queue.pop_front().unwrap();
+            if sent.to == self.here {
+                let mut packet = pool.take().unwrap();
+                assert!(packet.copy_from(&sent.packet));
+                burst.push(packet);
+            } else {
+                self.ether.lose(&sent.packet);
+            }
+            self.ether.give(sent.packet);
+        }
+    }
+
+    fn transmit(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) {
+        for packet in burst.iter() {
+            assert!(packet.kind() != Kind::Empty, "buffers stay where they are");
+            if self.session == 0 {
+                self.ether.lose(packet);
+                continue;
+            }
+            let mut copy = self.ether.pool.borrow_mut().take().unwrap();
+            assert!(copy.copy_from(packet));
+            self.outgoing.borrow_mut().push_back(Sent {
+                from: self.here,
+                to: self.session,
+                packet: copy,
+            });
+        }
+        dispose(pool, burst);
+        assert!(burst.is_empty(), "all buffers are this worker's own");
+    }
+
+    fn room(&self) -> usize {
+        match self.session {
+            0 => 0,
+            _ => 128_usize.saturating_sub(self.outgoing.borrow().len()),
+        }
+    }
+
+    fn session(&self) -> u64 {
+        self.session
+    }
+
+    fn counters(&self) -> PortCounters {
+        PortCounters::default()
+    }
+}
+
+/// Workers, numbered with switches first; each can be gone.
+struct Members {
+    plan: Plan,
+    policy: Policy,
+    ether: Rc<Ether>,
+    lives: Vec<Life>,
+    begun: u64,
+    /// By who sends and who receives.
+    queues: HashMap<(usize, usize), Queue>,
+    switches: Vec<Option<Switch<QueuePort, Wire>>>,
+    runtimes: Vec<Option<Runtime<Wire>>>,
+    now: u64,
+    /// Of those that are gone.
+    received: u64,
+    emitted: u64,
+    left: u64,
+    gone: Vec<super::Sent>,
+}
+
+impl Members {
+    /// Nobody is there yet.
+    fn none(switches: usize, runtimes: usize, policy: Policy, plan: Plan) -> Self {
+        let ether = Ether {
+            pool: RefCell::new(pool(8192, 200)),
+            lost: Cell::new(0),
+        };
+        Members {
+            plan,
+            policy,
+            ether: Rc::new(ether),
+            lives: (0..switches + runtimes).map(|_| Life::default()).collect(),
+            begun: 0,
+            queues: HashMap::new(),
+            switches: (0..switches).map(|_| None).collect(),
+            runtimes: (0..runtimes).map(|_| None).collect(),
+            now: 0,
+            received: 0,
+            emitted: 0,
+            left: 0,
+            gone: Vec::new(),
+        }
+    }
+
+    /// All are there, and know of each other.
+    fn all(switches: usize, runtimes: usize, policy: Policy, plan: Plan) -> Self {
+        let mut members = Members::none(switches, runtimes, policy, plan);
+        (0..switches + runtimes).for_each(|worker| members.start(worker));
+        members.settle();
+        members
+    }
+
+    fn end(&mut self, here: usize, there: usize) -> Wire {
+        Wire {
+            ether: self.ether.clone(),
+            incoming: self.queues.entry((there, here)).or_default().clone(),
+            outgoing: self.queues.entry((here, there)).or_default().clone(),
+            here: self.lives[here].get(),
+            there: self.lives[there].clone(),
+            session: 0,
+        }
+    }
+
+    /// A worker begins, anew if it was there before.
+    fn start(&mut self, worker: usize) {
+        self.stop(worker);
+        self.begun += 1;
+        self.lives[worker].set(self.begun);
+        let (switches, runtimes) = (self.switches.len(), self.runtimes.len());
+        match worker.checked_sub(switches) {
+            None => {
+                let settings = crate::switch::Settings {
+                    switch: worker as u8,
+                    switches: switches as u8,
+                    seed: HashSeed::FIXED,
+                    routes_max: 8192,
+                    policy: self.policy,
+                    fragments_max: 64,
+                    packet_clock: false,
+                    lead_max: u64::MAX,
+                    patient: true,
+                    egress: [(worker == 0).then_some(0), (worker + 1 == switches).then_some(0)],
+                    now: self.now,
+                };
+                let links = (switches..switches + runtimes)
+                    .map(|r| self.end(worker, r))
+                    .collect();
+                let peers = (0..switches)
+                    .map(|peer| (peer != worker).then(|| self.end(worker, peer)))
+                    .collect();
+                let rule = SideRule::BySource(vec!["10.0.0.0/8".parse().unwrap()]);
+                let ports = vec![(QueuePort::default(), rule)];
+                let pool = pool(512, worker as u8);
+                let switch = Switch::new(
+                    settings,
+                    self.plan.clone(),
+                    ports,
+                    links,
+                    peers,
+                    pool,
+                    Region::heap,
+                );
+                self.switches[worker] = Some(switch);
+            }
+            Some(runtime) => {
+                let settings = Settings {
+                    info: WorkerInfo {
+                        runtime: runtime as u16,
+                        runtimes: runtimes as u16,
+                        flows_max: 2048,
+                        seed: 7,
+                    },
+                    switches: switches as u8,
+                    egress: [0, switches as u8 - 1],
+                    inside: vec!["10.0.0.0/8".parse().unwrap()],
+                    now: self.now,
+                    ..Settings::alone(2048)
+                };
+                let links = (0..switches).map(|switch| self.end(worker, switch)).collect();
+                let peers = (switches..switches + runtimes)
+                    .map(|peer| (peer != worker).then(|| self.end(worker, peer)))
+                    .collect();
+                let mut made = Runtime::new(
+                    settings,
+                    self.plan.clone(),
+                    links,
+                    pool(256, worker as u8),
+                    Region::heap,
+                )
+                .unwrap();
+                made.join(peers);
+                self.runtimes[runtime] = Some(made);
+            }
+        }
+    }
+
+    /// A worker is gone, with all it had in hand.
+    fn stop(&mut self, worker: usize) {
+        self.lives[worker].set(0);
+        match worker.checked_sub(self.switches.len()) {
+            None => {
+                if let Some(mut switch) = self.switches[worker].take() {
+                    let stats = switch.stats();
+                    self.received += stats.received;
+                    self.gone.append(&mut switch.port_mut(0).output);
+                    let dropped: u64 = stats.dropped.iter().map(|d| d.count).sum();
+                    self.left += dropped + stats.held;
+                }
+            }
+            Some(runtime) => {
+                if let Some(runtime) = self.runtimes[runtime].take() {
+                    let stats = runtime.stats();
+                    self.emitted += stats.emitted;
+                    let dropped: u64 = stats.dropped.iter().map(|d| d.count).sum();
+                    // What it had received and not yet looked at counts as lost on the link.
+                    self.left += dropped + stats.held;
+                }
+            }
+        }
+    }
+
+    fn switch(&mut self, switch: usize) -> &mut Switch<QueuePort, Wire> {
+        self.switches[switch].as_mut().unwrap()
+    }
+
+    fn runtime(&mut self, runtime: usize) -> &mut Runtime<Wire> {
+        self.runtimes[runtime].as_mut().unwrap()
+    }
+
+    fn step(&mut self, worker: usize) -> usize {
+        match worker.checked_sub(self.switches.len()) {
+            None => self.switches[worker]
+                .as_mut()
+                .map_or(0, |switch| switch.step(self.now)),
+            Some(runtime) => self.runtimes[runtime].as_mut().map_or(0, |runtime| {
+                let done = runtime.step(self.now);
+                done.packets + done.other
+            }),
+        }
+    }
+
+    /// Steps everybody until nothing moves.
+    fn settle(&mut self) {
+        let (mut idle, mut rounds) = (0, 0);
+        while idle < 3 {
+            rounds += 1;
+            assert!(rounds < 100_000, "it never comes to rest");
+            self.now += 1000;
+            let workers = self.lives.len();
+            let work: usize = (0..workers).map(|worker| self.step(worker)).sum();
+            idle = if work == 0 { idle + 1 } else { 0 };
+        }
+    }
+
+    fn feed(&mut self, switch: usize, packets: impl IntoIterator<Item = (Side, Vec<u8>)>) {
+        self.switch(switch).port_mut(0).input.extend(packets);
+        self.settle();
+    }
+
+    fn sent(&mut self) -> Vec<super::Sent> {
+        let mut sent = self.gone.clone();
+        for switch in self.switches.iter_mut().flatten() {
+            sent.extend(switch.port_mut(0).output.iter().cloned());
+        }
+        sent
+    }
+
+    fn flows(&self) -> Vec<u64> {
+        let flows = |runtime: &Option<Runtime<Wire>>| runtime.as_ref().map_or(0, |r| r.stats().flows);
+        self.runtimes.iter().map(flows).collect()
+    }
+
+    fn routes(&self) -> u64 {
+        self.switches
+            .iter()
+            .flatten()
+            .map(|switch| switch.stats().routes)
+            .sum()
+    }
+
+    fn dropped(&self, reason: &str) -> u64 {
+        let switches = self
+            .switches
+            .iter()
+            .flatten()
+            .flat_map(|switch| switch.stats().dropped);
+        let runtimes = self
+            .runtimes
+            .iter()
+            .flatten()
+            .flat_map(|runtime| runtime.stats().dropped);
+        let of = switches.chain(runtimes).filter(|dropped| dropped.name == reason);
+        of.map(|dropped| dropped.count).sum()
+    }
+
+    /// Every packet in is out, held, dropped, or was lost with somebody who is gone.
+    fn check(&mut self) {
+        let sent = self.sent().len() as u64;
+        let (mut received, mut emitted, mut left) = (self.received, self.emitted, self.left);
+        for switch in self.switches.iter().flatten() {
+            let stats = switch.stats();
+            received += stats.received;
+            left += stats.held + stats.dropped.iter().map(|d| d.count).sum::<u64>();
+            assert_eq!(
+                switch.pool().free(),
+                switch.pool().total(),
+                "all buffers are home"
+            );
+        }
+        for runtime in self.runtimes.iter().flatten() {
+            let stats = runtime.stats();
+            emitted += stats.emitted;
+            left += stats.held + stats.dropped.iter().map(|d| d.count).sum::<u64>();
+        }
+        let lost = self.ether.lost.get();
+        assert_eq!(
+            received + emitted,
+            sent + left + lost,
+            "{sent} sent, {left} left, {lost} lost"
+        );
+    }
+
+    /// No key has an actor at two runtimes, and no group is at two.
+    fn assert_one_home(&self) {
+        let (mut groups, mut keys) = (HashSet::new(), HashSet::new());
+        for runtime in self.runtimes.iter().flatten() {
+            let has_groups = self.plan.affinity() != nf::Affinity::Flow;
+            for group in has_groups.then(|| runtime.group_keys()).into_iter().flatten() {
+                assert!(groups.insert(group), "{group:?} is at two runtimes");
+            }
+            for flow in runtime.flows(0, 10_000).0 {
+                assert!(keys.insert(flow.key), "{} is at two runtimes", flow.key);
+            }
+        }
+    }
+
+    /// When all flows are over, nothing is left of anything.
+    fn assert_nothing_stays(&mut self) {
+        self.settle();
+        self.now += 400 * SECOND;
+        self.settle();
+        self.check();
+        let routes: Vec<Vec<(GroupKey, u16)>> =
+            self.switches.iter().flatten().map(|s| s.route_keys()).collect();
+        assert_eq!(
+            (self.flows().iter().sum::<u64>(), self.routes()),
+            (0, 0),
+            "{routes:?}"
+        );
+        for switch in self.switches.iter().flatten() {
+            assert_eq!((switch.stats().second_keys, switch.stats().blocks), (0, 0));
+        }
+    }
+}
+
+fn out(port: u16, n: u8) -> (Side, Vec<u8>) {
+    udp(1, port, 1, 80, false, &[n])
+}
+
+fn reply(port: u16, n: u8) -> (Side, Vec<u8>) {
+    let mut frame = Vec::new();
+    etherparse::PacketBuilder::ipv4([192, 0, 2, 1], [203, 0, 113, 1], 64)
+        .udp(80, port + 1000)
+        .write(&mut frame, &[n])
+        .unwrap();
+    (Side::Outside, frame)
+}
+
+const POLICIES: [Policy; 3] = [Policy::LeastLoaded, Policy::RoundRobin, Policy::Maglev];
+
+#[test]
+fn who_is_not_there_is_chosen_for_nothing_and_who_comes_is() {
+    for policy in POLICIES {
+        let mut members = Members::none(1, 4, policy, plan(vec![factory::<Meter>()]));
+        members.start(0);
+        members.feed(0, (0..10).map(|n| out(1000 + n, 0)));
+        assert_eq!((members.dropped("no_runtime"), members.sent().len()), (10, 0));
+        // Two of four, and the two that are missing leave their shares to both.
+        members.start(1);
+        members.start(3);
+        members.settle();
+        members.feed(0, (0..400).map(|n| out(2000 + n, 0)));
+        let flows = members.flows();
+        assert_eq!(
+            (flows[1], flows[3], flows.iter().sum::<u64>()),
+            (0, 0, 400),
+            "{policy:?}"
+        );
+        assert!(flows[0] > 150 && flows[2] > 150, "{policy:?}: {flows:?}");
+        members.start(2);
+        members.settle();
+        members.feed(0, (0..400).map(|n| out(3000 + n, 0)));
+        assert!(members.flows()[1] > 90, "{policy:?}: {:?}", members.flows());
+        assert_eq!(members.sent().len(), 800);
+        members.check();
+        members.assert_nothing_stays();
+    }
+}
+
+#[test]
+fn who_is_leaving_says_so_itself_and_is_chosen_when_nobody_else_is_there() {
+    for policy in POLICIES {
+        let mut members = Members::all(2, 2, policy, plan(vec![factory::<Meter>()]));
+        members.runtime(0).set_leaving(true);
+        members.settle();
+        members.feed(0, (0..50).map(|n| out(1000 + n, 0)));
+        assert_eq!(members.flows(), [0, 50], "{policy:?}");
+        // A switch that begins anew hears it, too.
+        members.start(0);
+        members.settle();
+        members.feed(0, (0..50).map(|n| out(2000 + n, 0)));
+        assert_eq!(members.flows(), [0, 100], "{policy:?}");
+        members.stop(3);
+        members.settle();
+        members.feed(0, (0..50).map(|n| out(3000 + n, 0)));
+        assert_eq!(members.flows(), [50, 0], "{policy:?}");
+        members.runtime(0).set_leaving(false);
+        members.start(3);
+        members.settle();
+        members.feed(0, (0..100).map(|n| out(4000 + n, 0)));
+        assert!(members.flows()[0] > 60, "{policy:?}: {:?}", members.flows());
+        members.assert_nothing_stays();
+    }
+}
+
+#[test]
+fn flows_of_a_runtime_that_goes_begin_anew_at_once() {
+    for policy in POLICIES {
+        let mut members = Members::all(
+            1,
+            3,
+            policy,
+            plan(vec![factory::<Meter>(), factory::<Masquerade>()]),
+        );
+        // More than are looked at in a step.
+        let flows = 1500;
+        members.feed(0, (0..flows).map(|n| out(1000 + n, 1)));
+        let there = members.flows()[1];
+        assert!(there > 300, "{policy:?}: {there}");
+        assert_eq!(members.routes(), 2 * u64::from(flows));
+        members.stop(2);
+        // In one step the switch notices, and routes packets of which some lead to nobody.
+        members
+            .switch(0)
+            .port_mut(0)
+            .input
+            .extend((0..32).map(|n| out(1000 + n, 2)));
+        members.now += 1000;
+        members.step(0);
+        assert!(
+            members.routes() > u64::from(flows),
+            "{policy:?}: not all is forgotten at once"
+        );
+        members.feed(0, (0..flows).map(|n| out(1000 + n, 3)));
+        assert_eq!(members.flows().iter().sum::<u64>(), u64::from(flows));
+        members.feed(0, (0..flows).map(|n| reply(1000 + n, 4)));
+        let inside = members
+            .sent()
+            .iter()
+            .filter(|sent| sent.0 == Side::Inside)
+            .count();
+        assert_eq!(
+            (inside, members.sent().len()),
+            (1500, 3 * 1500 + 32),
+            "{policy:?}"
+        );
+        members.check();
+        // It comes again, and gets nothing that was the one's before; what both count begins anew.
+        members.start(2);
+        members.settle();
+        assert_eq!(members.flows()[1], 0);
+        members.feed(0, (0..300).map(|n| out(5000 + n, 1)));
+        assert!(members.flows()[1] > 50, "{policy:?}");
+        members.assert_nothing_stays();
+    }
+}
+
+/// Gone and there again between two looks: the switch sees one number, then another.
+#[test]
+fn who_begins_anew_unseen_has_none_of_the_old_flows() {
+    let mut members = Members::all(1, 1, Policy::LeastLoaded, plan(vec![factory::<Leaser>()]));
+    members.feed(0, [out(1000, 1)]);
+    assert_eq!((members.routes(), members.switch(0).stats().blocks), (1, 1));
+    members.start(1);
+    members.settle();
+    assert_eq!((members.routes(), members.switch(0).stats().blocks), (0, 0));
+    members.feed(0, [out(1000, 2), out(1001, 2)]);
+    assert_eq!(members.flows(), [2]);
+    members.check();
+    members.assert_nothing_stays();
+}
+
+#[test]
+fn a_switch_that_begins_anew_is_told_all_before_it_reads() {
+    for switches in [1, 2] {
+        let plan = plan(vec![factory::<Meter>(), factory::<Masquerade>()]);
+        let mut members = Members::all(switches, 3, Policy::RoundRobin, plan);
+        let flows = 1200;
+        members.feed(0, (0..flows).map(|n| out(1000 + n, 1)));
+        let before = (members.routes(), members.flows());
+        members.start(0);
+        members.switch(0).wait_to_be_told(WAIT);
+        let input = (0..flows).flat_map(|n| [out(1000 + n, 2), reply(1000 + n, 2)]);
+        members.switch(0).port_mut(0).input.extend(input);
+        for worker in 0..members.lives.len() {
+            members.step(worker);
+            assert!(members.switch(0).is_waiting_to_be_told());
+            assert_eq!(members.switch(0).stats().received, 0);
+        }
+        members.settle();
+        assert_eq!((members.routes(), members.flows()), before);
+        for runtime in 0..3 {
+            for flow in members.runtime(runtime).flows(0, 2000).0 {
+                let counts: Vec<_> = flow.state[0].1.iter().map(|(_, count)| count.as_str()).collect();
+                assert_eq!(counts, ["2", "1"], "{flow:?}");
+            }
+        }
+        members.check();
+        members.assert_nothing_stays();
+    }
+}
+
+#[test]
+fn a_switch_that_begins_anew_is_told_of_groups_and_their_blocks() {
+    let plan = plan(vec![factory::<Leaser>(), factory::<Service>()]);
+    let mut members = Members::all(2, 2, Policy::RoundRobin, plan);
+    members.feed(0, (1..20).map(|host| udp(host, 1000, 1, 53, false, b"x")));
+    let known = |members: &mut Members| {
+        let blocks: Vec<u64> = (0..2).map(|s| members.switch(s).stats().blocks).collect();
+        (members.routes(), blocks, members.flows())
+    };
+    let before = known(&mut members);
+    assert_eq!((before.0, &before.1), (19, &vec![19, 19]));
+    for switch in [0, 1, 0] {
+        members.start(switch);
+        members.settle();
+        assert_eq!(known(&mut members), before);
+    }
+    members.feed(1, (1..20).map(|host| udp(host, 1000, 1, 53, false, b"x")));
+    assert_eq!(known(&mut members), before);
+    members.check();
+    members.assert_nothing_stays();
+}
+
+#[test]
+fn a_switch_waits_for_a_runtime_that_is_not_there_no_longer_than_it_may() {
+    let mut members = Members::all(1, 2, Policy::LeastLoaded, plan(vec![factory::<Meter>()]));
+    members.feed(0, (0..20).map(|n| out(1000 + n, 1)));
+    members.stop(2);
+    members.start(0);
+    members.switch(0).wait_to_be_told(SECOND);
+    members.feed(0, (0..20).map(|n| out(1000 + n, 2)));
+    assert_eq!(members.switch(0).stats().received, 0);
+    members.now += SECOND;
+    members.settle();
+    assert_eq!(members.switch(0).stats().received, 20);
+    members.check();
+    members.assert_nothing_stays();
+}
+
+/// A runtime that cannot say what it has in time finds some of it at another.
+#[test]
+fn what_another_was_chosen_for_meanwhile_ends() {
+    for by_host in [false, true] {
+        let functions = match by_host {
+            false => vec![factory::<Meter>()],
+            true => vec![factory::<Leaser>(), factory::<Meter>()],
+        };
+        let mut members = Members::all(1, 2, Policy::LeastLoaded, plan(functions));
+        let packets = |n| (1..21).map(move |host| udp(host, 1000, 1, 80, false, &[n]));
+        members.feed(0, packets(1));
+        assert_eq!(members.flows(), [10, 10]);
+        members.start(0);
+        members.switch(0).port_mut(0).input.extend(packets(2));
+        // The second runtime is cut off: the first is there alone.
+        let life = members.lives[2].replace(0);
+        for _ in 0..20 {
+            members.now += 1000;
+            members.step(0);
+            members.step(1);
+        }
+        assert_eq!(members.flows(), [20, 10], "by host: {by_host}");
+        members.lives[2].set(life);
+        members.settle();
+        assert_eq!(
+            (members.flows(), members.routes()),
+            (vec![20, 0], 20),
+            "by host: {by_host}"
+        );
+        members.assert_one_home();
+        members.check();
+        members.assert_nothing_stays();
+    }
+}
+
+#[test]
+fn packets_whose_home_is_not_there_are_counted_drops() {
+    let mut members = Members::all(2, 2, Policy::LeastLoaded, plan(vec![factory::<Meter>()]));
+    members.stop(1);
+    members.settle();
+    members.feed(0, (0..100).map(|n| out(1000 + n, 1)));
+    let absent = members.dropped("home_absent");
+    assert!(absent > 20 && absent < 80, "{absent}");
+    assert_eq!(members.flows().iter().sum::<u64>(), 100 - absent);
+    members.start(1);
+    members.settle();
+    members.feed(0, (0..100).map(|n| out(1000 + n, 2)));
+    assert_eq!(
+        (
+            members.dropped("home_absent"),
+            members.flows().iter().sum::<u64>()
+        ),
+        (absent, 100)
+    );
+    members.check();
+    members.assert_nothing_stays();
+}
+
+fn everywhere(from: usize, runtimes: u16) -> Order {
+    Order {
+        selector: Selector::All,
+        to: (0..runtimes).filter(|to| usize::from(*to) != from).collect(),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    /// Switches go and begin anew at any time, while groups move: a group is at one runtime, every packet is accounted for, every move ends,
+    /// and nothing stays.
+    #[test]
+    fn switches_begin_anew_while_groups_move(
+        events in proptest::collection::vec((0u8..5, 0u8..2, 0u64..8, 0u8..9, 0u8..30, proptest::collection::vec(packets(), 0..3)), 1..150),
+        by_host in any::<bool>(),
+        late in any::<bool>(),
+    ) {
+        let functions = match by_host {
+            true => vec![factory::<Leaser>(), factory::<Service>()],
+            false => vec![factory::<Meter>(), factory::<Service>()],
+        };
+        let mut members = Members::all(2, 3, Policy::RoundRobin, plan(functions));
+        if late {
+            (0..3).for_each(|runtime| members.runtime(runtime).set_move_timeout(0));
+        }
+        for (what, switch, pass, order, goes, packets) in events {
+            let switch = usize::from(switch);
+            if goes < 4 {
+                let goes = usize::from(goes);
+                if goes < 2 { members.stop(goes) } else { members.start(goes - 2); members.switch(goes - 2).wait_to_be_told(WAIT); }
+            }
+            if let Some(switch) = &mut members.switches[switch] {
+                switch.port_mut(0).input.extend(packets);
+            }
+            if order < 3 {
+                let from = usize::from(order);
+                members.runtime(from).order(everywhere(from, 3)).unwrap();
+            }
+            members.now += pass * SECOND / 4;
+            members.step(usize::from(what));
+            if by_host {
+                let mut groups = HashSet::new();
+                for runtime in members.runtimes.iter().flatten() {
+                    for group in runtime.group_keys() {
+                        prop_assert!(groups.insert(group), "{group:?} is at two runtimes");
+                    }
+                }
+            }
+        }
+        for switch in 0..2 {
+            if members.switches[switch].is_none() {
+                members.start(switch);
+                members.switch(switch).wait_to_be_told(WAIT);
+            }
+        }
+        members.settle();
+        // Timeouts of moves.
+        members.now += 2 * SECOND;
+        members.settle();
+        members.check();
+        members.assert_nothing_stays();
+        for runtime in members.runtimes.iter().flatten() {
+            prop_assert_eq!((runtime.stats().held, runtime.moves_under_way()), (0, vec![]));
+        }
+    }
+}

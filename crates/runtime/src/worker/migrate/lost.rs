@@ -1,0 +1,193 @@
+//! Moves whose other end is gone, and copies that are nobody's.
+//!
+//! # Theory of operation
+//!
+//! When the session of a link to another runtime ends (`Port::session`), whoever was there is another one now, or nobody: what it was told,
+//! what it said in part, and what it had in hand is over. Each move with it is told so (`Input::Removed`), and goes on by itself:
+//!
+//! ```text
+//!   source: asked or re-routed ─► the group is called back; what the target kept is lost
+//!   source: the state is sent  ─► its copy is the only one that is known of: it grants itself the group (no recovery decides yet)
+//!   target: the state is here, whole ─► installed; else the slot is closed, and the routes lead to nothing
+//! ```
+//!
+//! The routes of a group that came back are said anew: a switch may have forgotten those that led to who is gone.
+//!
+//! Should the other one have lived all the while, its installed copy is the older one by epoch: the homes tell it so (`Moved`), and it drops the
+//! group as one that has moved away: with no word to its functions that would give back what the group took.
+//!
+//! Invariants: afterwards nothing here waits for the one that is gone; every packet for it that had not left is a counted drop
+//! (`moving_full`); each group is at one runtime when all words have been heard.
+//!
+//! Not here: noticing that a session is over (who reads the links does); switches that are gone; blocks of ports that the one that is
+//! gone had from this runtime's pool, which nobody gives back.
+
+use super::super::Runtime;
+use super::bytes::Stream;
+use crate::actor::Phase;
+use crate::env::Port;
+use crate::group::GroupKey;
+use crate::message::Message;
+use crate::stats::DropReason;
+use alloc::vec::Vec;
+use nf::Affinity;
+use protocols::ownership::{Epoch, Finished, Input, Phase as Part, RuntimeId, SwitchSays};
+use wire::packet::Kind;
+
+impl<P: Port> Runtime<P> {
+    /// The session of the link to a runtime is over: whoever was there is gone. To be called whenever it changes, once what the link brought
+    /// from before has been taken in.
+    #[cold]
+    pub fn peer_gone(&mut self, runtime: u16) {
+        let peer = usize::from(runtime);
+        if peer >= self.moves.peers.len() {
+            return;
+        }
+        self.moves.sending.retain(|sending| sending.to != runtime);
+        for id in 0..self.moves.all.len() as u32 {
+            self.remove_peer(id, RuntimeId(runtime));
+        }
+        self.moves.incoming[peer] = Stream::default();
+        self.forget_outgoing(runtime);
+    }
+
+    /// Whether no group is on its way, to or from here, nor any order waiting.
+    #[cfg(test)]
+    pub(crate) fn moves_nothing(&self) -> bool {
+        self.moves.is_idle()
+            && self.moves.sending.is_empty()
+            && self.moves.unsaid == 0
+            && self.moves.reserved == 0
+    }
+
+    fn remove_peer(&mut self, id: u32, gone: RuntimeId) {
+        let Some(moving) = self.moves.moving(id) else {
+            return;
+        };
+        let part = moving.machine.phase();
+        match part {
+            Part::Rerouting { to, .. } | Part::Settling { to } | Part::Forwarding { to, .. }
+                if to == gone =>
+            {
+                moving.is_to_be_routed = true;
+            }
+            Part::Returning { peer, .. } if peer == gone => moving.is_to_be_routed = true,
+            _ => {}
+        }
+        let is_slot = matches!(part, Part::Buffering { from, is_staged: false, .. } if from == gone);
+        let (group, epoch) = (moving.group, moving.machine.latest());
+        let aliases = if is_slot {
+            moving.aliases.clone()
+        } else {
+            Vec::new()
+        };
+        self.drive(id, Input::Removed(gone));
+        if is_slot {
+            // What comes by the routes that lead here begins anew.
+            self.say_installed(group, &aliases, epoch);
+            for key in aliases.iter().chain([&group]) {
+                if !self.has_group(key) {
+                    self.tell_idle(*key);
+                }
+            }
+        }
+    }
+
+    /// Drops what was for a runtime and has not left, but for empty buffers, which are the link's to see to.
+    fn forget_outgoing(&mut self, runtime: u16) {
+        let outgoing = core::mem::take(&mut self.moves.outgoing[usize::from(runtime)]);
+        self.moves.unsaid -= outgoing.unsaid();
+        for packet in outgoing.into_packets() {
+            match packet.kind() {
+                Kind::Empty => self.moves.send(runtime, packet),
+                Kind::Message => self.recycle(packet),
+                Kind::Data => {
+                    self.moves.packets_moved[1] -= 1;
+                    self.drop_packet(packet, DropReason::MovingFull);
+                }
+            }
+        }
+    }
+
+    /// The target is gone, and the copy here may be the only one: it is in force again.
+    pub(super) fn take_back(&mut self, id: u32) {
+        if let Some(moving) = self.moves.moving(id) {
+            let epoch = moving.machine.latest().next();
+            self.moves.clock = self.moves.clock.max(epoch);
+            self.drive(id, Input::Grant(epoch));
+        }
+    }
+
+    /// Says to the homes of a group that came back from nowhere where it is.
+    pub(super) fn say_routed(&mut self, group: GroupKey, aliases: &[GroupKey]) {
+        for key in aliases.iter().chain([&group]) {
+            if self.has_group(key) {
+                self.tell(Message::Routed(*key));
+            }
+        }
+    }
+
+    /// Says to the homes of a group that it is here, or will not be.
+    pub(super) fn say_installed(&mut self, group: GroupKey, aliases: &[GroupKey], epoch: Epoch) {
+        for key in aliases.iter().chain([&group]) {
+            for switch in 0..self.settings.switches {
+                if self.is_home(key, switch) {
+                    self.append(usize::from(switch), &Message::Installed(*key, epoch));
+                }
+            }
+        }
+    }
+
+    /// A home that is told of a group that came back has given its route to somebody else: who was thought gone had let go of it, and its
+    /// next packet began it anew.
+    pub(super) fn hear_fenced(&mut self, id: u32, switch: u8, epoch: Epoch) {
+        let Some(moving) = self.moves.moving(id) else {
+            return;
+        };
+        let epoch = match moving.is_to_be_routed {
+            true => epoch.max(moving.machine.latest().next()),
+            false => epoch,
+        };
+        self.drive(id, Input::HearSwitch(switch, SwitchSays::Fenced(epoch)));
+    }
+
+    /// A machine was fenced: somebody else has the group.
+    pub(super) fn stop(&mut self, id: u32, group: GroupKey) {
+        let Some(moving) = self.moves.moving(id) else {
+            return;
+        };
+        let (order, flows) = (moving.order, moving.actors.len() as u64);
+        self.drop_copy(group);
+        self.note_finished(order, flows, Finished::Aborted);
+    }
+
+    /// Another runtime was given the group: what is here of it is a copy, and leaves as one that has moved. Flows whose calls wait
+    /// stay until these are over and their time is.
+    #[cold]
+    pub(super) fn drop_copy(&mut self, group: GroupKey) {
+        let flows = self.flows_of(core::iter::once(group)).pop().unwrap_or_default();
+        let aliases = self.aliases_of(&flows);
+        for actor in flows {
+            if matches!(self.slab.header(actor).phase, Phase::Active | Phase::Leaving) {
+                self.drop_held(actor);
+                self.depart_flow(actor);
+                self.moves.flows_moved[1] += 1;
+            }
+        }
+        if self.affinity == Affinity::Flow || !self.groups.has(group) {
+            for (_, block) in self
+                .blocks_by_group()
+                .into_iter()
+                .filter(|(owner, _)| *owner == group)
+            {
+                self.owners.release(block);
+            }
+        }
+        // Routes that were called back before.
+        for key in aliases.iter().chain([&group]) {
+            if !self.has_group(key) {
+                self.tell_idle(*key);
+            }
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! Plays a script while flows move between two runtimes, and holds what comes of it against what comes of it while they stay.
+//!
+//! # Theory of operation
+//! [`survives_migration`] is the one line that a function's author writes. It plays the script to two real runtimes behind a
+//! switch (`rig`), once with all flows at one of them, and then once for each [`Way`] of moving them at every step:
+//!
+//! ```text
+//!                    before step n              step n is processed
+//!   ThereAndBack     0 ─► 1 ─► 0                at 0: only arriving and departing is tried
+//!   Over             0 ─► 1, or 1 ─► 0          where the flows are now: what an instance kept to itself is not there
+//!   Amid                                        the move begins with it: it is kept, handed over, taken up behind the state
+//! ```
+//!
+//! Compared are (`story`): what leaves, byte for byte and in order; drops by reason and functions' counters, step by step; the
+//! flows' state; the event log; what functions answer when asked. Afterwards no route, block of ports, group, packet or buffer
+//! is left, and every flow has begun and ended once.
+//!
+//! Where that differs, the case is made small (`shrink`): fewer moves, then fewer steps, as long as it still differs; and printed with
+//! the numbers that its packets have in the script, and the line that repeats it.
+//!
+//! # What may differ
+//! What is chosen at random, if it is said ([`Migration::choosing`]), and numbers that mean something at one instance only
+//! ([`Migration::local`]). A new group begins at runtime 0 whether flows move or not. A function that chooses by what *this* runtime has at the moment (the fewest connections, the next in turn)
+//! may rightly choose otherwise when some of it has moved: give it settings by which it does not, or one way of moving at a
+//! time ([`Migration::ways`]).
+//!
+//! Not here: failures and replicas; several switches (`tests/nat_cluster.rs`), live threads (the tool's tests).
+
+mod chosen;
+mod play;
+mod rig;
+mod shrink;
+mod story;
+
+#[cfg(test)]
+mod tests;
+
+use crate::step::Step;
+use crate::watch::{Notes, Watched, WatchedConfig};
+use nf::{NetworkFunction, Prefix};
+use runtime::stage::{Configured, Factory};
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::sync::{Arc, Mutex};
+use story::Story;
+
+/// How flows move at a step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// Before the step, to the other runtime and back.
+    ThereAndBack,
+    /// Before the step, to the other runtime, where they stay until the next time.
+    Over,
+    /// To the other runtime, while the step's packet is on its way.
+    Amid,
+}
+
+impl Way {
+    /// Each of them.
+    pub const ALL: [Way; 3] = [Way::ThereAndBack, Way::Over, Way::Amid];
+}
+
+/// Sees to it that a function's flows come through a move at every step of a script, in each [`Way`].
+///
+/// ```
+/// # use nf::{ConfigError, Cx, FlowState, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo, network_function};
+/// # struct OneWay;
+/// # #[derive(FlowState, Default, Clone, Copy, Debug)]
+/// # #[repr(C)]
+/// # struct Seen { packets: u64 }
+/// # #[network_function]
+/// # impl NetworkFunction for OneWay {
+/// #     const NAME: &'static str = "one_way";
+/// #     type Config = NoConfig;
+/// #     type Flow = Seen;
+/// #     type Group = ();
+/// #     fn new(_: &std::sync::Arc<NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> { Ok(OneWay) }
+/// #     fn process(&self, _: &mut Packet, flow: &mut Seen, cx: &mut Cx<Self>) -> Verdict {
+/// #         flow.packets += 1;
+/// #         Verdict::Forward
+/// #     }
+/// # }
+/// use flowkeep_testkit::{self as testkit, tcp};
+///
+/// let web = tcp("10.0.0.1:1000", "192.0.2.1:80");
+/// testkit::survives_migration::<OneWay>(NoConfig {}, [web.syn(), web.reply().syn_ack(), web.ack()]);
+/// ```
+///
+/// # Panics
+/// If anything differs from what comes of the script while flows stay, with the smallest case of it that was found; or if the script
+/// has no flow that is still there when its next step comes.
+#[track_caller]
+pub fn survives_migration<F: NetworkFunction>(
+    config: F::Config,
+    script: impl IntoIterator<Item = Step>,
+) -> Survived {
+    migration().function::<F>(config).check(script)
+}
+
+/// A migration to be described in more detail than [`survives_migration`] takes.
+pub fn migration() -> Migration {
+    Migration {
+        functions: Vec::new(),
+        asked: Vec::new(),
+        chosen: chosen::Chosen::default(),
+        local: BTreeSet::new(),
+        flows_max: 1024,
+        begins_at: play::BEGINNING,
+        ways: Way::ALL.to_vec(),
+        every: 1,
+        at: None,
+        only: None,
+    }
+}
+
+type Maker = Box<dyn Fn(Arc<Mutex<Notes>>) -> Box<dyn Factory>>;
+
+struct Function {
+    name: &'static str,
+    /// As code names it.
+    type_name: &'static str,
+    make: Maker,
+}
+
+/// Functions, and how their flows move. Made by [`migration`].
+#[must_use = "it moves nothing before `check` or `replay`"]
+pub struct Migration {
+    functions: Vec<Function>,
+    asked: Vec<(&'static str, Vec<String>)>,
+    chosen: chosen::Chosen,
+    local: BTreeSet<String>,
+    flows_max: u32,
+    begins_at: u64,
+    ways: Vec<Way>,
+    every: usize,
+    at: Option<BTreeSet<usize>>,
+    only: Option<BTreeSet<usize>>,
+}
+
+impl Migration {
+    /// The chain's next function.
+    pub fn function<F: NetworkFunction>(mut self, config: F::Config) -> Self {
+        let config = Arc::new(config);
+        let make = move |notes| -> Box<dyn Factory> {
+            let config = Arc::clone(&config);
+            Box::new(Configured::<Watched<F>>::new(
+                F::NAME,
+                WatchedConfig { config, notes },
+            ))
+        };
+        self.functions.push(Function {
+            name: F::NAME,
+            type_name: std::any::type_name::<F>(),
+            make: Box::new(make),
+        });
+        self
+    }
+
+    /// The most flows of each runtime, 1024 otherwise.
+    pub fn flows_max(mut self, flows: u32) -> Self {
+        self.flows_max = flows;
+        self
+    }
+
+    /// The time at the beginning, in nanoseconds: a capture's first.
+    pub fn begins_at(mut self, nanoseconds: u64) -> Self {
+        self.begins_at = nanoseconds;
+        self
+    }
+
+    /// These ways only.
+    pub fn ways(mut self, ways: impl IntoIterator<Item = Way>) -> Self {
+        self.ways = ways.into_iter().collect();
+        self
+    }
+
+    /// At every so many steps instead of each.
+    ///
+    /// # Panics
+    /// With 0.
+    #[track_caller]
+    pub fn every(mut self, steps: usize) -> Self {
+        assert!(steps > 0, "flows cannot move at every 0th step");
+        self.every = steps;
+        self
+    }
+
+    /// At these steps only, by their numbers in the script.
+    pub fn at(mut self, steps: impl IntoIterator<Item = usize>) -> Self {
+        self.at = Some(steps.into_iter().collect());
+        self
+    }
+
+    /// With these steps of the script only, which keep their numbers.
+    pub fn only(mut self, steps: impl IntoIterator<Item = usize>) -> Self {
+        self.only = Some(steps.into_iter().collect());
+        self
+    }
+
+    /// When all flows are over, asks the function ([`NetworkFunction::command`]) at both runtimes; the answers are to be the same.
+    pub fn asking<F: NetworkFunction>(mut self, words: &[&str]) -> Self {
+        self.asked
+            .push((F::NAME, words.iter().map(|word| (*word).to_owned()).collect()));
+        self
+    }
+
+    /// The functions choose external endpoints with these addresses at random: which they are may differ, but whoever has one keeps it.
+    ///
+    /// # Panics
+    /// If one is no prefix.
+    #[track_caller]
+    pub fn choosing(mut self, prefixes: &[&str]) -> Self {
+        for text in prefixes {
+            match text.parse::<Prefix>() {
+                Ok(prefix) => self.chosen.0.push(prefix),
+                Err(_) => panic!("`{text}` is no prefix: write it like `203.0.113.0/29`"),
+            }
+        }
+        self
+    }
+
+    /// A field of the function's flow state that means something at one instance only, and is made anew on arrival: it is not
+    /// compared.
+    pub fn local<F: NetworkFunction>(mut self, field: &str) -> Self {
+        self.local.insert(format!("{}.{field}", F::NAME));
+        self
+    }
+
+    /// Plays the script while flows stay and while they move, and compares.
+    ///
+    /// # Panics
+    /// As [`survives_migration`].
+    #[track_caller]
+    pub fn check(&self, script: impl IntoIterator<Item = Step>) -> Survived {
+        let script = self.script(script);
+        let stayed = self.while_flows_stay(&script);
+        let mut moved = 0;
+        for way in &self.ways {
+            let points = self.points(&script);
+            let (story, difference) = shrink::judge(self, &script, &points, *way, Some(&stayed));
+            if let Some(difference) = difference {
+                panic!(
+                    "{}",
+                    shrink::smallest(self, &script, &points, *way, difference).report(self)
+                );
+            }
+            moved += story.moved;
+        }
+        if moved == 0 {
+            panic!(
+                "no flow of `{}` has moved: the script has none that is still there when its next step comes",
+                self.names()
+            );
+        }
+        Survived {
+            story: stayed,
+            moved,
+        }
+    }
+
+    /// The first difference that is found, as it is: not made small. For tests of tests.
+    ///
+    /// # Panics
+    /// If the script cannot be, or something is wrong while flows stay.
+    #[track_caller]
+    pub fn difference(&self, script: impl IntoIterator<Item = Step>) -> Option<String> {
+        let script = self.script(script);
+        let stayed = self.while_flows_stay(&script);
+        let points = self.points(&script);
+        let found = self
+            .ways
+            .iter()
+            .find_map(|way| shrink::judge(self, &script, &points, *way, Some(&stayed)).1)?;
+        Some(found.words)
+    }
+
+    #[track_caller]
+    fn while_flows_stay(&self, script: &[play::Numbered]) -> Story {
+        let stayed = match play::play(self, script, &BTreeSet::new(), Way::Over) {
+            Ok(story) => story,
+            Err(play::Failure::Script(why) | play::Failure::Broken(why)) => panic!("{why}"),
+        };
+        if let Some(wrong) = &stayed.wrong {
+            panic!("`{}`, while no flow moves: {wrong}", self.names());
+        }
+        stayed
+    }
+
+    /// Plays the script once, while flows move in the first of the ways, and compares it with nothing.
+    ///
+    /// # Panics
+    /// If something is left over when all flows are over.
+    #[track_caller]
+    pub fn replay(&self, script: impl IntoIterator<Item = Step>) -> Survived {
+        let script = self.script(script);
+        let way = self.ways.first().copied().unwrap_or(Way::Over);
+        let story = match play::play(self, &script, &self.points(&script), way) {
+            Ok(story) => story,
+            Err(play::Failure::Script(why) | play::Failure::Broken(why)) => panic!("{why}"),
+        };
+        if let Some(wrong) = &story.wrong {
+            panic!("`{}`: {wrong}", self.names());
+        }
+        Survived {
+            moved: story.moved,
+            story,
+        }
+    }
+
+    fn script(&self, script: impl IntoIterator<Item = Step>) -> Vec<play::Numbered> {
+        let steps = script.into_iter().flat_map(|step| {
+            let times = step.times;
+            std::iter::repeat_n(Arc::new(step), times)
+        });
+        let steps = steps.enumerate().map(|(number, step)| play::Numbered { number, step });
+        let is_in = |step: &play::Numbered| {
+            self.only
+                .as_ref()
+                .is_none_or(|only| only.contains(&step.number))
+        };
+        steps.filter(is_in).collect()
+    }
+
+    fn points(&self, script: &[play::Numbered]) -> BTreeSet<usize> {
+        match &self.at {
+            Some(at) => at.clone(),
+            None => script
+                .iter()
+                .map(|step| step.number)
+                .filter(|number| number % self.every == 0)
+                .collect(),
+        }
+    }
+
+    fn names(&self) -> String {
+        let names: Vec<&str> = self.functions.iter().map(|function| function.name).collect();
+        names.join(", ")
+    }
+}
+
+/// A script that was played while flows moved: what has come of it, moved or not.
+pub struct Survived {
+    story: Story,
+    moved: u64,
+}
+
+impl Survived {
+    /// How often a flow has moved, in all ways together.
+    pub fn moved(&self) -> u64 {
+        self.moved
+    }
+
+    /// How many packets have left.
+    pub fn left(&self) -> usize {
+        self.story.chapters.iter().map(|chapter| chapter.left.len()).sum()
+    }
+
+    /// How many were dropped for a reason, a function's or the runtime's own.
+    pub fn dropped(&self, reason: &str) -> u64 {
+        let counts = self.story.chapters.iter().flat_map(|chapter| &chapter.dropped);
+        counts
+            .filter(|((_, name), _)| *name == reason)
+            .map(|(_, count)| count)
+            .sum()
+    }
+
+    /// A counter of a function's.
+    pub fn counter(&self, name: &str) -> u64 {
+        let counts = self.story.chapters.iter().flat_map(|chapter| &chapter.counted);
+        counts
+            .filter(|((_, counter), _)| *counter == name)
+            .map(|(_, count)| count)
+            .sum()
+    }
+
+    /// What the functions answered when all flows were over ([`Migration::asking`]), runtime by runtime.
+    pub fn answers(&self) -> &[String] {
+        &self.story.answers
+    }
+
+    /// The event log, a JSON object per line: the flows' ends after the script's are in it too.
+    pub fn events(&self) -> &str {
+        &self.story.events
+    }
+}
+
+impl Display for Way {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Way::ThereAndBack => "to the other runtime and back before",
+            Way::Over => "over to the other runtime before",
+            Way::Amid => "over to the other runtime with the packet of",
+        })
+    }
+}

@@ -1,0 +1,394 @@
+//! Two runtimes behind one switch, on one thread, between which groups move when the player says so.
+//!
+//! # Theory of operation
+//! The workers are the real ones, and so is everything between them but the wires: links and ports are queues in memory. The
+//! player steps the workers in turn until none has anything to do, always at the same instant: a move takes no time by the
+//! clock, so a packet is processed at the same time whether flows moved before it or not, and what comes of it can be
+//! compared bit by bit.
+//!
+//! New groups begin at runtime 0, moved or not (the switch takes runtime 1 for one that is leaving): what a function decides
+//! by the runtime it is at, as NAT's blocks of ports, it decides alike.
+//!
+//! ```text
+//!   inside  ◄──► port 0 ┐                ┌─► runtime 0 ─┐
+//!                       ├─ switch ───────┤              │ groups
+//!   outside ◄──► port 1 ┘                └─► runtime 1 ─┘
+//! ```
+//!
+//! Not here: what is played (`mod`), what came out (`story`).
+
+use crate::build::Last;
+use crate::sent::Copied;
+use nf::cx::EFFECTS_MAX;
+use nf::{Endpoint, Side, WorkerInfo};
+use runtime::chain::Plan;
+use runtime::stats::{Named, RuntimeStats};
+use runtime::switch::{self, Policy, SideRule, Switch};
+use runtime::worker::migrate::{Order, Receipt, Selector};
+use runtime::{Burst, Port, PortCounters, Runtime, Settings};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use wire::memory::Region;
+use wire::{HashSeed, LinkType, PacketBox, Pool};
+
+/// A frame that left.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Left {
+    pub side: Side,
+    pub link: LinkType,
+    pub bytes: Vec<u8>,
+}
+
+/// A frame that comes in.
+pub struct Coming {
+    pub bytes: Vec<u8>,
+    pub link: LinkType,
+    pub wire_length: Option<u32>,
+    pub stamp: u64,
+}
+
+/// A port to the world.
+#[derive(Default)]
+struct World {
+    next: Option<Coming>,
+    left: Vec<Left>,
+    /// The packet that left last, with its notes.
+    last: Option<Copied>,
+}
+
+impl Port for World {
+    fn receive(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) {
+        let Some(coming) = self.next.take() else { return };
+        let Some(mut packet) = pool.take() else {
+            self.next = Some(coming);
+            return;
+        };
+        let fits = packet.set_frame(&coming.bytes, coming.link);
+        assert!(fits, "the buffers were made long enough for the script's frames");
+        if let Some(length) = coming.wire_length {
+            packet.set_wire_length(length);
+        }
+        packet.set_timestamp(coming.stamp);
+        burst.push(packet);
+    }
+
+    fn transmit(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) {
+        for packet in burst.iter() {
+            self.left.push(Left {
+                side: packet.exit(),
+                link: packet.link(),
+                bytes: packet.frame().to_vec(),
+            });
+        }
+        if let Some(packet) = burst.last() {
+            self.last = Some(Copied::of(packet));
+        }
+        runtime::env::dispose(pool, burst);
+    }
+
+    fn counters(&self) -> PortCounters {
+        PortCounters::default()
+    }
+}
+
+/// One end of a link.
+struct Wire {
+    incoming: Rc<RefCell<VecDeque<PacketBox>>>,
+    outgoing: Rc<RefCell<VecDeque<PacketBox>>>,
+}
+
+fn wire() -> (Wire, Wire) {
+    let (there, back): (Rc<_>, Rc<_>) = (Rc::default(), Rc::default());
+    let near = Wire {
+        incoming: Rc::clone(&back),
+        outgoing: Rc::clone(&there),
+    };
+    let far = Wire {
+        incoming: there,
+        outgoing: back,
+    };
+    (near, far)
+}
+
+impl Port for Wire {
+    fn receive(&mut self, _: u64, _: &mut Pool, burst: &mut Burst) {
+        while !burst.is_full()
+            && let Some(packet) = self.incoming.borrow_mut().pop_front()
+        {
+            burst.push(packet);
+        }
+    }
+
+    fn transmit(&mut self, _: u64, _: &mut Pool, burst: &mut Burst) {
+        self.outgoing.borrow_mut().extend(burst.drain(..));
+    }
+
+    fn counters(&self) -> PortCounters {
+        PortCounters::default()
+    }
+}
+
+/// Buffers of each worker.
+const BUFFERS: usize = 1024;
+/// Workers that have had this many turns without coming to rest never will.
+const TURNS_MAX: usize = 100_000;
+/// The runtimes' number.
+const RUNTIMES: u16 = 2;
+
+/// What the workers are made with.
+pub struct Shape {
+    pub flows_max: u32,
+    pub frame_max: usize,
+    pub now: u64,
+}
+
+/// See the module's page.
+pub struct Rig {
+    switch: Switch<World, Wire>,
+    runtimes: Vec<Runtime<Wire>>,
+    pub now: u64,
+    pub events: String,
+    /// Flows that have moved, and those that had to stay (a call of theirs waits, or the target is full).
+    pub moved: u64,
+    pub refused: u64,
+    orders: Vec<(usize, u32)>,
+}
+
+impl Rig {
+    pub fn new(shape: &Shape, plan: Plan) -> Result<Rig, String> {
+        let pool = |origin: u8| {
+            let region = Region::heap(Pool::region_length(BUFFERS, shape.frame_max));
+            Pool::new(region, BUFFERS, shape.frame_max, origin)
+        };
+        let mut runtimes = Vec::new();
+        let mut links = Vec::new();
+        for number in 0..RUNTIMES {
+            let (near, far) = wire();
+            links.push(near);
+            let info = WorkerInfo {
+                runtime: number,
+                runtimes: RUNTIMES,
+                flows_max: shape.flows_max,
+                seed: 1,
+            };
+            let settings = Settings {
+                info,
+                switches: 1,
+                now: shape.now,
+                ..Settings::alone(shape.flows_max)
+            };
+            let pool = pool(1 + number as u8);
+            let runtime = Runtime::new(settings, plan.clone(), vec![far], pool, Region::heap);
+            runtimes.push(runtime.map_err(|(function, error)| {
+                format!("the configuration of `{function}` is refused: {error}")
+            })?);
+        }
+        let (near, far) = wire();
+        if let [first, second] = &mut runtimes[..] {
+            first.join(vec![None, Some(near)]);
+            second.join(vec![Some(far), None]);
+        }
+        let settings = switch::Settings {
+            switch: 0,
+            switches: 1,
+            seed: HashSeed::FIXED,
+            // A flow may have two keys, at each runtime.
+            routes_max: 4 * shape.flows_max,
+            policy: Policy::RoundRobin,
+            fragments_max: 1024,
+            egress: [Some(0), Some(1)],
+            packet_clock: false,
+            lead_max: u64::MAX,
+            patient: false,
+            now: shape.now,
+        };
+        let ports = [Side::Inside, Side::Outside].map(|side| (World::default(), SideRule::Fixed(side)));
+        let mut switch = Switch::new(
+            settings,
+            plan,
+            ports.into(),
+            links,
+            vec![None],
+            pool(0),
+            Region::heap,
+        );
+        switch.set_leaving(1, true);
+        Ok(Rig {
+            switch,
+            runtimes,
+            now: shape.now,
+            events: String::new(),
+            moved: 0,
+            refused: 0,
+            orders: Vec::new(),
+        })
+    }
+
+    /// A frame that the next turn receives.
+    pub fn bring(&mut self, side: Side, coming: Coming) {
+        self.switch.port_mut(side as usize).next = Some(coming);
+    }
+
+    /// Has all groups of one runtime move to the other, beginning with the next turn.
+    pub fn order(&mut self, from: usize) -> Result<(), String> {
+        let order = Order {
+            selector: Selector::All,
+            to: vec![1 - from as u16],
+        };
+        let number = self.runtimes[from]
+            .order(order)
+            .map_err(|error| error.to_string())?;
+        self.orders.push((from, number));
+        Ok(())
+    }
+
+    /// Lets the workers take turns, at one instant, until none has anything to do.
+    pub fn settle(&mut self) -> Result<(), String> {
+        let mut idle = 0;
+        for _ in 0..TURNS_MAX {
+            let mut work = self.switch.step(self.now);
+            for runtime in &mut self.runtimes {
+                let done = runtime.step(self.now);
+                work += done.packets + done.other;
+            }
+            idle = if work == 0 { idle + 1 } else { 0 };
+            if idle == 3 {
+                return self.rest();
+            }
+        }
+        Err("the workers do not come to rest: does a function sleep for no time?".into())
+    }
+
+    fn rest(&mut self) -> Result<(), String> {
+        for runtime in &mut self.runtimes {
+            runtime.take_events(&mut self.events);
+        }
+        let runtimes = &mut self.runtimes;
+        let (moved, refused) = (&mut self.moved, &mut self.refused);
+        self.orders.retain(|(at, number)| match runtimes[*at].receipt(*number) {
+            Some(Receipt {
+                is_over: true,
+                moved: flows,
+                refused: full,
+                ..
+            }) => {
+                *moved += flows;
+                *refused += full;
+                false
+            }
+            receipt => receipt.is_some(),
+        });
+        match self.switch.port_mut(0).next.is_some() || self.switch.port_mut(1).next.is_some() {
+            true => Err(format!(
+                "a packet found no buffer: {BUFFERS} packets are held already"
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// When a call that waits, or a fragment, is due.
+    pub fn next_at(&self) -> Option<u64> {
+        let runtimes = self.runtimes.iter().filter_map(Runtime::next_at);
+        runtimes.chain(self.switch.next_at()).min()
+    }
+
+    pub fn has_waiting(&self) -> bool {
+        self.runtimes.iter().any(Runtime::has_waiting)
+    }
+
+    /// What left since this was last asked, from inside ports and outside ones in turn.
+    pub fn take_left(&mut self) -> Vec<Left> {
+        let mut left = std::mem::take(&mut self.switch.port_mut(0).left);
+        left.append(&mut self.switch.port_mut(1).left);
+        left
+    }
+
+    /// Of what left since this was last asked the last packet, as whoever answers sees it.
+    pub fn take_last(&mut self, known_as: impl Fn(u64) -> Option<(Endpoint, Endpoint)>) -> Option<Last> {
+        let ports = [0, 1].map(|port| self.switch.port_mut(port).last.take());
+        let last = ports.into_iter().flatten().last()?;
+        let ends = known_as(last.timestamp()).unwrap_or((last.source(), last.destination()));
+        Some(Last::of(&last, ends))
+    }
+
+    pub fn stats(&self) -> Vec<RuntimeStats> {
+        self.runtimes.iter().map(Runtime::stats).collect()
+    }
+
+    /// Drops of all workers.
+    pub fn drops(&self) -> Vec<Named> {
+        self.switch.stats().dropped
+    }
+
+    pub fn flows(&self) -> Vec<runtime::worker::FlowView> {
+        let mut flows = Vec::new();
+        for runtime in &self.runtimes {
+            let mut cursor = Some(0);
+            while let Some(from) = cursor {
+                let (some, next) = runtime.flows(from, 1024);
+                flows.extend(some);
+                cursor = next;
+            }
+        }
+        flows
+    }
+
+    pub fn command(&mut self, function: &str, words: &[&str]) -> Vec<Result<String, String>> {
+        let asked = self.runtimes.iter_mut();
+        asked.map(|runtime| runtime.command(function, words)).collect()
+    }
+
+    /// Ends every flow.
+    pub fn finish(&mut self) -> Result<(), String> {
+        for _ in 0..TURNS_MAX {
+            let mut is_done = true;
+            for runtime in &mut self.runtimes {
+                is_done &= runtime.finish(1024);
+            }
+            self.settle()?;
+            if is_done {
+                return Ok(());
+            }
+        }
+        Err("flows are left that cannot be ended".into())
+    }
+
+    /// What is left that should not be, when all flows are over.
+    pub fn left_over(&mut self) -> Option<String> {
+        let switch = self.switch.stats();
+        for (count, what) in [
+            (switch.routes, "routes"),
+            (switch.second_keys, "second keys"),
+            (switch.blocks, "blocks of ports"),
+            (switch.held, "fragments"),
+        ] {
+            if count > 0 {
+                return Some(format!("all flows are over, but the switch has {count} {what}"));
+            }
+        }
+        for (number, runtime) in self.runtimes.iter().enumerate() {
+            let stats = runtime.stats();
+            for (count, what) in [
+                (stats.flows, "flows"),
+                (stats.groups, "groups"),
+                (stats.held, "packets"),
+                (stats.waiting, "calls that wait"),
+            ] {
+                if count > 0 {
+                    return Some(format!(
+                        "all flows are over, but runtime {number} has {count} {what}"
+                    ));
+                }
+            }
+        }
+        let pools = self.runtimes.iter().map(|runtime| runtime.pool());
+        let away = pools
+            .chain([self.switch.pool()])
+            .map(|pool| pool.total() - pool.free());
+        // Each runtime has some ready for `Cx::emit`, and a message or two begun.
+        away.max()
+            .filter(|away| *away > EFFECTS_MAX + 2)
+            .map(|away| format!("all flows are over, but {away} buffers of one worker have not come back"))
+    }
+}
