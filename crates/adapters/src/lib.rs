@@ -11,6 +11,7 @@
 //! | [`interface`] | what live ports need to know of an interface, and what they put into the kernel |
 //! | [`ring`] | the link between two workers of one process |
 //! | [`udp`], [`ether`] | links between workers of two hosts: channel frames in Geneve over UDP, or on Ethernet (`datagrams`: many in a system call) |
+//! | [`shm`] | the link between workers of two processes of one host: shared memory |
 //! | [`netlink`] | the kernel's links, addresses, routes and neighbours, and their changes |
 //! | [`generate`] | traffic made from a profile |
 //! | [`reflect`] | an outside world that answers |
@@ -44,6 +45,7 @@ pub mod pcap;
 pub mod reflect;
 pub mod report;
 pub mod ring;
+pub mod shm;
 pub mod tee;
 pub mod udp;
 pub mod uri;

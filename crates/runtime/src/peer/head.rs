@@ -173,16 +173,25 @@ pub fn read(said: &[u8], buffer: &mut Packet, ports: u8, now: Option<u64>) -> Re
         }
         [PACKET, ..] => {
             let (head, frame) = said.split_first_chunk::<HEAD>().ok_or(Refused::Form)?;
-            packet(head, frame, buffer, ports, now)
+            read_packet(
+                head,
+                frame.len(),
+                |into| into.copy_from_slice(frame),
+                buffer,
+                ports,
+                now,
+            )
         }
         _ => Err(Refused::Form),
     }
 }
 
+/// [`read`] of a packet whose head has been taken off, and whose frame of `length` bytes is elsewhere: `fill` copies it.
 #[inline]
-fn packet(
+pub fn read_packet(
     head: &[u8; HEAD],
-    frame: &[u8],
+    length: usize,
+    fill: impl FnOnce(&mut [u8]),
     buffer: &mut Packet,
     ports: u8,
     now: Option<u64>,
@@ -196,9 +205,11 @@ fn packet(
     if port >= ports.max(1) || egress > ports {
         return Err(Refused::Port);
     }
-    if !buffer.set_frame(frame, link) {
+    if length > buffer.room() {
         return Err(Refused::TooLong);
     }
+    buffer.reset(length, link);
+    fill(buffer.frame_mut());
     buffer.set_wire_length(u32::from_be_bytes(field(head, 8)));
     buffer.set_side(side(way));
     buffer.set_exit(side(way >> 1));

@@ -74,7 +74,7 @@ mod head;
 #[cfg(test)]
 mod tests;
 
-pub use head::{HEAD, Refused, read, write};
+pub use head::{HEAD, Refused, read, read_packet, write};
 
 use crate::env::{AttachError, BURST, Burst, Port, PortCounters, give_or_keep};
 use crate::message;

@@ -1,0 +1,610 @@
+//! Links between threads and processes: order, exactly once, ends that are killed, ends that are mad.
+
+use super::*;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use wire::LinkType;
+use wire::memory::Region;
+use wire::packet::Side;
+
+const BUFFERS: usize = 256;
+const FRAME: usize = 1600;
+const SPARED: usize = 100;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn pool(origin: u8) -> Pool {
+    let region = Region::heap(Pool::region_length(BUFFERS, FRAME));
+    Pool::new(region, BUFFERS, FRAME, origin)
+}
+
+fn settings(directory: &Path, near: u16) -> Settings {
+    Settings {
+        directory: directory.join("links"),
+        near,
+        far: 1 - near,
+        bytes: 1 << 17,
+        limit: 100,
+        frame_max: FRAME,
+        spared: SPARED,
+        ports: u8::MAX,
+    }
+}
+
+fn open(directory: &Path, near: u16) -> ShmLink {
+    ShmLink::open(settings(directory, near), Reports::default()).unwrap()
+}
+
+/// An end with its pool, that says numbered packets and checks what it hears: from 0 on in each session.
+struct Talker {
+    link: ShmLink,
+    pool: Pool,
+    said: u64,
+    heard: u64,
+    heard_in_all: u64,
+}
+
+/// The bytes of a packet: its number, and as many more as follow from it.
+fn bytes(number: u64) -> Vec<u8> {
+    let mut bytes = number.to_le_bytes().to_vec();
+    bytes.resize(
+        8 + (number.wrapping_mul(0x9e37_79b9) % 1500) as usize,
+        number as u8,
+    );
+    bytes
+}
+
+fn port(number: u64) -> u8 {
+    (number % 255) as u8
+}
+
+impl Talker {
+    fn new(link: ShmLink) -> Talker {
+        let pool = pool(link.settings.near as u8);
+        Talker {
+            link,
+            pool,
+            said: 0,
+            heard: 0,
+            heard_in_all: 0,
+        }
+    }
+
+    fn say(&mut self, number: u64) -> bool {
+        let Some(mut packet) = self.pool.take() else {
+            return false;
+        };
+        assert!(packet.set_frame(&bytes(number), LinkType::Raw));
+        packet.set_kind(if number.is_multiple_of(3) {
+            Kind::Message
+        } else {
+            Kind::Data
+        });
+        packet.set_timestamp(number);
+        packet.set_side(if number.is_multiple_of(2) {
+            Side::Inside
+        } else {
+            Side::Outside
+        });
+        packet.set_port(port(number));
+        let mut burst = Burst::new();
+        burst.push(packet);
+        self.link.transmit(monotonic_ns(), &mut self.pool, &mut burst);
+        true
+    }
+
+    /// Receives and checks, says some packets; whether anything came.
+    fn step(&mut self, say: u64) -> bool {
+        let mut burst = Burst::new();
+        let before = self.link.session();
+        self.link.receive(monotonic_ns(), &mut self.pool, &mut burst);
+        let came = !burst.is_empty();
+        for packet in burst.drain(..) {
+            assert_ne!(before, 0, "from somebody");
+            assert_eq!(packet.frame(), bytes(self.heard));
+            assert_eq!(packet.kind() == Kind::Message, self.heard.is_multiple_of(3));
+            if packet.kind() == Kind::Data {
+                assert_eq!(
+                    (packet.timestamp(), packet.port()),
+                    (self.heard, port(self.heard))
+                );
+                assert_eq!(packet.side() == Side::Inside, self.heard.is_multiple_of(2));
+            }
+            self.heard += 1;
+            self.heard_in_all += 1;
+            self.pool.give(packet);
+        }
+        if self.link.session() != before {
+            (self.said, self.heard) = (0, 0);
+        }
+        for _ in 0..say {
+            if self.link.session() != 0 && self.link.room() > 0 && self.say(self.said) {
+                self.said += 1;
+            }
+        }
+        came
+    }
+
+    fn assert_conserved(&self) {
+        assert_eq!(self.pool.free() + self.link.waiting(), BUFFERS);
+    }
+}
+
+/// Steps both until they have met.
+fn meet(a: &mut Talker, b: &mut Talker) {
+    let began = Instant::now();
+    while a.link.session() == 0 || b.link.session() == 0 {
+        a.step(0);
+        b.step(0);
+        assert!(began.elapsed() < PATIENCE, "they do not meet");
+    }
+}
+
+#[test]
+fn threads_talk_both_ways() {
+    const PACKETS: u64 = 50_000;
+    let directory = tempfile::tempdir().unwrap();
+    let (a, b) = (open(directory.path(), 0), open(directory.path(), 1));
+    let talk = |link: ShmLink| {
+        move || {
+            let mut talker = Talker::new(link);
+            let began = Instant::now();
+            // Who has heard all goes on until the other has said so, which is the last packet but for a few.
+            while talker.heard < PACKETS || talker.said < PACKETS || talker.link.waiting() > 0 {
+                let say = 7.min(PACKETS - talker.said.min(PACKETS));
+                if !talker.step(say) {
+                    std::thread::yield_now();
+                }
+                talker.assert_conserved();
+                assert!(
+                    began.elapsed() < PATIENCE,
+                    "{} said, {} heard",
+                    talker.said,
+                    talker.heard
+                );
+            }
+            talker
+        }
+    };
+    let other = std::thread::spawn(talk(b));
+    let mut a = talk(a)();
+    let mut b = other.join().unwrap();
+    assert_eq!((a.link.session(), b.link.session()), (1, 1));
+    assert_eq!(a.link.counters().sent_packets, b.link.counters().received_packets);
+    assert_eq!(a.link.counters().sent_bytes, b.link.counters().received_bytes);
+    assert_eq!(a.link.counters().unsent_packets, 0);
+    a.step(0);
+    b.step(0);
+    assert_eq!((a.pool.free(), b.pool.free()), (BUFFERS, BUFFERS));
+}
+
+#[test]
+fn what_has_no_room_waits_and_comes_in_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut a = Talker::new(open(directory.path(), 0));
+    let mut b = Talker::new(open(directory.path(), 1));
+    assert_eq!(a.link.room(), 100);
+    meet(&mut a, &mut b);
+    // As many as there are buffers for, beyond the limit and the memory.
+    let mut said = 0;
+    while a.say(said) {
+        said += 1;
+    }
+    assert_eq!((a.link.room(), a.link.waiting(), a.pool.free()), (0, BUFFERS, 0));
+    assert!(said > BUFFERS as u64, "the memory takes some");
+    while b.heard < said {
+        a.link.receive(monotonic_ns(), &mut a.pool, &mut Burst::new());
+        b.step(0);
+    }
+    assert_eq!(
+        (a.link.waiting(), a.pool.free(), a.link.room()),
+        (0, BUFFERS, 100)
+    );
+    assert_eq!(a.link.session(), 1);
+}
+
+#[test]
+fn some_buffers_are_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut a = Talker::new(open(directory.path(), 0));
+    let mut b = Talker::new(open(directory.path(), 1));
+    meet(&mut a, &mut b);
+    while a.say(0) {}
+    let mut held = Vec::new();
+    for _ in 0..100 {
+        let mut burst = Burst::new();
+        b.link.receive(monotonic_ns(), &mut b.pool, &mut burst);
+        held.extend(burst.drain(..));
+        a.link.receive(monotonic_ns(), &mut a.pool, &mut Burst::new());
+    }
+    assert_eq!((held.len(), b.pool.free()), (BUFFERS - SPARED, SPARED));
+    held.into_iter().for_each(|packet| b.pool.give(packet));
+}
+
+#[test]
+fn what_was_said_before_the_end_is_heard_and_then_there_is_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut a = Talker::new(open(directory.path(), 0));
+    for session in 1..=3 {
+        let mut b = Talker::new(open(directory.path(), 1));
+        meet(&mut a, &mut b);
+        assert_eq!(a.link.session(), session);
+        for number in 0..40 {
+            assert!(b.say(number));
+        }
+        drop(b);
+        // Nobody has looked yet: what is said now is lost with the session.
+        assert!(a.say(0));
+        std::thread::sleep(Duration::from_millis(5));
+        while a.link.session() != 0 {
+            a.step(0);
+        }
+        assert_eq!(a.heard_in_all, 40 * session);
+        let unsent = a.link.counters().unsent_packets;
+        assert!(a.say(1));
+        assert_eq!(a.link.counters().unsent_packets, unsent + 1);
+        assert_eq!(a.pool.free(), BUFFERS);
+    }
+    // The end that listens goes and comes back.
+    let mut b = Talker::new(open(directory.path(), 1));
+    meet(&mut a, &mut b);
+    drop(a);
+    let mut a = Talker::new(open(directory.path(), 0));
+    std::thread::sleep(Duration::from_millis(5));
+    while b.link.session() != 2 {
+        a.step(0);
+        b.step(0);
+    }
+    meet(&mut a, &mut b);
+    drop((a, b));
+    let left: Vec<_> = std::fs::read_dir(directory.path().join("links"))
+        .unwrap()
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn other_pools_buffers_come_back_empty() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut a = Talker::new(open(directory.path(), 0));
+    let mut b = Talker::new(open(directory.path(), 1));
+    meet(&mut a, &mut b);
+    let mut third = pool(7);
+    let mut burst = Burst::new();
+    for kind in [Kind::Data, Kind::Empty, Kind::Message] {
+        let mut packet = third.take().unwrap();
+        assert!(packet.set_frame(&bytes(0), LinkType::Raw));
+        packet.set_kind(kind);
+        burst.push(packet);
+    }
+    a.link.transmit(0, &mut a.pool, &mut burst);
+    assert!(burst.is_empty());
+    a.link.receive(monotonic_ns(), &mut a.pool, &mut burst);
+    assert_eq!(burst.len(), 3);
+    for packet in burst.drain(..) {
+        assert_eq!((packet.kind(), packet.origin()), (Kind::Empty, 7));
+        third.give(packet);
+    }
+    assert_eq!((third.free(), a.pool.free()), (BUFFERS, BUFFERS));
+    b.link.receive(monotonic_ns(), &mut b.pool, &mut burst);
+    assert_eq!(
+        burst.iter().map(|packet| packet.kind()).collect::<Vec<_>>(),
+        [Kind::Data, Kind::Message]
+    );
+    burst.drain(..).for_each(|packet| b.pool.give(packet));
+}
+
+#[test]
+fn a_frame_longer_than_the_other_end_takes_is_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut a = Talker::new(open(directory.path(), 0));
+    let small = Settings {
+        frame_max: 100,
+        ..settings(directory.path(), 1)
+    };
+    let mut b = Talker::new(ShmLink::open(small, Reports::default()).unwrap());
+    meet(&mut a, &mut b);
+    let mut burst = Burst::new();
+    for length in [100, 101, 99] {
+        let mut packet = a.pool.take().unwrap();
+        assert!(packet.set_frame(&vec![1; length], LinkType::Raw));
+        burst.push(packet);
+    }
+    a.link.transmit(0, &mut a.pool, &mut burst);
+    b.link.receive(monotonic_ns(), &mut b.pool, &mut burst);
+    assert_eq!(
+        burst
+            .iter()
+            .map(|packet| packet.frame().len())
+            .collect::<Vec<_>>(),
+        [100, 99]
+    );
+    let counters = a.link.counters();
+    assert_eq!((counters.sent_packets, counters.unsent_packets), (2, 1));
+    burst.drain(..).for_each(|packet| b.pool.give(packet));
+    assert_eq!((a.pool.free(), a.link.session()), (BUFFERS, 1));
+}
+
+fn is_readable(descriptor: i32, patience: Duration) -> bool {
+    // SAFETY: the link that has the descriptor outlives the call.
+    let fd = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    let limit = Timespec::try_from(patience).unwrap();
+    let mut wanted = [PollFd::new(&fd, PollFlags::IN)];
+    poll(&mut wanted, Some(&limit)).unwrap() > 0
+}
+
+#[test]
+fn a_sleeper_is_woken_and_who_is_awake_is_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut a = Talker::new(open(directory.path(), 0));
+    let mut b = Talker::new(open(directory.path(), 1));
+    meet(&mut a, &mut b);
+    let descriptor = a.link.wakes_by().unwrap()[0];
+    let moment = Duration::from_millis(1);
+    for number in 0..50 {
+        assert!(!a.step(0));
+        std::thread::sleep(Duration::from_micros(10));
+        assert!(!a.step(0), "it lies down");
+        assert!(a.link.lies && !is_readable(descriptor, moment));
+        assert!(b.say(number) && is_readable(descriptor, PATIENCE));
+        assert!(a.step(0) && !a.link.lies);
+        assert!(!is_readable(descriptor, Duration::ZERO), "the bell is heard");
+    }
+    // Awake, so far as it says.
+    assert!(b.say(50) && !is_readable(descriptor, moment));
+    assert!(a.step(0));
+    // The other end's death wakes it, too.
+    drop(b);
+    assert!(is_readable(descriptor, PATIENCE));
+    let began = Instant::now();
+    while a.link.session() != 0 {
+        a.step(0);
+        assert!(began.elapsed() < PATIENCE);
+    }
+    assert!(!is_readable(descriptor, moment), "nothing is left that wakes");
+}
+
+#[test]
+fn an_end_is_there_once_and_in_a_directory_of_ones_own() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let mut a = Talker::new(open(directory.path(), 0));
+    let mut b = Talker::new(open(directory.path(), 1));
+    meet(&mut a, &mut b);
+    let twice = ShmLink::open(settings(directory.path(), 0), Reports::default());
+    assert!(matches!(twice, Err(ShmError::Twice { worker: 0, .. })));
+    // A second one that connects is sent away, and the session goes on.
+    let mut second = Talker::new(open(directory.path(), 1));
+    for _ in 0..20 {
+        a.step(3);
+        b.step(3);
+        second.step(3);
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    assert_eq!(
+        (a.link.session(), b.link.session(), second.link.session()),
+        (1, 1, 0)
+    );
+    // It has its turn.
+    drop(b);
+    meet(&mut a, &mut second);
+    drop((a, second));
+    let links = directory.path().join("links");
+    std::fs::set_permissions(&links, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let open_to_all = ShmLink::open(settings(directory.path(), 0), Reports::default());
+    let error = open_to_all.err().unwrap().to_string();
+    assert!(error.contains("chmod 700"), "{error}");
+    let short = Settings {
+        bytes: 1000,
+        ..settings(directory.path(), 0)
+    };
+    assert!(matches!(
+        ShmLink::open(short, Reports::default()),
+        Err(ShmError::Length { .. })
+    ));
+}
+
+/// Who connects and says something else is told of, once, and in nobody's way.
+#[test]
+fn strangers_are_sent_away() {
+    use rustix::net::{
+        AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with,
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let reports = Reports::default();
+    let mut a = Talker::new(ShmLink::open(settings(directory.path(), 0), reports.clone()).unwrap());
+    for hello in [
+        &b"FKLINK\0\x09 of another version ...."[..],
+        b"hello",
+        b"FKLINK\0\x01\x01\0\0\0",
+        &[0; 32],
+        &[0xff; 100],
+    ] {
+        let flags = SocketFlags::CLOEXEC;
+        let stranger = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let path = directory.path().join("links/0-1");
+        connect(&stranger, &SocketAddrUnix::new(path).unwrap()).unwrap();
+        send(&stranger, hello, SendFlags::empty()).unwrap();
+        for _ in 0..5 {
+            a.step(1);
+            std::thread::sleep(Duration::from_millis(3));
+        }
+        assert_eq!(a.link.session(), 0);
+    }
+    let told = reports.take();
+    assert!(!told.is_empty() && told.len() <= 5, "{told:?}");
+    assert!(told[0].problem.contains("another version"), "{told:?}");
+    let mut b = Talker::new(open(directory.path(), 1));
+    meet(&mut a, &mut b);
+    assert_eq!(a.pool.free(), BUFFERS);
+}
+
+/// One end writes anything anywhere in both memories, again and again: the other ends the session, keeps its buffers, and meets the next.
+#[test]
+fn a_mad_end_costs_its_session_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut a = Talker::new(open(directory.path(), 0));
+    let mut random = 1_u64;
+    let mut draw = move |below: u64| {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % below
+    };
+    for _ in 0..200 {
+        let mut b = Talker::new(open(directory.path(), 1));
+        meet(&mut a, &mut b);
+        for number in 0..draw(60) {
+            assert!(b.say(number));
+        }
+        for _ in 0..10 {
+            let way = b.link.way.as_ref().unwrap();
+            let memory = if draw(2) == 0 { &way._theirs } else { &way._ours };
+            let words = memory.length() as u64 / 8;
+            let word = [0, 16, 17, 32, draw(words), 64 + draw(100)][draw(6) as usize];
+            let value = [
+                draw(1 << 16),
+                draw(1 << 13) * 16,
+                u64::MAX,
+                draw(1 << 30) << 33,
+                u64::from(u32::MAX),
+            ][draw(5) as usize];
+            // SAFETY: a word inside the mapping.
+            unsafe {
+                memory
+                    .start()
+                    .cast::<u64>()
+                    .add(word as usize)
+                    .write_volatile(value)
+            };
+            for _ in 0..4 {
+                let mut burst = Burst::new();
+                a.link.receive(monotonic_ns(), &mut a.pool, &mut burst);
+                // Bytes are whatever they are.
+                burst.drain(..).for_each(|packet| a.pool.give(packet));
+                if a.link.session() != 0 && a.link.room() > 0 {
+                    a.say(0);
+                }
+                a.assert_conserved();
+            }
+        }
+        drop(b);
+        let began = Instant::now();
+        while a.link.session() != 0 {
+            let mut burst = Burst::new();
+            a.link.receive(monotonic_ns(), &mut a.pool, &mut burst);
+            burst.drain(..).for_each(|packet| a.pool.give(packet));
+            assert!(began.elapsed() < PATIENCE);
+        }
+        (a.said, a.heard) = (0, 0);
+        assert_eq!(a.pool.free(), BUFFERS);
+    }
+    let broken = a.link.broken_sessions();
+    assert!(
+        (50..200).contains(&broken),
+        "{broken} sessions ended by what cannot be"
+    );
+    assert!(a.link.counters().refused_packets > 0);
+}
+
+/// Says in which directory, and as which end, [`the_process_that_is_killed`] talks.
+const VICTIM: &str = "FLOWKEEP_TEST_SHM_VICTIM";
+
+/// Not a test but a process of one: it talks until it is killed, or the other end is gone.
+#[test]
+fn the_process_that_is_killed() {
+    let Ok(words) = std::env::var(VICTIM) else { return };
+    let (near, directory) = words.split_once(' ').unwrap();
+    let mut talker = Talker::new(open(Path::new(directory), near.parse().unwrap()));
+    let began = Instant::now();
+    while began.elapsed() < PATIENCE && (talker.heard == 0 || talker.link.session() != 0) {
+        talker.step(9);
+        talker.assert_conserved();
+    }
+}
+
+fn victim(directory: &Path, near: u16) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "shm::tests::the_process_that_is_killed"])
+        .env(VICTIM, format!("{near} {}", directory.display()))
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Kills the other process again and again, at moments drawn from before the two meet to long after. What came in a session came in
+/// order and once, and this end has all of its buffers.
+fn survive(near: u16) {
+    const KILLS: u64 = 100;
+    let directory = tempfile::tempdir().unwrap();
+    let mut survivor = Talker::new(open(directory.path(), near));
+    let (mut sessions, mut cut_short) = (0, 0);
+    for kill in 0..KILLS {
+        let mut child = victim(directory.path(), 1 - near);
+        // Every fifth is killed some time after its start, the others some packets after they met.
+        let began = Instant::now();
+        let until = survivor.heard_in_all + kill * 0x9e37 % 2003;
+        let moment = Duration::from_micros(kill * 0x9e37 % 30_000);
+        loop {
+            survivor.step(9);
+            let is_over = match kill % 5 {
+                0 => began.elapsed() > moment,
+                _ => survivor.heard_in_all > until,
+            };
+            if is_over {
+                break;
+            }
+            assert!(began.elapsed() < PATIENCE, "{kill}: nothing comes");
+        }
+        assert!(
+            child.try_wait().unwrap().is_none(),
+            "{kill}: it found something wrong and ended"
+        );
+        child.kill().unwrap();
+        child.wait().unwrap();
+        cut_short += u64::from(survivor.link.session() != 0 && survivor.link.room() < 100);
+        let began = Instant::now();
+        // It may have been killed between its hello and the first look.
+        let mut quiet = 0;
+        while quiet < 4 {
+            survivor.step(9);
+            quiet = if survivor.link.session() == 0 {
+                quiet + 1
+            } else {
+                0
+            };
+            std::thread::sleep(Duration::from_millis(1));
+            assert!(began.elapsed() < PATIENCE, "{kill}: its death is not noticed");
+        }
+        assert_eq!((survivor.pool.free(), survivor.link.waiting()), (BUFFERS, 0));
+        sessions = sessions.max(survivor.link.sessions);
+    }
+    assert!(sessions >= KILLS * 4 / 5, "{sessions} sessions");
+    assert!(
+        cut_short > KILLS / 4,
+        "{cut_short} times something was on its way"
+    );
+    assert_eq!(
+        (
+            survivor.link.counters().refused_packets,
+            survivor.link.broken_sessions()
+        ),
+        (0, 0)
+    );
+    println!(
+        "{sessions} sessions, {} packets heard, {cut_short} times with some on their way",
+        survivor.heard_in_all
+    );
+}
+
+#[test]
+fn who_listens_survives_those_that_are_killed() {
+    survive(0);
+}
+
+#[test]
+fn who_connects_survives_those_that_are_killed() {
+    survive(1);
+}
