@@ -9,6 +9,7 @@
 //! | `parse`, `rewrite` | packets, to `wire` |
 //! | `messages` | messages between workers, to `runtime::message` |
 //! | `channel` | frames from another worker, to `protocols::channel` and `protocols::link::geneve` |
+//! | `peer` | what another process says of a packet, to `runtime::peer` |
 //! | `capture` | pcap and pcapng files, to `adapters::pcap` |
 //! | `config` | configurations and generator profiles, to the tool's readers |
 //! | `rules` | rules of the IDS, to `functions::ids` |

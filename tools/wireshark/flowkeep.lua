@@ -39,13 +39,68 @@ f.record_length = ProtoField.uint16("flowkeep.record.length", "Length", base.DEC
 f.record_bytes = ProtoField.bytes("flowkeep.record.bytes", "Bytes")
 f.tag = ProtoField.bytes("flowkeep.tag", "Tag")
 
+local whats = { [1] = "packet", [2] = "message between workers" }
+local links = { [0] = "loopback", [1] = "Ethernet", [101] = "raw", [113] = "cooked 1", [200] = "cooked 2" }
+local sides = { [0] = "inside", [1] = "outside" }
+
+f.what = ProtoField.uint8("flowkeep.what", "What", base.DEC, whats)
+f.p_link = ProtoField.uint8("flowkeep.packet.link", "Link type", base.DEC, links)
+f.p_side = ProtoField.uint8("flowkeep.packet.side", "From", base.DEC, sides, 0x01)
+f.p_exit = ProtoField.uint8("flowkeep.packet.exit", "Leaves to", base.DEC, sides, 0x02)
+f.p_flags = ProtoField.uint8("flowkeep.packet.flags", "Flags", base.HEX)
+f.p_parsed = ProtoField.bool("flowkeep.packet.flags.parsed", "Parsed", 8, nil, 0x01)
+f.p_lateral = ProtoField.bool("flowkeep.packet.flags.lateral", "Both ends inside", 8, nil, 0x02)
+f.p_turns_around = ProtoField.bool("flowkeep.packet.flags.turn_around", "Turns around", 8, nil, 0x04)
+f.p_followed = ProtoField.bool("flowkeep.packet.flags.followed", "Followed fragment", 8, nil, 0x08)
+f.p_icmp_error = ProtoField.bool("flowkeep.packet.flags.icmp_error", "ICMP error", 8, nil, 0x10)
+f.p_icmp_query = ProtoField.bool("flowkeep.packet.flags.icmp_query", "ICMP query", 8, nil, 0x20)
+f.p_watched = ProtoField.uint8("flowkeep.packet.flags.watched", "Watched", base.DEC, nil, 0xc0)
+f.p_port = ProtoField.uint8("flowkeep.packet.port", "Came in at port")
+f.p_egress = ProtoField.uint8("flowkeep.packet.egress", "Leaves by port, plus one")
+f.p_turns = ProtoField.uint8("flowkeep.packet.turns", "Turns")
+f.p_protocol = ProtoField.uint8("flowkeep.packet.protocol", "Protocol of a followed fragment")
+f.p_wire_length = ProtoField.uint32("flowkeep.packet.wire_length", "Length on the wire")
+f.p_source_port = ProtoField.uint16("flowkeep.packet.source_port", "Source port of a followed fragment")
+f.p_destination_port = ProtoField.uint16("flowkeep.packet.destination_port", "Destination port of a followed fragment")
+f.p_hash = ProtoField.uint64("flowkeep.packet.hash", "Hash of its group", base.HEX)
+f.p_time = ProtoField.uint64("flowkeep.packet.time", "Time of reception")
+
 local malformed = ProtoExpert.new("flowkeep.malformed", "Not as long as it says", expert.group.MALFORMED, expert.severity.ERROR)
 flowkeep.experts = { malformed }
 
-local HEAD, TAG = 64, 16
+local HEAD, TAG, PACKET_HEAD = 64, 16, 32
 local HELLO, MESSAGES, ACKNOWLEDGEMENT, PACKET = 1, 2, 3, 4
 
-local function records(range, tree)
+-- What a message is: a packet behind what is known of it, or what a worker says to another. The frame is shown if all of it is here.
+local function message(range, is_whole, tree, pinfo, root)
+    tree:add(f.what, range(0, 1))
+    if range(0, 1):uint() ~= 1 or range:len() < PACKET_HEAD then
+        return
+    end
+    tree:add(f.p_link, range(1, 1))
+    tree:add(f.p_side, range(2, 1))
+    tree:add(f.p_exit, range(2, 1))
+    local bits = tree:add(f.p_flags, range(3, 1))
+    for _, bit in ipairs({ f.p_parsed, f.p_lateral, f.p_turns_around, f.p_followed, f.p_icmp_error, f.p_icmp_query, f.p_watched }) do
+        bits:add(bit, range(3, 1))
+    end
+    tree:add(f.p_port, range(4, 1))
+    tree:add(f.p_egress, range(5, 1))
+    tree:add(f.p_turns, range(6, 1))
+    tree:add(f.p_protocol, range(7, 1))
+    tree:add(f.p_wire_length, range(8, 4))
+    tree:add(f.p_source_port, range(12, 2))
+    tree:add(f.p_destination_port, range(14, 2))
+    tree:add(f.p_hash, range(16, 8))
+    tree:add(f.p_time, range(24, 8))
+    local dissectors = { [1] = "eth_withoutfcs", [101] = "ip" }
+    local name = dissectors[range(1, 1):uint()]
+    if is_whole and name and range:len() > PACKET_HEAD then
+        Dissector.get(name):call(range(PACKET_HEAD):tvb(), pinfo, root)
+    end
+end
+
+local function records(range, tree, pinfo, root)
     local at, count = 0, 0
     while at + 2 <= range:len() do
         local length = range(at, 2):uint() % 0x4000
@@ -59,6 +114,10 @@ local function records(range, tree)
         record:add(f.record_length, range(at, 2))
         if length > 0 then
             record:add(f.record_bytes, range(at + 2, length))
+            local bits = math.floor(range(at, 2):uint() / 0x4000)
+            if bits >= 2 then
+                message(range(at + 2, length), bits == 3, record, pinfo, root)
+            end
         end
         at = at + 2 + length
         count = count + 1
@@ -106,7 +165,7 @@ function flowkeep.dissector(buffer, pinfo, root)
     local from, to = buffer(4, 2):uint(), buffer(6, 2):uint()
     local what = string.format("%d to %d: %s", from, to, kinds[kind] or "kind " .. kind)
     if kind == MESSAGES and length > 0 then
-        local count = records(buffer(start, length), tree)
+        local count = records(buffer(start, length), tree, pinfo, root)
         what = what .. string.format(" %s, %d records", tostring(buffer(32, 8):uint64()), count)
     end
     if kind == MESSAGES or kind == ACKNOWLEDGEMENT then

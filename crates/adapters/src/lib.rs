@@ -10,8 +10,9 @@
 //! | [`afxdp`] | network interfaces by AF_XDP: the kernel receives into, and sends from, the worker's own buffers |
 //! | [`interface`] | what live ports need to know of an interface, and what they put into the kernel |
 //! | [`ring`] | the link between two workers of one process |
-//! | [`udp`], [`ether`] | links between workers of two hosts: channel frames in Geneve over UDP, or on Ethernet (`datagrams`: many in a system call) |
 //! | [`shm`] | the link between workers of two processes of one host: shared memory |
+//! | [`udp`], [`ether`] | links between workers of two hosts: channel frames in Geneve over UDP, or on Ethernet (`datagrams`: many in a system call) |
+//! | [`keys`] | keys of such links, from files |
 //! | [`netlink`] | the kernel's links, addresses, routes and neighbours, and their changes |
 //! | [`generate`] | traffic made from a profile |
 //! | [`reflect`] | an outside world that answers |
@@ -35,6 +36,7 @@ pub mod ether;
 pub mod generate;
 pub mod idle;
 pub mod interface;
+pub mod keys;
 pub mod large;
 pub mod machine;
 pub mod memory;

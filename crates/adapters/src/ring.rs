@@ -17,6 +17,9 @@
 //!   open ─► closed (this end says it sends no more, or is dropped) ─► finished (… and the ring is empty)
 //! ```
 //!
+//! *Sessions.* A ring outlives the workers at its ends, where these come and go while the process runs: whoever begins or ends at one says so
+//! ([`RingPort::set_session`]), and the other end sees it behind everything that was sent before.
+//!
 //! Invariants: order; nothing lost, nothing twice; an empty buffer is not counted as a packet; who sees that the other end
 //! closed sees all it sent before. The tests below with two threads hold them; `cargo xtask nightly` runs these under miri with
 //! many seeds, each another order of the threads and other values that atomics may show. The ring itself is `rtrb`'s, used as
@@ -27,7 +30,7 @@
 use rtrb::{Consumer, Producer, RingBuffer};
 use runtime::env::{BURST, Burst, Port, PortCounters};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use wire::packet::Kind;
 use wire::{PacketBox, Pool};
 
@@ -37,6 +40,10 @@ pub struct RingPort {
     incoming: Consumer<PacketBox>,
     closed_here: Arc<AtomicBool>,
     closed_there: Arc<AtomicBool>,
+    /// Who is here, who is there, and who was there when last looked.
+    session_here: Arc<AtomicU64>,
+    session_there: Arc<AtomicU64>,
+    session: u64,
     limit: usize,
     counters: PortCounters,
 }
@@ -57,21 +64,47 @@ impl RingPort {
         let (to_b, from_a) = RingBuffer::new(capacity);
         let (to_a, from_b) = RingBuffer::new(capacity);
         let (a, b) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let end = |out, incoming, closed_here: &Arc<AtomicBool>, closed_there: &Arc<AtomicBool>| RingPort {
-            out,
-            incoming,
-            closed_here: closed_here.clone(),
-            closed_there: closed_there.clone(),
-            limit: limit.min(capacity),
-            counters: PortCounters::default(),
+        let (at_a, at_b) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicU64::new(1)));
+        let end = |out,
+                   incoming,
+                   (closed_here, closed_there): (&Arc<_>, &Arc<_>),
+                   (here, there): (&Arc<_>, &Arc<_>)| {
+            RingPort {
+                out,
+                incoming,
+                closed_here: Arc::clone(closed_here),
+                closed_there: Arc::clone(closed_there),
+                session_here: Arc::clone(here),
+                session_there: Arc::clone(there),
+                session: 1,
+                limit: limit.min(capacity),
+                counters: PortCounters::default(),
+            }
         };
-        (end(to_b, from_b, &a, &b), end(to_a, from_a, &b, &a))
+        (
+            end(to_b, from_b, (&a, &b), (&at_a, &at_b)),
+            end(to_a, from_a, (&b, &a), (&at_b, &at_a)),
+        )
     }
 
     /// Says that this end transmits no more: the other is finished when it has received what is on the way. It may go on
     /// receiving.
     pub fn close(&mut self) {
         self.closed_here.store(true, Ordering::Release);
+    }
+
+    /// Says who is at this end from now on: 0, nobody; another number than ever before, somebody who begins.
+    pub fn set_session(&mut self, session: u64) {
+        self.session_here.store(session, Ordering::Release);
+    }
+
+    /// Looks who is at the other end, nothing being on the way from there. For links that nobody reads yet.
+    pub fn look(&mut self) {
+        let there = self.session_there.load(Ordering::Acquire);
+        // In this order: what was sent before is in the ring by the time that it is seen.
+        if there != self.session && self.incoming.is_empty() {
+            self.session = there;
+        }
     }
 
     /// Buffers that wait to be received here.
@@ -94,6 +127,9 @@ impl Port for RingPort {
     fn receive(&mut self, _now: u64, _pool: &mut Pool, burst: &mut Burst) {
         let count = self.incoming.slots().min(burst.remaining_capacity());
         if count == 0 {
+            if burst.is_empty() {
+                self.look();
+            }
             return;
         }
         let Ok(chunk) = self.incoming.read_chunk(count) else {
@@ -142,6 +178,11 @@ impl Port for RingPort {
 
     fn waits(&self) -> bool {
         true
+    }
+
+    #[inline]
+    fn session(&self) -> u64 {
+        self.session
     }
 
     #[inline]
@@ -221,6 +262,23 @@ mod tests {
         // Nobody is there any more: what is sent is counted, and the buffer comes home.
         a.transmit(0, &mut pool, &mut burst);
         assert_eq!((a.counters().unsent_packets, pool.free()), (1, 2));
+    }
+
+    #[test]
+    fn who_is_at_the_other_end_is_seen_behind_what_was_sent_before() {
+        let mut pool = pool(4, 0);
+        let (mut a, mut b) = RingPort::pair(4);
+        assert_eq!((a.session(), b.session()), (1, 1));
+        let mut burst = Burst::new();
+        fill(&mut pool, &mut burst, 2, Kind::Data);
+        a.transmit(0, &mut pool, &mut burst);
+        a.set_session(0);
+        a.set_session(2);
+        b.receive(0, &mut pool, &mut burst);
+        assert_eq!((burst.len(), b.session()), (2, 1));
+        burst.drain(..).for_each(|packet| pool.give(packet));
+        b.receive(0, &mut pool, &mut burst);
+        assert_eq!((burst.len(), b.session(), a.session()), (0, 2, 1));
     }
 
     #[test]

@@ -14,6 +14,7 @@
 use crate::apply::Ask;
 use crate::apply::report::Change;
 use crate::capture::{Frame, Wanted};
+use crate::config::layout::WorkerId;
 use crate::moving::{Order, Part, Receipt};
 use crate::trace::Step;
 use runtime::PortCounters;
@@ -145,6 +146,23 @@ pub struct PortStats {
     pub counters: PortCounters,
 }
 
+/// A link to a worker of another process.
+#[derive(Clone, Debug)]
+pub struct LinkStats {
+    /// The worker of this process.
+    pub from: WorkerId,
+    /// The worker at the other end.
+    pub to: WorkerId,
+    /// What it is made of.
+    pub kind: &'static str,
+    /// Who is at the other end; 0 while nobody is.
+    pub session: u64,
+    /// Packets that passed.
+    pub counters: PortCounters,
+    /// What was refused of what came in, by reason.
+    pub refused: BTreeMap<&'static str, u64>,
+}
+
 /// All figures of a cluster at one time.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
@@ -156,6 +174,12 @@ pub struct Snapshot {
     pub runtimes: Vec<RuntimeStats>,
     /// Each port's figures.
     pub ports: Vec<PortStats>,
+    /// The switches' and the runtimes' numbers in the cluster, where they are not simply counted from 0.
+    pub numbers: [Vec<u16>; 2],
+    /// Each link to another process, of a cluster of several.
+    pub links: Vec<LinkStats>,
+    /// Of such a cluster: which member this is.
+    pub member: Option<String>,
 }
 
 /// Where all packets are.
@@ -167,6 +191,8 @@ pub struct Packets {
     pub made: u64,
     /// Left by ports.
     pub sent: u64,
+    /// Came from, and went to, workers of other processes.
+    pub others: [u64; 2],
     /// Kept by functions, waiting calls and fragments.
     pub held: u64,
     /// Between two workers, as far as the figures tell; 0 of a cluster that has stopped.
@@ -188,12 +214,26 @@ impl Packets {
 }
 
 impl Snapshot {
+    /// The number in the cluster of the switch at a place of the list.
+    pub fn switch_number(&self, place: usize) -> u16 {
+        self.numbers[0].get(place).copied().unwrap_or(place as u16)
+    }
+
+    /// The number in the cluster of the runtime at a place of the list.
+    pub fn runtime_number(&self, place: usize) -> u16 {
+        self.numbers[1].get(place).copied().unwrap_or(place as u16)
+    }
+
     /// Where all packets are.
     pub fn packets(&self) -> Packets {
         let mut packets = Packets {
             received: self.switches.iter().map(|switch| switch.received).sum(),
             made: self.runtimes.iter().map(|runtime| runtime.emitted).sum(),
             sent: self.switches.iter().map(|switch| switch.sent).sum(),
+            others: [
+                self.links.iter().map(|link| link.counters.received_packets).sum(),
+                self.links.iter().map(|link| link.counters.sent_packets).sum(),
+            ],
             held: self.runtimes.iter().map(|runtime| runtime.held).sum::<u64>()
                 + self.switches.iter().map(|switch| switch.held).sum::<u64>(),
             passing: 0,
@@ -210,8 +250,14 @@ impl Snapshot {
         {
             *packets.dropped.entry((function.clone(), name)).or_default() += count;
         }
-        let accounted = packets.sent + packets.held + packets.dropped_total();
-        packets.passing = (packets.received + packets.made).wrapping_sub(accounted) as i64;
+        // What was for somebody who was not there any more.
+        let lost: u64 = self.links.iter().map(|link| link.counters.unsent_packets).sum();
+        if lost > 0 {
+            packets.dropped.insert((String::new(), "link_over"), lost);
+        }
+        let [came, went] = packets.others;
+        let accounted = packets.sent + went + packets.held + packets.dropped_total();
+        packets.passing = (packets.received + came + packets.made).wrapping_sub(accounted) as i64;
         packets
     }
 }
@@ -315,6 +361,7 @@ pub(crate) mod fake {
                     ..PortCounters::default()
                 },
             }],
+            ..Snapshot::default()
         }
     }
 

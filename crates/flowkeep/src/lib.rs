@@ -16,6 +16,7 @@ pub mod config;
 pub mod control;
 pub mod generate;
 pub mod lab;
+pub mod member;
 pub mod metrics;
 pub mod moving;
 pub mod new;

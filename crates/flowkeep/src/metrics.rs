@@ -13,7 +13,7 @@
 //!
 //! Not here: the figures themselves ([`crate::cluster`]).
 
-use crate::cluster::{Cluster, Snapshot};
+use crate::cluster::{Cluster, LinkStats, Snapshot};
 use runtime::PortCounters;
 use runtime::stats::{Named, RuntimeStats, SwitchStats};
 use std::fmt::Write as _;
@@ -96,6 +96,7 @@ pub fn text(snapshot: &Snapshot) -> String {
     switches(&mut text, snapshot);
     runtimes(&mut text, snapshot);
     ports(&mut text, snapshot);
+    links(&mut text, snapshot);
     text.0.push_str("# EOF\n");
     text.0
 }
@@ -103,15 +104,15 @@ pub fn text(snapshot: &Snapshot) -> String {
 /// The figures that add up.
 fn packets(text: &mut Text, snapshot: &Snapshot) {
     let mut metric = text.counter("received_packets", "Packets that came in at ports.");
-    for (number, switch) in numbered(&snapshot.switches) {
+    for (number, switch) in switches_of(snapshot) {
         metric.sample(&[("switch", &number)], switch.received);
     }
     let mut metric = text.counter("made_packets", "Packets that functions made.");
-    for (number, runtime) in numbered(&snapshot.runtimes) {
+    for (number, runtime) in runtimes_of(snapshot) {
         metric.sample(&[("runtime", &number)], runtime.emitted);
     }
     let mut metric = text.counter("sent_packets", "Packets that left by ports.");
-    for (number, switch) in numbered(&snapshot.switches) {
+    for (number, switch) in switches_of(snapshot) {
         metric.sample(&[("switch", &number)], switch.sent);
     }
     text.gauge(
@@ -128,7 +129,7 @@ fn packets(text: &mut Text, snapshot: &Snapshot) {
         "dropped_packets",
         "Packets dropped; function is empty where Flowkeep itself dropped.",
     );
-    for (number, switch) in numbered(&snapshot.switches) {
+    for (number, switch) in switches_of(snapshot) {
         for Named {
             function,
             name,
@@ -141,7 +142,7 @@ fn packets(text: &mut Text, snapshot: &Snapshot) {
             );
         }
     }
-    for (number, runtime) in numbered(&snapshot.runtimes) {
+    for (number, runtime) in runtimes_of(snapshot) {
         for Named {
             function,
             name,
@@ -173,7 +174,7 @@ fn switches(text: &mut Text, snapshot: &Snapshot) {
     ];
     for (name, help, of) in each {
         let mut metric = text.gauge(name, help);
-        for (number, switch) in numbered(&snapshot.switches) {
+        for (number, switch) in switches_of(snapshot) {
             metric.sample(&[("switch", &number)], of(switch));
         }
     }
@@ -196,13 +197,14 @@ fn switches(text: &mut Text, snapshot: &Snapshot) {
     ];
     for (name, help, of) in each {
         let mut metric = text.counter(name, help);
-        for (number, switch) in numbered(&snapshot.switches) {
+        for (number, switch) in switches_of(snapshot) {
             metric.sample(&[("switch", &number)], of(switch));
         }
     }
     let mut metric = text.counter("routed_packets", "Packets sent to each runtime.");
-    for (number, switch) in numbered(&snapshot.switches) {
-        for (runtime, count) in numbered(&switch.sent_to) {
+    for (number, switch) in switches_of(snapshot) {
+        for (runtime, count) in switch.sent_to.iter().enumerate() {
+            let runtime = runtime.to_string();
             metric.sample(&[("switch", &number), ("runtime", &runtime)], count);
         }
     }
@@ -221,7 +223,7 @@ fn runtimes(text: &mut Text, snapshot: &Snapshot) {
     ];
     for (name, help, of) in gauges {
         let mut metric = text.gauge(name, help);
-        for (number, runtime) in numbered(&snapshot.runtimes) {
+        for (number, runtime) in runtimes_of(snapshot) {
             metric.sample(&[("runtime", &number)], of(runtime));
         }
     }
@@ -249,7 +251,7 @@ fn runtimes(text: &mut Text, snapshot: &Snapshot) {
     ];
     for (name, help, of) in counters {
         let mut metric = text.counter(name, help);
-        for (number, runtime) in numbered(&snapshot.runtimes) {
+        for (number, runtime) in runtimes_of(snapshot) {
             metric.sample(&[("runtime", &number)], of(runtime));
         }
     }
@@ -257,7 +259,7 @@ fn runtimes(text: &mut Text, snapshot: &Snapshot) {
         "function_events",
         "The functions' own counters; reason is the counter's name.",
     );
-    for (number, runtime) in numbered(&snapshot.runtimes) {
+    for (number, runtime) in runtimes_of(snapshot) {
         for Named {
             function,
             name,
@@ -320,10 +322,64 @@ fn ports(text: &mut Text, snapshot: &Snapshot) {
     }
 }
 
-fn numbered<T>(list: &[T]) -> impl Iterator<Item = (String, &T)> {
-    list.iter()
-        .enumerate()
-        .map(|(number, one)| (number.to_string(), one))
+/// Links to other processes.
+fn links(text: &mut Text, snapshot: &Snapshot) {
+    if snapshot.links.is_empty() {
+        return;
+    }
+    let ends = |link: &LinkStats| [link.from.to_string(), link.to.to_string()];
+    let mut metric = text.gauge(
+        "link_sessions",
+        "Whether somebody is at the other end of a link to another process.",
+    );
+    for link in &snapshot.links {
+        let [from, to] = ends(link);
+        metric.sample(&[("from", &from), ("to", &to)], u64::from(link.session != 0));
+    }
+    let each: [Figure<PortCounters>; 3] = [
+        (
+            "link_received_packets",
+            "Packets received from another process.",
+            |link| link.received_packets,
+        ),
+        ("link_sent_packets", "Packets sent to another process.", |link| {
+            link.sent_packets
+        }),
+        (
+            "link_lost_packets",
+            "Packets for another process that was not there any more.",
+            |link| link.unsent_packets,
+        ),
+    ];
+    for (name, help, of) in each {
+        let mut metric = text.counter(name, help);
+        for link in &snapshot.links {
+            let [from, to] = ends(link);
+            metric.sample(&[("from", &from), ("to", &to)], of(&link.counters));
+        }
+    }
+    let mut metric = text.counter(
+        "link_refused_frames",
+        "What came in by a link and was refused: another key, forged, repeated, not ours.",
+    );
+    for link in &snapshot.links {
+        let [from, to] = ends(link);
+        for (reason, count) in &link.refused {
+            metric.sample(&[("from", &from), ("to", &to), ("reason", reason)], count);
+        }
+    }
+}
+
+/// Each switch with its number in the cluster.
+fn switches_of(snapshot: &Snapshot) -> impl Iterator<Item = (String, &SwitchStats)> {
+    let all = snapshot.switches.iter().enumerate();
+    all.map(|(place, one)| (snapshot.switch_number(place).to_string(), one))
+}
+
+/// Each runtime with its number in the cluster.
+fn runtimes_of(snapshot: &Snapshot) -> impl Iterator<Item = (String, &RuntimeStats)> {
+    let all = snapshot.runtimes.iter().enumerate();
+    all.map(|(place, one)| (snapshot.runtime_number(place).to_string(), one))
 }
 
 /// An endpoint that answers as long as this lives.

@@ -60,6 +60,8 @@ pub struct Place {
     pub leaving: bool,
     /// Another process has it, so nothing of this is known; whether it takes a flow it says when it is asked.
     pub elsewhere: bool,
+    /// Of another process, which is not there.
+    pub absent: bool,
 }
 
 impl Place {
@@ -74,6 +76,7 @@ impl Place {
     /// Why it takes no flows, if it does not.
     fn closed(&self) -> Option<&'static str> {
         match self {
+            Place { absent: true, .. } => Some("not there"),
             Place { elsewhere: true, .. } => None,
             Place { leaving: true, .. } => Some("drained"),
             _ if self.flows >= self.flows_max => Some("full"),
@@ -89,6 +92,7 @@ impl From<&RuntimeStats> for Place {
             flows_max: stats.flows_max,
             leaving: stats.leaving,
             elsewhere: false,
+            absent: false,
         }
     }
 }
@@ -112,6 +116,11 @@ impl Order {
             return Err(format!(
                 "runtime {number} is drained and takes no flows; nothing has moved. Say `flowkeep runtime resume {number}` first, or \
                  name another"
+            ));
+        }
+        if let Some(number) = self.to.iter().find(|number| places[usize::from(**number)].absent) {
+            return Err(format!(
+                "runtime {number} is in a process that is not there; nothing has moved. Start its member, or name another runtime"
             ));
         }
         let gives = |number: &u16| {
@@ -188,7 +197,9 @@ fn nowhere(from: u16, places: &[Place]) -> String {
 
 /// What to say of a runtime of another process.
 fn not_here(number: u16) -> String {
-    format!("runtime {number} is in another process; name that one's socket with --socket. Nothing has changed")
+    format!(
+        "runtime {number} is in another process; name that one's socket with --socket. Nothing has changed"
+    )
 }
 
 /// What to say of a number that is no runtime's.
@@ -324,6 +335,7 @@ mod tests {
             flows_max: 10,
             leaving,
             elsewhere: false,
+            absent: false,
         }
     }
 
@@ -371,8 +383,14 @@ mod tests {
         let places = [place(5, false), Place::elsewhere()];
         assert_eq!(order(Some(0), &[]).parts(&places), Ok(vec![(0, vec![1])]));
         assert_eq!(order(None, &[0]).parts(&places), Ok(vec![]));
-        for said in [order(Some(1), &[0]).parts(&places).map(drop), may_leave(1, &places)] {
-            assert!(said.unwrap_err().starts_with("runtime 1 is in another process; name that one's socket"));
+        for said in [
+            order(Some(1), &[0]).parts(&places).map(drop),
+            may_leave(1, &places),
+        ] {
+            assert!(
+                said.unwrap_err()
+                    .starts_with("runtime 1 is in another process; name that one's socket")
+            );
         }
     }
 

@@ -4,7 +4,7 @@
 //! fields are stable: other people's scripts read them.
 
 use crate::apply::report::Listed;
-use crate::cluster::{Cursor, Snapshot};
+use crate::cluster::{Cursor, LinkStats, Snapshot};
 use runtime::stats::Named;
 use runtime::worker::FlowView;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// Where all packets are: `in + made = out + held + passing + dropped`; `passing` is 0 at the end.
+/// Where all packets are: `in + made = out + held + passing + dropped`; `passing` is 0 at the end. Of one of several processes, what came from
+/// others is beside `in`, and what went to them beside `out`.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Packets {
     /// Came in at ports.
@@ -21,12 +22,22 @@ pub struct Packets {
     pub made: u64,
     /// Left by ports.
     pub out: u64,
+    /// Came from other processes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub from_others: u64,
+    /// Went to other processes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub to_others: u64,
     /// Kept by functions, waiting calls and fragments.
     pub held: u64,
     /// Between two workers, as far as figures of slightly different moments tell.
     pub passing: i64,
     /// Dropped, by `function/reason`, or only the reason where Flowkeep itself dropped.
     pub dropped: BTreeMap<String, u64>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Flows of the cluster.
@@ -111,6 +122,59 @@ pub struct Status {
     pub ports: Vec<PortStatus>,
     /// The functions' own counters, by `function/counter`.
     pub counters: BTreeMap<String, u64>,
+    /// Of a cluster of several processes: which member this is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member: Option<String>,
+    /// Each link to another process.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<LinkStatus>,
+}
+
+/// One link to another process.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct LinkStatus {
+    /// The worker of this process, like `switch 0`.
+    pub from: String,
+    /// The worker at the other end, like `runtime 1`.
+    pub to: String,
+    /// `memory`, or `channel` to another host.
+    pub kind: String,
+    /// Whether somebody is at the other end.
+    pub is_there: bool,
+    /// Packets received.
+    pub received_packets: u64,
+    /// Packets sent.
+    pub sent_packets: u64,
+    /// Packets that were for somebody who was not there any more.
+    pub lost_packets: u64,
+    /// What was refused of what came in, by reason.
+    pub refused: BTreeMap<String, u64>,
+}
+
+impl From<&LinkStats> for LinkStatus {
+    fn from(link: &LinkStats) -> Self {
+        let mut refused: BTreeMap<String, u64> = link
+            .refused
+            .iter()
+            .map(|(reason, count)| ((*reason).to_owned(), *count))
+            .collect();
+        let told: u64 = refused.values().sum();
+        // Frames of which the link says no more than that they were none of its own.
+        let other = link.counters.refused_packets.saturating_sub(told);
+        if other > 0 {
+            refused.insert("not_ours".to_owned(), other);
+        }
+        LinkStatus {
+            from: link.from.to_string(),
+            to: link.to.to_string(),
+            kind: link.kind.to_owned(),
+            is_there: link.session != 0,
+            received_packets: link.counters.received_packets,
+            sent_packets: link.counters.sent_packets,
+            lost_packets: link.counters.unsent_packets,
+            refused,
+        }
+    }
 }
 
 impl From<&Snapshot> for Status {
@@ -138,6 +202,8 @@ impl From<&Snapshot> for Status {
                 r#in: packets.received,
                 made: packets.made,
                 out: packets.sent,
+                from_others: packets.others[0],
+                to_others: packets.others[1],
                 held: packets.held,
                 passing: packets.passing,
                 dropped: packets
@@ -157,7 +223,7 @@ impl From<&Snapshot> for Status {
                 .iter()
                 .enumerate()
                 .map(|(number, runtime)| RuntimeStatus {
-                    runtime: u16::try_from(number).unwrap_or(u16::MAX),
+                    runtime: snapshot.runtime_number(number),
                     received: runtime.received,
                     passed: runtime.passed,
                     dropped: runtime.dropped.iter().map(|named| named.count).sum(),
@@ -184,6 +250,8 @@ impl From<&Snapshot> for Status {
                 })
                 .collect(),
             counters,
+            member: snapshot.member.clone(),
+            links: snapshot.links.iter().map(LinkStatus::from).collect(),
         }
     }
 }
@@ -200,12 +268,15 @@ fn joined(function: &str, name: &str) -> String {
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dropped: u64 = self.packets.dropped.values().sum();
-        let total = self.packets.r#in + self.packets.made;
+        let total = self.packets.r#in + self.packets.from_others + self.packets.made;
         write!(
             f,
             "up {}",
             human_time(Duration::from_secs_f64(self.uptime_seconds.max(0.0)))
         )?;
+        if let Some(member) = &self.member {
+            write!(f, ", member {member}")?;
+        }
         if self.generation > 0 {
             write!(f, ", generation {}", self.generation)?;
         }
@@ -215,10 +286,16 @@ impl fmt::Display for Status {
         let mut row =
             |name: &str, count: u64| table.row([name.to_owned(), grouped(count), share(count, total)]);
         row("in", self.packets.r#in);
+        if self.packets.from_others > 0 {
+            row("from other processes", self.packets.from_others);
+        }
         if self.packets.made > 0 {
             row("made by functions", self.packets.made);
         }
         row("out", self.packets.out);
+        if self.packets.to_others > 0 {
+            row("to other processes", self.packets.to_others);
+        }
         row("held", self.packets.held);
         if self.packets.passing > 0 {
             row("between workers", self.packets.passing.unsigned_abs());
@@ -269,6 +346,32 @@ impl fmt::Display for Status {
                 ]);
             }
             write!(f, "\n{table}")?;
+        }
+        if !self.links.is_empty() {
+            let mut table = Table::new(&["Link", "", "", ">Received", ">Sent", ">Lost", ">Refused"]);
+            for link in &self.links {
+                table.row([
+                    format!("{} – {}", link.from, link.to),
+                    link.kind.clone(),
+                    if link.is_there { "there" } else { "nobody there" }.to_owned(),
+                    grouped(link.received_packets),
+                    grouped(link.sent_packets),
+                    grouped(link.lost_packets),
+                    grouped(link.refused.values().sum()),
+                ]);
+            }
+            write!(f, "\n{table}")?;
+            for link in &self.links {
+                for (reason, count) in &link.refused {
+                    writeln!(
+                        f,
+                        "{} – {}: refused {} ({reason})",
+                        link.from,
+                        link.to,
+                        grouped(*count)
+                    )?;
+                }
+            }
         }
         let counted: Vec<(&String, &u64)> = self.counters.iter().filter(|(_, count)| **count > 0).collect();
         if !counted.is_empty() {

@@ -360,6 +360,22 @@ pub struct Stages {
 unsafe impl Send for Stages {}
 
 impl Stages {
+    /// Of a runtime that is taken apart.
+    pub fn none() -> Self {
+        Stages {
+            chains: Vec::new(),
+            ways: Vec::new(),
+            fresh: Vec::new(),
+            functions: Vec::new(),
+            names: Vec::new(),
+            counters: Vec::new(),
+            group_offsets: Vec::new(),
+            flow_size: 0,
+            group_size: 0,
+            future_size: 0,
+        }
+    }
+
     /// Instantiates a plan's functions for one worker.
     pub fn new(plan: &Plan, worker: &WorkerInfo) -> Result<Self, (String, ConfigError)> {
         let mut functions = Vec::new();

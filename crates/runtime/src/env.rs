@@ -51,6 +51,15 @@ impl fmt::Display for AttachError {
 
 impl core::error::Error for AttachError {}
 
+/// Who is at the other end of a link.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum LinkTo {
+    /// A switch, by its number.
+    Switch(u16),
+    /// A runtime, by its number.
+    Runtime(u16),
+}
+
 /// Where packets come from and go to.
 pub trait Port {
     /// The longest frame that it may receive, in bytes, so that buffers can be made for it.

@@ -49,6 +49,8 @@ pub enum DropReason {
     NoRuntime,
     /// The switch that has its group's route is not there.
     HomeAbsent,
+    /// The link to the switch that has its group's route is full.
+    HomeBusy,
     /// As many routes as the switch is configured for.
     RoutesFull,
     /// It opened a flow whose replies, as it was translated, would be taken for another flow's.
@@ -70,7 +72,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 29] = {
+    pub const ALL: [DropReason; 30] = {
         use DropReason::*;
         [
             FrameTruncated,
@@ -94,6 +96,7 @@ impl DropReason {
             RuntimeBusy,
             NoRuntime,
             HomeAbsent,
+            HomeBusy,
             RoutesFull,
             ReplyKeyTaken,
             RouteOver,
@@ -130,6 +133,7 @@ impl DropReason {
             RuntimeBusy => "runtime_busy",
             NoRuntime => "no_runtime",
             HomeAbsent => "home_absent",
+            HomeBusy => "home_busy",
             RoutesFull => "routes_full",
             ReplyKeyTaken => "reply_key_taken",
             RouteOver => "route_over",

@@ -263,12 +263,13 @@ macro_rules! fuzz {
 }
 
 /// All fuzzers, each for so many seconds.
-pub fn fuzzers(seconds: u32) -> [Step; 7] {
+pub fn fuzzers(seconds: u32) -> [Step; 8] {
     let mut all = [
         fuzz!("parse"),
         fuzz!("rewrite"),
         fuzz!("messages"),
         fuzz!("channel"),
+        fuzz!("peer"),
         fuzz!("capture"),
         fuzz!("config", "-dict=fuzz/corpus/config.dict"),
         fuzz!("rules"),

@@ -1,9 +1,10 @@
 //! What the commands that drive workers are handed.
 
-use super::{Failure, PageSize, Run, Scenario};
+use super::{Failure, MemberWords, PageSize, Run, Scenario};
 use crate::apply::{Source, absolute};
 use crate::config::{self, Chain, Config, Port, Side, Uri, problem::Problem};
 pub use crate::lab::job::LabJob;
+use crate::member::{Kind, Written};
 use crate::registry::Registry;
 use crate::signals::StopSignal;
 pub use crate::sim::SimJob;
@@ -39,6 +40,63 @@ pub struct RunJob {
     pub stop: StopSignal,
     /// Where the configuration came from, so that it can change while it runs; none without a file.
     pub source: Option<Source>,
+    /// Of a cluster of several processes: which one this is.
+    pub member: Option<MemberJob>,
+}
+
+/// The member of a cluster that a process is to be.
+#[derive(Debug)]
+pub struct MemberJob {
+    /// What it was started as.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// Path of its control socket, if the command line says.
+    pub socket: Option<PathBuf>,
+    /// Where it writes events, if the command line says.
+    pub events: Option<String>,
+    /// The configuration's file.
+    pub path: PathBuf,
+    /// What stands in it.
+    pub text: String,
+    /// The same, setting by setting.
+    pub tree: toml::Table,
+    /// The functions there are.
+    pub registry: Registry,
+}
+
+impl MemberJob {
+    /// The configuration as it was read.
+    pub fn written(&self) -> Written<'_> {
+        Written {
+            path: &self.path,
+            text: &self.text,
+            tree: &self.tree,
+            registry: &self.registry,
+        }
+    }
+}
+
+/// Reads the configuration of which this process is to be a member.
+pub(super) fn member_job(words: MemberWords, kind: Kind, registry: &Registry) -> Result<RunJob, Failure> {
+    let read = config::read_tree(&words.config, registry);
+    let (config, tree, text) = read.map_err(|problems| Failure::usage(shown(&problems)))?;
+    Ok(RunJob {
+        config,
+        json: words.json,
+        stop: stop_signal(words.stop_after)?,
+        source: None,
+        member: Some(MemberJob {
+            kind,
+            name: words.member,
+            socket: words.socket,
+            events: words.events,
+            path: absolute(&words.config),
+            text,
+            tree,
+            registry: registry.clone(),
+        }),
+    })
 }
 
 /// Something to measure.
@@ -104,6 +162,10 @@ impl Words {
     fn put_into(&self, config: &mut Config) -> Result<(), Failure> {
         override_ports(config, self.input.as_deref(), self.output.as_deref())?;
         if let Some(runtimes) = self.runtimes {
+            if !config.member.is_empty() {
+                let what = "--runtimes: the members of this configuration say how many runtimes there are; change `runtimes` of one of them";
+                return Err(Failure::usage(what));
+            }
             config.runtimes = runtimes;
         }
         if self.events.is_some() {
@@ -156,6 +218,7 @@ pub(super) fn run_job(run: Run, registry: &Registry) -> Result<RunJob, Failure> 
         json: run.json,
         stop,
         source,
+        member: None,
     })
 }
 
@@ -216,6 +279,7 @@ fn override_ports(config: &mut Config, input: Option<&str>, output: Option<&str>
             input: None,
             output: None,
             side: Side::ByAddress,
+            member: None,
         });
     }
     let port = &mut config.port[0];

@@ -4,7 +4,7 @@
 //! print them as JSON. What drives workers is a [`jobs::Jobs`] function; everything else is done here.
 //!
 //! ```text
-//! run, bench, new, port, lab ──▶ Jobs (crate::run, crate::bench, crate::new, crate::bridge, crate::lab::job)
+//! run, node, switch, bench, new, port, lab ──▶ Jobs (crate::run, crate::bench, crate::new, crate::bridge, crate::lab::job)
 //! sim ─────────────────────────▶ Jobs (crate::sim)
 //! chain ───────────────────────▶ chains.rs    reads the configuration
 //! status, flow, function, stop ▶ asking.rs    over the control socket
@@ -24,6 +24,7 @@ mod watching;
 #[cfg(test)]
 mod tests;
 
+use crate::member::Kind;
 use crate::registry::Registry;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use jobs::Jobs;
@@ -66,6 +67,10 @@ struct Cli {
 enum Verb {
     /// Run a cluster in this process
     Run(Run),
+    /// Run one member's runtimes of a cluster of several processes
+    Node(MemberWords),
+    /// Run one member's switches, with their ports, of a cluster of several processes
+    Switch(MemberWords),
     /// Look at configurations
     #[command(subcommand)]
     Chain(ChainVerb),
@@ -138,6 +143,37 @@ struct Run {
     /// Workers that run flows
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     runtimes: Option<u16>,
+    /// Where to write events (flow records, mappings); - is standard output
+    #[arg(long, value_name = "FILE")]
+    events: Option<String>,
+    /// End gracefully after this time, like 90s or 1h30m
+    #[arg(long = "for", value_name = "TIME")]
+    stop_after: Option<Period>,
+    /// Path of the control socket
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// End with one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Run one member of a cluster of several processes.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The configuration says who the members are ([[member]]); all of them read the same one. They may be started in any order: who is not there
+yet is waited for, and who is gone is done without.
+
+A node that is asked to end (SIGINT, SIGTERM, `flowkeep stop`) moves its flows to other nodes first. SIGHUP reads the keys again.
+
+Examples:
+  flowkeep switch cluster.toml --member front
+  flowkeep node cluster.toml --member left")]
+struct MemberWords {
+    /// The configuration
+    config: PathBuf,
+    /// Which of its members this is
+    #[arg(long, value_name = "NAME")]
+    member: String,
     /// Where to write events (flow records, mappings); - is standard output
     #[arg(long, value_name = "FILE")]
     events: Option<String>,
@@ -742,6 +778,8 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
             let job = jobs::run_job(run, registry)?;
             return Ok((jobs.run)(job));
         }
+        Verb::Node(words) => return Ok((jobs.run)(jobs::member_job(words, Kind::Node, registry)?)),
+        Verb::Switch(words) => return Ok((jobs.run)(jobs::member_job(words, Kind::Switch, registry)?)),
         Verb::Bench(bench) => {
             return Ok((jobs.bench)(
                 jobs::BenchJob {

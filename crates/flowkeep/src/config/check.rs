@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 /// Checks a configuration as a whole, and gives default settings to functions that chains name and that have no table.
 pub fn check(config: &mut Config, registry: &Registry, document: &mut Document<'_, '_>) {
     ports(config, document);
+    super::cluster::check(config, document);
     chains(config, registry, document);
     affinities(config, document);
     instances(config, document);

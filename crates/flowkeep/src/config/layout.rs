@@ -1,11 +1,19 @@
 //! Which workers and ports there are, who has them, and their numbers: the same in every process that reads the configuration.
 //!
-//! Ports are dealt out to switches in turn. A port's number in the cluster is `place * switches + switch`, with its place among
-//! its switch's ports, so whoever has the number has the switch by a division.
+//! Workers are numbered in the order of the members, switches and runtimes each from 0. A member's ports are dealt out to its switches in
+//! turn. A port's number in the cluster is `place * switches + switch`, with its place among its switch's ports, so whoever has the
+//! number has the switch by a division.
+//!
+//! ```text
+//!   member front: switches = 2      switch 0  ports 0, 2, …      (configuration's order, front's ports)
+//!                                   switch 1  ports 1, 3, …
+//!   member left:  runtimes = 1      runtime 0
+//!   member right: runtimes = 2      runtime 1, runtime 2
+//! ```
 //!
 //! Not here: opening and making them ([`crate::run`](crate)).
 
-use super::Config;
+use super::{Config, Member};
 use std::ops::Range;
 
 /// The workers of the whole cluster, and which of them are here.
@@ -39,20 +47,43 @@ impl PortPlace {
     }
 }
 
+/// A worker of the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WorkerId {
+    /// A switch, by its number among them.
+    Switch(usize),
+    /// A runtime, by its number among them.
+    Runtime(usize),
+}
+
+impl std::fmt::Display for WorkerId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            WorkerId::Switch(number) => write!(f, "switch {number}"),
+            WorkerId::Runtime(number) => write!(f, "runtime {number}"),
+        }
+    }
+}
+
 impl Layout {
     /// All workers in one process.
     pub fn whole(config: &Config) -> Self {
         let (switches, runtimes) = (usize::from(config.switches), usize::from(config.runtimes));
-        let ports = (0..config.port.len()).map(|index| PortPlace {
-            switch: index % switches,
-            place: index / switches,
-        });
         Layout {
             switches,
             runtimes,
             switches_here: 0..switches,
             runtimes_here: 0..runtimes,
-            ports: ports.collect(),
+            ports: places(config),
+        }
+    }
+
+    /// Those of a member, by its place in the configuration.
+    pub fn of_member(config: &Config, member: usize) -> Self {
+        Layout {
+            switches_here: numbers(config, member, |member| member.switches),
+            runtimes_here: numbers(config, member, |member| member.runtimes),
+            ..Self::whole(config)
         }
     }
 
@@ -60,4 +91,58 @@ impl Layout {
     pub fn is_whole(&self) -> bool {
         (self.switches_here.len(), self.runtimes_here.len()) == (self.switches, self.runtimes)
     }
+
+    /// Whether a worker is here.
+    pub fn is_here(&self, worker: WorkerId) -> bool {
+        match worker {
+            WorkerId::Switch(number) => self.switches_here.contains(&number),
+            WorkerId::Runtime(number) => self.runtimes_here.contains(&number),
+        }
+    }
+
+    /// A worker's number among all workers: the switches first.
+    pub fn number(&self, worker: WorkerId) -> u16 {
+        let number = match worker {
+            WorkerId::Switch(number) => number,
+            WorkerId::Runtime(number) => self.switches + number,
+        };
+        u16::try_from(number).expect("at most 128 workers")
+    }
+
+    /// The place in the configuration of the member that has a worker; none in a cluster without members.
+    pub fn member_of(config: &Config, worker: WorkerId) -> Option<usize> {
+        (0..config.member.len()).find(|member| match worker {
+            WorkerId::Switch(number) => numbers(config, *member, |m| m.switches).contains(&number),
+            WorkerId::Runtime(number) => numbers(config, *member, |m| m.runtimes).contains(&number),
+        })
+    }
+}
+
+/// The numbers of a member's workers of one kind.
+fn numbers(config: &Config, member: usize, of: fn(&Member) -> Option<u16>) -> Range<usize> {
+    let count = |member: &Member| usize::from(of(member).unwrap_or(0));
+    let first: usize = config.member[..member].iter().map(count).sum();
+    first..first + count(&config.member[member])
+}
+
+/// Where all ports are.
+fn places(config: &Config) -> Vec<PortPlace> {
+    let only = config.member.iter().position(|member| member.switches.is_some());
+    let mut dealt = vec![0; config.member.len().max(1)];
+    let place = |port: &super::Port| {
+        let named = port.member.as_ref();
+        let member = named.and_then(|name| config.member.iter().position(|member| member.name == *name));
+        let switches = match member.or(only) {
+            Some(member) => numbers(config, member, |member| member.switches),
+            None => 0..usize::from(config.switches),
+        };
+        let turn = &mut dealt[member.or(only).unwrap_or(0)];
+        let index = *turn;
+        *turn += 1;
+        PortPlace {
+            switch: switches.start + index % switches.len().max(1),
+            place: index / switches.len().max(1),
+        }
+    };
+    config.port.iter().map(place).collect()
 }

@@ -36,6 +36,7 @@
 //! Not here: opening ports, making functions, threads ([`crate::run`](crate)).
 
 pub mod check;
+pub mod cluster;
 pub mod document;
 pub mod layout;
 pub mod problem;
@@ -46,6 +47,7 @@ pub mod values;
 mod tests;
 
 use crate::registry::Registry;
+pub use cluster::{Cluster, Member};
 use document::Document;
 pub use problem::Problem;
 use runtime::chain::ChainRule;
@@ -105,6 +107,10 @@ pub struct Config {
     pub port: Vec<Port>,
     /// Which functions a flow passes: of the chains that match its first packet, the first.
     pub chain: Vec<Chain>,
+    /// The cluster's processes, if it has several; workers are numbered in their order.
+    pub member: Vec<Member>,
+    /// What they share.
+    pub cluster: Cluster,
     /// How this tool asks a running cluster.
     pub control: Control,
     /// Figures for Prometheus.
@@ -132,6 +138,8 @@ impl Default for Config {
             inside: values::private_addresses(),
             port: Vec::new(),
             chain: Vec::new(),
+            member: Vec::new(),
+            cluster: Cluster::default(),
             control: Control::default(),
             metrics: Metrics::default(),
             log: Log::default(),
@@ -204,6 +212,10 @@ pub struct Port {
     #[serde(default)]
     #[schemars(example = &"inside")]
     pub side: Side,
+    /// Which member has it, where several have switches.
+    #[serde(default)]
+    #[schemars(example = &"front")]
+    pub member: Option<String>,
 }
 
 /// Where a port is.
@@ -346,6 +358,8 @@ impl Config {
             inside: self.inside.clone(),
             port: self.port.clone(),
             chain: self.chain.clone(),
+            member: self.member.clone(),
+            cluster: self.cluster.clone(),
             control: self.control.clone(),
             metrics: self.metrics.clone(),
             log: self.log.clone(),

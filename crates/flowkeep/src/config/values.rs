@@ -10,7 +10,7 @@ use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use wire::{Prefix, protocol};
 
@@ -245,6 +245,21 @@ pub fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Sock
     deserializer.deserialize_str(text).map(|address| Some(address.0))
 }
 
+/// An address of a host.
+pub fn ip_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>, D::Error> {
+    struct Address(IpAddr);
+    impl FromStr for Address {
+        type Err = String;
+        fn from_str(text: &str) -> Result<Self, String> {
+            text.parse().map(Address).map_err(|_| {
+                format!("`{text}` is no address of a host; write for example \"10.0.0.1\" or \"fd00::1\"")
+            })
+        }
+    }
+    let text = Text::<Address>(PhantomData, "an address, like \"10.0.0.1\"");
+    deserializer.deserialize_str(text).map(|address| Some(address.0))
+}
+
 /// A whole number between two bounds.
 struct Between {
     least: u64,
@@ -278,6 +293,20 @@ impl Visitor<'_> for Between {
 pub fn from_1_to_64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
     let number = deserializer.deserialize_u64(Between { least: 1, most: 64 })?;
     Ok(u16::try_from(number).expect("at most 64"))
+}
+
+/// A member's number of workers, if it has any.
+pub fn workers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u16>, D::Error> {
+    from_1_to_64(deserializer).map(Some)
+}
+
+/// The longest frame, if it is said: no shorter than Ethernet's.
+pub fn frame<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u16>, D::Error> {
+    let number = deserializer.deserialize_u64(Between {
+        least: 1514,
+        most: 65535,
+    })?;
+    Ok(Some(u16::try_from(number).expect("at most 65535")))
 }
 
 /// A number of flows: what a worker's 32-bit positions can tell apart, with room to spare.

@@ -3,8 +3,10 @@
 use super::driver::{Driver, Handle, Seat, Worker};
 use super::kernel::{Kernel, PortName};
 use super::links::{Links, Sizes, WorkerLink};
-use crate::config::layout::{Layout, PortPlace};
+use super::neighbours::{self, Neighbours};
+use crate::config::layout::{Layout, PortPlace, WorkerId};
 use crate::config::{Clock, Config, Idle, Port, Side, Threads};
+use crate::member::Membership;
 use adapters::clock::allowed_cpus;
 use adapters::idle::Sleeper;
 use adapters::open::{BoxPort, OpenError, Ports};
@@ -13,6 +15,7 @@ use adapters::report::Reports;
 use nf::{ConfigError, WorkerInfo};
 use runtime::Runtime;
 use runtime::chain::{Plan, PlanError};
+use runtime::env::{AttachError, Port as _};
 use runtime::switch::{SideRule, Switch};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -73,6 +76,24 @@ pub enum RunError {
         /// Those that there are.
         there_are: String,
     },
+    /// A pool that links cannot work with.
+    #[error("the buffers of {near}: {source}")]
+    Pool {
+        /// The worker.
+        near: WorkerId,
+        /// Why.
+        source: AttachError,
+    },
+    /// A link to another process.
+    #[error("the link of {near} to {far} cannot be: {source}")]
+    Link {
+        /// The worker here.
+        near: WorkerId,
+        /// The worker there.
+        far: WorkerId,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// A thread cannot be started.
     #[error("a thread cannot be started: {0}")]
     Thread(std::io::Error),
@@ -94,7 +115,9 @@ impl RunError {
             RunError::Memory(_)
             | RunError::Thread(_)
             | RunError::Kernel(_)
-            | RunError::NoSuchInterface { .. } => false,
+            | RunError::NoSuchInterface { .. }
+            | RunError::Link { .. }
+            | RunError::Pool { .. } => false,
         }
     }
 }
@@ -127,6 +150,8 @@ const OWN_BUFFERS: usize = 2048;
 /// shortest timeout by default, half a minute.
 const LEAD: u64 = 100_000_000;
 const OWN_FRAME: usize = 2048;
+/// How long, in nanoseconds, a switch that starts waits for the runtimes of other processes to tell which flows they have.
+const TOLD: u64 = 2_000_000_000;
 
 struct OpenPort {
     name: String,
@@ -136,10 +161,11 @@ struct OpenPort {
     place: PortPlace,
 }
 
-/// Opens the ports of this process and makes its workers.
+/// Opens the ports of this process and makes its workers: all of the cluster, or a member's.
 pub(super) fn build(
     mut config: Config,
     layout: &Layout,
+    member: Option<&Membership>,
     ports: Ports,
     events: &SyncSender<String>,
 ) -> Result<Built, RunError> {
@@ -150,28 +176,33 @@ pub(super) fn build(
         source,
     })?;
     let packet_clock = match config.clock {
+        // Other processes do not see the times of this one's packets.
+        _ if member.is_some() => false,
         Clock::Capture => true,
         Clock::Machine => false,
         Clock::Auto => opened.iter().all(|open| open.port.waits()),
     };
-    let timed = opened.iter().any(|open| !open.port.waits());
+    let timed = member.is_some() || opened.iter().any(|open| !open.port.waits());
     // Who answers takes the time of what it answers, so what is read must not run away from it.
     let answering = opened.iter().any(|open| open.port.answers());
     let rules = config.rules();
     let plan = Plan::new(rules, config.take_factories())?;
     claim(&plan, &mut opened)?;
     let kernel = follow_kernel(&config, layout, &plan)?;
-    let seed = match config.threads {
+    let seed = match (member, config.threads) {
+        (Some(member), _) => member.secrets.seed,
         // Equal input shall give equal output.
-        Threads::One => HashSeed::FIXED,
-        Threads::Auto => HashSeed(std::array::from_fn(|_| random())),
+        (None, Threads::One) => HashSeed::FIXED,
+        (None, Threads::Auto) => HashSeed(std::array::from_fn(|_| random())),
     };
+    let patient = opened.iter().all(|open| open.port.waits());
     let shape = Shape {
         layout,
         seed,
         packet_clock,
         lead_max: if answering { LEAD } else { u64::MAX },
-        patient: !timed,
+        patient,
+        others: member.map(|_| neighbours::frame_max(&config)),
         now: if packet_clock {
             0
         } else {
@@ -193,10 +224,20 @@ pub(super) fn build(
     let names = each(&per_switch, |open| open.name.clone());
     let sides = each(&per_switch, |open| open.rule.clone());
     let sizes = Sizes {
-        buffers: layout.switches_here.len() * BUFFERS + layout.runtimes_here.len() * OWN_BUFFERS,
+        buffers: layout.switches_here.len() * shape.switch_buffers()
+            + layout.runtimes_here.len() * shape.runtime_buffers(),
         queue: QUEUE,
     };
-    let mut links = Links::new(layout.switches, layout.runtimes, sizes);
+    let reports = ports.reports().clone();
+    let mut links = match member {
+        None => Links::lay(layout, sizes, &mut |near, far| {
+            unreachable!("{near} and {far} are here")
+        })?,
+        Some(member) => {
+            let neighbours = Neighbours::new(&config, member, QUEUE, reports.clone());
+            Links::lay(layout, sizes, &mut |near, far| neighbours.link(near, far))?
+        }
+    };
     let mut seats = Vec::new();
     let (mut switches, mut runtimes) = (BTreeMap::new(), BTreeMap::new());
     for (index, ports) in per_switch {
@@ -217,7 +258,7 @@ pub(super) fn build(
         switches,
         runtimes,
         ports: names,
-        reports: ports.reports().clone(),
+        reports,
         kernel,
         packet_clock,
         infos: layout
@@ -393,9 +434,39 @@ struct Shape<'l> {
     patient: bool,
     now: u64,
     egress: Egress,
+    /// The longest frame from other processes, if there are any.
+    others: Option<usize>,
 }
 
 impl Shape<'_> {
+    /// Buffers of a switch: what comes from other processes comes into these, too.
+    fn switch_buffers(&self) -> usize {
+        BUFFERS * if self.others.is_some() { 2 } else { 1 }
+    }
+
+    /// Buffers of a runtime: what comes from other processes comes into its own.
+    fn runtime_buffers(&self) -> usize {
+        if self.others.is_some() {
+            BUFFERS
+        } else {
+            OWN_BUFFERS
+        }
+    }
+
+    /// Has links to other processes say what they need of a worker's pool.
+    fn attach<'l>(
+        &self,
+        pool: &mut Pool,
+        near: WorkerId,
+        links: impl IntoIterator<Item = &'l mut WorkerLink>,
+    ) -> Result<(), RunError> {
+        for link in links {
+            link.attach(pool)
+                .map_err(|error| RunError::Pool { near, source: error })?;
+        }
+        Ok(())
+    }
+
     fn switch(
         &self,
         index: usize,
@@ -423,18 +494,33 @@ impl Shape<'_> {
             patient: self.patient,
             now: self.now,
         };
-        let frame_max = ports.iter().map(|open| open.port.frame_max()).max();
-        let mut pool = adapters::buffers::pool(BUFFERS, frame_max.unwrap_or(0), index as u8)?;
+        let frame_max = ports
+            .iter()
+            .map(|open| open.port.frame_max())
+            .chain(self.others)
+            .max();
+        let buffers = self.switch_buffers();
+        let mut pool = adapters::buffers::pool(buffers, frame_max.unwrap_or(0), index as u8)?;
         for open in &mut ports {
             open.port.attach(&mut pool).map_err(|error| RunError::Port {
                 port: open.name.clone(),
                 source: error.into(),
             })?;
         }
-        let (runtimes, peers) = links.of_switch(index);
+        let (mut runtimes, mut peers) = links.of_switch(index);
+        self.attach(
+            &mut pool,
+            WorkerId::Switch(index),
+            runtimes.iter_mut().chain(peers.iter_mut().flatten()),
+        )?;
         let ports = ports.into_iter().map(|open| (open.port, open.rule)).collect();
         let plan = plan.clone();
-        Ok(Switch::new(settings, plan, ports, runtimes, peers, pool, region))
+        let mut switch = Switch::new(settings, plan, ports, runtimes, peers, pool, region);
+        if self.others.is_some() {
+            // Runtimes that are at work already tell it who has what.
+            switch.wait_to_be_told(TOLD);
+        }
+        Ok(switch)
     }
 
     /// What functions are told of a runtime.
@@ -475,8 +561,17 @@ impl Shape<'_> {
             now: self.now,
             ..runtime::Settings::alone(config.flows_max)
         };
-        let pool = pool(OWN_BUFFERS, OWN_FRAME, self.layout.switches + index);
-        let (ends, others) = links.of_runtime(index);
+        let origin = self.layout.switches + index;
+        let mut pool = match self.others {
+            Some(frame_max) => adapters::buffers::pool(self.runtime_buffers(), frame_max, origin as u8)?,
+            None => pool(OWN_BUFFERS, OWN_FRAME, origin),
+        };
+        let (mut ends, mut others) = links.of_runtime(index);
+        self.attach(
+            &mut pool,
+            WorkerId::Runtime(index),
+            ends.iter_mut().chain(others.iter_mut().flatten()),
+        )?;
         let mut runtime = Runtime::new(settings, plan.clone(), ends, pool, region)
             .map_err(|(function, source)| RunError::Function { function, source })?;
         runtime.join(others);

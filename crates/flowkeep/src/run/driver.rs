@@ -17,11 +17,15 @@
 
 use super::links::WorkerLink;
 use crate::apply::Ticket;
+use crate::cluster::LinkStats;
 use crate::config::Idle;
+use crate::config::layout::WorkerId;
 use adapters::clock::{monotonic_ns, pin_to};
 use adapters::idle::{Sleeper, Wanted, handed_over};
 use adapters::open::BoxPort;
+use protocols::channel::Protection;
 use runtime::chain::Plan;
+use runtime::env::{LinkTo, Port};
 use runtime::stats::{RuntimeStats, SwitchStats};
 use runtime::switch::Switch;
 use runtime::watch::{Seen, Watch};
@@ -100,6 +104,11 @@ pub(super) enum Question {
         runtime: u16,
         leaving: bool,
     },
+    /// Of links to other processes.
+    Links,
+    Protect(Protection),
+    /// For runtimes: which others there are.
+    Others,
 }
 
 /// What is answered.
@@ -137,6 +146,9 @@ pub(super) enum Answer {
     Ordered(Result<u32, String>),
     Receipt(Option<Box<migrate::Receipt>>),
     Leaving,
+    Links(Vec<LinkStats>),
+    Protected,
+    Others(Vec<u16>),
     /// Not a question for this kind of worker.
     NotMine,
 }
@@ -178,6 +190,22 @@ impl Handle {
 pub(super) enum Worker {
     Switch(Box<Switch<BoxPort, WorkerLink>>),
     Runtime(Box<Runtime<WorkerLink>>),
+}
+
+impl Worker {
+    /// Shows each link, whose it is and to whom.
+    fn each_link(&mut self, mut show: impl FnMut(WorkerId, LinkTo, &mut WorkerLink)) {
+        match self {
+            Worker::Switch(switch) => {
+                let from = WorkerId::Switch(switch.number().into());
+                switch.each_link(|to, link| show(from, to, link));
+            }
+            Worker::Runtime(runtime) => {
+                let from = WorkerId::Runtime(runtime.number().into());
+                runtime.each_link(|to, link| show(from, to, link));
+            }
+        }
+    }
 }
 
 /// A worker with its queue and what it is at.
@@ -263,23 +291,38 @@ impl Driver {
     }
 
     /// What this thread's ports say by that they have something; `None` if one does not say.
-    fn descriptors(&self) -> Option<Vec<Wanted>> {
-        let mut all = Vec::new();
-        for seat in &self.seats {
+    fn descriptors(&mut self) -> Option<Vec<Wanted>> {
+        let mut all = Some(Vec::new());
+        let mut add = |said: Option<Vec<i32>>| match (said, &mut all) {
+            (Some(said), Some(all)) => all.extend(said.into_iter().map(Wanted::of)),
+            _ => all = None,
+        };
+        for seat in &mut self.seats {
             if let Worker::Switch(switch) = &seat.worker {
-                all.extend(switch.wakes_by()?.into_iter().map(Wanted::of));
+                add(switch.wakes_by());
             }
+            // Who hands something over in this process wakes the thread itself.
+            seat.worker.each_link(|_, _, link| {
+                if link.is_to_another() {
+                    add(link.wakes_by());
+                }
+            });
         }
-        Some(all)
+        all
     }
 
     /// How long this thread may sleep: until something that it knows of is due.
-    fn sleep_max(&self, now: u64) -> Duration {
-        let due = self.seats.iter().filter_map(|seat| match &seat.worker {
-            Worker::Switch(switch) => switch.next_at(),
-            Worker::Runtime(runtime) => runtime.next_at(),
-        });
-        let wait = due.min().map(|at| Duration::from_nanos(at.saturating_sub(now)));
+    fn sleep_max(&mut self, now: u64) -> Duration {
+        let mut due: Option<u64> = None;
+        let mut add = |at: Option<u64>| due = due.into_iter().chain(at).min();
+        for seat in &mut self.seats {
+            match &seat.worker {
+                Worker::Switch(switch) => add(switch.next_at()),
+                Worker::Runtime(runtime) => add(runtime.next_at()),
+            }
+            seat.worker.each_link(|_, _, link| add(link.next_at()));
+        }
+        let wait = due.map(|at| Duration::from_nanos(at.saturating_sub(now)));
         wait.map_or(SLEEP_MAX, |wait| wait.min(SLEEP_MAX))
     }
 }
@@ -442,6 +485,27 @@ impl Seat {
             (Worker::Switch(switch), Question::Leaving { runtime, leaving }) => {
                 switch.set_leaving(runtime, leaving);
                 Answer::Leaving
+            }
+            (worker, Question::Links) => {
+                let mut all = Vec::new();
+                worker.each_link(|from, to, link| {
+                    if link.is_to_another() {
+                        all.push(link.stats(from, to));
+                    }
+                });
+                Answer::Links(all)
+            }
+            (worker, Question::Protect(protection)) => {
+                worker.each_link(|_, _, link| link.protect(&protection));
+                Answer::Protected
+            }
+            (worker @ Worker::Runtime(_), Question::Others) => {
+                let mut others = Vec::new();
+                worker.each_link(|_, to, link| match to {
+                    LinkTo::Runtime(number) if link.session() != 0 => others.push(number),
+                    _ => {}
+                });
+                Answer::Others(others)
             }
             _ => Answer::NotMine,
         }

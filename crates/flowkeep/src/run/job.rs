@@ -1,12 +1,14 @@
 //! The command `run`: a cluster from its configuration to its report.
 
-use super::{Events, Outcome, RunError, Running, start_from};
+use super::{Events, Links, Outcome, RunError, Running, start_from, start_member};
 use crate::apply::Ask;
-use crate::cli::jobs::RunJob;
+use crate::cli::jobs::{MemberJob, RunJob};
 use crate::cli::{FAILURE, USAGE};
 use crate::cluster::Cluster;
-use crate::config::Config;
+use crate::config::{self, Config, Problem};
 use crate::control::{self, server};
+use crate::member::secrets::Secrets;
+use crate::member::{Membership, Written};
 use crate::metrics;
 use crate::report::Status;
 use crate::signals::Hangup;
@@ -32,19 +34,28 @@ type Failed = (u8, String);
 
 fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
     let RunJob {
-        config,
+        mut config,
         json,
         stop,
         source,
+        member,
     } = job;
+    let membership = member.as_ref().map(|job| join(job, &mut config)).transpose()?;
     let to_stdout = config.log.events.as_deref() == Some("-");
     let events = open_events(&config)?;
     let socket = config.control.socket.clone();
     let listen = config.metrics.listen;
-    let hangup = source.is_some().then(Hangup::of_process).transpose();
+    let hangup = (source.is_some() || member.is_some())
+        .then(Hangup::of_process)
+        .transpose();
     let hangup = hangup.map_err(|error| (FAILURE, format!("signals cannot be handled: {error}")))?;
-    let running = start_from(config, Ports::new(), events, source)
-        .map_err(|error| (code_of(&error), error.to_string()))?;
+    let keyring = membership.as_ref().map(|membership| membership.secrets.clone());
+    let running = match membership {
+        Some(membership) => start_member(config, membership, Ports::new(), events),
+        None => start_from(config, Ports::new(), events, source),
+    };
+    let running = running.map_err(|error| (code_of(&error), error.to_string()))?;
+    let links = running.links();
     let servers = serve(&running, socket, listen)?;
     let running_cluster: Arc<dyn Cluster> = running.cluster();
     let reports = running.reports();
@@ -52,7 +63,19 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
     let outcome = running.wait(|cluster: &dyn Cluster| {
         told |= tell(reports.take());
         if hangup.as_ref().is_some_and(Hangup::was_raised) {
-            apply_again(running_cluster.clone());
+            match (&member, &keyring) {
+                (Some(member), Some(keyring)) => {
+                    let _ = match take_keys(member, keyring, &links) {
+                        Ok(()) => writeln!(
+                            io::stderr(),
+                            "SIGHUP: links have the keys of {}",
+                            member.path.display()
+                        ),
+                        Err(problem) => writeln!(io::stderr(), "SIGHUP: {problem}"),
+                    };
+                }
+                _ => apply_again(running_cluster.clone()),
+            }
         }
         if stop.is_raised() {
             cluster.stop();
@@ -65,6 +88,42 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
     told |= tell(outcome.reports);
     let failed = told || outcome.events.is_err() || outcome.broken_off;
     Ok(ExitCode::from(if failed { FAILURE } else { 0 }))
+}
+
+/// Becomes a member of a cluster of several processes.
+fn join(job: &MemberJob, config: &mut Config) -> Result<Membership, Failed> {
+    let membership = Membership::new(job.kind, &job.name, config, &job.written());
+    let membership = membership.map_err(|problem| (USAGE, problem.to_string()))?;
+    if job.socket.is_some() {
+        config.control.socket.clone_from(&job.socket);
+    }
+    if job.events.is_some() {
+        config.log.events.clone_from(&job.events);
+    }
+    Ok(membership)
+}
+
+/// On SIGHUP to a member: its links take the keys that the file names now. What else has changed in it counts from the next start on.
+fn take_keys(job: &MemberJob, secrets: &Secrets, links: &Links) -> Result<(), String> {
+    let read = config::read_tree(&job.path, &job.registry);
+    let shown = |problems: Vec<Problem>| {
+        problems
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join("\n\n")
+    };
+    let (config, tree, text) = read.map_err(shown)?;
+    let written = Written {
+        path: &job.path,
+        text: &text,
+        tree: &tree,
+        registry: &job.registry,
+    };
+    let protection = secrets
+        .next(&config, &written)
+        .map_err(|problem| problem.to_string())?;
+    links.protect(&protection)
 }
 
 /// On SIGHUP: puts the file in force again, unless that cut flows. On a thread of its own, since who waits here sees to the end.

@@ -6,25 +6,47 @@
 //! ([decision 13](../../../../docs/decisions/0013-links-between-processes.md)). Here each link of a worker of this process is a
 //! [`WorkerLink`]; all are laid at the start, and each end is taken out once, by its worker.
 //!
+//! ```text
+//!   both workers in this process           ring
+//!   the other in another process           shared memory, where both members' `host` is the same
+//!                                          channel over Geneve and UDP, where not
+//! ```
+//!
 //! Invariant: a pair of workers has one link. A ring can hold every buffer there is.
 //!
 //! Not here: what a link does (`adapters`).
 
+use super::build::RunError;
+use crate::cluster::LinkStats;
+use crate::config::layout::{Layout, WorkerId};
 use adapters::ring::RingPort;
-use runtime::env::{AttachError, Burst, Port, PortCounters};
+use adapters::shm::ShmLink;
+use protocols::channel::{DropReason, Protection};
+use runtime::env::{AttachError, Burst, LinkTo, Port, PortCounters};
+use runtime::peer::{FrameLink, Peer, Refused};
+use std::collections::BTreeMap;
 use wire::{Pool, Prefix};
 
 /// A link between two workers. What it is made of is decided at the start, so a processor foresees the way that each call takes.
 pub(crate) enum WorkerLink {
     /// In this process.
     Ring(RingPort),
+    /// To another process of this host.
+    Memory(Box<ShmLink>),
+    /// To another host.
+    Channel(Box<Channel>),
 }
+
+/// A link to another host, whatever carries its frames.
+pub(crate) type Channel = Peer<Box<dyn FrameLink + Send>>;
 
 /// Calls the same method of whatever a link is.
 macro_rules! of_each {
     ($link:expr, $port:ident => $call:expr) => {
         match $link {
             WorkerLink::Ring($port) => $call,
+            WorkerLink::Memory($port) => $call,
+            WorkerLink::Channel($port) => $call,
         }
     };
 }
@@ -85,7 +107,56 @@ impl Port for WorkerLink {
     }
 }
 
-/// How large links are.
+impl WorkerLink {
+    /// Whether the other end is in another process.
+    pub fn is_to_another(&self) -> bool {
+        !matches!(self, WorkerLink::Ring(_))
+    }
+
+    /// Other keys from now on; of no meaning to what never leaves the host.
+    pub fn protect(&mut self, protection: &Protection) {
+        if let WorkerLink::Channel(peer) = self {
+            peer.protect(protection.clone());
+        }
+    }
+
+    /// What a link to another process is and has done.
+    pub fn stats(&self, from: WorkerId, to: LinkTo) -> LinkStats {
+        let to = match to {
+            LinkTo::Switch(number) => WorkerId::Switch(number.into()),
+            LinkTo::Runtime(number) => WorkerId::Runtime(number.into()),
+        };
+        let mut refused = BTreeMap::new();
+        let kind = match self {
+            WorkerLink::Ring(_) => "ring",
+            WorkerLink::Memory(_) => "memory",
+            WorkerLink::Channel(peer) => {
+                let channel = peer.channel_counters();
+                let dropped = DropReason::ALL
+                    .iter()
+                    .map(|reason| (reason.name(), channel.drops[*reason as usize]));
+                let own = peer.own_counters();
+                let words = Refused::ALL
+                    .iter()
+                    .map(|reason| (reason.name(), own.refused[*reason as usize]));
+                for (name, count) in dropped.chain(words).filter(|(_, count)| *count > 0) {
+                    *refused.entry(name).or_default() += count;
+                }
+                "channel"
+            }
+        };
+        LinkStats {
+            from,
+            to,
+            kind,
+            session: self.session(),
+            counters: self.counters(),
+            refused,
+        }
+    }
+}
+
+/// How large rings are.
 #[derive(Clone, Copy)]
 pub(super) struct Sizes {
     /// All buffers of all pools of this process.
@@ -94,7 +165,7 @@ pub(super) struct Sizes {
     pub queue: usize,
 }
 
-/// The ends of all links, taken out one by one. Those of workers that are elsewhere are not there.
+/// The ends of all links of this process's workers, taken out one by one.
 pub(super) struct Links {
     /// By switch and runtime: the switch's end and the runtime's.
     runtime: Vec<Vec<(Option<WorkerLink>, Option<WorkerLink>)>>,
@@ -104,40 +175,62 @@ pub(super) struct Links {
     between: Vec<Vec<Option<WorkerLink>>>,
 }
 
+/// Makes this process's end of a link to a worker of another one: which worker is here, which is there.
+pub(super) type ToOthers<'a> = dyn FnMut(WorkerId, WorkerId) -> Result<WorkerLink, RunError> + 'a;
+
 impl Links {
-    /// All links of so many workers.
-    pub fn new(switches: usize, runtimes: usize, sizes: Sizes) -> Self {
-        let pair = || {
-            let (near, far) = RingPort::pair_with_limit(sizes.buffers, sizes.queue);
-            (Some(WorkerLink::Ring(near)), Some(WorkerLink::Ring(far)))
+    /// Lays all links that have an end here.
+    pub fn lay(layout: &Layout, sizes: Sizes, others: &mut ToOthers<'_>) -> Result<Self, RunError> {
+        let mut pair = |near: WorkerId, far: WorkerId, limit| {
+            Ok(match (layout.is_here(near), layout.is_here(far)) {
+                (true, true) => {
+                    let (near, far) = RingPort::pair_with_limit(sizes.buffers, limit);
+                    (Some(WorkerLink::Ring(near)), Some(WorkerLink::Ring(far)))
+                }
+                (true, false) => (Some(others(near, far)?), None),
+                (false, true) => (None, Some(others(far, near)?)),
+                (false, false) => (None, None),
+            })
         };
-        let runtime = (0..switches)
-            .map(|_| (0..runtimes).map(|_| pair()).collect())
-            .collect();
-        Links {
-            runtime,
-            peer: Self::among(switches, sizes.buffers),
-            between: Self::among(runtimes, sizes.buffers),
+        let mut runtime = Vec::new();
+        for switch in 0..layout.switches {
+            let to = |runtime| (WorkerId::Switch(switch), WorkerId::Runtime(runtime));
+            let pairs = (0..layout.runtimes).map(to);
+            runtime.push(
+                pairs
+                    .map(|(near, far)| pair(near, far, sizes.queue))
+                    .collect::<Result<_, _>>()?,
+            );
         }
+        Ok(Links {
+            runtime,
+            peer: Self::among(layout.switches, |a, b| {
+                pair(WorkerId::Switch(a), WorkerId::Switch(b), sizes.buffers)
+            })?,
+            between: Self::among(layout.runtimes, |a, b| {
+                pair(WorkerId::Runtime(a), WorkerId::Runtime(b), sizes.buffers)
+            })?,
+        })
     }
 
-    /// A ring between each two of so many workers.
-    fn among(count: usize, capacity: usize) -> Vec<Vec<Option<WorkerLink>>> {
+    /// A link between each two of so many workers.
+    fn among(
+        count: usize,
+        mut pair: impl FnMut(usize, usize) -> Result<(Option<WorkerLink>, Option<WorkerLink>), RunError>,
+    ) -> Result<Vec<Vec<Option<WorkerLink>>>, RunError> {
         let mut links: Vec<Vec<Option<WorkerLink>>> =
             (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
         for (a, b) in (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b))) {
-            let (near, far) = RingPort::pair(capacity);
-            links[a][b] = Some(WorkerLink::Ring(near));
-            links[b][a] = Some(WorkerLink::Ring(far));
+            (links[a][b], links[b][a]) = pair(a, b)?;
         }
-        links
+        Ok(links)
     }
 
     /// A switch's links: to all runtimes, and to the other switches by their numbers.
     pub fn of_switch(&mut self, switch: usize) -> (Vec<WorkerLink>, Vec<Option<WorkerLink>>) {
         let runtimes = self.runtime[switch]
             .iter_mut()
-            .map(|(near, _)| near.take().expect("taken once"))
+            .map(|(near, _)| near.take().expect("taken once, by a worker of this process"))
             .collect();
         (runtimes, std::mem::take(&mut self.peer[switch]))
     }
@@ -147,7 +240,12 @@ impl Links {
         let switches = self
             .runtime
             .iter_mut()
-            .map(|links| links[runtime].1.take().expect("taken once"))
+            .map(|links| {
+                links[runtime]
+                    .1
+                    .take()
+                    .expect("taken once, by a worker of this process")
+            })
             .collect();
         (switches, std::mem::take(&mut self.between[runtime]))
     }

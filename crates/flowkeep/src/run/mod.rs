@@ -22,6 +22,8 @@ mod driver;
 pub mod job;
 mod kernel;
 mod links;
+mod neighbours;
+mod part;
 mod watching;
 
 use crate::apply::report::Change;
@@ -29,10 +31,13 @@ use crate::apply::{Ask, Live, Source, Ticket, Workers};
 use crate::cluster::{Cluster, Cursor, PortStats, Snapshot, Subject, ThreadShare, Watching};
 use crate::config::Config;
 use crate::config::layout::{Layout, PortPlace};
-use crate::moving::{Order, Part, Place, Receipt, may_leave, no_such_runtime};
+use crate::member::Membership;
+use crate::moving::{self, Order, Place, Receipt, may_leave, no_such_runtime};
 use adapters::open::Ports;
 use adapters::report::{Report, Reports};
 use driver::{Answer, Command, Handle, Question};
+use part::Part;
+use protocols::channel::Protection;
 use runtime::PortCounters;
 use runtime::chain::Plan;
 use runtime::worker::FlowView;
@@ -60,6 +65,19 @@ pub struct Running {
     reports: Reports,
     /// Follows the kernel's tables, for chains that forward; ends when this does.
     kernel: Vec<kernel::Kernel>,
+    /// Of a cluster of several processes: that this process, and no other, is this member. Held until its links are gone.
+    member: Option<Membership>,
+}
+
+/// The links to other processes of a running member.
+#[derive(Clone)]
+pub struct Links(Arc<Shared>);
+
+impl Links {
+    /// Has them take other keys, for what is sent and what is received. What cannot be changed is whether there are any.
+    pub fn protect(&self, protection: &Protection) -> Result<(), String> {
+        part::protect(&self.0, protection)
+    }
 }
 
 /// What a cluster was when it ended.
@@ -83,6 +101,8 @@ struct Shared {
     /// Port names of each of these switches.
     ports: Vec<Vec<String>>,
     layout: Layout,
+    /// Of a cluster of several processes.
+    part: Option<Part>,
     stop: AtomicBool,
     break_off: AtomicBool,
     last: Mutex<Option<Snapshot>>,
@@ -118,6 +138,29 @@ pub fn start_from(
     source: Option<Source>,
 ) -> Result<Running, RunError> {
     let layout = Layout::whole(&config);
+    launch(config, layout, None, ports, events, source)
+}
+
+/// Starts the workers of one member of a cluster of several processes; the others are found when they are there.
+pub fn start_member(
+    config: Config,
+    member: Membership,
+    ports: Ports,
+    events: Option<Events>,
+) -> Result<Running, RunError> {
+    let layout = member.layout.clone();
+    launch(config, layout, Some(member), ports, events, None)
+}
+
+fn launch(
+    config: Config,
+    layout: Layout,
+    member: Option<Membership>,
+    ports: Ports,
+    events: Option<Events>,
+    source: Option<Source>,
+) -> Result<Running, RunError> {
+    let part = member.as_ref().map(|member| Part::of(&config, member));
     let (lines, incoming) = mpsc::sync_channel::<String>(driver::EVENT_CHUNKS);
     let build::Built {
         threads,
@@ -131,7 +174,7 @@ pub fn start_from(
         plan,
         infos,
         sides,
-    } = build::build(config, &layout, ports, &lines)?;
+    } = build::build(config, &layout, member.as_ref(), ports, &lines)?;
     drop(lines);
     let on_threads = (0..threads.len()).map(|thread| Thread {
         workers: worker_names(&layout, threads.len(), thread),
@@ -144,6 +187,7 @@ pub fn start_from(
         runtimes,
         ports,
         layout,
+        part,
         stop: AtomicBool::new(false),
         break_off: AtomicBool::new(false),
         last: Mutex::new(None),
@@ -175,6 +219,7 @@ pub fn start_from(
         writer: Some(writer),
         reports,
         kernel,
+        member,
     })
 }
 
@@ -210,6 +255,11 @@ impl Running {
         self.reports.clone()
     }
 
+    /// The links to other processes, for whoever changes their keys.
+    pub fn links(&self) -> Links {
+        Links(self.shared.clone())
+    }
+
     /// The cluster, for whoever asks it things.
     pub fn cluster(&self) -> Arc<dyn Cluster> {
         self.shared.clone()
@@ -224,6 +274,7 @@ impl Running {
             look = (look * 2).min(LOOK);
             each(&*self.shared);
         }
+        part::leave(&self.shared, &mut each);
         for switch in self.shared.switches.values() {
             switch.tell(Command::StopReading);
         }
@@ -248,6 +299,7 @@ impl Running {
             let _ = thread.join();
         }
         self.kernel.clear();
+        drop(self.member.take());
         let events = match self.writer.take().map(JoinHandle::join) {
             Some(Ok(written)) => written,
             _ => Err("the thread that writes the event log has failed".into()),
@@ -262,16 +314,18 @@ impl Running {
 
     /// Waits until no packet is inside; `false` if that does not come to pass.
     fn drain(&self, each: &mut impl FnMut(&dyn Cluster)) -> bool {
+        // What other processes have of this one's packets does not show here: it is home when nothing has come for a while.
+        let quiet = self.shared.part.as_ref().map_or(Duration::ZERO, |_| part::QUIET);
         let mut before = None;
         let mut progress = Instant::now();
         let mut look = LOOK / 8;
         loop {
             let state = self.shared.drained();
-            if state.done && before == Some(state) {
-                return true;
-            }
             if before != Some(state) {
                 progress = Instant::now();
+            }
+            if state.done && before == Some(state) && progress.elapsed() >= quiet {
+                return true;
             }
             if progress.elapsed() > STUCK || self.shared.break_off.load(Ordering::Relaxed) {
                 return false;
@@ -292,9 +346,29 @@ struct Drained {
 }
 
 impl Shared {
+    /// Whether all is to end at once.
+    fn is_to_break_off(&self) -> bool {
+        self.break_off.load(Ordering::Relaxed)
+    }
+
     /// All workers of this process.
     fn workers(&self) -> impl Iterator<Item = &Handle> {
         self.switches.values().chain(self.runtimes.values())
+    }
+
+    /// Why a runtime cannot be asked here.
+    fn elsewhere(&self, runtime: u16) -> String {
+        match self
+            .part
+            .as_ref()
+            .and_then(|part| part.runtimes.get(usize::from(runtime)))
+        {
+            Some((member, socket)) => format!(
+                "runtime {runtime} is of member `{member}`; ask that one: --socket {}",
+                socket.display()
+            ),
+            None => no_such_runtime(runtime),
+        }
     }
 
     /// A runtime of this process, by its place among them.
@@ -319,9 +393,12 @@ impl Shared {
     }
 
     fn inputs_finished(&self) -> bool {
-        self.switches
-            .values()
-            .all(|switch| matches!(switch.ask(Question::Finished), Some(Answer::Finished(true))))
+        // Who has no ports ends when it is told to.
+        !self.switches.is_empty()
+            && self
+                .switches
+                .values()
+                .all(|switch| matches!(switch.ask(Question::Finished), Some(Answer::Finished(true))))
     }
 
     fn drained(&self) -> Drained {
@@ -349,6 +426,8 @@ impl Shared {
     fn ask_all(&self) -> Snapshot {
         let mut snapshot = Snapshot {
             uptime: self.began.elapsed(),
+            numbers: [&self.switches, &self.runtimes].map(|workers| workers.keys().copied().collect()),
+            member: self.part.as_ref().map(|part| part.name.clone()),
             ..Snapshot::default()
         };
         for ((number, switch), names) in self.switches.iter().zip(&self.ports) {
@@ -369,13 +448,30 @@ impl Shared {
                 snapshot.runtimes.push(stats);
             }
         }
+        if self.part.is_some() {
+            for worker in self.workers() {
+                if let Some(Answer::Links(links)) = worker.ask(Question::Links) {
+                    snapshot.links.extend(links);
+                }
+            }
+        }
         snapshot
     }
 
-    /// What the runtimes say of themselves, to choose among them; those of other processes are not asked.
+    /// What the runtimes say of themselves, to choose among them; those of other processes are not asked, but whether they are there.
     fn places(&self) -> Result<Vec<Place>, String> {
+        let others = match self.runtimes.iter().next().filter(|_| self.part.is_some()) {
+            None => Vec::new(),
+            Some((number, handle)) => match handle.ask(Question::Others) {
+                Some(Answer::Others(others)) => others,
+                _ => return Err(silent(*number, "nothing has changed; try again")),
+            },
+        };
         let place = |number: u16| match self.runtimes.get(&number).map(|handle| handle.ask(Question::Stats)) {
-            None => Ok(Place::elsewhere()),
+            None => Ok(Place {
+                absent: !others.contains(&number),
+                ..Place::elsewhere()
+            }),
             Some(Some(Answer::Runtime(stats))) => Ok(Place::from(&stats)),
             Some(_) => Err(silent(number, "nothing has changed; try again")),
         };
@@ -470,11 +566,19 @@ impl Cluster for Shared {
     }
 
     fn change(&self, ask: &Ask) -> Result<Change, String> {
+        if let Some(part) = &self.part {
+            return Err(part.no_change());
+        }
         self.live.change(ask, self)
     }
 
-    fn order(&self, order: &Order) -> Result<Vec<Part>, String> {
+    fn order(&self, order: &Order) -> Result<Vec<moving::Part>, String> {
         let selector = order.selector()?;
+        if let Some(from) = order.from
+            && !self.runtimes.contains_key(&from)
+        {
+            return Err(self.elsewhere(from));
+        }
         let mut parts = Vec::new();
         for (from, to) in order.parts(&self.places()?)? {
             let question = Question::Order(migrate::Order {
@@ -498,7 +602,7 @@ impl Cluster for Shared {
         Ok(parts)
     }
 
-    fn receipt(&self, parts: &[Part]) -> Result<Receipt, String> {
+    fn receipt(&self, parts: &[moving::Part]) -> Result<Receipt, String> {
         let mut whole = Receipt::empty();
         for (runtime, number) in parts {
             let Some(handle) = self.runtimes.get(runtime) else {
@@ -525,7 +629,7 @@ impl Cluster for Shared {
 
     fn set_leaving(&self, runtime: u16, leaving: bool) -> Result<(), String> {
         let Some(handle) = self.runtimes.get(&runtime) else {
-            return Err(no_such_runtime(runtime));
+            return Err(self.elsewhere(runtime));
         };
         if leaving {
             may_leave(runtime, &self.places()?)?;

@@ -17,6 +17,7 @@ mod moving;
 mod mtu;
 mod nat_behaviour;
 mod network;
+mod peers;
 mod refusals;
 mod reload;
 mod sip;

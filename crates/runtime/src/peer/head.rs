@@ -110,6 +110,8 @@ pub fn write(packet: &Packet) -> [u8; HEAD] {
     for (bits, of) in FLAGS {
         flags |= match of {
             flag::WATCHED => (packet.flags() >> 8) as u8 & bits,
+            // Elsewhere parsing finds it.
+            flag::ICMP_QUERY if !is_followed(packet) => 0,
             of if packet.has(of) => bits,
             _ => 0,
         };

@@ -37,6 +37,7 @@
 //! Not here: chains, flow state.
 
 mod choice;
+mod links;
 mod moves;
 mod ports;
 mod routes;
@@ -633,6 +634,10 @@ impl<P: Port, L: Port> Switch<P, L> {
         let mut burst = Burst::new();
         match self.peers.get_mut(usize::from(home)) {
             Some(Some(peer)) if peer.session() == 0 => self.drop_packet(packet, DropReason::HomeAbsent),
+            // What waits in a link to another process keeps its buffer: two switches without any would wait for each other.
+            Some(Some(peer)) if peer.room() == 0 && !self.settings.patient => {
+                self.drop_packet(packet, DropReason::HomeBusy);
+            }
             Some(Some(peer)) => {
                 self.handed_over += 1;
                 burst.push(packet);

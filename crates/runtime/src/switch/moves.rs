@@ -25,7 +25,6 @@ use crate::env::Port;
 use crate::group::GroupKey;
 use crate::message::{Message, Reroute};
 use alloc::collections::VecDeque;
-#[cfg(test)]
 use alloc::vec::Vec;
 use protocols::ownership::{Epoch, Home, HomeInput, RuntimeId, SwitchSays};
 use wire::{PacketBox, planted};
@@ -41,9 +40,12 @@ impl Moves {
         self.unsaid.is_empty()
     }
 
-    /// What is to be said to a runtime is of no use to it: it has gone.
-    pub fn forget(&mut self, runtime: usize) {
-        self.unsaid.retain(|(to, _)| *to != runtime);
+    /// What was to be said to a runtime that has gone.
+    pub fn forget(&mut self, runtime: usize) -> Vec<Message> {
+        let (its, others) = self.unsaid.drain(..).partition(|(to, _)| *to == runtime);
+        self.unsaid = others;
+        let its: VecDeque<_> = its;
+        its.into_iter().map(|(_, message)| message).collect()
     }
 
     pub fn say(&mut self, runtime: usize, message: Message) {

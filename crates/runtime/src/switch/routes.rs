@@ -31,7 +31,7 @@ use crate::group::GroupKey;
 use crate::message::Message;
 use crate::stats::DropReason;
 use nf::{Affinity, Block};
-use protocols::ownership::{Epoch, SwitchSays};
+use protocols::ownership::{Epoch, RuntimeId, SwitchSays};
 use wire::packet::flag;
 use wire::{FlowKey, PacketBox, planted};
 
@@ -172,8 +172,7 @@ impl<P: Port, L: Port> Switch<P, L> {
                 }
                 Message::BlockReturned(block, home) => {
                     self.release(block);
-                    self.moves
-                        .say(usize::from(home.0), Message::BlockReturned(block, home));
+                    self.give_back(home, block);
                 }
                 Message::Doubted(key) => self.doubt_after(runtime, &key),
                 Message::Taken(_) | Message::Switch(..) => {
@@ -181,6 +180,19 @@ impl<P: Port, L: Port> Switch<P, L> {
                 }
             }
         }
+    }
+
+    /// Tells the runtime whose pool a block is of that it is over here; one that is not there is told when it is.
+    fn give_back(&mut self, home: RuntimeId, block: Block) {
+        if self
+            .runtimes
+            .get(usize::from(home.0))
+            .is_some_and(|link| link.session == 0)
+        {
+            return self.sessions.keep(home.0, block);
+        }
+        self.moves
+            .say(usize::from(home.0), Message::BlockReturned(block, home));
     }
 
     fn release(&mut self, block: Block) {

@@ -32,8 +32,11 @@ use super::routes::NO_RUNTIME;
 use super::{Lane, NOBODY, Policy, Switch};
 use crate::env::{Burst, Port};
 use crate::group::GroupKey;
+use crate::message::Message;
 use alloc::vec::Vec;
 use hashbrown::HashMap;
+use nf::Block;
+use protocols::ownership::RuntimeId;
 use wire::packet::Kind;
 
 /// Routes looked at in a step.
@@ -50,6 +53,8 @@ pub(super) struct Sessions {
     unseen: usize,
     /// Whose blocks there are: a group's runtime, and how many it has.
     holders: HashMap<GroupKey, (u16, u32)>,
+    /// Blocks that go back to runtimes that are not there.
+    kept: Vec<(u16, Block)>,
     /// Until when to wait for runtimes to tell what they have.
     told_by: Option<u64>,
     waited: u64,
@@ -60,6 +65,13 @@ impl Sessions {
     #[inline]
     pub fn is_forgetting(&self) -> bool {
         self.unseen > 0
+    }
+
+    /// A block goes back to a runtime that is not there: as many are kept as there are.
+    pub fn keep(&mut self, home: u16, block: Block) {
+        if !self.kept.contains(&(home, block)) {
+            self.kept.push((home, block));
+        }
     }
 
     /// A block is this group's, which is there.
@@ -156,9 +168,21 @@ impl<P: Port, L: Port> Switch<P, L> {
                 self.send_home(frame);
             }
             self.refused.retain(|(_, to, _)| *to != runtime);
-            self.moves.forget(runtime);
+            for message in self.moves.forget(runtime) {
+                // Whoever begins in its place in this process goes on with its pool.
+                if let Message::BlockReturned(block, _) = message {
+                    self.sessions.keep(runtime as u16, block);
+                }
+            }
             self.sessions.unseen = self.routes.len();
             self.forget_blocks(runtime);
+        }
+        if self.runtimes[runtime].session != 0 {
+            let is_its = |(home, _): &mut (u16, Block)| usize::from(*home) == runtime;
+            for (home, block) in self.sessions.kept.extract_if(.., is_its) {
+                self.moves
+                    .say(runtime, Message::BlockReturned(block, RuntimeId(home)));
+            }
         }
         self.see_who_is_there();
     }

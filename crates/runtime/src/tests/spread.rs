@@ -23,6 +23,8 @@ pub(super) struct Link {
     outgoing: Queue,
     depth: usize,
     session: Session,
+    /// The session that is over only when a burst has shown it.
+    seen: u64,
 }
 
 fn link(depth: usize) -> (Link, Link) {
@@ -33,12 +35,16 @@ fn link(depth: usize) -> (Link, Link) {
         outgoing: outgoing.clone(),
         depth,
         session: session.clone(),
+        seen: 1,
     };
     (end(&a, &b), end(&b, &a))
 }
 
 impl Port for Link {
     fn receive(&mut self, _: u64, _: &mut Pool, burst: &mut Burst) {
+        if core::mem::replace(&mut self.seen, self.session.get()) != self.seen {
+            return;
+        }
         let mut queue = self.incoming.borrow_mut();
         while !burst.is_full() {
             match queue.pop_front() {
@@ -57,7 +63,7 @@ impl Port for Link {
         self.depth.saturating_sub(self.outgoing.borrow().len())
     }
     fn session(&self) -> u64 {
-        self.session.get()
+        self.seen
     }
     fn counters(&self) -> PortCounters {
         PortCounters::default()

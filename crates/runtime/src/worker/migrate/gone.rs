@@ -9,11 +9,18 @@
 //! A group whose only home is gone while it is called back waits for the next switch there: it has no packets until then.
 
 use super::super::Runtime;
-use super::Moving;
+use super::{Moves, Moving, words};
 use crate::env::Port;
 use crate::message::Message;
 use alloc::vec::Vec;
 use protocols::ownership::{Input, Phase as Part, SwitchSays, Switches};
+
+impl<P> Moves<P> {
+    /// The links to other runtimes, of one that ends.
+    pub(in crate::worker) fn take_peers(&mut self) -> Vec<Option<P>> {
+        core::mem::take(&mut self.peers)
+    }
+}
 
 impl<P: Port> Runtime<P> {
     /// A switch is gone, and all that it sent has been heard.
@@ -63,12 +70,22 @@ impl<P: Port> Runtime<P> {
         }
     }
 
+    /// Whether no group is on its way, no order waits, and nothing is to be said.
+    pub(in crate::worker) fn finished_moving_all(&self) -> bool {
+        self.moves.is_idle()
+            && self.moves.orders.is_idle()
+            && self.moves.unsaid() == 0
+            && self.moves.returned.is_empty()
+            && self.moves.outgoing.iter().all(words::Outgoing::is_empty)
+    }
+
     /// How many places moves have.
     pub(in crate::worker) fn moving_places(&self) -> u32 {
         self.moves.all.len() as u32
     }
 
-    /// Tells a switch that begins anew of a group that is on its way from here, or has just come: its routes it has been told.
+    /// Tells a switch that begins anew of a group that is on its way from here, or has just come. That its flows are over nobody has been told: so
+    /// its routes are told whether it has flows or not.
     #[cold]
     pub(in crate::worker) fn tell_move(&mut self, switch: u8, id: u32) {
         let me = self.me();
@@ -76,26 +93,30 @@ impl<P: Port> Runtime<P> {
             return;
         };
         let (group, epoch, part) = (moving.group, moving.machine.latest(), moving.machine.phase());
-        let (from, to) = match part {
-            Part::Rerouting { to, .. } | Part::Settling { to } | Part::Forwarding { to, .. } => (me, to),
-            Part::Returning { peer, .. } => (peer, me),
-            Part::Announcing { .. } => {
-                let keys = moving.aliases.clone();
-                for key in keys.into_iter().chain([group]) {
-                    if self.is_home(&key, switch) {
-                        self.append(usize::from(switch), &Message::Installed(key, epoch));
-                    }
-                }
-                return;
+        let reroute = match part {
+            Part::Opening { .. } | Part::Canceling { .. } | Part::Announcing { .. } => None,
+            Part::Rerouting { to, .. } | Part::Settling { to } | Part::Forwarding { to, .. } => {
+                Some((me, to))
             }
+            Part::Returning { peer, .. } => Some((peer, me)),
             _ => return,
         };
-        self.reroute(id, Switches::NONE.with(switch), from, to, epoch);
-        if let Part::Forwarding { to, .. } = part {
+        for key in moving.aliases.clone().into_iter().chain([group]) {
+            if self.is_home(&key, switch) {
+                self.append(usize::from(switch), &Message::Routed(key));
+                if let Part::Announcing { .. } = part {
+                    self.append(usize::from(switch), &Message::Installed(key, epoch));
+                }
+            }
+        }
+        if let Some((from, to)) = reroute {
             // It may be there, and over, before the switch hears of this.
             if let Some(moving) = self.moves.moving(id) {
                 moving.is_told_late = true;
             }
+            self.reroute(id, Switches::NONE.with(switch), from, to, epoch);
+        }
+        if let Part::Forwarding { to, .. } = part {
             self.append(usize::from(switch), &Message::Behind(group, to, epoch));
         }
     }

@@ -185,6 +185,11 @@ impl<P: Port> Moves<P> {
         }
     }
 
+    /// The links to the other runtimes, by their numbers.
+    pub(super) fn peers_mut(&mut self) -> &mut [Option<P>] {
+        &mut self.peers
+    }
+
     /// Whether no group is on its way, to or from here.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
@@ -254,9 +259,12 @@ impl<P: Port> Moves<P> {
 
     fn remove(&mut self, id: u32, seed: &HashSeed) -> Option<Moving> {
         let moving = self.all.get_mut(id as usize)?.take()?;
-        self.index.remove(&moving.group.hash(seed));
-        for alias in &moving.aliases {
-            self.index.remove(&alias.hash(seed));
+        for key in moving.aliases.iter().chain([&moving.group]) {
+            let hash = key.hash(seed);
+            // Where two flows have one key, another's group may be known by it.
+            if self.index.get(&hash) == Some(&id) {
+                self.index.remove(&hash);
+            }
         }
         self.free.push(id);
         Some(moving)
@@ -359,6 +367,10 @@ impl<P: Port> Runtime<P> {
             self.moves.clock = self.moves.clock.max(epoch);
             if self.moves.at(hash).is_none() {
                 room = self.admit(group, flows);
+                let mut coming = self.moves.incoming[usize::from(peer)].aliases.iter();
+                if coming.any(|(of, key)| *of == group && self.moves.is_moving(key, &self.settings.seed)) {
+                    room = Err(Refusal::Busy);
+                }
                 let machine = Ownership::absent(self.me(), self.all_switches());
                 self.begin_at_target(hash, group, peer, machine, flows, room.is_ok());
             } else {

@@ -35,6 +35,11 @@ enum Unsaid {
 }
 
 impl Outgoing {
+    /// Whether nothing is to be sent.
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty() && self.unsaid.is_empty()
+    }
+
     /// The frame of records at hand, if there is one.
     pub fn frame(&mut self) -> Option<&mut PacketBox> {
         self.frames

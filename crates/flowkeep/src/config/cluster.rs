@@ -1,0 +1,521 @@
+//! A cluster of several processes: who its members are, what their links are protected with.
+//!
+//! ```toml
+//! [cluster]
+//! name = "edge"
+//! keys = ["edge.key"]
+//!
+//! [[member]]
+//! name = "front"
+//! switches = 1
+//!
+//! [[member]]
+//! name = "left"
+//! runtimes = 1
+//! ```
+//!
+//! All members read the same file. Workers are numbered in the order of the members, so every process knows all numbers
+//! ([`layout`](super::layout)). Members of one host share memory, those of different ones speak over Geneve in UDP
+//! ([decision 13](../../../../docs/decisions/0013-links-between-processes.md)). `flowkeep run` has all members in one process.
+//!
+//! Not here: the keys themselves, which only who starts a member reads ([`crate::run`](crate)).
+
+use super::document::Document;
+use super::problem::write_instead;
+use super::{Config, values};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+/// What the processes of a cluster share.
+#[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct Cluster {
+    /// Its name: letters, digits, `-` and `_`. Two clusters on one machine need two. Default `"flowkeep"`.
+    #[schemars(example = &"edge")]
+    pub name: Option<String>,
+    /// Files with the keys of the links between hosts, 1 to 4: 64 hexadecimal digits each, as `openssl rand -hex 32` prints them. Frames are
+    /// sent with the first, and accepted with all.
+    #[schemars(length(max = 4), example = ["edge.key"])]
+    pub keys: Vec<String>,
+    /// A file like those of `keys`, from which the seed of all hashes is derived; it must not change while any member runs. Default:
+    /// the first of `keys`.
+    #[schemars(example = &"edge.key")]
+    pub seed: Option<String>,
+    /// `"keys"`: frames between hosts have a tag that only who has a key can make. `"damage-only"`: a tag that anybody can make, for a wire that nobody
+    /// else is on. Default `"keys"`.
+    #[schemars(example = &"keys")]
+    pub protection: Protection,
+    /// UDP port of the links between hosts, the same on all of them. Default 6081, Geneve's.
+    #[schemars(example = 6081)]
+    pub port: Option<u16>,
+    /// The longest frame that passes between processes, in bytes. Default: 3648 if all ports are network interfaces, otherwise 65535.
+    #[schemars(range(min = 1514, max = 65535), example = 9018)]
+    #[serde(deserialize_with = "values::frame")]
+    pub frame_max: Option<u16>,
+    /// Directory of what a member must remember from start to start. Default: `flowkeep/NAME` in `/var/lib` for root, otherwise in the one that the
+    /// environment variable `XDG_STATE_HOME` names, or in `~/.local/state`.
+    #[schemars(example = &"/var/lib/flowkeep/edge")]
+    pub directory: Option<PathBuf>,
+}
+
+/// How frames between hosts are protected.
+#[derive(Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protection {
+    /// By keys.
+    #[default]
+    Keys,
+    /// Against damage, not against anybody.
+    DamageOnly,
+}
+
+/// A process of the cluster.
+#[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Member {
+    /// Its name, by which `flowkeep node` and `flowkeep switch` are told which member they are.
+    #[schemars(example = &"left")]
+    pub name: String,
+    /// Its switches, 1 to 64, if it has ports.
+    #[serde(default, deserialize_with = "values::workers")]
+    #[schemars(range(min = 1, max = 64), example = 1)]
+    pub switches: Option<u16>,
+    /// Its runtimes, 1 to 64, if it has none.
+    #[serde(default, deserialize_with = "values::workers")]
+    #[schemars(range(min = 1, max = 64), example = 1)]
+    pub runtimes: Option<u16>,
+    /// Where it runs: members with the same word share memory. Default `"here"`.
+    #[serde(default = "here")]
+    #[schemars(example = &"rack1")]
+    pub host: String,
+    /// The host's address, for links to members of other hosts. Needed if there are any.
+    #[serde(default, deserialize_with = "values::ip_address")]
+    #[schemars(with = "Option<String>", example = &"10.0.0.1")]
+    pub address: Option<IpAddr>,
+    /// Its control socket, in place of `[control] socket`. Default: `flowkeep-NAME.sock` in the directory of that one's default.
+    #[serde(default)]
+    #[schemars(example = &"/run/flowkeep-left.sock")]
+    pub socket: Option<PathBuf>,
+    /// Where it answers Prometheus, in place of `[metrics] listen`. Default: nowhere.
+    #[serde(default, deserialize_with = "values::address")]
+    #[schemars(with = "Option<String>", example = &"127.0.0.1:9465")]
+    pub metrics: Option<SocketAddr>,
+    /// File for what its functions write, in place of `[log] events`. Default: nowhere.
+    #[serde(default)]
+    #[schemars(example = &"left.jsonl")]
+    pub events: Option<String>,
+}
+
+fn here() -> String {
+    "here".to_owned()
+}
+
+/// The name of a cluster that has none.
+pub const NAME: &str = "flowkeep";
+/// The most keys.
+pub const KEYS_MAX: usize = protocols::channel::auth::KEYS_MAX;
+
+impl Cluster {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or(NAME)
+    }
+}
+
+/// A name that can be part of a file's.
+fn is_good_name(name: &str) -> bool {
+    let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    !name.is_empty() && name.len() <= 32 && name.chars().all(good)
+}
+
+/// Checks members and what belongs to them, and counts the cluster's workers.
+pub(super) fn check(config: &mut Config, document: &mut Document<'_, '_>) {
+    if let Some(name) = &config.cluster.name
+        && !is_good_name(name)
+    {
+        let problem = format!("`{name}` is no name for a cluster");
+        document.problem_at("cluster.name", &problem, GOOD_NAME);
+    }
+    if config.member.is_empty() {
+        let named = config.port.iter().position(|port| port.member.is_some());
+        if let Some(index) = named {
+            let remedy = "take the line out, or say who the members are: [[member]], and below it name = … and switches = 1";
+            document.problem_at(&format!("port[{index}].member"), "there are no members", remedy);
+        }
+        return;
+    }
+    names(config, document);
+    workers(config, document);
+    addresses(config, document);
+    keys(config, document);
+    ports(config, document);
+}
+
+const GOOD_NAME: &str = "write 1 to 32 letters, digits, - and _";
+
+fn names(config: &Config, document: &mut Document<'_, '_>) {
+    let mut names = BTreeSet::new();
+    for (index, member) in config.member.iter().enumerate() {
+        let path = format!("member[{index}].name");
+        if !is_good_name(&member.name) {
+            let problem = format!("`{}` is no name for a member", member.name);
+            document.problem_at(&path, &problem, GOOD_NAME);
+        } else if !names.insert(&member.name) {
+            let problem = format!("there is another member `{}` before", member.name);
+            document.problem_at(&path, &problem, "give each member a name of its own");
+        }
+    }
+}
+
+/// Of each kind the members' sum is the cluster's number.
+fn workers(config: &mut Config, document: &mut Document<'_, '_>) {
+    for (index, member) in config.member.iter().enumerate() {
+        let path = format!("member[{index}]");
+        match (member.switches, member.runtimes) {
+            (None, None) => {
+                let remedy = "add a line switches = 1 if it has ports, or runtimes = 1";
+                document.problem_at(&path, "has neither switches nor runtimes", remedy);
+            }
+            (Some(_), Some(_)) => {
+                let remedy = "make two members of it, one with the switches and one with the runtimes";
+                document.problem_at(
+                    &format!("{path}.runtimes"),
+                    "is said of a member with switches",
+                    remedy,
+                );
+            }
+            _ => {}
+        }
+    }
+    let kinds: [(&str, fn(&super::Member) -> u16); 2] = [
+        ("switches", |member| member.switches.unwrap_or(0)),
+        ("runtimes", |member| member.runtimes.unwrap_or(0)),
+    ];
+    let sums = kinds.map(|(kind, of)| {
+        if document.find(kind).is_some() {
+            let problem = "is said of the cluster and of its members";
+            document.problem_at(kind, problem, "take this line out; the members' sum counts");
+        }
+        let sum: usize = config.member.iter().map(of).map(usize::from).sum();
+        if !(1..=64).contains(&sum) {
+            let remedy = if sum == 0 {
+                format!("add a member with {kind} = 1")
+            } else {
+                "take some out".to_owned()
+            };
+            let problem = format!("the members have {sum} {kind} together; a cluster has 1 to 64");
+            document.problem_at("member[0]", &problem, &remedy);
+        }
+        sum.clamp(1, 64) as u16
+    });
+    [config.switches, config.runtimes] = sums;
+}
+
+/// Links between hosts need addresses, each host its own.
+fn addresses(config: &Config, document: &mut Document<'_, '_>) {
+    if config.cluster.port == Some(0) {
+        document.problem_at(
+            "cluster.port",
+            "is no port that others can send to",
+            "write port = 6081",
+        );
+    }
+    let hosts: BTreeSet<&str> = config.member.iter().map(|member| member.host.as_str()).collect();
+    let mut seen: BTreeMap<IpAddr, &super::Member> = BTreeMap::new();
+    let mut families = None;
+    for (index, member) in config.member.iter().enumerate() {
+        let path = format!("member[{index}]");
+        let Some(address) = member.address else {
+            if hosts.len() > 1 {
+                let problem = format!(
+                    "has no address, and there are members on other hosts than `{}`",
+                    member.host
+                );
+                document.problem_at(&path, &problem, "add a line address = \"10.0.0.1\"");
+            }
+            continue;
+        };
+        let path = format!("{path}.address");
+        if address.is_unspecified() || address.is_multicast() {
+            let problem = format!("`{address}` is no address that others can send to");
+            document.problem_at(&path, &problem, "write the host's own, like \"10.0.0.1\"");
+        }
+        if *families.get_or_insert(address.is_ipv4()) != address.is_ipv4() {
+            let problem = "is of another family than that of a member before";
+            document.problem_at(&path, problem, "write all of them in IPv4, or all in IPv6");
+        }
+        if let Some(other) = seen.insert(address, member)
+            && other.host != member.host
+        {
+            let problem = format!("is that of member `{}`, on another host", other.name);
+            document.problem_at(
+                &path,
+                &problem,
+                "write each host's own, or the same host for both",
+            );
+        }
+    }
+}
+
+fn keys(config: &Config, document: &mut Document<'_, '_>) {
+    let cluster = &config.cluster;
+    if cluster.keys.len() > KEYS_MAX {
+        let problem = format!("are {}; there are at most {KEYS_MAX}", cluster.keys.len());
+        document.problem_at(
+            "cluster.keys",
+            &problem,
+            "take those out that nobody sends with any more",
+        );
+    }
+    match cluster.protection {
+        Protection::Keys if cluster.keys.is_empty() => {
+            let remedy = "make a key (openssl rand -hex 32 > edge.key; chmod 600 edge.key), and below [cluster] write keys = [\"edge.key\"]";
+            document.problem_at("cluster", "members have no key", remedy);
+        }
+        Protection::DamageOnly if !cluster.keys.is_empty() => {
+            let remedy = "take the keys out, or the protection; a file that only the hashes' seed is derived from is `seed`";
+            document.problem_at(
+                "cluster.keys",
+                "are of no use with protection = \"damage-only\"",
+                remedy,
+            );
+        }
+        Protection::DamageOnly if cluster.seed.is_none() => {
+            let remedy = "make one (openssl rand -hex 32 > edge.seed; chmod 600 edge.seed), and write seed = \"edge.seed\"";
+            document.problem_at(
+                "cluster.protection",
+                "without keys there must be a seed for the hashes",
+                remedy,
+            );
+        }
+        _ => {}
+    }
+}
+
+/// Each port is at a member that has switches.
+fn ports(config: &Config, document: &mut Document<'_, '_>) {
+    let with_switches: Vec<&str> = config
+        .member
+        .iter()
+        .filter(|member| member.switches.is_some())
+        .map(|member| member.name.as_str())
+        .collect();
+    for (index, port) in config.port.iter().enumerate() {
+        let path = format!("port[{index}]");
+        match &port.member {
+            None if with_switches.len() > 1 => {
+                let remedy = format!("add a line member = \"{}\"", with_switches[0]);
+                let problem = "does not say which member has it";
+                document.problem_at(&path, problem, &remedy);
+            }
+            Some(name) if !with_switches.contains(&name.as_str()) => {
+                let problem = match config.member.iter().any(|member| member.name == *name) {
+                    true => format!("member `{name}` has no switches, so it has no ports"),
+                    false => format!("there is no member `{name}`"),
+                };
+                let remedy = write_instead(name, &with_switches);
+                document.problem_at(&format!("{path}.member"), &problem, &remedy);
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::{Layout, PortPlace, WorkerId};
+    use super::super::{Config, Problem, parse};
+
+    const CLUSTER: &str = "[cluster]\nname = \"edge\"\nkeys = [\"edge.key\"]\n";
+    const CHAIN: &str = "[[chain]]\nname = \"all\"\nfunctions = [\"flow_monitor\"]\n";
+
+    fn member(name: &str, more: &str) -> String {
+        format!("[[member]]\nname = \"{name}\"\n{more}\n")
+    }
+
+    fn port(name: &str, more: &str) -> String {
+        format!("[[port]]\nname = \"{name}\"\ninput = \"pcap:{name}.pcap\"\n{more}\n")
+    }
+
+    fn read(parts: &[&str]) -> Result<Config, Vec<Problem>> {
+        let text = format!("{}{CHAIN}", parts.concat());
+        parse("f.toml", &text, &crate::functions())
+    }
+
+    /// The only problem: its line's text, what it is, and the remedy.
+    #[track_caller]
+    fn wrong(parts: &[&str]) -> (String, String, String) {
+        let problems = read(parts).unwrap_err();
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        let problem = problems.into_iter().next().unwrap();
+        assert!(problem.line > 0, "{problem}");
+        (problem.text, problem.problem, problem.remedy)
+    }
+
+    #[test]
+    fn workers_and_ports_are_numbered_by_members() {
+        let config = read(&[
+            CLUSTER,
+            &member("left", "runtimes = 1"),
+            &member("front", "switches = 2"),
+            &member("right", "runtimes = 2"),
+            &member("back", "switches = 1"),
+            &port("a", "member = \"front\""),
+            &port("b", "member = \"back\""),
+            &port("c", "member = \"front\""),
+            &port("d", "member = \"front\""),
+        ])
+        .unwrap();
+        assert_eq!((config.switches, config.runtimes), (3, 3));
+        let place = |switch, place| PortPlace { switch, place };
+        let right = Layout::of_member(&config, 2);
+        assert_eq!(right.ports, [place(0, 0), place(2, 0), place(1, 0), place(0, 1)]);
+        assert_eq!(
+            (right.switches_here.clone(), right.runtimes_here.clone()),
+            (2..2, 1..3)
+        );
+        assert!(!right.is_whole() && Layout::whole(&config).is_whole());
+        let numbers: Vec<usize> = right.ports.iter().map(|port| port.number(3)).collect();
+        assert_eq!(numbers, [0, 2, 1, 3]);
+        assert_eq!(right.number(WorkerId::Switch(2)), 2);
+        assert_eq!(right.number(WorkerId::Runtime(0)), 3);
+        let of = |worker| Layout::member_of(&config, worker).unwrap();
+        assert_eq!(
+            [
+                of(WorkerId::Switch(1)),
+                of(WorkerId::Switch(2)),
+                of(WorkerId::Runtime(2))
+            ],
+            [1, 3, 2]
+        );
+        let front = Layout::of_member(&config, 1);
+        assert!(front.is_here(WorkerId::Switch(1)) && !front.is_here(WorkerId::Runtime(0)));
+    }
+
+    /// Without members, ports are dealt out as ever.
+    #[test]
+    fn without_members_nothing_changes() {
+        let config = read(&[
+            "switches = 2\nruntimes = 3\n",
+            &port("a", ""),
+            &port("b", ""),
+            &port("c", ""),
+        ])
+        .unwrap();
+        let layout = Layout::whole(&config);
+        let numbers: Vec<usize> = layout.ports.iter().map(|port| port.number(2)).collect();
+        assert_eq!(numbers, [0, 1, 2]);
+        assert_eq!(Layout::member_of(&config, WorkerId::Switch(1)), None);
+    }
+
+    #[test]
+    fn what_members_cannot_be_is_said_with_its_place() {
+        let (front, left) = (member("front", "switches = 1"), member("left", "runtimes = 1"));
+        let (line, problem, remedy) = wrong(&[CLUSTER, &front, &left, &member("left", "runtimes = 1")]);
+        assert_eq!(line, "name = \"left\"");
+        assert!(problem.contains("another member `left`") && remedy.contains("a name of its own"));
+
+        let (line, problem, _) = wrong(&[CLUSTER, &front, &left, &member("a/b", "runtimes = 1")]);
+        assert_eq!(
+            (line.as_str(), problem.as_str()),
+            ("name = \"a/b\"", "`a/b` is no name for a member")
+        );
+
+        let (line, problem, remedy) = wrong(&[CLUSTER, &front, &left, &member("x", "")]);
+        assert_eq!(
+            (line.as_str(), problem.as_str()),
+            ("[[member]]", "has neither switches nor runtimes")
+        );
+        assert!(remedy.contains("runtimes = 1"));
+
+        let (line, _, remedy) = wrong(&[CLUSTER, &left, &member("x", "switches = 1\nruntimes = 2")]);
+        assert_eq!(line, "runtimes = 2");
+        assert!(remedy.contains("two members"));
+
+        let (line, problem, _) = wrong(&["runtimes = 2\n", CLUSTER, &front, &left]);
+        assert_eq!(
+            (line.as_str(), problem.as_str()),
+            ("runtimes = 2", "is said of the cluster and of its members")
+        );
+
+        let (_, problem, remedy) = wrong(&[CLUSTER, &left]);
+        assert_eq!(
+            problem,
+            "the members have 0 switches together; a cluster has 1 to 64"
+        );
+        assert_eq!(remedy, "add a member with switches = 1");
+
+        let (line, problem, _) = wrong(&[CLUSTER, &front, &member("x", "runtimes = 65")]);
+        assert_eq!(line, "runtimes = 65");
+        assert!(problem.contains("from 1 to 64"), "{problem}");
+    }
+
+    #[test]
+    fn links_between_hosts_need_addresses_and_keys() {
+        let front = |more: &str| member("front", &format!("switches = 1\n{more}"));
+        let left = |more: &str| member("left", &format!("runtimes = 1\nhost = \"b\"\n{more}"));
+        let at = |address: &str| format!("address = \"{address}\"");
+        let (a, b) = (at("10.0.0.1"), at("10.0.0.2"));
+        assert!(read(&[CLUSTER, &front(&a), &left(&b)]).is_ok());
+
+        let (line, problem, remedy) = wrong(&[CLUSTER, &front(&a), &left("")]);
+        assert_eq!(line, "[[member]]");
+        assert_eq!(
+            problem,
+            "has no address, and there are members on other hosts than `b`"
+        );
+        assert!(remedy.contains("address = "));
+
+        let (_, problem, _) = wrong(&[CLUSTER, &front(&a), &left(&a)]);
+        assert_eq!(problem, "is that of member `front`, on another host");
+        let (line, problem, _) = wrong(&[CLUSTER, &front(&a), &left(&at("0.0.0.0"))]);
+        assert_eq!(line, "address = \"0.0.0.0\"");
+        assert!(problem.contains("no address that others can send to"));
+        let (_, problem, _) = wrong(&[CLUSTER, &front(&a), &left(&at("fd00::1"))]);
+        assert!(problem.contains("another family"));
+
+        let (line, problem, remedy) = wrong(&["[cluster]\nname = \"edge\"\n", &front(&a), &left(&b)]);
+        assert_eq!(
+            (line.as_str(), problem.as_str()),
+            ("[cluster]", "members have no key")
+        );
+        assert!(remedy.contains("openssl rand -hex 32"));
+        let (line, problem, _) = wrong(&["[cluster]\nprotection = \"damage-only\"\n", &front(&a), &left(&b)]);
+        assert_eq!(line, "protection = \"damage-only\"");
+        assert!(problem.contains("must be a seed"));
+        let unprotected = "[cluster]\nprotection = \"damage-only\"\nseed = \"edge.seed\"\n";
+        assert!(read(&[unprotected, &front(&a), &left(&b)]).is_ok());
+        let five = "[cluster]\nkeys = [\"1\", \"2\", \"3\", \"4\", \"5\"]\n";
+        let (_, problem, _) = wrong(&[five, &front(&a), &left(&b)]);
+        assert_eq!(problem, "are 5; there are at most 4");
+    }
+
+    #[test]
+    fn a_port_is_at_a_member_with_switches() {
+        let (front, back, left) = (
+            member("front", "switches = 1"),
+            member("back", "switches = 1"),
+            member("left", "runtimes = 1"),
+        );
+        assert!(read(&[CLUSTER, &front, &left, &port("a", "")]).is_ok());
+        let (line, problem, remedy) = wrong(&[CLUSTER, &front, &back, &left, &port("a", "")]);
+        assert_eq!(
+            (line.as_str(), problem.as_str()),
+            ("[[port]]", "does not say which member has it")
+        );
+        assert_eq!(remedy, "add a line member = \"front\"");
+        let (line, problem, _) = wrong(&[CLUSTER, &front, &left, &port("a", "member = \"left\"")]);
+        assert_eq!(line, "member = \"left\"");
+        assert_eq!(problem, "member `left` has no switches, so it has no ports");
+        let (_, problem, remedy) = wrong(&[CLUSTER, &front, &left, &port("a", "member = \"fornt\"")]);
+        assert_eq!(
+            (problem.as_str(), remedy.as_str()),
+            ("there is no member `fornt`", "write `front`")
+        );
+        let (_, problem, _) = wrong(&[&port("a", "member = \"front\"")]);
+        assert_eq!(problem, "there are no members");
+    }
+}

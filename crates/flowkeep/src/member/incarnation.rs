@@ -1,0 +1,195 @@
+//! A number that grows from start to start, by which others tell a member that has started again from the one before.
+//!
+//! It is the machine's time in nanoseconds, and more than the last one, which a file remembers: a clock may go back. The file is locked
+//! as long as the process lives, so two processes are not one member.
+//!
+//! Invariant: what is handed out is on disk before it is used, and greater than everything handed out before.
+//!
+//! Not here: sessions (`protocols::channel`, `adapters::shm`).
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// An incarnation, and being the only one.
+#[derive(Debug)]
+pub struct Incarnation {
+    number: u64,
+    _lock: File,
+}
+
+/// Why there is none.
+#[derive(Debug, thiserror::Error)]
+pub enum IncarnationError {
+    /// The directory or the file cannot be used.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Somebody else's file.
+    #[error("{} does not hold a number; it is {found:?}", path.display())]
+    Content {
+        /// Which.
+        path: PathBuf,
+        /// Its beginning.
+        found: String,
+    },
+    /// The member runs already.
+    #[error("member `{member}` runs already: another process has locked {}", path.display())]
+    Running {
+        /// Its name.
+        member: String,
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+impl IncarnationError {
+    /// What to do about it.
+    pub fn remedy(&self) -> String {
+        match self {
+            IncarnationError::File { .. } => {
+                "name a directory that this user can write to: directory = \"…\" below [cluster]".to_owned()
+            }
+            IncarnationError::Content { path, .. } => {
+                format!("if it is nobody else's, remove it: rm {}", path.display())
+            }
+            IncarnationError::Running { .. } => "end that one first, or start another member".to_owned(),
+        }
+    }
+}
+
+impl Incarnation {
+    /// The next one of a member that remembers the last in `directory`.
+    pub fn take(directory: &Path, member: &str) -> Result<Self, IncarnationError> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        Self::take_at(directory, member, now.map_or(1, |since| since.as_nanos() as u64))
+    }
+
+    fn take_at(directory: &Path, member: &str, now: u64) -> Result<Self, IncarnationError> {
+        let path = directory.join(format!("{member}.incarnation"));
+        let failed = |source| IncarnationError::File {
+            path: path.clone(),
+            source,
+        };
+        let made = std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory);
+        made.map_err(|source| IncarnationError::File {
+            path: directory.to_owned(),
+            source,
+        })?;
+        let opened = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path);
+        let mut file = opened.map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(IncarnationError::Running {
+                    member: member.to_owned(),
+                    path,
+                });
+            }
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
+        let mut text = String::new();
+        Read::by_ref(&mut file)
+            .take(64)
+            .read_to_string(&mut text)
+            .map_err(failed)?;
+        let last = match text.trim() {
+            // Made just now, or by who was killed before it was written: that one spoke to nobody.
+            "" => 0,
+            number => number.parse().map_err(|_| IncarnationError::Content {
+                path: path.clone(),
+                found: text.chars().take(24).collect(),
+            })?,
+        };
+        let number = now.max(last + 1);
+        // Of a fixed length, so that it is overwritten whole.
+        let line = format!("{number:020}\n");
+        file.rewind()
+            .and_then(|()| file.write_all(line.as_bytes()))
+            .map_err(failed)?;
+        file.sync_all().map_err(failed)?;
+        Ok(Incarnation { number, _lock: file })
+    }
+
+    /// The number, at least 1.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Directory(PathBuf);
+
+    impl Directory {
+        fn new(name: &str) -> Self {
+            let name = format!("flowkeep-incarnation-{name}-{}", std::process::id());
+            Directory(std::env::temp_dir().join(name))
+        }
+    }
+
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn it_grows_though_the_clock_goes_back() {
+        let directory = Directory::new("grows");
+        let take = |now| Incarnation::take_at(&directory.0, "left", now).unwrap().number();
+        assert_eq!(
+            [take(1000), take(2000), take(5), take(5), take(3000)],
+            [1000, 2000, 2001, 2002, 3000]
+        );
+        let other = Incarnation::take_at(&directory.0, "right", 7).unwrap();
+        assert_eq!(other.number(), 7);
+    }
+
+    #[test]
+    fn a_member_is_one_process() {
+        let directory = Directory::new("once");
+        let first = Incarnation::take_at(&directory.0, "left", 10).unwrap();
+        let error = Incarnation::take_at(&directory.0, "left", 20).unwrap_err();
+        assert!(matches!(error, IncarnationError::Running { .. }), "{error}");
+        drop(first);
+        assert_eq!(
+            Incarnation::take_at(&directory.0, "left", 20).unwrap().number(),
+            20
+        );
+    }
+
+    #[test]
+    fn what_is_no_number_is_left_alone() {
+        let directory = Directory::new("strange");
+        std::fs::create_dir_all(&directory.0).unwrap();
+        let path = directory.0.join("left.incarnation");
+        std::fs::write(&path, "dear diary").unwrap();
+        let error = Incarnation::take_at(&directory.0, "left", 20).unwrap_err();
+        assert!(error.to_string().contains("dear diary"), "{error}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "dear diary");
+        // Whoever was killed before anything was written.
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(
+            Incarnation::take_at(&directory.0, "left", 20).unwrap().number(),
+            20
+        );
+    }
+}

@@ -1,0 +1,131 @@
+//! Links of a member's workers to those of other members: which kind, between which places.
+//!
+//! ```text
+//!   same `host`       shared memory; both meet in a directory named by the cluster and what its members agree on
+//!   different `host`  channel over Geneve and UDP; the network is what members agree on, the keys are the cluster's
+//! ```
+//!
+//! Not here: what the links do (`adapters::shm`, `runtime::peer`).
+
+use super::build::RunError;
+use super::links::WorkerLink;
+use crate::config::layout::{Layout, WorkerId};
+use crate::config::{Config, Member};
+use crate::member::Membership;
+use adapters::clock::monotonic_ns;
+use adapters::report::Reports;
+use adapters::shm;
+use adapters::udp::{UdpLink, UdpSettings};
+use protocols::link::geneve::Front;
+use runtime::peer::{self, FrameLink, Peer};
+
+/// Buffers of a worker's pool that links do not receive into: for what the worker itself has to say. A quarter of the smallest pool.
+const SPARED: usize = 2048;
+
+/// Makes links for one member.
+pub(super) struct Neighbours<'a> {
+    config: &'a Config,
+    member: &'a Membership,
+    frame_max: usize,
+    /// One more than the highest number of a port.
+    ports: u8,
+    /// Packets that may wait for a worker.
+    queue: usize,
+    reports: Reports,
+}
+
+impl<'a> Neighbours<'a> {
+    /// Links of this member's workers.
+    pub fn new(config: &'a Config, member: &'a Membership, queue: usize, reports: Reports) -> Self {
+        Neighbours {
+            config,
+            member,
+            frame_max: frame_max(config),
+            ports: ports(config, &member.layout),
+            queue,
+            reports,
+        }
+    }
+
+    /// This process's end of the link between a worker of it and one elsewhere.
+    pub fn link(&self, near: WorkerId, far: WorkerId) -> Result<WorkerLink, RunError> {
+        let there = Layout::member_of(self.config, far).expect("each worker is a member's");
+        let members = &self.config.member;
+        let made = match members[there].host == members[self.member.place].host {
+            true => self.memory(near, far),
+            false => self.channel(near, far, &members[there]),
+        };
+        made.map_err(|source| RunError::Link { near, far, source })
+    }
+
+    fn memory(&self, near: WorkerId, far: WorkerId) -> Result<WorkerLink, Failed> {
+        let layout = &self.member.layout;
+        let settings = shm::Settings {
+            directory: self.member.meeting.clone(),
+            near: layout.number(near),
+            far: layout.number(far),
+            bytes: shm::BYTES,
+            limit: self.queue,
+            spared: SPARED,
+            ports: self.ports,
+            frame_max: self.frame_max,
+        };
+        let link = shm::ShmLink::open(settings, self.reports.clone())?;
+        Ok(WorkerLink::Memory(Box::new(link)))
+    }
+
+    fn channel(&self, near: WorkerId, far: WorkerId, there: &Member) -> Result<WorkerLink, Failed> {
+        let (layout, secrets) = (&self.member.layout, &self.member.secrets);
+        let (from, to) = (layout.number(near), layout.number(far));
+        let front = Front {
+            network: secrets.word as u32 >> 8,
+            from,
+            to,
+        };
+        let here = &self.config.member[self.member.place];
+        let address = |member: &Member| member.address.expect("members of several hosts have addresses");
+        let mut settings = UdpSettings::new(address(here), address(there), front);
+        if let Some(port) = self.config.cluster.port {
+            settings.port = port;
+        }
+        let frame_max = settings.frame_max;
+        let link: Box<dyn FrameLink + Send> = Box::new(UdpLink::open(settings, &self.reports)?);
+        let incarnation = self.member.incarnation.number();
+        let mut settings = peer::Settings::new(from, to, incarnation, secrets.protection.clone());
+        settings.channel.frame_max = frame_max;
+        settings.frame_max = self.frame_max;
+        settings.spared = SPARED;
+        settings.ports = self.ports;
+        let channel = Peer::new(link, settings, monotonic_ns())?;
+        Ok(WorkerLink::Channel(Box::new(channel)))
+    }
+}
+
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+/// The longest frame that passes between processes.
+pub(super) fn frame_max(config: &Config) -> usize {
+    if let Some(said) = config.cluster.frame_max {
+        return usize::from(said);
+    }
+    let mut uris = config
+        .port
+        .iter()
+        .flat_map(|port| [&port.input, &port.output])
+        .flatten();
+    let is_interface = |uri: &crate::config::Uri| {
+        let kind = uri.as_str().split(':').next();
+        matches!(kind, Some("afpacket" | "afxdp"))
+    };
+    match uris.all(is_interface) {
+        true => adapters::afxdp::FRAME,
+        false => wire::packet::FRAME_MAX,
+    }
+}
+
+/// So many numbers of ports there may be.
+fn ports(config: &Config, layout: &Layout) -> u8 {
+    let numbers = layout.ports.iter().map(|port| port.number(layout.switches) + 1);
+    debug_assert_eq!(config.port.len(), layout.ports.len());
+    u8::try_from(numbers.max().unwrap_or(0)).unwrap_or(u8::MAX)
+}

@@ -1,0 +1,167 @@
+//! A process that has a part of the cluster: what is different from having all of it.
+//!
+//! # Theory of operation
+//!
+//! *The end of a node.* When it is asked to end it first leaves: switches choose others for new groups, and its groups move to the
+//! runtimes of other processes that are there. What cannot move (there is nobody, or nobody has room) ends with it.
+//!
+//! ```text
+//!   stop ─► leaving ─► all groups to the others ─► none left, or none that moves ─► draining ─► finishing ─► done
+//!            └ again, for what has come meanwhile, [`ROUNDS`] times at most
+//! ```
+//!
+//! *The end of a switch.* It reads no more, and waits until nothing has come from anybody for [`QUIET`]: which of its packets others still have it
+//! cannot see. A packet that a function holds for longer is lost with it.
+//!
+//! *Changes of the configuration* are in force everywhere or nowhere, and members do not ask each other yet: so they are refused. Keys of links may change, one
+//! member after another.
+//!
+//! Not here: how groups move (`runtime::worker::migrate`), who is there (the links).
+
+use super::driver::{Answer, Question};
+use super::{LOOK, Shared};
+use crate::cluster::Cluster;
+use crate::config::Config;
+use crate::config::layout::{Layout, WorkerId};
+use crate::member::{Membership, socket_of};
+use crate::moving::Order;
+use protocols::channel::Protection;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Nothing has come for so long: all is home.
+pub(super) const QUIET: Duration = Duration::from_millis(300);
+/// How often groups that have come meanwhile are moved on.
+const ROUNDS: usize = 5;
+/// How long an order may make no progress.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// For so long switches may go on with what they were told before they hear that a runtime leaves.
+const HEARD: Duration = Duration::from_millis(50);
+
+/// Which part this process has.
+pub(super) struct Part {
+    /// The member's name.
+    pub name: String,
+    /// By runtime, the member that has it, and that one's control socket.
+    pub runtimes: Vec<(String, PathBuf)>,
+}
+
+impl Part {
+    pub fn of(config: &Config, member: &Membership) -> Self {
+        let of = |runtime| {
+            let place = Layout::member_of(config, WorkerId::Runtime(runtime))?;
+            let member = &config.member[place];
+            let socket = member.socket.clone().unwrap_or_else(|| socket_of(&member.name));
+            Some((member.name.clone(), socket))
+        };
+        Part {
+            name: member.name.clone(),
+            runtimes: (0..member.layout.runtimes).filter_map(of).collect(),
+        }
+    }
+
+    /// Why the configuration does not change here.
+    pub fn no_change(&self) -> String {
+        format!(
+            "member `{}` is one of several processes, and a change must be in force in all of them or in none: that is not there yet. Stop the members, \
+             change the file, and start them again; keys alone can be changed while they run (SIGHUP)",
+            self.name
+        )
+    }
+}
+
+/// Moves all groups of this process to others, as far as they can.
+pub(super) fn leave(shared: &Shared, each: &mut impl FnMut(&dyn Cluster)) {
+    if shared.part.is_none() || shared.runtimes.is_empty() {
+        return;
+    }
+    for (number, handle) in &shared.runtimes {
+        // Whether anybody else is there or not: it ends.
+        let leaving = Question::Leaving {
+            runtime: *number,
+            leaving: true,
+        };
+        drop(handle.ask(leaving));
+    }
+    pause(HEARD, shared, each);
+    for _ in 0..ROUNDS {
+        if flows(shared) == 0 {
+            return;
+        }
+        let mut parts = Vec::new();
+        for (number, handle) in &shared.runtimes {
+            let others = match handle.ask(Question::Others) {
+                Some(Answer::Others(others)) => others,
+                _ => Vec::new(),
+            };
+            // Not to one that leaves, too.
+            let to: Vec<u16> = others
+                .into_iter()
+                .filter(|other| !shared.runtimes.contains_key(other))
+                .collect();
+            if to.is_empty() {
+                continue;
+            }
+            let order = Order {
+                from: Some(*number),
+                to,
+                ..Order::default()
+            };
+            parts.extend(shared.order(&order).unwrap_or_default());
+        }
+        if parts.is_empty() || !carried_out(&parts, shared, each) {
+            return;
+        }
+    }
+}
+
+/// Waits until an order is over; `false` if it makes no progress, or all is to end at once.
+fn carried_out(parts: &[crate::moving::Part], shared: &Shared, each: &mut impl FnMut(&dyn Cluster)) -> bool {
+    let mut before = None;
+    let mut progress = Instant::now();
+    loop {
+        let Ok(receipt) = shared.receipt(parts) else {
+            return false;
+        };
+        if receipt.over {
+            return receipt.flows_moved > 0;
+        }
+        let state = (
+            receipt.flows_moved,
+            receipt.groups_waiting,
+            receipt.groups_under_way,
+        );
+        if before != Some(state) {
+            (before, progress) = (Some(state), Instant::now());
+        }
+        if progress.elapsed() > PATIENCE || shared.is_to_break_off() {
+            return false;
+        }
+        pause(LOOK, shared, each);
+    }
+}
+
+fn pause(time: Duration, shared: &Shared, each: &mut impl FnMut(&dyn Cluster)) {
+    std::thread::sleep(time);
+    each(shared);
+}
+
+fn flows(shared: &Shared) -> u64 {
+    shared
+        .snapshot()
+        .runtimes
+        .iter()
+        .map(|runtime| runtime.flows)
+        .sum()
+}
+
+/// Has all links take other keys.
+pub(super) fn protect(shared: &Shared, protection: &Protection) -> Result<(), String> {
+    for worker in shared.workers() {
+        match worker.ask(Question::Protect(protection.clone())) {
+            Some(Answer::Protected) => {}
+            _ => return Err("a worker did not answer: its links have the keys they had; try again".into()),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,262 @@
+//! A cluster of several processes: one switch and two nodes, started in any order, moved between, stopped, killed.
+//!
+//! Each test is a folder with a configuration, keys and a process per member (`rig.rs`). What left and what is in the records is held against what the
+//! generator made.
+//!
+//! Not here: what links do by themselves (their crates' tests); live traffic (`tests/live/members.rs`).
+
+mod rig;
+
+use flowkeep::report::Status;
+use rig::{Folder, Member, refused};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Datagrams of so many flows that last, at a pace.
+fn steady(flows: u32, rate: u32, packets: u64) -> String {
+    format!(
+        "flows = {flows}\nrate = {{ total = {rate}.0 }}\npace = \"clock\"\npackets_max = {packets}\nsources = [\"10.0.0.0/24\"]\n\
+         source_ports = [1024, 60000]\ndestinations = [\"198.51.100.0/28\"]\ndestination_ports = [443, 80]\nseed = 3\n\
+         [[classes]]\nshare = 1.0\ntcp = 0.0\n"
+    )
+}
+
+/// The same, each flow of some packets only, so that new ones begin all the time.
+fn brief(flows: u32, rate: u32, seconds: u32) -> String {
+    steady(flows, rate, u64::from(rate) * u64::from(seconds)) + "life = { packets = { fixed = 20.0 } }\n"
+}
+
+const MONITOR: &str = "[[chain]]\nname = \"all\"\nfunctions = [\"flow_monitor\"]\n";
+
+/// What all records together say: by flow its packets and its records, and how many packets there are.
+fn records(folder: &Folder, members: &[&str]) -> (BTreeMap<String, (u64, u32)>, u64) {
+    let mut flows: BTreeMap<String, (u64, u32)> = BTreeMap::new();
+    let mut packets = 0;
+    for line in members.iter().flat_map(|member| {
+        let text = folder.read(&format!("{member}.jsonl"));
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    }) {
+        let value: serde_json::Value =
+            serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        if value["event"] != "flow" {
+            continue;
+        }
+        let count = value["orig_packets"].as_u64().unwrap() + value["resp_packets"].as_u64().unwrap();
+        let key = ["orig", "orig_port", "resp", "resp_port"]
+            .map(|name| value[name].to_string())
+            .join(" ");
+        let flow = flows.entry(key).or_default();
+        *flow = (flow.0 + count, flow.1 + 1);
+        packets += count;
+    }
+    (flows, packets)
+}
+
+/// Over all processes: what came in and was made is out, dropped or held.
+#[track_caller]
+fn adds_up(all: &[&Status]) {
+    let sum = |of: &dyn Fn(&Status) -> u64| all.iter().map(|status| of(status)).sum::<u64>();
+    let came = sum(&|status| status.packets.r#in + status.packets.made);
+    let dropped = sum(&|status| status.packets.dropped.values().sum());
+    let went = sum(&|status| status.packets.out + status.packets.held) + dropped;
+    let shown: Vec<String> = all.iter().map(ToString::to_string).collect();
+    assert_eq!(came, went, "{}", shown.join("\n"));
+    for status in all {
+        assert_eq!(status.packets.passing, 0, "{status}");
+        assert_eq!(status.packets.held, 0, "{status}");
+    }
+}
+
+/// Traffic at a pace through three processes, all flows moved from one to the other and back: each packet comes out, each is in one record of
+/// its flow, and there is one record for each flow.
+fn moved_back_and_forth(name: &str, hosts: [&str; 3]) {
+    const PACKETS: u64 = 120_000;
+    const FLOWS: usize = 400;
+    let folder = Folder::new(name);
+    let config = folder.members(&[
+        ("front", "switches", hosts[0]),
+        ("left", "runtimes", hosts[1]),
+        ("right", "runtimes", hosts[2]),
+    ]) + &folder.generated(&steady(FLOWS as u32, 20_000, PACKETS))
+        + MONITOR;
+    let config = folder.write("cluster.toml", &config);
+    // In this order on purpose: the last one to start is the first in the file.
+    let right = Member::start(&folder, &config, "node", "right");
+    let left = Member::start(&folder, &config, "node", "left");
+    right.wait_until("the other node is to be there", |status| {
+        status.links.iter().any(|link| link.is_there)
+    });
+    let mut front = Member::start(&folder, &config, "switch", "front");
+    front.wait_for_all();
+    front.wait_until("traffic is to flow", |status| status.packets.r#in > 5_000);
+    let mut moved = 0;
+    for _ in 0..10 {
+        for (from, to) in [(&left, 1), (&right, 0)] {
+            let receipt = from.migrate(to);
+            assert_eq!(
+                (
+                    receipt.flows_refused,
+                    receipt.flows_failed,
+                    receipt.packets_dropped
+                ),
+                (0, 0, 0),
+                "{receipt}"
+            );
+            moved += receipt.flows_moved;
+        }
+    }
+    assert!(moved >= 10 * FLOWS as u64, "{moved} moves");
+    let front = front.ended(&folder);
+    assert_eq!(
+        (front.packets.r#in, front.packets.out),
+        (PACKETS, PACKETS),
+        "{front}"
+    );
+    // Flows that one of them leaves would go to the other: the last one ends all.
+    let left = left.stop(&folder);
+    let right = right.stop(&folder);
+    adds_up(&[&front, &left, &right]);
+    let (flows, packets) = records(&folder, &["left", "right"]);
+    assert_eq!(packets, PACKETS);
+    assert_eq!(flows.len(), FLOWS);
+    assert!(flows.values().all(|(_, records)| *records == 1), "{flows:?}");
+    println!("{name}: {PACKETS} packets of {FLOWS} flows, {moved} moves, nothing lost");
+}
+
+#[test]
+fn three_processes_of_one_host_are_a_cluster() {
+    moved_back_and_forth("memory", ["here", "here", "here"]);
+}
+
+/// A node that comes late is used; one that is killed takes its flows with it, and no others'; when it is started again it is used
+/// again; one that is told to end loses nothing.
+#[test]
+fn nodes_come_late_are_killed_and_come_again() {
+    const SECONDS: u32 = 25;
+    let folder = Folder::new("late");
+    let config = folder.members(&[
+        ("front", "switches", "here"),
+        ("left", "runtimes", "here"),
+        ("right", "runtimes", "here"),
+    ]) + &folder.generated(&brief(300, 10_000, SECONDS))
+        + MONITOR;
+    let config = folder.write("cluster.toml", &config);
+    let began = Instant::now();
+    let front = Member::start(&folder, &config, "switch", "front");
+    let mut left = Member::start(&folder, &config, "node", "left");
+    left.wait_until("flows at the only node", |status| status.runtimes[0].flows > 100);
+    let right = Member::start(&folder, &config, "node", "right");
+    let status = right.wait_until("the late node is to be used", |status| {
+        status.runtimes[0].opened > 1000
+    });
+    assert_eq!(status.runtimes[0].runtime, 1);
+    let dropped = |status: &Status| status.packets.dropped.values().sum::<u64>();
+    let before = front.status();
+    assert_eq!(dropped(&right.status()), 0);
+
+    left.kill();
+    let gone = front.wait_until("the switch is to notice", |status| {
+        status
+            .links
+            .iter()
+            .any(|link| link.to == "runtime 0" && !link.is_there)
+    });
+    // The other goes on, and takes what is new.
+    let opened = right.status().runtimes[0].opened;
+    right.wait_until("new flows go to the other", |status| {
+        status.runtimes[0].opened > opened + 2000
+    });
+    let later = front.status();
+    assert!(later.packets.out > gone.packets.out, "{later}");
+
+    let left = Member::start(&folder, &config, "node", "left");
+    left.wait_until("it is to be used again", |status| {
+        status.runtimes[0].opened > 1000
+    });
+    let after = front.status();
+    let lost = dropped(&after) - dropped(&before);
+    println!("killed: {lost} packets of its own lost of {}", after.packets.r#in);
+    // What was on its way to it, at most what its queue holds.
+    assert!(lost < 4096, "{after}");
+
+    // Told to end, it moves its flows first.
+    let before = front.status();
+    let left = left.stop(&folder);
+    assert_eq!(left.flows.active, 0);
+    let right_has = right.wait_until("new flows", |status| status.runtimes[0].opened > 0);
+    assert!(right_has.runtimes[0].flows > 0);
+    let after = front.status();
+    assert_eq!(dropped(&after), dropped(&before), "{after}");
+    assert!(
+        began.elapsed() < Duration::from_secs(SECONDS.into()),
+        "the traffic was over before the test was: {:?}",
+        began.elapsed()
+    );
+    front.stop(&folder);
+    right.stop(&folder);
+}
+
+#[test]
+fn who_is_no_member_is_told_so() {
+    let folder = Folder::new("refused");
+    let text = folder.members(&[("front", "switches", "here"), ("left", "runtimes", "here")])
+        + &folder.generated(&steady(10, 1000, 1000))
+        + MONITOR;
+    let config = folder.write("cluster.toml", &text);
+    let path = config.display().to_string();
+
+    let (code, said) = refused(&["node", &path, "--member", "lfet"]);
+    assert_eq!(code, 2, "{said}");
+    assert!(
+        said.contains("there is no member `lfet`") && said.contains("front, left"),
+        "{said}"
+    );
+    assert!(said.contains("cluster.toml:"), "{said}");
+
+    let (code, said) = refused(&["node", &path, "--member", "front"]);
+    assert_eq!(code, 2, "{said}");
+    assert!(
+        said.contains("member `front` has switches") && said.contains("flowkeep switch "),
+        "{said}"
+    );
+
+    // Twice.
+    let left = Member::start(&folder, &config, "node", "left");
+    left.status();
+    let (code, said) = refused(&["node", &path, "--member", "left"]);
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("member `left` runs already"), "{said}");
+    left.stop(&folder);
+
+    // Keys that are none.
+    let key = folder.0.join("edge.key");
+    for (content, what) in [
+        ("abc", "3 digits, not 64"),
+        ("no key at all", "something in it but hexadecimal digits"),
+    ] {
+        std::fs::write(&key, content).unwrap();
+        let (code, said) = refused(&["node", &path, "--member", "left"]);
+        assert_eq!(code, 2, "{said}");
+        assert!(
+            said.contains(what) && said.contains("openssl rand -hex 32") && said.contains("keys = ["),
+            "{said}"
+        );
+    }
+    std::fs::remove_file(&key).unwrap();
+    let (code, said) = refused(&["switch", &path, "--member", "front"]);
+    assert_eq!(code, 2, "{said}");
+    assert!(
+        said.contains("there is no file") && said.contains("keys = ["),
+        "{said}"
+    );
+
+    // A replay by the capture's own time.
+    folder.key("edge.key", 1);
+    let config = folder.write("capture.toml", &format!("clock = \"capture\"\n{text}"));
+    let (code, said) = refused(&["switch", &config.display().to_string(), "--member", "front"]);
+    assert_eq!(code, 2, "{said}");
+    assert!(
+        said.contains("is for one process") && said.contains("clock = \"capture\""),
+        "{said}"
+    );
+}

@@ -1,0 +1,248 @@
+//! Members of a cluster as processes: started, asked, killed; nothing of them is left when a test ends.
+
+use flowkeep::control::client::Client;
+use flowkeep::control::{Answer, Request};
+use flowkeep::moving::{Order, Receipt};
+use flowkeep::report::Status;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long anything may take that takes no time.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A folder of its own with a configuration and keys, gone afterwards.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    pub fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("flowkeep-members-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        let folder = Folder(path);
+        folder.key("edge.key", 1);
+        folder
+    }
+
+    /// Writes a key file.
+    pub fn key(&self, name: &str, number: u8) -> PathBuf {
+        let path = self.write(name, &format!("{number:02x}").repeat(32));
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&path, mode).unwrap();
+        path
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.0.join(name)).unwrap_or_default()
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    /// The first lines of a configuration: the cluster, and the members as `(name, "switches" or "runtimes", host)`. A host that is an address of
+    /// this machine is one by itself.
+    pub fn members(&self, members: &[(&str, &str, &str)]) -> String {
+        let mut text = format!(
+            "[cluster]\nname = \"test-{}\"\nkeys = [\"{}\"]\ndirectory = \"{}\"\nport = {}\n",
+            std::process::id(),
+            self.path("edge.key"),
+            self.path("state"),
+            // Of its own, since tests run beside each other.
+            20_000 + std::process::id() % 20_000
+        );
+        for (name, kind, host) in members {
+            text += &format!("[[member]]\nname = \"{name}\"\n{kind} = 1\nhost = \"{host}\"\n");
+            text += &format!(
+                "socket = \"{}\"\nevents = \"{}\"\n",
+                self.path(&format!("{name}.sock")),
+                self.path(&format!("{name}.jsonl"))
+            );
+            if host.parse::<std::net::IpAddr>().is_ok() {
+                text += &format!("address = \"{host}\"\n");
+            }
+        }
+        text
+    }
+
+    /// Ports from a generator to nowhere.
+    pub fn generated(&self, profile: &str) -> String {
+        let profile = self.write("profile.toml", profile);
+        format!(
+            "[[port]]\nname = \"lan\"\nside = \"inside\"\ninput = \"generate:{}\"\n[[port]]\nname = \"wan\"\nside = \"outside\"\noutput = \"pcap:/dev/null\"\n",
+            profile.display()
+        )
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+/// A member's process; killed when dropped.
+pub struct Member {
+    pub name: String,
+    process: Child,
+    socket: PathBuf,
+}
+
+impl Member {
+    /// Starts one, and does not wait for anything.
+    pub fn start(folder: &Folder, config: &std::path::Path, command: &str, name: &str) -> Member {
+        let log = |what: &str| std::fs::File::create(folder.0.join(format!("{name}.{what}"))).unwrap();
+        let process = Command::new(env!("CARGO_BIN_EXE_flowkeep"))
+            .arg(command)
+            .arg(config)
+            .args(["--member", name, "--json"])
+            .stdin(Stdio::null())
+            .stdout(log("out"))
+            .stderr(log("err"))
+            .spawn()
+            .unwrap();
+        Member {
+            name: name.to_owned(),
+            process,
+            socket: folder.0.join(format!("{name}.sock")),
+        }
+    }
+
+    pub fn client(&self) -> Client {
+        let began = Instant::now();
+        loop {
+            match Client::connect(&self.socket) {
+                Ok(client) => return client,
+                Err(error) => assert!(began.elapsed() < PATIENCE, "{}: {error}", self.name),
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub fn status(&self) -> Status {
+        match self.client().ask(&Request::Status).unwrap() {
+            Answer::Status(status) => *status,
+            other => panic!("{}: {other:?}", self.name),
+        }
+    }
+
+    /// Waits until its status is as wanted.
+    #[track_caller]
+    pub fn wait_until(&self, what: &str, mut is_so: impl FnMut(&Status) -> bool) -> Status {
+        let began = Instant::now();
+        loop {
+            let status = self.status();
+            if is_so(&status) {
+                return status;
+            }
+            assert!(began.elapsed() < PATIENCE, "{}: {what}, but {status}", self.name);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until all its links have somebody at the other end.
+    #[track_caller]
+    pub fn wait_for_all(&self) -> Status {
+        self.wait_until("all are to be there", |status| {
+            !status.links.is_empty() && status.links.iter().all(|link| link.is_there)
+        })
+    }
+
+    /// Moves flows, and waits until that is over.
+    #[track_caller]
+    pub fn migrate(&self, to: u16) -> Receipt {
+        let mut client = self.client();
+        let order = Order {
+            to: vec![to],
+            ..Order::default()
+        };
+        let Answer::Ordered(parts) = client.ask(&Request::Move(order)).unwrap() else {
+            panic!("no order");
+        };
+        let began = Instant::now();
+        loop {
+            let Answer::Receipt(receipt) = client.ask(&Request::Receipt { parts: parts.clone() }).unwrap()
+            else {
+                panic!("no receipt");
+            };
+            if receipt.over {
+                return receipt;
+            }
+            assert!(began.elapsed() < PATIENCE, "{}: {receipt}", self.name);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    pub fn signal(&self, name: &str) {
+        let pid = self.process.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args([name, &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
+    }
+
+    /// As `kill -9` does.
+    pub fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// Asks it to end, and waits for that: its last status.
+    #[track_caller]
+    pub fn stop(mut self, folder: &Folder) -> Status {
+        self.signal("-TERM");
+        self.ended(folder)
+    }
+
+    /// Waits until it ends by itself: its last status.
+    #[track_caller]
+    pub fn ended(&mut self, folder: &Folder) -> Status {
+        let began = Instant::now();
+        let status = loop {
+            if let Some(status) = self.process.try_wait().unwrap() {
+                break status;
+            }
+            assert!(began.elapsed() < PATIENCE, "{} does not end", self.name);
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        let (out, err) = (
+            folder.read(&format!("{}.out", self.name)),
+            folder.read(&format!("{}.err", self.name)),
+        );
+        assert!(status.success(), "{}: {status}\n{out}\n{err}", self.name);
+        serde_json::from_str(out.lines().last().unwrap_or_default())
+            .unwrap_or_else(|error| panic!("{}: {error}: {out}", self.name))
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Runs a command that is to fail: its code and what it says.
+pub fn refused(words: &[&str]) -> (i32, String) {
+    let mut process = Command::new(env!("CARGO_BIN_EXE_flowkeep"))
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    (process.wait().unwrap().code().unwrap_or(-1), said)
+}

@@ -1,0 +1,25 @@
+//! A runtime's links, for whoever drives it: keys that change, figures, descriptors.
+//!
+//! Not here: sessions (`sessions`), what goes over a link.
+
+use super::Runtime;
+use crate::env::{LinkTo, Port};
+
+impl<P: Port> Runtime<P> {
+    /// Its number.
+    pub fn number(&self) -> u16 {
+        self.settings.info.runtime
+    }
+
+    /// Shows each link, and to whom it is.
+    pub fn each_link(&mut self, mut show: impl FnMut(LinkTo, &mut P)) {
+        for (number, link) in self.links.iter_mut().enumerate() {
+            show(LinkTo::Switch(number as u16), link);
+        }
+        for (number, peer) in self.moves.peers_mut().iter_mut().enumerate() {
+            if let Some(link) = peer {
+                show(LinkTo::Runtime(number as u16), link);
+            }
+        }
+    }
+}
