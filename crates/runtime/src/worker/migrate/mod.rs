@@ -411,6 +411,10 @@ impl<P: Port> Runtime<P> {
             }
         }
         let Some(id) = self.moves.at(hash) else {
+            // What was refused, or is closed, is nothing here any more; who calls it off before it hears of that waits for an answer.
+            if let Says::Cancel(epoch) = says {
+                self.tell_runtime(peer, group, Says::Canceled(epoch));
+            }
             return;
         };
         let is_it = self.moves.moving(id).is_some_and(|moving| moving.group == group);
