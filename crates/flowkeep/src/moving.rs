@@ -29,6 +29,9 @@ pub struct Order {
     /// Only flows of this runtime; otherwise of all but the targets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<u16>,
+    /// Of those flows' groups, only one in so many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_in: Option<u16>,
     /// The targets, in turn; none: all other runtimes that take flows.
     #[serde(default)]
     pub to: Vec<u16>,
@@ -44,7 +47,10 @@ impl Order {
                 Ok(prefix) => Ok(migrate::Selector::Ends(prefix)),
                 Err(_) => Err(format!("`{text}` is no prefix; write one like 10.0.0.0/24")),
             },
-            (None, None) => Ok(migrate::Selector::All),
+            (None, None) => Ok(match self.one_in {
+                Some(many) => migrate::Selector::OneIn(many),
+                None => migrate::Selector::All,
+            }),
         }
     }
 }

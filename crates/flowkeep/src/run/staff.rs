@@ -29,7 +29,6 @@ use crate::moving::Removal;
 use nf::{Generation, WorkerInfo};
 use runtime::Runtime;
 use runtime::chain::{Plan, Stages};
-use runtime::env::Port;
 use runtime::stats::RuntimeStats;
 use runtime::worker::change::Prepared;
 use runtime::worker::parking::{Legacy, Remains};
@@ -383,10 +382,5 @@ impl WorkerLink {
         if let WorkerLink::Ring(ring) = self {
             ring.set_session(session);
         }
-    }
-
-    /// Whether somebody is at the other end.
-    pub(super) fn is_there(&self) -> bool {
-        self.session() != 0
     }
 }

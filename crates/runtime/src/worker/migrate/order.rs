@@ -26,6 +26,8 @@ use wire::{FlowKey, planted};
 pub enum Selector {
     /// All.
     All,
+    /// Of all groups one in so many, by their hashes.
+    OneIn(u16),
     /// The one with this key, its first or its second.
     Flow(FlowKey),
     /// Those with an end in this prefix, before translation.
@@ -239,6 +241,13 @@ impl<P: Port> Runtime<P> {
             if is_meant && (header.group == NO_GROUP || seen.insert(header.group)) {
                 groups.push_back(self.group_key(actor));
             }
+        }
+        if let Selector::OneIn(many) = selector {
+            let seed = self.settings.seed;
+            // By other bits than those that tables and switches go by.
+            groups.retain(|group: &GroupKey| {
+                (group.hash(&seed) >> 16 & 0xffff).is_multiple_of(u64::from((*many).max(1)))
+            });
         }
         groups
     }
