@@ -1,9 +1,8 @@
 //! Once a link between processes is made, packets and messages on it allocate nothing: sent, waiting, lost, sent again, received.
 
 use flowkeep_testkit as testkit;
-use protocols::channel::Protection;
 use runtime::message::Message;
-use runtime::peer::{FrameLink, Peer, Settings};
+use runtime::peer::{FrameLink, Peer, Protection, Settings};
 use runtime::{Burst, Port, PortCounters};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use wire::memory::Region;

@@ -82,7 +82,8 @@ use crate::message;
 use alloc::format;
 use alloc::vec::Vec;
 use head::WORDS;
-use protocols::channel::{self, BadSettings, Channel, Counters, Handled, Input, Output, Protection, Refusal};
+pub use protocols::channel::Protection;
+use protocols::channel::{self, BadSettings, Channel, Counters, Handled, Input, Output, Refusal};
 use wire::packet::Kind;
 use wire::{PacketBox, PacketList, Pool};
 
