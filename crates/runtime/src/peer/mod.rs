@@ -3,7 +3,7 @@
 //! # Theory of operation
 //!
 //! To its worker it is a ring. What the worker transmits is copied into messages of a [`Channel`], packets behind their
-//! [`head`], messages between workers behind one byte; frames of these go over a [`FrameLink`], are kept until they are acknowledged, and come
+//! `head`, messages between workers behind one byte; frames of these go over a [`FrameLink`], are kept until they are acknowledged, and come
 //! out at the other end once each and in order, into buffers of the pool of whoever receives.
 //!
 //! ```text
