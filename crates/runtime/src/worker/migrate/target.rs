@@ -11,6 +11,7 @@ use crate::stats::DropReason;
 use alloc::vec::Vec;
 use nf::{Affinity, Arrival, Direction, Side};
 use protocols::ownership::{Ownership, Phase as Part, Refusal, RuntimeId, Says, Take};
+use wire::packet::flag as packet_flag;
 use wire::{FlowKey, PacketBox};
 
 /// In [`Header::frame`](crate::actor::Header) of an arriving actor: not all of its state has come, or too much.
@@ -260,8 +261,14 @@ impl<P: Port> Runtime<P> {
     }
 
     /// A packet that another runtime held, or kept.
-    pub(super) fn take_handed(&mut self, peer: usize, packet: PacketBox) {
+    pub(super) fn take_handed(&mut self, peer: usize, mut packet: PacketBox) {
         self.moves.packets_moved[0] += 1;
+        if !packet.has(packet_flag::PARSED) {
+            if let Err(reason) = wire::parse(&mut packet) {
+                return self.drop_packet(packet, reason.into());
+            }
+            self.plan.judge_icmp_error(&mut packet);
+        }
         let stream = &mut self.moves.incoming[peer];
         match &mut stream.packets {
             Packets::Held { at, opening, left } if *left > 0 => {
