@@ -366,8 +366,13 @@ impl Site {
         let figures = self.asked("status --json").unwrap_or_else(|error| error);
         let (mut came, mut went, mut reports) = (0, 0, Vec::new());
         for member in self.cluster.drain(..) {
-            let ended = member.process.stop().unwrap();
-            println!("{}", ended.err);
+            let (process, began) = (member.process, Instant::now());
+            let number = process.id();
+            let kill = format!("kill -TERM {number}");
+            self.network.gateway.run(&kill, Run::within(PATIENCE)).unwrap();
+            // On a busy machine it takes the kernel seconds to let go of an interface.
+            let ended = end_of(process, PATIENCE).unwrap();
+            println!("{}ended after {:?}", ended.err, began.elapsed());
             let report: Value = serde_json::from_str(ended.out.lines().last().expect("a report")).unwrap();
             let packets = &report["packets"];
             println!("{packets}\n{}", report["ports"]);
