@@ -184,7 +184,7 @@ mod tests {
     }
 
     fn said(files: &[PathBuf]) -> String {
-        read(files).err().expect("refused").to_string()
+        read(files).expect_err("refused").to_string()
     }
 
     #[test]

@@ -63,6 +63,7 @@ pub fn migrate(
         address: which.address.map(|prefix| prefix.to_string()),
         from,
         to,
+        ..Order::default()
     };
     let receipt = carry_out(&mut client, order)?;
     show(&receipt, asking, out)?;
@@ -136,6 +137,7 @@ pub fn list(asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
     )];
     lines.extend(runtimes.iter().map(|runtime| {
         let state = match runtime {
+            runtime if runtime.absent => "absent",
             runtime if runtime.leaving && runtime.flows > 0 => "draining",
             runtime if runtime.leaving => "drained",
             _ => "active",
@@ -151,7 +153,7 @@ pub fn list(asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
     print(out, lines.join("\n"))
 }
 
-fn runtimes(client: &mut Client) -> Result<Vec<RuntimeStatus>, Failure> {
+pub(super) fn runtimes(client: &mut Client) -> Result<Vec<RuntimeStatus>, Failure> {
     match ask(client, &Request::Status)? {
         Answer::Status(status) => Ok(status.runtimes),
         _ => Err(foreign()),
@@ -183,33 +185,7 @@ impl fmt::Display for Drained {
 pub fn drain(runtime: u16, asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
     let mut client = connect(asking)?;
     set_leaving(&mut client, runtime, true)?;
-    let mut whole = Receipt::empty();
-    // From here on it is drained, whatever comes of its flows.
-    let drained = |problem: Failure| Failure {
-        message: format!(
-            "{}\nruntime {runtime} takes no flows any more and goes on with those it has. {}",
-            problem.message,
-            what_then(runtime)
-        ),
-        ..problem
-    };
-    let mut left = 0;
-    for _ in 0..ROUNDS {
-        let order = Order {
-            from: Some(runtime),
-            ..Order::default()
-        };
-        let receipt = carry_out(&mut client, order).map_err(drained)?;
-        whole.add_later(&receipt);
-        let runtimes = runtimes(&mut client).map_err(drained)?;
-        left = runtimes
-            .iter()
-            .find(|of| of.runtime == runtime)
-            .map_or(0, |of| of.flows);
-        if left == 0 || receipt.flows_refused + receipt.flows_failed > 0 {
-            break;
-        }
-    }
+    let (whole, left) = move_away(&mut client, runtime)?;
     let of = Drained {
         runtime,
         leaving: true,
@@ -231,8 +207,40 @@ pub fn drain(runtime: u16, asking: &Asking, out: &mut dyn Write) -> Result<(), F
     )))
 }
 
+/// Moves the flows of a runtime that is drained to others; what came of it, and how many are left.
+pub(super) fn move_away(client: &mut Client, runtime: u16) -> Result<(Receipt, u64), Failure> {
+    let mut whole = Receipt::empty();
+    // From here on it is drained, whatever comes of its flows.
+    let drained = |problem: Failure| Failure {
+        message: format!(
+            "{}\nruntime {runtime} takes no flows any more and goes on with those it has. {}",
+            problem.message,
+            what_then(runtime)
+        ),
+        ..problem
+    };
+    let mut left = 0;
+    for _ in 0..ROUNDS {
+        let order = Order {
+            from: Some(runtime),
+            ..Order::default()
+        };
+        let receipt = carry_out(client, order).map_err(drained)?;
+        whole.add_later(&receipt);
+        let runtimes = runtimes(client).map_err(drained)?;
+        left = runtimes
+            .iter()
+            .find(|of| of.runtime == runtime)
+            .map_or(0, |of| of.flows);
+        if left == 0 || receipt.flows_refused + receipt.flows_failed > 0 {
+            break;
+        }
+    }
+    Ok((whole, left))
+}
+
 /// What to do about a runtime that is drained in part.
-fn what_then(runtime: u16) -> String {
+pub(super) fn what_then(runtime: u16) -> String {
     format!(
         "Say `flowkeep runtime drain {runtime}` again to move them, or `flowkeep runtime resume {runtime}` to have it as it was"
     )
@@ -247,7 +255,7 @@ pub fn resume(runtime: u16, asking: &Asking, out: &mut dyn Write) -> Result<(), 
     }
 }
 
-fn set_leaving(client: &mut Client, runtime: u16, leaving: bool) -> Result<(), Failure> {
+pub(super) fn set_leaving(client: &mut Client, runtime: u16, leaving: bool) -> Result<(), Failure> {
     match ask(client, &Request::Leaving { runtime, leaving })? {
         Answer::Leaving => Ok(()),
         _ => Err(foreign()),
@@ -255,7 +263,7 @@ fn set_leaving(client: &mut Client, runtime: u16, leaving: bool) -> Result<(), F
 }
 
 /// Gives the order and waits until it is over, telling people how far it is.
-fn carry_out(client: &mut Client, order: Order) -> Result<Receipt, Failure> {
+pub(super) fn carry_out(client: &mut Client, order: Order) -> Result<Receipt, Failure> {
     let mut stderr = io::stderr();
     let is_watched = stderr.is_terminal();
     let parts = match ask(client, &Request::Move(order))? {

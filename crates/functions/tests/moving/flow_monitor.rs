@@ -26,6 +26,9 @@ fn records_are_whole() {
         assert_eq!(counted as usize, survived.left());
         assert_eq!(survived.counter("records") as usize, found.len());
         assert!(found.iter().any(|record| record.packets[0] > 1));
+        for record in &found {
+            assert!(record.start <= record.end && record.icmp_errors == 0, "{record:?}");
+        }
     }
 }
 

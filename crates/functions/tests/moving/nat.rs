@@ -2,6 +2,9 @@
 
 use crate::captures::over_captures;
 use crate::traffic::conversations;
+use flowkeep_functions::firewall::Firewall;
+use flowkeep_functions::flow_monitor::{self, FlowMonitor};
+use flowkeep_functions::host_limits::HostLimits;
 use flowkeep_functions::nat::Nat;
 use std::time::Duration;
 use testkit::{Migration, Step, answer, migration, udp, wait};
@@ -29,6 +32,54 @@ fn conversations_go_on() {
     );
     assert_eq!(survived.events().matches("mapping_created").count() as u64, made);
     assert_eq!(survived.events().matches("mapping_released").count() as u64, made);
+}
+
+/// Through two switches: replies come in at the other one, and half of the groups have the other one's route.
+#[test]
+fn conversations_go_on_through_two_switches() {
+    let survived = nat(POOL).switches(2).check(conversations());
+    assert_eq!(
+        survived.counter("mappings_created"),
+        survived.counter("mappings_released")
+    );
+    let moved = survived.events().matches("mapping_created").count();
+    assert!(moved >= 12, "{moved}");
+}
+
+/// Whoever may answer, and whoever has which mapping.
+#[test]
+fn other_behaviours_go_on() {
+    for mapping in ["endpoint-independent", "address-and-port-dependent"] {
+        for filtering in ["address-dependent", "address-and-port-dependent"] {
+            let config = format!(
+                "pool = [\"203.0.113.0/29\"]\nmapping = \"{mapping}\"\nfiltering = \"{filtering}\"\n"
+            );
+            let survived = nat(&config).check(conversations());
+            assert_eq!(
+                survived.counter("mappings_created"),
+                survived.counter("mappings_released")
+            );
+        }
+    }
+}
+
+/// A chain moves as a whole: every function's state, with the group's.
+#[test]
+fn a_chain_goes_on() {
+    let limits = testkit::config::<HostLimits>("flows_per_host = 100\nnew_flows_per_second = \"none\"");
+    let survived = migration()
+        .function::<HostLimits>(limits)
+        .function::<Firewall>(testkit::config::<Firewall>(crate::firewall::RULES))
+        .function::<Nat>(testkit::config::<Nat>(POOL))
+        .function::<FlowMonitor>(flow_monitor::Config::default())
+        .choosing(&["203.0.113.0/29"])
+        .local::<Nat>("mapping")
+        .check(conversations());
+    assert!(survived.moved() > 1000, "{}", survived.moved());
+    assert_eq!(
+        survived.counter("flows_counted"),
+        survived.counter("flows_given_back")
+    );
 }
 
 /// A pool that is just large enough, used up again and again: a port or block that was not returned would be missing, one that
@@ -67,5 +118,8 @@ fn ports_and_blocks_are_returned_once() {
 
 #[test]
 fn captures_are_translated_alike() {
-    over_captures(1, |_| nat(POOL).flows_max(512));
+    // In large blocks a mapping that ends and is made anew hardly gets the same port by chance.
+    let config = format!("{POOL}block_size = 4096\n");
+    over_captures(1, |_| nat(&config).flows_max(512));
+    over_captures(7, |_| nat(&config).flows_max(512).switches(2));
 }

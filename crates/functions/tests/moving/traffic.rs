@@ -44,12 +44,15 @@ fn round_of(round: u8, number: u16) -> Vec<Step> {
             web.payload("st: www.example.org\r\n\r\n"),
             answer().payload("HTTP/1.1 200 OK\r\nContent-Le"),
         ],
+        // A reset that is long over.
+        3 if number % 4 == 1 => vec![web.reply().sequence(4321).rst()],
         3 => vec![
             answer().payload("ngth: 4\r\n\r\nab"),
             web.ack(),
             answer().payload("cd"),
         ],
         4 if number % 3 == 0 => vec![web.rst()],
+        4 if number % 3 == 1 => vec![web.ack(), answer().rst()],
         4 => vec![web.fin(), answer().fin(), web.ack()],
         // The port again.
         _ => vec![web.syn(), answer().syn_ack()],

@@ -29,15 +29,37 @@ use alloc::vec::Vec;
 use protocols::ownership::{Epoch, Home, HomeInput, RuntimeId, SwitchSays};
 use wire::{PacketBox, planted};
 
+/// Words that wait for runtimes that are not there, at most.
+const EARLY: usize = 1024;
+
 /// Words that are to be said.
 #[derive(Default)]
 pub(super) struct Moves {
     unsaid: VecDeque<(usize, Message)>,
+    /// For runtimes that are not there.
+    early: VecDeque<(usize, Message)>,
 }
 
 impl Moves {
     pub fn is_empty(&self) -> bool {
         self.unsaid.is_empty()
+    }
+
+    /// What waits for a runtime that is not there yet, now that it is.
+    pub fn say_to_new(&mut self, runtime: usize) {
+        let (its, others) = self.early.drain(..).partition(|(to, _)| *to == runtime);
+        self.early = others;
+        let its: VecDeque<_> = its;
+        self.unsaid.extend(its);
+    }
+
+    /// Words about moves wait for a runtime that this switch has not met yet: others may have, and move groups to it.
+    fn wait(&mut self, runtime: usize, message: Message) {
+        if let Message::Switch(..) = message
+            && self.early.len() < EARLY
+        {
+            self.early.push_back((runtime, message));
+        }
     }
 
     /// What was to be said to a runtime that has gone.
@@ -201,6 +223,12 @@ impl<P: Port, L: Port> Switch<P, L> {
             let runtime = *runtime;
             if let Some((to, frame)) = open.take() {
                 self.send_words(to, frame);
+            }
+            if self.runtimes.get(runtime).is_some_and(|link| link.session == 0) {
+                if let Some((_, message)) = self.moves.unsaid.pop_front() {
+                    self.moves.wait(runtime, message);
+                }
+                continue;
             }
             let Some(mut frame) = self.pool.take() else {
                 return;

@@ -184,6 +184,9 @@ impl<P: Port, L: Port> Switch<P, L> {
                     .say(runtime, Message::BlockReturned(block, RuntimeId(home)));
             }
         }
+        if self.runtimes[runtime].session != 0 {
+            self.moves.say_to_new(runtime);
+        }
         self.see_who_is_there();
     }
 

@@ -84,11 +84,7 @@ impl World<'_> {
     fn rest(&mut self) -> Result<(), Violation> {
         let until = self.now() + REST_MAX;
         if !self.pass(until, true)? {
-            let moves = if self.orders_are_over() {
-                "over"
-            } else {
-                "under way"
-            };
+            let moves = self.moves_in_words();
             return Err(converged::restless(&format!(
                 "{} talks are open, {} frames in the network, moves {}, {}",
                 self.open_talks,
@@ -113,6 +109,28 @@ impl World<'_> {
         let found = moved::receipts(receipts);
         self.fail(found);
         self.violation.take().map_or(Ok(()), Err)
+    }
+
+    /// Which orders are not over, and whose words wait for buffers.
+    fn moves_in_words(&mut self) -> String {
+        let runtimes = &mut self.cluster.runtimes;
+        let mut words = Vec::new();
+        for (from, number) in &self.orders {
+            let receipt = runtimes[usize::from(*from)].receipt(*number);
+            if let Some(receipt) = receipt.filter(|receipt| !receipt.is_over) {
+                words.push(format!("order {number} of runtime {from}: {receipt:?}"));
+            }
+        }
+        for (index, runtime) in runtimes.iter().enumerate() {
+            if !runtime.finished() {
+                let unsaid = runtime.words_unsaid();
+                words.push(format!("runtime {index} is at it, {unsaid} words unsaid"));
+            }
+        }
+        if words.is_empty() {
+            words.push("over".to_owned());
+        }
+        words.join(", ")
     }
 
     fn let_flows_end(&mut self) -> Result<(), Violation> {

@@ -51,13 +51,20 @@ impl<P: Port> Runtime<P> {
         self.forget_outgoing(runtime);
     }
 
-    /// Whether no group is on its way, to or from here, nor any order waiting.
+    /// What is left to be done for groups on their way, to or from here.
     #[cfg(test)]
-    pub(crate) fn moves_nothing(&self) -> bool {
-        self.moves.is_idle()
-            && self.moves.sending.is_empty()
-            && self.moves.has_said_all()
-            && self.moves.reserved == 0
+    pub(crate) fn moves_left(&self) -> Vec<alloc::string::String> {
+        let all = self.moves.all.iter().flatten();
+        let mut left: Vec<_> = all.map(|moving| alloc::format!("{:?}", moving.machine)).collect();
+        let counts = [
+            self.moves.sending.len(),
+            usize::from(!self.moves.has_said_all()),
+            self.moves.reserved,
+        ];
+        if counts != [0; 3] {
+            left.push(alloc::format!("{counts:?}"));
+        }
+        left
     }
 
     fn remove_peer(&mut self, id: u32, gone: RuntimeId) {

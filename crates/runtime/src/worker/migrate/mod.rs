@@ -68,7 +68,7 @@ use protocols::ownership::{
     TellSwitch, Timer,
 };
 use telling::{Telling, Word};
-use wire::packet::{Kind, flag as packet_flag};
+use wire::packet::Kind;
 use wire::{FlowKey, HashSeed, PacketBox, planted};
 
 /// In a replay, what a step counts for against the timeout, in nanoseconds.
@@ -411,6 +411,12 @@ impl<P: Port> Runtime<P> {
             }
         }
         let Some(id) = self.moves.at(hash) else {
+            // As somebody would answer who has nothing to do with the group.
+            match says {
+                Says::Cancel(epoch) => self.tell_runtime(peer, group, Says::Canceled(epoch)),
+                Says::Done(epoch) => self.tell_runtime(peer, group, Says::Gone(epoch)),
+                _ => {}
+            }
             return;
         };
         let is_it = self.moves.moving(id).is_some_and(|moving| moving.group == group);
@@ -708,11 +714,6 @@ impl<P: Port> Runtime<P> {
         for Kept { mut packet, home, .. } in kept {
             // It is here because of this group, whose route leads here: no other group may begin with it, wherever that has gone.
             packet.set_hash(routed);
-            if !packet.has(packet_flag::PARSED) {
-                // From another process, or none.
-                self.drop_packet(packet, DropReason::FrameMalformed);
-                continue;
-            }
             let Some((mut key, way)) = FlowKey::of(&packet) else {
                 self.drop_packet(packet, DropReason::FrameMalformed);
                 continue;

@@ -30,6 +30,8 @@ use wire::{FlowKey, planted};
 pub enum Selector {
     /// All.
     All,
+    /// Of all groups one in so many, by their hashes.
+    OneIn(u16),
     /// The one with this key, its first or its second.
     Flow(FlowKey),
     /// Those with an end in this prefix, before translation.
@@ -299,6 +301,13 @@ impl<P: Port> Runtime<P> {
             if is_meant && (header.group == NO_GROUP || lists.choose(header.group)) {
                 groups.push_back(self.group_key(actor));
             }
+        }
+        if let Selector::OneIn(many) = selector {
+            let seed = self.settings.seed;
+            // By other bits than those that tables and switches go by.
+            groups.retain(|group: &GroupKey| {
+                (group.hash(&seed) >> 16 & 0xffff).is_multiple_of(u64::from((*many).max(1)))
+            });
         }
         (groups, lists)
     }

@@ -379,8 +379,11 @@ impl<P: Port> Runtime<P> {
     }
 
     fn depart_flows(&mut self, actors: &[u32]) {
-        for chunk in actors.chunks(AHEAD) {
+        for (at, chunk) in actors.chunks(AHEAD).enumerate() {
             // Each would wait for its own cache misses.
+            for actor in actors.iter().skip((at + 1) * AHEAD).take(AHEAD) {
+                self.slab.prefetch(*actor);
+            }
             for actor in chunk {
                 self.prefetch_moving(*actor, true);
             }

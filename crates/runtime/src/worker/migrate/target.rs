@@ -11,10 +11,13 @@ use crate::stats::DropReason;
 use alloc::vec::Vec;
 use nf::{Affinity, Arrival, Direction, Side};
 use protocols::ownership::{Ownership, Phase as Part, Refusal, RuntimeId, Says, Take};
+use wire::packet::flag as packet_flag;
 use wire::{FlowKey, PacketBox, planted};
 
 /// In [`Header::frame`](crate::actor::Header) of an arriving actor: not all of its state has come, or too much.
 const UNSOUND: u32 = u32::MAX;
+/// How far ahead of now the deadline of a flow that comes may be: thirty days, in nanoseconds.
+const DEADLINE_MAX: u64 = 30 * 24 * 3600 * 1_000_000_000;
 /// Blocks of a group, at most.
 const BLOCKS_MAX: usize = 1024;
 
@@ -192,10 +195,15 @@ impl<P: Port> Runtime<P> {
         debug_assert!(actor.is_some(), "what was reserved is there");
         let actor = actor?;
         let generation = self.young();
+        // None, or one that is never over, would keep it for ever.
+        let deadline = match facts.deadline {
+            0 => self.now.saturating_add(self.settings.timeout_default),
+            deadline => deadline.min(self.now.saturating_add(DEADLINE_MAX)),
+        };
         let header = self.slab.header_mut(actor);
         header.generation = generation;
         header.key = facts.key;
-        header.deadline = facts.deadline;
+        header.deadline = deadline;
         header.chain = facts.chain;
         header.flags = facts.flags & !(flag::HOLDS | flag::SETTLING);
         header.answered = facts.answered;
@@ -261,8 +269,14 @@ impl<P: Port> Runtime<P> {
     }
 
     /// A packet that another runtime held, or kept.
-    pub(super) fn take_handed(&mut self, peer: usize, packet: PacketBox) {
+    pub(super) fn take_handed(&mut self, peer: usize, mut packet: PacketBox) {
         self.moves.packets_moved[0] += 1;
+        if !packet.has(packet_flag::PARSED) {
+            if let Err(reason) = wire::parse(&mut packet) {
+                return self.drop_packet(packet, reason.into());
+            }
+            self.plan.judge_icmp_error(&mut packet);
+        }
         let stream = &mut self.moves.incoming[peer];
         match &mut stream.packets {
             Packets::Held { at, opening, left } if *left > 0 => {
@@ -445,9 +459,7 @@ impl<P: Port> Runtime<P> {
             fits &= self.table.insert(second, actor << 1 | 1).is_ok();
         }
         debug_assert!(fits, "the table has room for every actor's keys");
-        if header.deadline != 0 {
-            self.wheel.file_by(actor, header.deadline);
-        }
+        self.wheel.file_by(actor, header.deadline);
         self.arrive_flow(actor, &header);
         if is_taken || !fits {
             self.end_actor(actor);
