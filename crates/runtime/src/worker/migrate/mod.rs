@@ -41,6 +41,7 @@
 
 mod bytes;
 mod gone;
+mod kept;
 mod lost;
 mod order;
 mod source;
@@ -56,7 +57,6 @@ use crate::env::{Burst, Port};
 use crate::group::GroupKey;
 use crate::message::Message;
 use crate::stats::DropReason;
-use crate::switch::home_of;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
@@ -64,12 +64,12 @@ use bytes::{Figures, Record};
 use hashbrown::HashMap;
 use nf::Affinity;
 use protocols::ownership::{
-    Epoch, Input, Output, Ownership, Phase as Part, Refusal, RuntimeId, Says, SwitchSays, Switches, Take,
+    Epoch, Input, Output, Ownership, Phase as Part, Refusal, RuntimeId, Says, SwitchSays, Switches,
     TellSwitch, Timer,
 };
-use telling::{Telling, Word};
+use telling::Telling;
 use wire::packet::Kind;
-use wire::{FlowKey, HashSeed, PacketBox, planted};
+use wire::{HashSeed, PacketBox, planted};
 
 /// In a replay, what a step counts for against the timeout, in nanoseconds.
 pub const STEP: u64 = 1000;
@@ -564,118 +564,6 @@ impl<P: Port> Runtime<P> {
         );
     }
 
-    /// Re-routes each key of a group at its homes; the last one at each switch is answered.
-    fn reroute(&mut self, id: u32, switches: Switches, from: RuntimeId, to: RuntimeId, epoch: Epoch) {
-        let Some(moving) = self.moves.moving(id) else {
-            return;
-        };
-        let group = moving.group;
-        let mut keys = Vec::with_capacity(moving.aliases.len() + 1);
-        keys.extend_from_slice(&moving.aliases);
-        keys.push(group);
-        let word = Word::Reroute {
-            group,
-            from,
-            to,
-            epoch,
-        };
-        self.tell_keys(word, keys, switches);
-    }
-
-    /// Whether a switch has, or may have, the route of a key.
-    fn is_home(&self, key: &GroupKey, switch: u8) -> bool {
-        key.is_second_key(self.affinity)
-            || home_of(key.hash(&self.settings.seed), self.settings.switches) == switch
-    }
-
-    fn homes(&self, group: &GroupKey, aliases: &[GroupKey]) -> Switches {
-        let mut homes = Switches::NONE;
-        for switch in 0..self.settings.switches {
-            if self.is_home(group, switch) || aliases.iter().any(|key| self.is_home(key, switch)) {
-                homes = homes.with(switch);
-            }
-        }
-        homes
-    }
-
-    /// What becomes of a packet that is of no flow here, while groups move; `None` if it was seen to.
-    #[cold]
-    pub(super) fn divert(&mut self, packet: PacketBox, key: &FlowKey, link: usize) -> Option<PacketBox> {
-        // By what it was routed, and what it would belong to: they may be two.
-        let group = self.group_of(&packet, *key).hash(&self.settings.seed);
-        let routed = packet.hash();
-        let mut packet = packet;
-        for hash in [routed, group] {
-            if let Some(id) = self.moves.at(hash) {
-                packet = self.divert_from(id, packet, link as u8)?;
-            }
-        }
-        Some(packet)
-    }
-
-    fn divert_from(&mut self, id: u32, packet: PacketBox, home: u8) -> Option<PacketBox> {
-        let Some(moving) = self.moves.moving(id) else {
-            return Some(packet);
-        };
-        match (moving.machine.phase(), moving.machine.take(home)) {
-            (Part::Returning { away, .. }, _) => {
-                let class = if away.has(home) {
-                    Class::Behind
-                } else {
-                    Class::Before
-                };
-                self.keep(id, packet, home, class);
-            }
-            (_, Take::Keep) => self.keep(id, packet, home, Class::Behind),
-            // A flow would begin: not before the move is over.
-            (
-                Part::Opening { .. }
-                | Part::Canceling { .. }
-                | Part::Rerouting { .. }
-                | Part::Settling { .. },
-                _,
-            ) if !planted::is("flow_begins_while_moving") => self.keep(id, packet, home, Class::Before),
-            (_, Take::PassOn(to)) => self.hand_over(id, to.0, home, packet),
-            _ => return Some(packet),
-        }
-        None
-    }
-
-    /// What becomes of a packet of a flow that waits, or is pinned; the packet, if it is to queue behind a call.
-    #[cold]
-    pub(super) fn divert_known(&mut self, actor: u32, packet: PacketBox, link: usize) -> Option<PacketBox> {
-        let phase = self.slab.header(actor).phase;
-        let key = self.group_key(actor);
-        let moving = match self.moves.is_idle() {
-            true => None,
-            false => self.moves.at(key.hash(&self.settings.seed)),
-        };
-        let Some(id) = moving else {
-            if phase == Phase::Waiting {
-                return Some(packet);
-            }
-            debug_assert!(false, "a pinned flow's group moves");
-            self.drop_packet(packet, DropReason::MovingFull);
-            return None;
-        };
-        let home = link as u8;
-        let moving = self.moves.moving(id)?;
-        match (moving.machine.phase(), moving.machine.take(home)) {
-            (Part::Returning { away, .. }, _) => {
-                let class = if away.has(home) {
-                    Class::Behind
-                } else {
-                    Class::Before
-                };
-                self.keep(id, packet, home, class);
-            }
-            (_, Take::PassOn(to)) => self.hand_over(id, to.0, home, packet),
-            _ if phase == Phase::Waiting => return Some(packet),
-            _ => self.keep(id, packet, home, Class::Before),
-        }
-        None
-    }
-
     pub(super) fn group_key(&self, actor: u32) -> GroupKey {
         let header = self.slab.header(actor);
         if header.group == crate::actor::NO_GROUP {
@@ -683,50 +571,6 @@ impl<P: Port> Runtime<P> {
         } else {
             self.groups.key(header.group)
         }
-    }
-
-    fn keep(&mut self, id: u32, packet: PacketBox, home: u8, class: Class) {
-        let is_full = self.moves.kept >= self.settings.kept_max as usize;
-        let Some(moving) = self.moves.moving(id) else {
-            return self.drop_packet(packet, DropReason::MovingFull);
-        };
-        if is_full {
-            moving.dropped += 1;
-            return self.drop_packet(packet, DropReason::MovingFull);
-        }
-        moving.kept.push(Kept { packet, home, class });
-        self.moves.kept += 1;
-    }
-
-    /// Processes what was kept for a group, in order, and then says what has become idle by it.
-    fn process_kept(&mut self, kept: Vec<Kept>, group: GroupKey, aliases: Vec<GroupKey>) {
-        self.moves.kept -= kept.len();
-        let mut kept = kept;
-        if planted::is("kept_in_wrong_class") {
-            kept.sort_by_key(|kept| core::cmp::Reverse(kept.class));
-        } else {
-            kept.sort_by_key(|kept| kept.class);
-        }
-        let mut doubtful = aliases;
-        doubtful.push(group);
-        self.moves.draining = Some(doubtful);
-        let routed = group.hash(&self.settings.seed);
-        for Kept { mut packet, home, .. } in kept {
-            // It is here because of this group, whose route leads here: no other group may begin with it, wherever that has gone.
-            packet.set_hash(routed);
-            let Some((mut key, way)) = FlowKey::of(&packet) else {
-                self.drop_packet(packet, DropReason::FrameMalformed);
-                continue;
-            };
-            if packet.turns() > 0 {
-                key = key.turned(way);
-            }
-            let hash = key.hash(&self.settings.seed);
-            self.meet_again(packet, key, hash, way, usize::from(home));
-        }
-        self.settle_all();
-        let doubtful = self.moves.draining.take().unwrap_or_default();
-        self.tell_keys(Word::Idle, doubtful, self.all_switches());
     }
 
     /// Nothing more is to be done for a group that moved, or did not.

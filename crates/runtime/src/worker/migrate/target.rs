@@ -175,7 +175,7 @@ impl<P: Port> Runtime<P> {
     /// Whether a block may be one of a group's that comes: whole, of a size in use or one more, and nobody's here.
     fn is_sound(&self, block: &nf::Block) -> bool {
         let ports = block.ports.max(1);
-        block.first % ports == 0
+        block.first.is_multiple_of(ports)
             && u32::from(block.first) + u32::from(ports) <= 1 << 16
             && self.owners.may_have(block)
     }

@@ -15,6 +15,7 @@ use super::super::Runtime;
 use crate::env::Port;
 use crate::group::GroupKey;
 use crate::message::{Message, Reroute};
+use crate::switch::home_of;
 use alloc::vec::Vec;
 use protocols::ownership::{Epoch, RuntimeId, Switches};
 
@@ -46,6 +47,47 @@ pub(super) struct Telling {
 }
 
 impl<P: Port> Runtime<P> {
+    /// Re-routes each key of a group at its homes; the last one at each switch is answered.
+    pub(super) fn reroute(
+        &mut self,
+        id: u32,
+        switches: Switches,
+        from: RuntimeId,
+        to: RuntimeId,
+        epoch: Epoch,
+    ) {
+        let Some(moving) = self.moves.moving(id) else {
+            return;
+        };
+        let group = moving.group;
+        let mut keys = Vec::with_capacity(moving.aliases.len() + 1);
+        keys.extend_from_slice(&moving.aliases);
+        keys.push(group);
+        let word = Word::Reroute {
+            group,
+            from,
+            to,
+            epoch,
+        };
+        self.tell_keys(word, keys, switches);
+    }
+
+    /// Whether a switch has, or may have, the route of a key.
+    pub(super) fn is_home(&self, key: &GroupKey, switch: u8) -> bool {
+        key.is_second_key(self.affinity)
+            || home_of(key.hash(&self.settings.seed), self.settings.switches) == switch
+    }
+
+    pub(super) fn homes(&self, group: &GroupKey, aliases: &[GroupKey]) -> Switches {
+        let mut homes = Switches::NONE;
+        for switch in 0..self.settings.switches {
+            if self.is_home(group, switch) || aliases.iter().any(|key| self.is_home(key, switch)) {
+                homes = homes.with(switch);
+            }
+        }
+        homes
+    }
+
     /// Tells switches of all keys of a group, behind whatever is still to be told.
     pub(super) fn tell_keys(&mut self, word: Word, keys: Vec<GroupKey>, switches: Switches) {
         let telling = Telling {
