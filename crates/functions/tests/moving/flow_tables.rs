@@ -28,7 +28,7 @@ fn records_that_do_not_come_through_are_noticed() {
             .function::<Forgetful<FlowMonitor>>(ForgetfulConfig::new(Config::default(), bug))
             .begins_at(script.begins_at)
             .ways([Way::Over])
-            .every(50)
+            .every(7)
             .replay(script.steps.clone());
         !ndpi::compare(&records::read(survived.events()), &text).is_empty()
     };

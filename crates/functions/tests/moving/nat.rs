@@ -118,8 +118,9 @@ fn ports_and_blocks_are_returned_once() {
 
 #[test]
 fn captures_are_translated_alike() {
-    // In large blocks a mapping that ends and is made anew hardly gets the same port by chance.
-    let config = format!("{POOL}block_size = 4096\n");
+    // A mapping that ends and is made anew may keep its port where its host's runtime has the block, and only there; without that, in large
+    // blocks, it hardly gets the same again.
+    let config = format!("{POOL}block_size = 4096\npreserve_ports = false\n");
     over_captures(1, |_| nat(&config).flows_max(512));
     over_captures(7, |_| nat(&config).flows_max(512).switches(2));
 }
