@@ -22,6 +22,7 @@
 use super::ring::{Reader, Writer};
 use super::shared::Mapping;
 use super::{Settings, ShmError};
+use runtime::message;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
@@ -90,7 +91,7 @@ impl Hello {
         let longest = usize::try_from(hello.frame_max).unwrap_or(usize::MAX);
         let lengths = super::bytes_min(longest.min(FRAME_MAX))..=super::MEMORY_MAX;
         let length = usize::try_from(hello.length).unwrap_or(usize::MAX);
-        if longest > FRAME_MAX || !lengths.contains(&length) {
+        if !(message::FRAME_MAX..=FRAME_MAX).contains(&longest) || !lengths.contains(&length) {
             return Err("a length that cannot be");
         }
         Ok(hello)

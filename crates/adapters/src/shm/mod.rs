@@ -47,6 +47,7 @@ use crate::report::Reports;
 use meeting::{Meeting, Way};
 use ring::{Reader, Record, Violation};
 use runtime::env::{AttachError, BURST, Burst, Port, PortCounters, give_or_keep};
+use runtime::message;
 use runtime::peer::{self, HEAD, Refused};
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -78,7 +79,7 @@ pub struct Settings {
     pub bytes: usize,
     /// Packets that may wait to be received at the other end before [`Port::room`] is 0.
     pub limit: usize,
-    /// Longest frame that this end takes: what the buffers of its worker's pool hold.
+    /// Longest frame that this end takes: what the buffers of its worker's pool hold. At least [`message::FRAME_MAX`].
     pub frame_max: usize,
     /// So many of the pool's buffers are not received into: they are for what the worker has to say, at least what it wants for a step.
     pub spared: usize,
@@ -95,7 +96,7 @@ impl Settings {
             far,
             bytes: BYTES,
             limit: 1024,
-            frame_max: runtime::message::FRAME_MAX,
+            frame_max: message::FRAME_MAX,
             spared: 64,
             ports: u8::MAX,
         }
@@ -195,7 +196,9 @@ pub struct ShmLink {
 
 impl ShmLink {
     /// An end, with nobody at the other yet.
-    pub fn open(settings: Settings, reports: Reports) -> Result<ShmLink, ShmError> {
+    pub fn open(mut settings: Settings, reports: Reports) -> Result<ShmLink, ShmError> {
+        // Messages between workers come through, whatever packets there are.
+        settings.frame_max = settings.frame_max.max(message::FRAME_MAX);
         let frame_max = settings.frame_max;
         let needed = bytes_min(frame_max);
         if frame_max > FRAME_MAX || !(needed..=MEMORY_MAX).contains(&settings.bytes) {
@@ -319,7 +322,11 @@ impl ShmLink {
         let Some(way) = &mut self.way else { return false };
         let mut is_empty = false;
         let mut taken = false;
-        while !burst.is_full() && pool.free() > self.settings.spared {
+        // Refused ones count, too: a mad end has this one look at no more than a burst.
+        for _ in 0..BURST {
+            if burst.is_full() || pool.free() <= self.settings.spared {
+                break;
+            }
             let record = match way.reader.next() {
                 Ok(Some(record)) => record,
                 Ok(None) => {
@@ -542,6 +549,11 @@ impl Port for ShmLink {
         let few = self.settings.limit.saturating_sub(PLENTY);
         let there = self.way.as_ref().map_or(0, |way| way.writer.waiting(few));
         self.settings.limit.saturating_sub(there + self.unsaid())
+    }
+
+    /// While something waits here for room there is work at once: nobody rings when there is some.
+    fn next_at(&self) -> Option<u64> {
+        self.next.is_some().then_some(0)
     }
 
     fn wakes_by(&self) -> Option<Vec<i32>> {

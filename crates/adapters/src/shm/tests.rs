@@ -11,7 +11,7 @@ use wire::memory::Region;
 use wire::packet::Side;
 
 const BUFFERS: usize = 256;
-const FRAME: usize = 1600;
+const FRAME: usize = 4000;
 const SPARED: usize = 100;
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -194,6 +194,7 @@ fn what_has_no_room_waits_and_comes_in_order() {
     }
     assert_eq!((a.link.room(), a.link.waiting(), a.pool.free()), (0, BUFFERS, 0));
     assert!(said > BUFFERS as u64, "the memory takes some");
+    assert_eq!(a.link.next_at(), Some(0), "nobody wakes it when there is room");
     while b.heard < said {
         a.link.receive(monotonic_ns(), &mut a.pool, &mut Burst::new());
         b.step(0);
@@ -202,7 +203,7 @@ fn what_has_no_room_waits_and_comes_in_order() {
         (a.link.waiting(), a.pool.free(), a.link.room()),
         (0, BUFFERS, 100)
     );
-    assert_eq!(a.link.session(), 1);
+    assert_eq!((a.link.session(), a.link.next_at()), (1, None));
 }
 
 #[test]
@@ -300,6 +301,8 @@ fn other_pools_buffers_come_back_empty() {
 fn a_frame_longer_than_the_other_end_takes_is_counted() {
     let directory = tempfile::tempdir().unwrap();
     let mut a = Talker::new(open(directory.path(), 0));
+    // Messages between workers come through everywhere.
+    let longest = message::FRAME_MAX;
     let small = Settings {
         frame_max: 100,
         ..settings(directory.path(), 1)
@@ -307,7 +310,7 @@ fn a_frame_longer_than_the_other_end_takes_is_counted() {
     let mut b = Talker::new(ShmLink::open(small, Reports::default()).unwrap());
     meet(&mut a, &mut b);
     let mut burst = Burst::new();
-    for length in [100, 101, 99] {
+    for length in [longest, longest + 1, 99] {
         let mut packet = a.pool.take().unwrap();
         assert!(packet.set_frame(&vec![1; length], LinkType::Raw));
         burst.push(packet);
@@ -319,7 +322,7 @@ fn a_frame_longer_than_the_other_end_takes_is_counted() {
             .iter()
             .map(|packet| packet.frame().len())
             .collect::<Vec<_>>(),
-        [100, 99]
+        [longest, 99]
     );
     let counters = a.link.counters();
     assert_eq!((counters.sent_packets, counters.unsent_packets), (2, 1));

@@ -1,35 +1,19 @@
-//! `bench message`: messages of 64 bytes between two workers (NFVactor VII-A2, figure 6d).
-//!
 //! Two threads, each with its end of a channel, joined by the ring that joins workers; frames are buffers that go over and come home. The
-//! *bare ring* has one message per buffer and nothing else: what a link can do without a channel. With losses, every
-//! hundredth frame on average, of either way, is drawn by a seeded generator and not passed on.
+//! *bare ring* has one message per buffer and nothing else: what a link can do without a channel.
 //!
-//! The one-way time is half of a round trip of one message that is answered by one, with nothing else under way. The receiver
-//! checks that each message is the next one.
-//!
-//! *Both ends on one thread* has no waiting for the other: it says what a message takes of processors in all, on a busy machine too.
-//!
-//! Runs of all cases alternate. Each thread has a processor of its own, if there are two; on a machine that does other work the figures
-//! say little.
+//! With losses, every hundredth frame on average, of either way, is drawn by a seeded generator and not passed on.
 
-use super::report::{Case, Parameters};
-use super::{Memory, Options};
-use adapters::clock::{allowed_cpus, monotonic_ns, pin_to};
+use super::{BUFFERS, MESSAGE, Processors, ROUND_TRIPS, number, pool};
+use adapters::clock::monotonic_ns;
 use adapters::ring::RingPort;
-use protocols::channel::{Channel, Handled, Input, Key, Keys, Output, Protection, Settings};
+use protocols::channel::{Channel, Handled, Input, Output, Protection, Settings};
 use runtime::env::{Burst, Port};
 use std::sync::Barrier;
-use wire::memory::Region;
 use wire::packet::Kind;
 use wire::{LinkType, Pool};
 
-const MESSAGE: usize = 64;
-/// Buffers of each end.
-const BUFFERS: usize = 1024;
 /// Messages given to the channel before its outputs are taken.
 const ROUND: usize = 512;
-/// Round trips of a run.
-const ROUND_TRIPS: usize = 20_000;
 
 /// One end: a channel, its side of the ring, its buffers.
 struct End {
@@ -41,16 +25,6 @@ struct End {
     /// Frames lost of 10,000.
     lost: u64,
     random: u64,
-}
-
-fn pool(origin: u8) -> Pool {
-    let room = 2048;
-    Pool::new(
-        Region::heap(Pool::region_length(BUFFERS, room)),
-        BUFFERS,
-        room,
-        origin,
-    )
 }
 
 fn ends(lost: u64, seed: u64, protection: &Protection) -> [End; 2] {
@@ -146,28 +120,23 @@ impl End {
     }
 }
 
-fn number(message: &[u8]) -> u64 {
-    u64::from_be_bytes(*message.first_chunk().expect("64 bytes"))
-}
-
 /// Runs the two ends of something on two threads; answers what the second measured.
 fn together<A: Send, B: Send>(
+    processors: &Processors,
     ends: (A, B),
     first: impl FnOnce(A, &Barrier) + Send,
     second: impl FnOnce(B, &Barrier) -> f64 + Send,
 ) -> f64 {
-    let cpus = allowed_cpus();
     let barrier = Barrier::new(2);
     let (a, b) = ends;
     std::thread::scope(|scope| {
         let barrier = &barrier;
-        let (cpu_a, cpu_b) = (cpus.first().copied(), cpus.last().copied());
         scope.spawn(move || {
-            let _ = cpu_a.map(pin_to);
+            processors.first();
             first(a, barrier);
         });
         let second = scope.spawn(move || {
-            let _ = cpu_b.map(pin_to);
+            processors.second();
             second(b, barrier)
         });
         second.join().expect("the receiver ends well")
@@ -175,8 +144,14 @@ fn together<A: Send, B: Send>(
 }
 
 /// Million messages per second over a channel that loses `lost` of 10,000 frames.
-fn channel_rate(messages: u64, lost: u64, seed: u64) -> f64 {
-    let [a, b] = ends(lost, seed, &Protection::SharedMemory);
+pub(super) fn rate(
+    processors: &Processors,
+    messages: u64,
+    lost: u64,
+    seed: u64,
+    protection: &Protection,
+) -> f64 {
+    let [a, b] = ends(lost, seed, protection);
     let send = move |mut end: End, barrier: &Barrier| {
         let mut message = [7; MESSAGE];
         let mut said = 0;
@@ -221,11 +196,11 @@ fn channel_rate(messages: u64, lost: u64, seed: u64) -> f64 {
         }
         rate
     };
-    together((a, b), send, hear)
+    together(processors, (a, b), send, hear)
 }
 
 /// Million messages per second with both ends, and the ring between them, on one thread: what they take of processors.
-fn both_rate(messages: u64, lost: u64, seed: u64, protection: &Protection) -> f64 {
+pub(super) fn both_rate(messages: u64, lost: u64, seed: u64, protection: &Protection) -> f64 {
     let [mut a, mut b] = ends(lost, seed, protection);
     let (mut said, mut heard) = (0, 0);
     let mut message = [7; MESSAGE];
@@ -251,7 +226,7 @@ fn both_rate(messages: u64, lost: u64, seed: u64, protection: &Protection) -> f6
 }
 
 /// Nanoseconds one way for a lone message.
-fn channel_one_way(_: u64, seed: u64) -> f64 {
+pub(super) fn one_way(processors: &Processors, seed: u64) -> f64 {
     let [a, b] = ends(0, seed, &Protection::SharedMemory);
     let answer = |mut end: End, barrier: &Barrier| {
         let mut answered = 0;
@@ -291,11 +266,11 @@ fn channel_one_way(_: u64, seed: u64) -> f64 {
         }
         (monotonic_ns() - before) as f64 / (2 * ROUND_TRIPS) as f64
     };
-    together((a, b), answer, ask)
+    together(processors, (a, b), answer, ask)
 }
 
 /// Million messages per second over the bare ring, a buffer each.
-fn ring_rate(messages: u64) -> f64 {
+pub(super) fn ring_rate(processors: &Processors, messages: u64) -> f64 {
     let (a, b) = RingPort::pair(2 * BUFFERS);
     let send = move |mut port: RingPort, barrier: &Barrier| {
         let (mut pool, mut out, mut home) = (pool(0), Burst::new(), Burst::new());
@@ -331,52 +306,5 @@ fn ring_rate(messages: u64) -> f64 {
         }
         messages as f64 * 1e3 / (monotonic_ns() - before) as f64
     };
-    together((a, b), send, hear)
-}
-
-/// Measures rate, rate with losses and one-way time, with the bare ring beside them.
-pub(super) fn measure(options: &Options, memory: &Memory) -> Vec<Case> {
-    memory.begin_case();
-    let messages = 16 * options.packets as u64;
-    let (mut ring, mut channel, mut lossy) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut both, mut both_lossy, mut both_keyed) = (Vec::new(), Vec::new(), Vec::new());
-    let mut one_way = Vec::new();
-    let key = Key::new(1, [1; 32]).expect("1 is a number of a key");
-    let keyed = Protection::Keyed(Keys::new(key));
-    for run in 0..options.runs as u64 {
-        let seed = options.seed * 1000 + run;
-        ring.push(ring_rate(messages));
-        channel.push(channel_rate(messages, 0, seed));
-        lossy.push(channel_rate(messages, 100, seed));
-        both.push(both_rate(messages, 0, seed, &Protection::SharedMemory));
-        both_lossy.push(both_rate(messages, 100, seed, &Protection::SharedMemory));
-        both_keyed.push(both_rate(messages, 0, seed, &keyed));
-        one_way.push(channel_one_way(messages, seed));
-    }
-    let case = |name: &str, metric, unit, samples| {
-        let parameters = Parameters {
-            flows: 0,
-            popularity: "-",
-            frame_bytes: MESSAGE,
-            packets_per_run: messages as usize,
-            live: None,
-        };
-        Case::new(name, parameters, metric, unit, samples)
-    };
-    let rate = |name: &str, samples| {
-        case(
-            name,
-            "million messages per second (one way: nanoseconds)",
-            "M/s",
-            samples,
-        )
-    };
-    let ring = rate("bare ring", ring);
-    let channel = rate("channel", channel).against(&ring).goal(Some(15.0));
-    let lossy = rate("channel, 1 % of frames lost", lossy).against(&channel);
-    let both = rate("both ends on one thread", both);
-    let both_lossy = rate("the same, 1 % of frames lost", both_lossy).against(&both);
-    let both_keyed = rate("the same, authenticated", both_keyed).against(&both);
-    let one_way = case("one way, unloaded: ns", "nanoseconds", "ns", one_way).goal(Some(2000.0));
-    vec![channel, lossy, both, both_lossy, both_keyed, one_way, ring]
+    together(processors, (a, b), send, hear)
 }
