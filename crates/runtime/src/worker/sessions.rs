@@ -181,6 +181,10 @@ impl<P: Port> Runtime<P> {
                 break;
             }
             telling.part = match telling.part {
+                _ if wire::planted::is("new_switch_not_told") => {
+                    is_over = true;
+                    break;
+                }
                 Part::Groups(place) if place < self.groups.places() => {
                     if let Some(group) = self.groups.at_place(place) {
                         self.tell_route(link, group);

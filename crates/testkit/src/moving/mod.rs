@@ -252,10 +252,7 @@ impl Migration {
                 self.names()
             );
         }
-        Survived {
-            story: stayed,
-            moved,
-        }
+        Survived { story: stayed, moved }
     }
 
     /// The first difference that is found, as it is: not made small. For tests of tests.
@@ -312,12 +309,10 @@ impl Migration {
             let times = step.times;
             std::iter::repeat_n(Arc::new(step), times)
         });
-        let steps = steps.enumerate().map(|(number, step)| play::Numbered { number, step });
-        let is_in = |step: &play::Numbered| {
-            self.only
-                .as_ref()
-                .is_none_or(|only| only.contains(&step.number))
-        };
+        let steps = steps
+            .enumerate()
+            .map(|(number, step)| play::Numbered { number, step });
+        let is_in = |step: &play::Numbered| self.only.as_ref().is_none_or(|only| only.contains(&step.number));
         steps.filter(is_in).collect()
     }
 

@@ -266,19 +266,20 @@ impl Rig {
         }
         let runtimes = &mut self.runtimes;
         let (moved, refused) = (&mut self.moved, &mut self.refused);
-        self.orders.retain(|(at, number)| match runtimes[*at].receipt(*number) {
-            Some(Receipt {
-                is_over: true,
-                moved: flows,
-                refused: full,
-                ..
-            }) => {
-                *moved += flows;
-                *refused += full;
-                false
-            }
-            receipt => receipt.is_some(),
-        });
+        self.orders
+            .retain(|(at, number)| match runtimes[*at].receipt(*number) {
+                Some(Receipt {
+                    is_over: true,
+                    moved: flows,
+                    refused: full,
+                    ..
+                }) => {
+                    *moved += flows;
+                    *refused += full;
+                    false
+                }
+                receipt => receipt.is_some(),
+            });
         match self.switch.port_mut(0).next.is_some() || self.switch.port_mut(1).next.is_some() {
             true => Err(format!(
                 "a packet found no buffer: {BUFFERS} packets are held already"

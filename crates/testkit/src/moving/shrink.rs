@@ -209,10 +209,13 @@ impl Case {
             None => writeln!(text, "\nThe difference, at the end:"),
         };
         let _ = writeln!(text, "{}", self.difference.words);
-        let functions: String = migration.functions.iter().fold(String::new(), |mut all, function| {
-            let _ = write!(all, ".function::<{}>(…)", function.type_name);
-            all
-        });
+        let functions: String = migration
+            .functions
+            .iter()
+            .fold(String::new(), |mut all, function| {
+                let _ = write!(all, ".function::<{}>(…)", function.type_name);
+                all
+            });
         let _ = writeln!(
             text,
             "\nThe line that repeats it:\n\n    testkit::migration(){functions}.ways([Way::{:?}]).only({numbers:?}).at({points:?}).check(script);",

@@ -114,7 +114,10 @@ fn chapter_by_chapter((stayed, there): Told, (moved, here): Told) -> Option<Diff
         {
             words
         } else if theirs.held != ours.held {
-            format!("{} packets are held, and {} while flows move", theirs.held, ours.held)
+            format!(
+                "{} packets are held, and {} while flows move",
+                theirs.held, ours.held
+            )
         } else {
             continue;
         };
@@ -147,7 +150,9 @@ fn in_sum((stayed, there): Told, (moved, here): Told) -> Option<Difference> {
         whole
     };
     let (theirs, ours) = (conversations(there), conversations(here));
-    let other = theirs.iter().find(|(key, packets)| ours.get(key) != Some(packets));
+    let other = theirs
+        .iter()
+        .find(|(key, packets)| ours.get(key) != Some(packets));
     let other = other.or_else(|| ours.iter().find(|(key, _)| !theirs.contains_key(key)));
     let packets = other.map(|((_, key), _)| format!("of {key}, other packets left, or in another order"));
     let dropped = || {

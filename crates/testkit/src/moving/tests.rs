@@ -237,6 +237,9 @@ fn calls_that_wait_and_packets_that_are_held_survive() {
 
 #[test]
 fn a_script_without_a_flow_that_goes_on_is_refused() {
-    let words = failure(&moving(Fault::None), vec![tcp("10.0.0.1:1", "192.0.2.1:80").syn()]);
+    let words = failure(
+        &moving(Fault::None),
+        vec![tcp("10.0.0.1:1", "192.0.2.1:80").syn()],
+    );
     assert!(words.contains("no flow of `numbers` has moved"), "{words}");
 }
