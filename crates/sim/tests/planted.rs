@@ -4,7 +4,7 @@ use flowkeep_sim::{self as sim, Scenario};
 use wire::planted;
 
 /// A bug's name, which is where it stands in the code; the scenario that has that code; the checker that must fire first.
-const BUGS: [(&str, Scenario, &str); 30] = [
+const BUGS: [(&str, Scenario, &str); 24] = [
     ("route_over_too_early", Scenario::Bridge, "one_actor"),
     ("second_packet_overtakes", Scenario::Nat, "order"),
     ("drop_not_counted", Scenario::Bridge, "conservation"),
@@ -25,13 +25,8 @@ const BUGS: [(&str, Scenario, &str); 30] = [
     ("goes_on_after_state", Scenario::Nat, "one_actor"),
     ("route_only_answered", Scenario::Nat, "one_actor"),
     ("flow_begins_while_moving", Scenario::Nat, "one_actor"),
-    ("idle_while_moving", Scenario::Nat, "one_actor"),
-    ("route_not_awaited", Scenario::Nat, "one_actor"),
-    ("installed_before_clear", Scenario::Nat, "order"),
     ("kept_in_wrong_class", Scenario::Nat, "order"),
-    ("called_back_unpinned", Scenario::Nat, "order"),
     ("group_state_lost", Scenario::Nat, "converged"),
-    ("block_back_at_first_word", Scenario::Nat, "endpoints"),
     ("departs_as_expired", Scenario::Nat, "returned"),
     ("departed_not_called", Scenario::Nat, "returned"),
     ("arrived_not_called", Scenario::Balance, "asserted"),
@@ -74,16 +69,21 @@ fn runs_come_to_where_groups_move() {
     const SEEDS: u64 = 300;
     let registry = flowkeep::functions();
     let mut planner = flowkeep::sim::planner(&registry);
-    for (bug, scenario, _) in BUGS {
+    let of_moving = BUGS
+        .iter()
+        .position(|(bug, ..)| *bug == "kept_packet_lost")
+        .unwrap();
+    for (bug, scenario, _) in &BUGS[of_moving..] {
         planted::watch(bug);
         let mut seeds = 0;
         let mut times = 0;
         for seed in 0..SEEDS {
-            sim::run(scenario, seed, &mut planner).unwrap();
+            sim::run(*scenario, seed, &mut planner).unwrap();
             seeds += u64::from(planted::reached() > times);
             times = planted::reached();
         }
         println!("{bug}: {times} times, in {seeds} of {SEEDS} seeds");
+        assert!(seeds >= 3, "{bug}");
     }
     planted::choose("");
 }

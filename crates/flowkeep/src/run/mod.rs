@@ -467,11 +467,7 @@ impl Shared {
                 _ => return Err(silent(*number, "nothing has changed; try again")),
             },
         };
-        let place = |number: u16| match self
-            .runtimes
-            .get(&number)
-            .map(|handle| handle.ask(Question::Stats))
-        {
+        let place = |number: u16| match self.runtimes.get(&number).map(|handle| handle.ask(Question::Stats)) {
             None => Ok(Place {
                 absent: !others.contains(&number),
                 ..Place::elsewhere()

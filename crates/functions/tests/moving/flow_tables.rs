@@ -106,23 +106,17 @@ fn tables_equal_arkimes_while_flows_move_at_every_kth_packet() {
     for expected in some(&folder, "test", 2, 6) {
         let text = std::fs::read_to_string(&expected).expect("readable");
         let name = name(&expected);
-        sum.replay(
-            &expected.with_extension("pcap"),
-            Config::default(),
-            |every, survived| {
-                let verdict = arkime::judge(&name, records::read(survived.events()), &text);
-                assert!(verdict.is_ok(), "{name}, k = {every}: {verdict:?}");
-            },
-        );
+        sum.replay(&expected.with_extension("pcap"), Config::default(), |every, survived| {
+            let verdict = arkime::judge(&name, records::read(survived.events()), &text);
+            assert!(verdict.is_ok(), "{name}, k = {every}: {verdict:?}");
+        });
     }
     sum.tell("Arkime");
 }
 
 #[test]
 fn tables_equal_zeeks_while_flows_move_at_every_kth_packet() {
-    let Some(folder) = data("flow/zeek-conn") else {
-        return;
-    };
+    let Some(folder) = data("flow/zeek-conn") else { return };
     // Zeek's own timeouts.
     let config = Config {
         idle_timeout: Timeout::seconds(300),

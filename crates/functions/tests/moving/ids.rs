@@ -27,10 +27,7 @@ pub fn dripping(words: &str, every: usize) -> Vec<Step> {
     for part in words.as_bytes().chunks(every) {
         script.push(web.payload(part));
     }
-    script.push(
-        web.reply()
-            .payload("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
-    );
+    script.push(web.reply().payload("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"));
     script
 }
 
@@ -46,8 +43,7 @@ fn a_signature_goes_on_between_its_bytes() {
                  alert tcp any any -> any 80 (msg:\"bit\"; content:\"GET\"; flowbits:set,seen; flowbits:noalert; sid:3;)\n\
                  alert tcp any 80 -> any any (msg:\"after\"; content:\"200\"; flowbits:isset,seen; sid:4;)\n";
     for every in [1, 2, 3, 5] {
-        let survived =
-            ids(rules, Mode::Ids).check(dripping("GET /attack-at-dawn?evil HTTP/1.1\r\n\r\n", every));
+        let survived = ids(rules, Mode::Ids).check(dripping("GET /attack-at-dawn?evil HTTP/1.1\r\n\r\n", every));
         assert_eq!(alerts(&survived), 3, "{every}: {}", survived.events());
     }
 }
@@ -82,9 +78,7 @@ fn conversations_are_read_on() {
 /// Suricata's own rules and captures, as far as the rules are in the subset.
 #[test]
 fn alerts_on_suricatas_captures_are_the_same() {
-    let Some(folder) = data("ids/suricata-verify") else {
-        return;
-    };
+    let Some(folder) = data("ids/suricata-verify") else { return };
     let mut directories: Vec<_> = std::fs::read_dir(folder)
         .expect("the folder is part of the data")
         .map(|entry| entry.expect("readable").path())
@@ -129,11 +123,7 @@ fn a_request_goes_on_between_its_bytes() {
     for every in [1, 2, 7] {
         let survived = http().check(dripping(words, every));
         assert!(survived.events().contains("/a/b?c=d"), "{}", survived.events());
-        assert!(
-            survived.events().contains("www.example.org"),
-            "{}",
-            survived.events()
-        );
+        assert!(survived.events().contains("www.example.org"), "{}", survived.events());
     }
     let survived = http().check(conversations());
     assert!(survived.events().contains("www.example.org"));
@@ -141,19 +131,14 @@ fn a_request_goes_on_between_its_bytes() {
 
 #[test]
 fn requests_of_captures_are_the_same() {
-    let Some(folder) = data("http/zeek/traces") else {
-        return;
-    };
+    let Some(folder) = data("http/zeek/traces") else { return };
     let mut records = 0;
     for path in files(&folder, "pcap") {
         let mut script = script(&path);
         if !every_capture() {
             script.steps.truncate(300);
         }
-        let survived = http()
-            .flows_max(256)
-            .begins_at(script.begins_at)
-            .check(script.steps);
+        let survived = http().flows_max(256).begins_at(script.begins_at).check(script.steps);
         records += survived.events().lines().count();
     }
     println!("{records} records");

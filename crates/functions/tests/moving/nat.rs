@@ -42,10 +42,7 @@ fn ports_and_blocks_are_returned_once() {
         // Of the eight blocks some are runtime 0's: all are used up, and a port more is wanted of the first.
         for host in 1..=9 {
             for port in 0..if host == 1 { 65 } else { 2 } {
-                let query = udp(
-                    &format!("10.0.0.{host}:{}", 5000 + 100 * round + port),
-                    "192.0.2.53:53",
-                );
+                let query = udp(&format!("10.0.0.{host}:{}", 5000 + 100 * round + port), "192.0.2.53:53");
                 script.push(query);
                 script.push(answer());
             }
@@ -53,10 +50,7 @@ fn ports_and_blocks_are_returned_once() {
         script.push(wait(Duration::from_secs(700)));
     }
     let survived = nat(config).check(script);
-    let (claimed, made) = (
-        survived.counter("blocks_claimed"),
-        survived.counter("mappings_created"),
-    );
+    let (claimed, made) = (survived.counter("blocks_claimed"), survived.counter("mappings_created"));
     assert_eq!(survived.counter("blocks_released"), claimed);
     assert_eq!(survived.counter("mappings_released"), made);
     assert!(claimed % 3 == 0 && (6..24).contains(&claimed), "{claimed}");

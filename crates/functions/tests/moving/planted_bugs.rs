@@ -107,7 +107,11 @@ impl<F: NetworkFunction> NetworkFunction for Forgetful<F> {
         self.function.command(words)
     }
 
-    fn owner_of(config: &ForgetfulConfig<F>, outside: nf::Endpoint, protocol: u8) -> Option<nf::Endpoint> {
+    fn owner_of(
+        config: &ForgetfulConfig<F>,
+        outside: nf::Endpoint,
+        protocol: u8,
+    ) -> Option<nf::Endpoint> {
         F::owner_of(&config.config, outside, protocol)
     }
 }
@@ -123,9 +127,7 @@ fn missed<F: NetworkFunction>(
 ) {
     let config = Arc::new(config);
     let lengths = [size_of::<F::Flow>(), size_of::<F::Group>()];
-    let parts = |length: usize| {
-        (0..length.div_ceil(size)).map(move |part| part * size..((part + 1) * size).min(length))
-    };
+    let parts = |length: usize| (0..length.div_ceil(size)).map(move |part| part * size..((part + 1) * size).min(length));
     let flows: Vec<Lost> = parts(lengths[0]).map(Lost::Flow).collect();
     let groups: Vec<Lost> = parts(lengths[1]).map(Lost::Group).collect();
     let whole = [flows.len(), groups.len()];
@@ -144,10 +146,7 @@ fn missed<F: NetworkFunction>(
         };
         all.into_iter().filter(is_noticed).count()
     });
-    println!(
-        "{}: of {whole:?} parts of {size} bytes (flow, group), {noticed:?} are missed",
-        F::NAME
-    );
+    println!("{}: of {whole:?} parts of {size} bytes (flow, group), {noticed:?} are missed", F::NAME);
     assert!(
         noticed[0] >= at_least[0] && noticed[1] >= at_least[1],
         "{}: of {whole:?} parts only {noticed:?} are missed",
@@ -180,7 +179,11 @@ fn of_the_firewall() {
 #[test]
 fn of_nat() {
     let config = testkit::config::<Nat>(crate::nat::POOL);
-    let describe = |migration: Migration| migration.choosing(&["203.0.113.0/29"]).local::<Nat>("mapping");
+    let describe = |migration: Migration| {
+        migration
+            .choosing(&["203.0.113.0/29"])
+            .local::<Nat>("mapping")
+    };
     missed::<Nat>(config, describe, &conversations(), 4, [1, 1]);
 }
 
