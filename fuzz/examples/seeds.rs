@@ -30,10 +30,10 @@ fn main() -> io::Result<()> {
     // Frames of a channel that is met: messages, an acknowledgement, a packet; and one in Geneve.
     keep("channel", "frames", &frames())?;
     // Packets as another process says them, and a message.
-    for (number, packet) in wire::hostile::packets(SEED, 200).into_iter().enumerate() {
+    for (number, (link, frame)) in wire::hostile::packets(SEED, 200).enumerate() {
         let mut head = [0; 32];
-        head[..4].copy_from_slice(&[1, packet.0 as u8, number as u8 & 3, number as u8]);
-        keep("peer", &format!("packet-{number:03}"), &[&head, &packet.1[..]].concat())?;
+        head[..4].copy_from_slice(&[1, link as u8, number as u8 & 3, number as u8]);
+        keep("peer", &format!("packet-{number:03}"), &[&head[..], &frame].concat())?;
     }
     keep("peer", "message", &[2, 5, 1, 2, 3])?;
     // Short inputs that earlier runs found, each a JSON string.

@@ -89,6 +89,12 @@ pub fn read(files: &[PathBuf]) -> Result<Keys, KeyError> {
 }
 
 fn read_one(path: &Path) -> Result<Key, KeyError> {
+    let (number, secret) = secret(path)?;
+    Ok(Key::new(number, secret).expect("a number that was looked at"))
+}
+
+/// The number and the bytes of the key in a file, for who derives something else from it than tags.
+pub fn secret(path: &Path) -> Result<(u8, [u8; 32]), KeyError> {
     let unreadable = |source| KeyError::Unreadable {
         file: path.to_owned(),
         source,
@@ -111,7 +117,7 @@ fn read_one(path: &Path) -> Result<Key, KeyError> {
 }
 
 /// The key in a file's text, or in which line what is wrong.
-fn parse(text: &str) -> Result<Key, (usize, &'static str)> {
+fn parse(text: &str) -> Result<(u8, [u8; 32]), (usize, &'static str)> {
     let lines = text.lines().enumerate();
     let mut lines = lines.filter(|(_, line)| !line.trim().is_empty() && !line.trim().starts_with('#'));
     let (at, line) = lines.next().ok_or((1, "there is no key"))?;
@@ -120,9 +126,12 @@ fn parse(text: &str) -> Result<Key, (usize, &'static str)> {
     let (Some(number), Some(digits), None) = (words.next(), words.next(), words.next()) else {
         return Err(wrong("there are not two words"));
     };
-    let number = number
+    let number: u8 = number
         .parse()
         .map_err(|_| wrong("its number is none from 1 to 255"))?;
+    if number == 0 {
+        return Err(wrong("its number is none from 1 to 255"));
+    }
     let digits = digits.as_bytes();
     if digits.len() != 64 {
         return Err(wrong("the key is not 64 digits long"));
@@ -143,7 +152,7 @@ fn parse(text: &str) -> Result<Key, (usize, &'static str)> {
     if let Some((at, _)) = lines.next() {
         return Err((at + 1, "there is a second key"));
     }
-    Key::new(number, secret).ok_or(wrong("its number is none from 1 to 255"))
+    Ok((number, secret))
 }
 
 /// The text of a file with a new key.
@@ -175,7 +184,7 @@ mod tests {
     }
 
     fn said(files: &[PathBuf]) -> String {
-        read(files).err().expect("refused").to_string()
+        read(files).expect_err("refused").to_string()
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::apply::Ask;
 use crate::apply::report::Change;
 use crate::capture::{Frame, Wanted};
 use crate::config::layout::WorkerId;
-use crate::moving::{Order, Part, Receipt};
+use crate::moving::{Order, Part, Receipt, Removal};
 use crate::trace::Step;
 use runtime::PortCounters;
 use runtime::stats::{Named, RuntimeStats, SwitchStats};
@@ -60,6 +60,18 @@ pub trait Cluster: Send + Sync {
     fn set_leaving(&self, runtime: u16, leaving: bool) -> Result<(), String> {
         let _ = (runtime, leaving);
         Err("no runtime leaves here".into())
+    }
+
+    /// Starts a runtime while the others go on: that one, or the first that is not there. Answers which.
+    fn add_runtime(&self, runtime: Option<u16>) -> Result<u16, String> {
+        let _ = runtime;
+        Err("runtimes neither come nor go here".into())
+    }
+
+    /// Ends a runtime that is drained; if that cannot be yet, what it waits for.
+    fn remove_runtime(&self, runtime: u16) -> Result<Removal, String> {
+        let _ = runtime;
+        Err("runtimes neither come nor go here".into())
     }
 
     /// Asks for the end: what is inside is finished, records are written. Returns at once.
@@ -176,6 +188,8 @@ pub struct Snapshot {
     pub ports: Vec<PortStats>,
     /// The switches' and the runtimes' numbers in the cluster, where they are not simply counted from 0.
     pub numbers: [Vec<u16>; 2],
+    /// Runtimes that are not there: their figures are what they were in the end.
+    pub absent: Vec<u16>,
     /// Each link to another process, of a cluster of several.
     pub links: Vec<LinkStats>,
     /// Of such a cluster: which member this is.

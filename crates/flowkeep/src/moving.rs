@@ -29,6 +29,9 @@ pub struct Order {
     /// Only flows of this runtime; otherwise of all but the targets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<u16>,
+    /// Of those flows' groups, only one in so many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_in: Option<u16>,
     /// The targets, in turn; none: all other runtimes that take flows.
     #[serde(default)]
     pub to: Vec<u16>,
@@ -44,7 +47,10 @@ impl Order {
                 Ok(prefix) => Ok(migrate::Selector::Ends(prefix)),
                 Err(_) => Err(format!("`{text}` is no prefix; write one like 10.0.0.0/24")),
             },
-            (None, None) => Ok(migrate::Selector::All),
+            (None, None) => Ok(match self.one_in {
+                Some(many) => migrate::Selector::OneIn(many),
+                None => migrate::Selector::All,
+            }),
         }
     }
 }
@@ -120,7 +126,7 @@ impl Order {
         }
         if let Some(number) = self.to.iter().find(|number| places[usize::from(**number)].absent) {
             return Err(format!(
-                "runtime {number} is in a process that is not there; nothing has moved. Start its member, or name another runtime"
+                "runtime {number} is not there; nothing has moved. Start it (`flowkeep runtime add {number}`, or its member), or name another"
             ));
         }
         let gives = |number: &u16| {
@@ -209,6 +215,31 @@ pub fn no_such_runtime(number: u16) -> String {
 
 /// A part of an order: the runtime that gives flows away, and the order's number there.
 pub type Part = (u16, u32);
+
+/// What came of removing a runtime, or what it waits for.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Removal {
+    /// It is gone.
+    pub done: bool,
+    /// Flows that it has.
+    pub flows: u64,
+    /// Packets that it holds, and calls that wait.
+    pub packets: u64,
+    /// Routes that lead to it.
+    pub routes: u64,
+    /// Switches that do not know that it is leaving.
+    pub unheard: u64,
+}
+
+impl fmt::Display for Removal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "it has {} flows, {} packets, and {} routes lead to it",
+            self.flows, self.packets, self.routes
+        )
+    }
+}
 
 /// What came of an order.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]

@@ -79,6 +79,9 @@ pub struct RuntimeStatus {
     /// Drained: it is sent no new flows, and takes none from other runtimes.
     #[serde(default)]
     pub leaving: bool,
+    /// It is not there: it was removed, or has yet to be added.
+    #[serde(default)]
+    pub absent: bool,
 }
 
 /// One port.
@@ -233,6 +236,7 @@ impl From<&Snapshot> for Status {
                     groups: runtime.groups,
                     waiting: runtime.waiting,
                     leaving: runtime.leaving,
+                    absent: snapshot.absent.contains(&snapshot.runtime_number(number)),
                 })
                 .collect(),
             ports: snapshot

@@ -54,6 +54,22 @@ fn the_reference_of_settings_is_a_good_configuration() {
 }
 
 #[test]
+fn the_configurations_of_several_processes_are_good() {
+    good(
+        "docs/configuration.md",
+        &block("docs/configuration.md", "toml cluster"),
+    );
+    let path = root().join("examples/cluster.toml");
+    good(
+        "examples/cluster.toml",
+        &from_here(&std::fs::read_to_string(path).unwrap().replace(
+            "generate:examples",
+            &format!("generate:{}/examples", root().display()),
+        )),
+    );
+}
+
+#[test]
 fn the_configuration_for_protocols_that_carry_addresses_is_good() {
     let blocks = ["toml rule", "toml services"].map(|mark| block("docs/protocols.md", mark));
     let cluster = "[[port]]\nname = \"a\"\ninput = \"memory:a\"\noutput = \"memory:a\"\n\
@@ -65,7 +81,8 @@ fn the_configuration_for_protocols_that_carry_addresses_is_good() {
 fn the_reference_of_settings_is_complete() {
     let functions = flowkeep::functions();
     let schema = config::schema::of(&functions);
-    let page = block("docs/configuration.md", "toml");
+    let pages = ["toml", "toml cluster"].map(|mark| block("docs/configuration.md", mark));
+    let page = pages.concat();
     let mut settings = std::collections::BTreeSet::new();
     collect_properties(schema, &mut settings);
     assert!(settings.len() > 80, "{}", settings.len());

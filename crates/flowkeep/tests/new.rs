@@ -51,6 +51,7 @@ fn a_new_crate_passes_its_tests_and_runs_on_its_capture() {
         output.contains("test an_established_flow_allocates_nothing ... ok"),
         "{output}"
     );
+    assert!(output.contains("test flows_survive_migration ... ok"), "{output}");
 
     let output = cargo(&created.folder, &["run", "--offline", "--", "run", "chain.toml"]);
     let web = r#""from":"10.0.0.1:40000","to":"192.0.2.80:80","packets":[5, 4]"#;
@@ -112,6 +113,10 @@ fn what_the_guide_shows_builds_and_passes() {
     let output = cargo(&folder, &["test", "--offline"]);
     assert!(
         output.contains("test what_is_over_the_limit_is_dropped ... ok"),
+        "{output}"
+    );
+    assert!(
+        output.contains("test the_limit_goes_along_when_flows_move ... ok"),
         "{output}"
     );
     let output = cargo(&folder, &["run", "--offline", "--", "run", "chain.toml"]);

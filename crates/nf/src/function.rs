@@ -274,6 +274,14 @@ pub trait NetworkFunction: Sized + 'static {
         let _ = packet;
     }
 
+    /// A flow is about to arrive from another worker ([`arrived`](Self::arrived)), or `leaves` for one
+    /// ([`departed`](Self::departed)), among others that are announced together: a function with tables of its own may fetch the
+    /// lines it will look at, so that the cache misses of all of them overlap. `key` is the flow's.
+    #[inline]
+    fn prefetch_moving(&self, flow: &Self::Flow, key: &wire::FlowKey, leaves: bool) {
+        let _ = (flow, key, leaves);
+    }
+
     /// A flow's state has appeared here.
     #[inline]
     fn arrived(&self, flow: &mut Self::Flow, why: Arrival, cx: &mut Cx<Self>) {

@@ -466,6 +466,11 @@ impl Stages {
         &self.fresh[usize::from(chain)]
     }
 
+    /// How many chains there are.
+    pub fn chains(&self) -> usize {
+        self.chains.len()
+    }
+
     /// A chain's steps in the order in which a packet of this direction passes them.
     #[inline(always)]
     pub fn way(&self, chain: u8, direction: Direction) -> &[Step] {

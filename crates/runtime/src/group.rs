@@ -153,6 +153,48 @@ pub struct BlockOwners {
     owners: hashbrown::HashMap<(Addr, u16), GroupKey>,
     /// Block sizes in use: as a rule one.
     sizes: Vec<u16>,
+    /// Where groups move: which blocks each group has.
+    lists: Option<BlockLists>,
+}
+
+/// The blocks of each group: the one it got last, and which each followed. Most groups have one.
+struct BlockLists {
+    latest: hashbrown::HashMap<GroupKey, Block>,
+    before: hashbrown::HashMap<(Addr, u16), Block>,
+}
+
+impl BlockLists {
+    fn add(&mut self, block: Block, group: GroupKey) {
+        if let Some(before) = self.latest.insert(group, block) {
+            self.before.insert((block.addr, block.first), before);
+        }
+    }
+
+    fn remove(&mut self, block: Block, group: &GroupKey) {
+        let place = (block.addr, block.first);
+        let next = self.before.remove(&place);
+        let Some(latest) = self.latest.get_mut(group) else {
+            return;
+        };
+        if (latest.addr, latest.first) == place {
+            match next {
+                Some(next) => *latest = next,
+                None => drop(self.latest.remove(group)),
+            }
+            return;
+        }
+        let mut at = (latest.addr, latest.first);
+        while let Some(before) = self.before.get_mut(&at) {
+            if (before.addr, before.first) == place {
+                match next {
+                    Some(next) => *before = next,
+                    None => drop(self.before.remove(&at)),
+                }
+                return;
+            }
+            at = (before.addr, before.first);
+        }
+    }
 }
 
 /// A hash table of so much capacity never grows while it has at most `entries`, whatever comes and goes: it clears away
@@ -168,6 +210,19 @@ impl BlockOwners {
         BlockOwners {
             owners: hashbrown::HashMap::with_capacity(room_for(blocks.min(BLOCKS))),
             sizes: Vec::with_capacity(SIZES),
+            lists: None,
+        }
+    }
+
+    /// The same, where [`BlockOwners::of`] will be asked.
+    pub fn listed(blocks: usize) -> Self {
+        let room = room_for(blocks.min(BLOCKS));
+        BlockOwners {
+            lists: Some(BlockLists {
+                latest: hashbrown::HashMap::with_capacity(room),
+                before: hashbrown::HashMap::new(),
+            }),
+            ..Self::new(blocks)
         }
     }
 
@@ -177,16 +232,30 @@ impl BlockOwners {
         if !self.sizes.contains(&size) {
             self.sizes.push(size);
         }
-        *self.owners.entry((block.addr, block.first)).or_insert(owner) == owner
+        match self.owners.entry((block.addr, block.first)) {
+            hashbrown::hash_map::Entry::Occupied(has) => *has.get() == owner,
+            hashbrown::hash_map::Entry::Vacant(place) => {
+                place.insert(owner);
+                if let Some(lists) = &mut self.lists {
+                    lists.add(block, owner);
+                }
+                true
+            }
+        }
     }
 
     /// Forgets an owner, and says who it was.
     pub fn release(&mut self, block: Block) -> Option<GroupKey> {
-        self.owners.remove(&(block.addr, block.first))
+        let owner = self.owners.remove(&(block.addr, block.first))?;
+        if let Some(lists) = &mut self.lists {
+            lists.remove(block, &owner);
+        }
+        Some(owner)
     }
 
-    /// Forgets all owners but those.
+    /// Forgets all owners but those; for who asks for no group's blocks (a switch).
     pub fn retain(&mut self, mut stays: impl FnMut(&GroupKey) -> bool) {
+        debug_assert!(self.lists.is_none(), "lists are not kept by this");
         self.owners.retain(|_, owner| stays(owner));
     }
 
@@ -202,6 +271,21 @@ impl BlockOwners {
             let first = end.port - end.port % size;
             self.owners.get(&(end.addr, first)).copied()
         })
+    }
+
+    /// The blocks of a group, those it got last first; none if they are not listed.
+    pub fn of(&self, group: &GroupKey) -> impl Iterator<Item = Block> {
+        let latest = self.lists.as_ref().and_then(|lists| lists.latest.get(group));
+        core::iter::successors(latest.copied(), |block| {
+            let before = &self.lists.as_ref()?.before;
+            before.get(&(block.addr, block.first)).copied()
+        })
+    }
+
+    /// Whether a block that comes from elsewhere may be noted: nobody has it, and there are not too many sizes.
+    pub fn may_have(&self, block: &Block) -> bool {
+        let is_known = self.sizes.contains(&block.ports.max(1)) || self.sizes.len() < SIZES;
+        is_known && !self.owners.contains_key(&(block.addr, block.first))
     }
 
     /// All blocks that have owners, but for their sizes, which the first that fits is.
@@ -364,6 +448,11 @@ impl Groups {
         unsafe { core::slice::from_raw_parts(self.state(index).as_ptr(), length) }
     }
 
+    /// How long that is.
+    pub fn state_length(&self) -> usize {
+        self.stride - size_of::<Entry>()
+    }
+
     /// The same, to be written.
     pub fn state_bytes_mut(&mut self, index: u32) -> &mut [u8] {
         let length = self.stride - size_of::<Entry>();
@@ -374,6 +463,16 @@ impl Groups {
     /// More flows of a group that is there.
     pub fn join(&mut self, index: u32, flows: u32) {
         self.entry_mut(index).flows += flows;
+    }
+
+    /// How many flows a group has.
+    pub fn flows(&self, index: u32) -> u32 {
+        self.entry(index).flows
+    }
+
+    /// Groups that were ever there have numbers below this one.
+    pub fn used(&self) -> u32 {
+        self.unused
     }
 
     /// How many more groups there may be.
@@ -479,6 +578,41 @@ mod tests {
         assert_eq!(owners.owner(Endpoint::new(block.addr, 1280)), None);
         owners.release(block);
         assert!(owners.is_empty());
+    }
+
+    #[test]
+    fn a_group_has_the_blocks_it_claimed_and_not_released() {
+        let block = |n: u16| Block {
+            addr: "192.0.2.1".parse().unwrap(),
+            first: 64 * n,
+            ports: 64,
+        };
+        let groups: Vec<GroupKey> = (1..4)
+            .map(|n| GroupKey::of_address(Addr::v4([10, 0, 0, n])))
+            .collect();
+        let mut owners = BlockOwners::listed(16);
+        let mut expected: Vec<(u16, usize)> = Vec::new();
+        // Claims and releases in some order, the same block again and again.
+        for turn in 0..400_u16 {
+            let (n, group) = (turn * 7 % 16, usize::from(turn / 3 % 3));
+            match expected.iter().position(|(has, _)| *has == n) {
+                Some(at) if turn % 5 > 1 => {
+                    expected.remove(at);
+                    owners.release(block(n));
+                }
+                Some(at) => assert_eq!(owners.claim(block(n), groups[group]), expected[at].1 == group),
+                None => {
+                    assert!(owners.claim(block(n), groups[group]));
+                    expected.push((n, group));
+                }
+            }
+            for (at, group) in groups.iter().enumerate() {
+                let mut has: Vec<u16> = owners.of(group).map(|block| block.first / 64).collect();
+                has.reverse();
+                let of_it = expected.iter().filter(|(_, of)| *of == at);
+                assert_eq!(has, of_it.map(|(n, _)| *n).collect::<Vec<_>>(), "after {turn}");
+            }
+        }
     }
 
     #[test]

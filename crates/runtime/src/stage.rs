@@ -32,7 +32,7 @@ use nf::{
     Affinity, Arrival, Claim, ConfigError, Cx, Departure, FlowState, Keep, NetworkFunction, Packet, Verdict,
     WorkerInfo,
 };
-use wire::Endpoint;
+use wire::{Endpoint, FlowKey};
 
 /// A verdict as a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -124,6 +124,16 @@ pub unsafe trait Stage {
     /// # Safety
     /// `flow` is valid for writes of the flow layout.
     unsafe fn create(&self, flow: NonNull<u8>);
+    /// Whether the bytes there are a flow state.
+    ///
+    /// # Safety
+    /// `flow` is valid for reads of the flow layout, all bytes have a value, and nobody writes to them meanwhile.
+    unsafe fn is_valid(&self, flow: NonNull<u8>) -> bool;
+    /// Whether the bytes there are a group state.
+    ///
+    /// # Safety
+    /// As for [`Stage::is_valid`], with the group layout.
+    unsafe fn is_valid_group(&self, group: NonNull<u8>) -> bool;
     /// Writes default group state.
     ///
     /// # Safety
@@ -131,6 +141,11 @@ pub unsafe trait Stage {
     unsafe fn create_group(&self, group: NonNull<u8>);
     /// [`NetworkFunction::prefetch`].
     fn prefetch(&self, packet: &Packet);
+    /// [`NetworkFunction::prefetch_moving`].
+    ///
+    /// # Safety
+    /// As for the trait.
+    unsafe fn prefetch_moving(&self, flow: NonNull<u8>, key: &FlowKey, leaves: bool);
     /// [`NetworkFunction::arrived`].
     ///
     /// # Safety
@@ -377,12 +392,29 @@ unsafe impl<F: NetworkFunction> Stage for Instance<F> {
         // SAFETY: the caller's promise.
         unsafe { flow.cast::<F::Flow>().write(F::Flow::default()) }
     }
+    unsafe fn is_valid(&self, flow: NonNull<u8>) -> bool {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { core::slice::from_raw_parts(flow.as_ptr(), size_of::<F::Flow>()) };
+        F::Flow::is_valid(bytes)
+    }
+    unsafe fn is_valid_group(&self, group: NonNull<u8>) -> bool {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { core::slice::from_raw_parts(group.as_ptr(), size_of::<F::Group>()) };
+        F::Group::is_valid(bytes)
+    }
     unsafe fn create_group(&self, group: NonNull<u8>) {
         // SAFETY: the caller's promise.
         unsafe { group.cast::<F::Group>().write(F::Group::default()) }
     }
     fn prefetch(&self, packet: &Packet) {
         self.0.prefetch(packet);
+    }
+    unsafe fn prefetch_moving(&self, flow: NonNull<u8>, key: &FlowKey, leaves: bool) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.0
+                .prefetch_moving(flow.cast::<F::Flow>().as_ref(), key, leaves);
+        }
     }
     unsafe fn arrived(&self, flow: NonNull<u8>, why: Arrival, cx: &mut RawCx) {
         // SAFETY: the caller's promise.

@@ -218,6 +218,10 @@ pub struct RuntimeStats {
     pub packets_moved: [u64; 2],
     /// Whether it takes no groups from other runtimes.
     pub leaving: bool,
+    /// Flows that came from other runtimes and are over: their bytes were no state of their functions, or nobody expected them.
+    pub flows_refused: u64,
+    /// What other runtimes said that was nothing they may say.
+    pub words_refused: u64,
     /// Groups now.
     pub groups: u64,
     /// Calls waiting now.

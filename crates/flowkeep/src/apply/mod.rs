@@ -43,7 +43,7 @@ use runtime::switch::SideRule;
 use runtime::worker::change::{Before, ChangeError, ChangeState, CutFlow, Prepared, fits};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use wire::Prefix;
 
@@ -153,7 +153,8 @@ struct Held {
 pub struct Live {
     held: Mutex<Held>,
     source: Option<Source>,
-    infos: Vec<WorkerInfo>,
+    /// Of the runtimes that are there.
+    infos: Mutex<Vec<WorkerInfo>>,
     /// The side of each port, by switch.
     sides: Vec<Vec<SideRule>>,
 }
@@ -200,9 +201,29 @@ impl Live {
                 previous: None,
             }),
             source,
-            infos,
+            infos: Mutex::new(infos),
             sides,
         }
+    }
+
+    fn infos(&self) -> Vec<WorkerInfo> {
+        self.infos.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Has runtimes come or go while no change is under way, and none begins: told what is in force, and who is there.
+    pub fn staffing<R>(
+        &self,
+        change: impl FnOnce(&Plan, Generation, &mut Vec<WorkerInfo>) -> R,
+    ) -> Result<R, String> {
+        let held = match self.held.try_lock() {
+            Ok(held) => held,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                return Err("another change is under way; try again when it is done".into());
+            }
+        };
+        let mut infos = self.infos.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(change(&held.plan, Generation(held.generation), &mut infos))
     }
 
     /// Says what a change would do, or makes it.
@@ -344,15 +365,16 @@ impl Live {
         change: &mut Change,
     ) -> Result<(), Stop> {
         let generation = Generation(held.generation + 1);
-        for (runtime, info) in self.infos.iter().enumerate() {
+        let infos = self.infos();
+        for (runtime, info) in infos.iter().enumerate() {
             let made = Prepared::new(generation, plan.clone(), &held.plan, info, listed_max);
             let refusal = match made.map(|prepared| workers.prepare(runtime, prepared)) {
                 Ok(Some(Ok(()))) => continue,
                 Ok(Some(Err(error))) | Err(error) => error.to_string(),
                 Ok(None) => "it does not answer".to_owned(),
             };
-            abandon(workers, self.infos.len());
-            change.refusal = Some(format!("runtime {runtime}: {refusal}"));
+            abandon(workers, infos.len());
+            change.refusal = Some(format!("runtime {}: {refusal}", info.runtime));
             change.outcome = Outcome::Refused;
             return Err(Stop::Said);
         }
@@ -380,7 +402,7 @@ impl Live {
         prepared: Duration,
     ) -> Result<(), Stop> {
         let began = Instant::now();
-        let tickets: Vec<Ticket> = self.infos.iter().map(|_| Ticket::default()).collect();
+        let tickets: Vec<Ticket> = self.infos().iter().map(|_| Ticket::default()).collect();
         let mut committed = workers.commit(&tickets);
         for (done, ticket) in committed.iter_mut().zip(&tickets) {
             // One that has begun will end.
@@ -411,7 +433,7 @@ impl Live {
         held.generation += 1;
         let mut receipt = Receipt {
             generation: held.generation,
-            runtimes: self.infos.len(),
+            runtimes: self.infos().len(),
             prepared_seconds: prepared.as_secs_f64(),
             commit_seconds: commit.as_secs_f64(),
             warning: unclaimed,
@@ -436,8 +458,8 @@ impl Live {
             workers.abandon(runtime);
         }
         for runtime in &back {
-            if let Ok(prepared) = Prepared::new(generation, held.plan.clone(), plan, &self.infos[*runtime], 0)
-            {
+            let info = self.infos()[*runtime];
+            if let Ok(prepared) = Prepared::new(generation, held.plan.clone(), plan, &info, 0) {
                 workers.prepare(*runtime, prepared);
             }
         }

@@ -15,9 +15,11 @@
 //! | longest pause, µs | of a group, by the receipt: from its switch's being told to its installation at the target |
 //! | longest delay, µs | of a packet, from the port to the port |
 //! | bytes per flow | of state |
-//! | packets kept | at the target until the group was there, and handed over by the source |
-//!
-//! After each run as many packets have left as came in, and all flows are at the target; otherwise it ends in a panic.
+//! | median pause, µs | the median of the groups' |
+//! | packets meanwhile | that came in from the order to its end: their own processing is part of the time of a move |
+//! | packets buffered | at the target until the group was there |
+//! | packets handed on | by the source |
+//! | packets dropped or lost | after each run as many packets have left as came in, and all flows are at the target; otherwise it ends in a panic |
 //!
 //! Not here: workers on threads of their own, which is how they run in production.
 
@@ -108,6 +110,8 @@ struct Moved {
     nanoseconds: u64,
     receipt: Receipt,
     delay: u64,
+    /// That came in from the order to its end, or near it.
+    packets: u64,
 }
 
 fn pool(count: usize, origin: u8) -> Pool {
@@ -240,7 +244,7 @@ impl Pair {
         let begin = monotonic_ns();
         let (mut offered, mut flow) = (0, 0);
         self.switch.port_mut(0).longest = 0;
-        let mut number = None;
+        let (mut number, mut received) = (None, 0);
         let nanoseconds = loop {
             if has_traffic {
                 let elapsed = u128::from(monotonic_ns() - begin);
@@ -257,6 +261,7 @@ impl Pair {
                 let runtime = &mut self.runtimes[self.at];
                 let given = monotonic_ns();
                 number = Some((runtime.order(order.clone()).expect("a good order"), given));
+                received = self.switch.port_mut(0).received;
             }
             self.step();
             if let Some((number, given)) = number
@@ -266,6 +271,7 @@ impl Pair {
             }
         };
         let (number, _) = number.expect("it was given");
+        let packets = self.switch.port_mut(0).received - received;
         self.settle();
         let receipt = self.runtimes[self.at].receipt(number).expect("just given");
         assert_eq!(receipt.moved, u64::from(self.flows), "{receipt:?}");
@@ -275,6 +281,7 @@ impl Pair {
             nanoseconds,
             receipt,
             delay: self.switch.port_mut(0).longest,
+            packets,
         }
     }
 
@@ -325,9 +332,14 @@ pub(super) fn measure(options: &Options, memory: &Memory) -> Vec<Case> {
                 .goal(pause_goal(flows)),
                 case("longest delay, µs", &|moved| moved.delay as f64 / 1e3),
                 case("bytes per flow", &|moved| moved.receipt.bytes as f64 / count),
-                case("packets kept", &|moved| {
-                    (moved.receipt.buffered + moved.receipt.handed_on) as f64
+                case("median pause, µs", &|moved| {
+                    moved.receipt.pause_median as f64 / 1e3
                 }),
+                case("packets meanwhile", &|moved| moved.packets as f64),
+                case("packets buffered", &|moved| moved.receipt.buffered as f64),
+                case("packets handed on", &|moved| moved.receipt.handed_on as f64),
+                // Any other would have ended the run.
+                case("packets dropped or lost", &|moved| moved.receipt.dropped as f64).goal(Some(0.0)),
             ];
             cases.extend(figures);
         }

@@ -19,6 +19,7 @@ mod chains;
 pub mod jobs;
 mod moving;
 mod pages;
+mod staff;
 mod watching;
 
 #[cfg(test)]
@@ -483,6 +484,40 @@ Examples:
         #[command(flatten)]
         asking: Asking,
     },
+    /// Start another runtime while the others go on
+    #[command(after_help = "\
+As many may be there as the setting `runtimes_max` says. It begins with the configuration in force, and new flows go to it as to the others.
+
+Examples:
+  flowkeep runtime add
+  flowkeep runtime add 3 --rebalance")]
+    Add {
+        /// Its number; without, the first that is not there
+        runtime: Option<u16>,
+        /// Move its share of the others' flows to it
+        #[arg(long)]
+        rebalance: bool,
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Move a runtime's flows to the others, and end it; its memory is given back
+    #[command(after_help = "\
+What it has counted stays in the figures. Until it is gone, it goes on as a drained one.
+
+Exit codes: 0 it is gone; 1 it is not: what is said tells what state things are in.
+
+Examples:
+  flowkeep runtime remove 1
+  flowkeep runtime remove 1 --timeout 5s --json")]
+    Remove {
+        /// Its number
+        runtime: u16,
+        /// How long to try
+        #[arg(long, value_name = "TIME", default_value = "60s")]
+        timeout: Period,
+        #[command(flatten)]
+        asking: Asking,
+    },
     /// Send a drained runtime new flows again; those that were moved stay where they are
     #[command(after_help = "Examples:\n  flowkeep runtime resume 1")]
     Resume {
@@ -877,6 +912,16 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
         Verb::Runtime(RuntimeVerb::Drain { runtime, asking }) => {
             moving::drain(runtime, &asking, out)?;
         }
+        Verb::Runtime(RuntimeVerb::Add {
+            runtime,
+            rebalance,
+            asking,
+        }) => staff::add(runtime, rebalance, &asking, out)?,
+        Verb::Runtime(RuntimeVerb::Remove {
+            runtime,
+            timeout,
+            asking,
+        }) => staff::remove(runtime, timeout.into(), &asking, out)?,
         Verb::Runtime(RuntimeVerb::Resume { runtime, asking }) => {
             moving::resume(runtime, &asking, out)?;
         }

@@ -8,12 +8,15 @@
 //!
 //! Whatever fails says what state things are in, and what to do.
 
+#[cfg(test)]
+mod tests;
+
 use super::asking::{ask, connect, foreign, show};
 use super::{Asking, Failure, Which, print};
 use crate::config::values::protocol_number;
 use crate::control::client::Client;
 use crate::control::{Answer, Key, Request};
-use crate::moving::{Order, Receipt};
+use crate::moving::{Order, Part, Receipt};
 use crate::report::RuntimeStatus;
 use serde::Serialize;
 use serde_json::json;
@@ -60,6 +63,7 @@ pub fn migrate(
         address: which.address.map(|prefix| prefix.to_string()),
         from,
         to,
+        ..Order::default()
     };
     let receipt = carry_out(&mut client, order)?;
     show(&receipt, asking, out)?;
@@ -133,6 +137,7 @@ pub fn list(asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
     )];
     lines.extend(runtimes.iter().map(|runtime| {
         let state = match runtime {
+            runtime if runtime.absent => "absent",
             runtime if runtime.leaving && runtime.flows > 0 => "draining",
             runtime if runtime.leaving => "drained",
             _ => "active",
@@ -148,7 +153,7 @@ pub fn list(asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
     print(out, lines.join("\n"))
 }
 
-fn runtimes(client: &mut Client) -> Result<Vec<RuntimeStatus>, Failure> {
+pub(super) fn runtimes(client: &mut Client) -> Result<Vec<RuntimeStatus>, Failure> {
     match ask(client, &Request::Status)? {
         Answer::Status(status) => Ok(status.runtimes),
         _ => Err(foreign()),
@@ -180,33 +185,7 @@ impl fmt::Display for Drained {
 pub fn drain(runtime: u16, asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
     let mut client = connect(asking)?;
     set_leaving(&mut client, runtime, true)?;
-    let mut whole = Receipt::empty();
-    // From here on it is drained, whatever comes of its flows.
-    let drained = |problem: Failure| Failure {
-        message: format!(
-            "{}\nruntime {runtime} takes no flows any more and goes on with those it has. {}",
-            problem.message,
-            what_then(runtime)
-        ),
-        ..problem
-    };
-    let mut left = 0;
-    for _ in 0..ROUNDS {
-        let order = Order {
-            from: Some(runtime),
-            ..Order::default()
-        };
-        let receipt = carry_out(&mut client, order).map_err(drained)?;
-        whole.add_later(&receipt);
-        let runtimes = runtimes(&mut client).map_err(drained)?;
-        left = runtimes
-            .iter()
-            .find(|of| of.runtime == runtime)
-            .map_or(0, |of| of.flows);
-        if left == 0 || receipt.flows_refused + receipt.flows_failed > 0 {
-            break;
-        }
-    }
+    let (whole, left) = move_away(&mut client, runtime)?;
     let of = Drained {
         runtime,
         leaving: true,
@@ -228,8 +207,40 @@ pub fn drain(runtime: u16, asking: &Asking, out: &mut dyn Write) -> Result<(), F
     )))
 }
 
+/// Moves the flows of a runtime that is drained to others; what came of it, and how many are left.
+pub(super) fn move_away(client: &mut Client, runtime: u16) -> Result<(Receipt, u64), Failure> {
+    let mut whole = Receipt::empty();
+    // From here on it is drained, whatever comes of its flows.
+    let drained = |problem: Failure| Failure {
+        message: format!(
+            "{}\nruntime {runtime} takes no flows any more and goes on with those it has. {}",
+            problem.message,
+            what_then(runtime)
+        ),
+        ..problem
+    };
+    let mut left = 0;
+    for _ in 0..ROUNDS {
+        let order = Order {
+            from: Some(runtime),
+            ..Order::default()
+        };
+        let receipt = carry_out(client, order).map_err(drained)?;
+        whole.add_later(&receipt);
+        let runtimes = runtimes(client).map_err(drained)?;
+        left = runtimes
+            .iter()
+            .find(|of| of.runtime == runtime)
+            .map_or(0, |of| of.flows);
+        if left == 0 || receipt.flows_refused + receipt.flows_failed > 0 {
+            break;
+        }
+    }
+    Ok((whole, left))
+}
+
 /// What to do about a runtime that is drained in part.
-fn what_then(runtime: u16) -> String {
+pub(super) fn what_then(runtime: u16) -> String {
     format!(
         "Say `flowkeep runtime drain {runtime}` again to move them, or `flowkeep runtime resume {runtime}` to have it as it was"
     )
@@ -244,7 +255,7 @@ pub fn resume(runtime: u16, asking: &Asking, out: &mut dyn Write) -> Result<(), 
     }
 }
 
-fn set_leaving(client: &mut Client, runtime: u16, leaving: bool) -> Result<(), Failure> {
+pub(super) fn set_leaving(client: &mut Client, runtime: u16, leaving: bool) -> Result<(), Failure> {
     match ask(client, &Request::Leaving { runtime, leaving })? {
         Answer::Leaving => Ok(()),
         _ => Err(foreign()),
@@ -252,14 +263,38 @@ fn set_leaving(client: &mut Client, runtime: u16, leaving: bool) -> Result<(), F
 }
 
 /// Gives the order and waits until it is over, telling people how far it is.
-fn carry_out(client: &mut Client, order: Order) -> Result<Receipt, Failure> {
-    let Answer::Ordered(parts) = ask(client, &Request::Move(order))? else {
-        return Err(foreign());
+pub(super) fn carry_out(client: &mut Client, order: Order) -> Result<Receipt, Failure> {
+    let mut stderr = io::stderr();
+    let is_watched = stderr.is_terminal();
+    let parts = match ask(client, &Request::Move(order))? {
+        Answer::Ordered(parts) => parts,
+        _ => return Err(foreign()),
     };
-    let progress = Progress::new();
+    see_through(
+        client,
+        &parts,
+        is_watched.then_some(&mut stderr as &mut dyn Write),
+        STUCK,
+    )
+}
+
+/// Asks after an order until it is over. On a terminal a line, which goes again, says how far it is.
+fn see_through(
+    client: &mut Client,
+    parts: &[Part],
+    terminal: Option<&mut dyn Write>,
+    stuck: Duration,
+) -> Result<Receipt, Failure> {
+    let mut progress = Progress { terminal };
     let (mut last, mut since) = (Receipt::default(), Instant::now());
     loop {
-        let Answer::Receipt(receipt) = ask(client, &Request::Receipt { parts: parts.clone() })? else {
+        let Answer::Receipt(receipt) = ask(
+            client,
+            &Request::Receipt {
+                parts: parts.to_vec(),
+            },
+        )?
+        else {
             return Err(foreign());
         };
         if receipt.over {
@@ -268,12 +303,12 @@ fn carry_out(client: &mut Client, order: Order) -> Result<Receipt, Failure> {
         if receipt != last {
             (last, since) = (receipt, Instant::now());
             progress.tell(&last);
-        } else if since.elapsed() > STUCK {
+        } else if since.elapsed() > stuck {
             return Err(Failure::failed(format!(
                 "nothing has moved for {} s: {} of {} have, {} groups are on their way and {} wait. They go on by themselves when they can; \
                  `flowkeep runtime list` shows where flows are, `flowkeep status` whether workers are overloaded or a change of configuration is \
                  under way",
-                STUCK.as_secs(),
+                stuck.as_secs(),
                 last.flows_moved,
                 flows(last.flows_asked),
                 last.groups_under_way,
@@ -285,34 +320,26 @@ fn carry_out(client: &mut Client, order: Order) -> Result<Receipt, Failure> {
 }
 
 /// A line on the terminal, if there is one, which goes again.
-struct Progress {
-    is_watched: bool,
+struct Progress<'a> {
+    terminal: Option<&'a mut dyn Write>,
 }
 
-impl Progress {
-    fn new() -> Self {
-        Progress {
-            is_watched: io::stderr().is_terminal(),
-        }
-    }
-
-    fn tell(&self, receipt: &Receipt) {
-        if self.is_watched {
+impl Progress<'_> {
+    fn tell(&mut self, receipt: &Receipt) {
+        if let Some(terminal) = &mut self.terminal {
             let _ = write!(
-                io::stderr(),
+                terminal,
                 "\r{} of {} flows moved, {} groups waiting\x1b[K",
-                receipt.flows_moved,
-                receipt.flows_asked,
-                receipt.groups_waiting
+                receipt.flows_moved, receipt.flows_asked, receipt.groups_waiting
             );
         }
     }
 }
 
-impl Drop for Progress {
+impl Drop for Progress<'_> {
     fn drop(&mut self) {
-        if self.is_watched {
-            let _ = write!(io::stderr(), "\r\x1b[K");
+        if let Some(terminal) = &mut self.terminal {
+            let _ = write!(terminal, "\r\x1b[K");
         }
     }
 }

@@ -166,7 +166,7 @@ fn describe(affinity: Affinity) -> &'static str {
 fn instances(config: &Config, document: &mut Document<'_, '_>) {
     let worker = WorkerInfo {
         runtime: 0,
-        runtimes: config.runtimes,
+        runtimes: config.most_runtimes(),
         // What is wrong with settings does not depend on it, and tables are made to its size.
         flows_max: config.flows_max.min(1024),
         seed: 0,

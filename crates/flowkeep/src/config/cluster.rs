@@ -36,7 +36,7 @@ pub struct Cluster {
     /// Its name: letters, digits, `-` and `_`. Two clusters on one machine need two. Default `"flowkeep"`.
     #[schemars(example = &"edge")]
     pub name: Option<String>,
-    /// Files with the keys of the links between hosts, 1 to 4: 64 hexadecimal digits each, as `openssl rand -hex 32` prints them. Frames are
+    /// Files with the keys of the links between hosts, 1 to 4: in each a number, 1 to 255, and 64 hexadecimal digits, as `openssl rand -hex 32` prints them. Frames are
     /// sent with the first, and accepted with all.
     #[schemars(length(max = 4), example = ["edge.key"])]
     pub keys: Vec<String>,
@@ -51,7 +51,7 @@ pub struct Cluster {
     /// UDP port of the links between hosts, the same on all of them. Default 6081, Geneve's.
     #[schemars(example = 6081)]
     pub port: Option<u16>,
-    /// The longest frame that passes between processes, in bytes. Default: 3648 if all ports are network interfaces, otherwise 65535.
+    /// The longest frame that passes between processes, in bytes. Default: 3840 if all ports are network interfaces, otherwise 65535.
     #[schemars(range(min = 1514, max = 65535), example = 9018)]
     #[serde(deserialize_with = "values::frame")]
     pub frame_max: Option<u16>,
@@ -272,7 +272,7 @@ fn keys(config: &Config, document: &mut Document<'_, '_>) {
     }
     match cluster.protection {
         Protection::Keys if cluster.keys.is_empty() => {
-            let remedy = "make a key (openssl rand -hex 32 > edge.key; chmod 600 edge.key), and below [cluster] write keys = [\"edge.key\"]";
+            let remedy = "make a key (echo \"1 $(openssl rand -hex 32)\" > edge.key; chmod 600 edge.key), and below [cluster] write keys = [\"edge.key\"]";
             document.problem_at("cluster", "members have no key", remedy);
         }
         Protection::DamageOnly if !cluster.keys.is_empty() => {
@@ -284,7 +284,7 @@ fn keys(config: &Config, document: &mut Document<'_, '_>) {
             );
         }
         Protection::DamageOnly if cluster.seed.is_none() => {
-            let remedy = "make one (openssl rand -hex 32 > edge.seed; chmod 600 edge.seed), and write seed = \"edge.seed\"";
+            let remedy = "make one (echo \"1 $(openssl rand -hex 32)\" > edge.seed; chmod 600 edge.seed), and write seed = \"edge.seed\"";
             document.problem_at(
                 "cluster.protection",
                 "without keys there must be a seed for the hashes",

@@ -68,7 +68,7 @@ impl std::fmt::Display for WorkerId {
 impl Layout {
     /// All workers in one process.
     pub fn whole(config: &Config) -> Self {
-        let (switches, runtimes) = (usize::from(config.switches), usize::from(config.runtimes));
+        let (switches, runtimes) = (usize::from(config.switches), usize::from(config.most_runtimes()));
         Layout {
             switches,
             runtimes,

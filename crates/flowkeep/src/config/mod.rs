@@ -70,6 +70,11 @@ pub struct Config {
     #[schemars(range(min = 1, max = 64), example = 2)]
     #[serde(deserialize_with = "values::from_1_to_64")]
     pub runtimes: u16,
+    /// How many runtimes there may be, with those that `flowkeep runtime add` starts while it runs, 1 to 64; not fewer than `runtimes`. Ports
+    /// of address translation are shared out among so many. Default: as many as `runtimes`.
+    #[schemars(range(min = 1, max = 64), example = 4)]
+    #[serde(deserialize_with = "values::workers")]
+    pub runtimes_max: Option<u16>,
     /// Workers that spread flows over the runtimes, 1 to 64. Default 1.
     #[schemars(range(min = 1, max = 64), example = 1)]
     #[serde(deserialize_with = "values::from_1_to_64")]
@@ -128,6 +133,7 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             runtimes: 1,
+            runtimes_max: None,
             switches: 1,
             threads: Threads::Auto,
             idle: Idle::Block,
@@ -333,6 +339,11 @@ impl PartialEq for Function {
 }
 
 impl Config {
+    /// How many runtimes there may be.
+    pub fn most_runtimes(&self) -> u16 {
+        self.runtimes_max.unwrap_or(self.runtimes).max(self.runtimes)
+    }
+
     /// The chains as the runtime knows them.
     pub fn rules(&self) -> Vec<ChainRule> {
         let rule = |chain: &Chain| ChainRule {
@@ -348,6 +359,7 @@ impl Config {
     pub fn without_functions(&self) -> Config {
         Config {
             runtimes: self.runtimes,
+            runtimes_max: self.runtimes_max,
             switches: self.switches,
             threads: self.threads,
             idle: self.idle,

@@ -25,7 +25,7 @@ use crate::apply::Ask;
 use crate::apply::report::Change;
 use crate::capture::Wanted;
 use crate::cluster::{Cursor, Observed, Subject, ThreadShare};
-use crate::moving::{Order, Part, Receipt};
+use crate::moving::{Order, Part, Receipt, Removal};
 use crate::report::{Flow, FlowList, Status};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -75,6 +75,16 @@ pub enum Request {
         runtime: u16,
         /// Whether it is leaving.
         leaving: bool,
+    },
+    /// Starts a runtime: that one, or the first that is not there.
+    Add {
+        /// The runtime.
+        runtime: Option<u16>,
+    },
+    /// Ends a drained runtime.
+    Remove {
+        /// The runtime.
+        runtime: u16,
     },
     /// The end.
     Stop,
@@ -157,6 +167,10 @@ pub enum Answer {
     Receipt(Receipt),
     /// To [`Request::Leaving`]: so it is.
     Leaving,
+    /// To [`Request::Add`]: which.
+    Added(u16),
+    /// To [`Request::Remove`].
+    Removed(Removal),
     /// To [`Request::Stop`]: it has begun.
     Stopping,
     /// To [`Request::Watch`]: it has begun.

@@ -253,6 +253,14 @@ fn answer(request: Request, cluster: &dyn Cluster, watching: &mut Option<Box<dyn
             Ok(()) => Answer::Leaving,
             Err(problem) => return Reply::Error(problem),
         },
+        Request::Add { runtime } => match cluster.add_runtime(runtime) {
+            Ok(runtime) => Answer::Added(runtime),
+            Err(problem) => return Reply::Error(problem),
+        },
+        Request::Remove { runtime } => match cluster.remove_runtime(runtime) {
+            Ok(removal) => Answer::Removed(removal),
+            Err(problem) => return Reply::Error(problem),
+        },
         Request::Stop => {
             cluster.stop();
             Answer::Stopping

@@ -1,7 +1,6 @@
 //! What is derived from the key files.
 //!
-//! A key file has 64 hexadecimal digits. The number by which frames name a key is derived from it, so nobody has to agree on numbers; two keys
-//! with one number are refused. [`Secrets::read_keys`] reads the keys again while the member runs.
+//! What a key file is says [`adapters::keys`]. [`Secrets::next`] reads the keys again while the member runs.
 //!
 //! ```text
 //!   keys[0], keys[1] … ──► Protection: sends with the first, accepts all
@@ -15,8 +14,9 @@
 
 use super::Written;
 use crate::config::{Config, Problem, cluster};
+use adapters::keys::{self, KeyError};
 use protocols::channel::{Key, Keys, Protection};
-use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use wire::HashSeed;
 
 /// What the members of a cluster share and nobody else has.
@@ -41,7 +41,6 @@ impl std::fmt::Debug for Secrets {
 /// Whom a derived secret is for, after BLAKE3's rule for such words: fixed, and used for nothing else.
 const SEED: &str = "flowkeep 2026-11-22 cluster: seed of all hashes";
 const WORD: &str = "flowkeep 2026-11-22 cluster: what members must agree on";
-const NUMBER: &str = "flowkeep 2026-11-22 cluster: number of a key";
 
 impl Secrets {
     /// Reads the key files that the configuration names.
@@ -58,7 +57,7 @@ impl Secrets {
                     .into());
             }
         };
-        let secret = read_key(seed_file, at, written)?;
+        let (_, secret) = read_key(seed_file, at, written)?;
         let bytes = derive(SEED, &[&secret, cluster.name().as_bytes()]);
         let part = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("32 bytes"));
         let agreed = agreed(written.tree);
@@ -79,9 +78,8 @@ impl Secrets {
         let mut keys: Option<Keys> = None;
         for (index, file) in config.cluster.keys.iter().enumerate() {
             let at = format!("cluster.keys[{index}]");
-            let secret = read_key(file, &at, written)?;
-            let number = 1 + derive(NUMBER, &[&secret])[0] % 255;
-            let key = Key::new(number, secret).expect("not 0");
+            let (number, secret) = read_key(file, &at, written)?;
+            let key = Key::new(number, secret).expect("a key file has no number 0");
             let is_new = match &mut keys {
                 None => {
                     keys = Some(Keys::new(key));
@@ -90,8 +88,8 @@ impl Secrets {
                 Some(keys) => keys.accept(key),
             };
             if !is_new {
-                let remedy = "make another key: openssl rand -hex 32";
-                let problem = format!("frames could not tell `{file}` from a key before it");
+                let problem = format!("`{file}` has the number {number}, as one before it has");
+                let remedy = "give it another number: the first word in it, 1 to 255";
                 return Err(written.problem(&at, &problem, remedy).into());
             }
         }
@@ -141,58 +139,18 @@ fn derive(purpose: &str, parts: &[&[u8]]) -> [u8; 32] {
     *hasher.finalize().as_bytes()
 }
 
-/// The 32 bytes of a key file.
-fn read_key(file: &str, at: &str, written: &Written<'_>) -> Result<[u8; 32], Box<Problem>> {
-    let refuse = |problem: String, remedy: &str| Err(written.problem(at, &problem, remedy).into());
-    let make = format!("make a key: openssl rand -hex 32 > {file}; chmod 600 {file}");
-    let metadata = std::fs::metadata(file);
-    let text = match metadata.and_then(|metadata| Ok((metadata, std::fs::read_to_string(file)?))) {
-        Ok((metadata, _)) if metadata.mode() & 0o007 != 0 => {
-            return refuse(
-                format!("everybody may read `{file}`, or write it"),
-                &format!("chmod 600 {file}"),
-            );
-        }
-        Ok((_, text)) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return refuse(format!("there is no file `{file}`"), &make);
-        }
-        Err(error) => {
-            return refuse(
-                format!("`{file}` cannot be read: {error}"),
-                "see to it that you may read it",
-            );
-        }
-    };
-    let digits = text.trim().as_bytes();
-    let mut secret = [0; 32];
-    let nibble = |digit: u8| char::from(digit).to_digit(16);
-    for (byte, pair) in secret.iter_mut().zip(digits.chunks(2)) {
-        match pair
-            .iter()
-            .map(|digit| nibble(*digit))
-            .collect::<Option<Vec<u32>>>()
-            .as_deref()
-        {
-            Some([high, low]) => *byte = (high << 4 | low) as u8,
-            _ => {
-                return refuse(
-                    format!("`{file}` is no key: there is something in it but hexadecimal digits"),
-                    &make,
-                );
+/// The number and the bytes of a key file.
+fn read_key(file: &str, at: &str, written: &Written<'_>) -> Result<(u8, [u8; 32]), Box<Problem>> {
+    keys::secret(Path::new(file)).map_err(|error| {
+        let remedy = match &error {
+            KeyError::Open { .. } => format!("chmod 600 {file}"),
+            KeyError::Unreadable { source, .. } if source.kind() != std::io::ErrorKind::NotFound => {
+                "see to it that you may read it".to_owned()
             }
-        }
-    }
-    if digits.len() != 64 {
-        return refuse(
-            format!("`{file}` is no key: it has {} digits, not 64", digits.len()),
-            &make,
-        );
-    }
-    if secret == [0; 32] {
-        return refuse(format!("`{file}` is no key: it is all zeros"), &make);
-    }
-    Ok(secret)
+            _ => format!("make a key: echo \"1 $(openssl rand -hex 32)\" > {file}; chmod 600 {file}"),
+        };
+        written.problem(at, &error.to_string(), &remedy).into()
+    })
 }
 
 /// What members must agree on, as text: the configuration without what is each one's own business.
@@ -214,4 +172,156 @@ fn agreed(tree: &toml::Table) -> String {
         }
     }
     format!("{} {tree:?}", env!("CARGO_PKG_VERSION"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("flowkeep-secrets-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&path).unwrap();
+            Folder(path)
+        }
+
+        fn key(&self, name: &str, content: &str) -> String {
+            let path = self.0.join(name);
+            std::fs::write(&path, content).unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+            path.display().to_string()
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn text(cluster: &str, member: &str, functions: &str) -> String {
+        format!(
+            "[cluster]\nname = \"edge\"\n{cluster}\n[[member]]\nname = \"front\"\nswitches = 1\n{member}\n\
+             [[member]]\nname = \"left\"\nruntimes = 1\n[[chain]]\nname = \"all\"\nfunctions = [{functions}]\n"
+        )
+    }
+
+    fn read(text: &str) -> Result<Secrets, Box<Problem>> {
+        with(text, Secrets::read)
+    }
+
+    fn with<T>(text: &str, read: impl FnOnce(&Config, &Written<'_>) -> T) -> T {
+        let registry = crate::functions();
+        let config = crate::config::parse("f.toml", text, &registry).unwrap();
+        let tree: toml::Table = text.parse().unwrap();
+        let written = Written {
+            path: Path::new("f.toml"),
+            text,
+            tree: &tree,
+            registry: &registry,
+        };
+        read(&config, &written)
+    }
+
+    #[test]
+    fn members_agree_on_what_must_be_agreed_on() {
+        let folder = Folder::new("agree");
+        let (one, two) = (
+            folder.key("one", &format!("1 {}", "01".repeat(32))),
+            folder.key("two", &format!("2 {}", "02".repeat(32))),
+        );
+        let keys = |names: &[&String]| format!("keys = {names:?}");
+        let base = read(&text(&keys(&[&one]), "", "\"flow_monitor\"")).unwrap();
+        // Each one's own business, and keys that are added or changed: the same seed, the same word.
+        for same in [
+            text(&keys(&[&one, &two]), "socket = \"a.sock\"", "\"flow_monitor\""),
+            text(
+                &format!("{}\nseed = {one:?}", keys(&[&two])),
+                "events = \"e\"",
+                "\"flow_monitor\"",
+            ),
+            format!("threads = 1\n{}", text(&keys(&[&one]), "", "\"flow_monitor\"")),
+        ] {
+            let other = read(&same).unwrap();
+            assert_eq!((other.seed.0, other.word), (base.seed.0, base.word), "{same}");
+        }
+        // What all must have alike.
+        for apart in [
+            text(&keys(&[&one]), "", "\"firewall\", \"flow_monitor\""),
+            text(&keys(&[&one]), "host = \"here\"", "\"flow_monitor\""),
+            format!("flows_max = 5\n{}", text(&keys(&[&one]), "", "\"flow_monitor\"")),
+            text(&keys(&[&two]), "", "\"flow_monitor\""),
+        ] {
+            assert_ne!(read(&apart).unwrap().word, base.word, "{apart}");
+        }
+        let other = read(&text(&keys(&[&two]), "", "\"flow_monitor\"")).unwrap();
+        assert_ne!(other.seed.0, base.seed.0);
+    }
+
+    #[test]
+    fn keys_change_while_it_runs_and_the_seed_does_not() {
+        let folder = Folder::new("next");
+        let (one, two) = (
+            folder.key("one", &format!("1 {}", "01".repeat(32))),
+            folder.key("two", &format!("2 {}", "02".repeat(32))),
+        );
+        let running = read(&text(&format!("keys = [{one:?}]"), "", "\"flow_monitor\"")).unwrap();
+        let next = |cluster: &str| {
+            with(&text(cluster, "", "\"flow_monitor\""), |config, written| {
+                running
+                    .next(config, written)
+                    .map(|protection| format!("{protection:?}"))
+            })
+        };
+        assert!(next(&format!("keys = [{one:?}, {two:?}]")).is_ok());
+        assert!(next(&format!("seed = {one:?}\nkeys = [{two:?}]")).is_ok());
+        let refused = next(&format!("keys = [{two:?}, {one:?}]")).unwrap_err();
+        assert!(
+            refused.problem.contains("another seed") && refused.remedy.contains("seed = "),
+            "{refused}"
+        );
+        let refused = next(&format!("protection = \"damage-only\"\nseed = {one:?}")).unwrap_err();
+        assert!(
+            refused.problem.contains("cannot change while members run"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused_with_its_place() {
+        let folder = Folder::new("wrong");
+        for (content, problem) in [
+            ("", "there is no key"),
+            (&*"01".repeat(32), "there are not two words"),
+            ("0 01", "its number is none from 1 to 255"),
+            ("7 zz", "not 64 digits long"),
+            (&format!("7 {}", "zz".repeat(32)), "no hexadecimal digit"),
+            (&format!("7 {}", "0".repeat(64)), "all zeros"),
+        ] {
+            let key = folder.key("key", content);
+            let refused = read(&text(&format!("keys = [{key:?}]"), "", "\"flow_monitor\"")).unwrap_err();
+            assert!(refused.problem.contains(problem), "{content:?}: {refused}");
+            assert_eq!((refused.line, refused.setting.as_str()), (3, "cluster.keys[0]"));
+        }
+        let key = folder.key("open", &format!("1 {}", "01".repeat(32)));
+        std::fs::set_permissions(&key, PermissionsExt::from_mode(0o644)).unwrap();
+        let refused = read(&text(&format!("keys = [{key:?}]"), "", "\"flow_monitor\"")).unwrap_err();
+        assert!(
+            refused.problem.contains("others than its owner") && refused.remedy.starts_with("chmod 600"),
+            "{refused}"
+        );
+        // Twice the same.
+        let key = folder.key("key", &format!("1 {}", "01".repeat(32)));
+        let refused = read(&text(
+            &format!("keys = [{key:?}, {key:?}]"),
+            "",
+            "\"flow_monitor\"",
+        ))
+        .unwrap_err();
+        assert!(refused.problem.contains("has the number 1"), "{refused}");
+    }
 }

@@ -4,6 +4,7 @@ use super::driver::{Driver, Handle, Seat, Worker};
 use super::kernel::{Kernel, PortName};
 use super::links::{Links, Sizes, WorkerLink};
 use super::neighbours::{self, Neighbours};
+use super::staff::{Door, Maker, Parked, Staff};
 use crate::config::layout::{Layout, PortPlace, WorkerId};
 use crate::config::{Clock, Config, Idle, Port, Side, Threads};
 use crate::member::Membership;
@@ -18,8 +19,8 @@ use runtime::chain::{Plan, PlanError};
 use runtime::env::{AttachError, Port as _};
 use runtime::switch::{SideRule, Switch};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex};
 use wire::memory::Region;
 use wire::{HashSeed, Pool};
 
@@ -137,6 +138,10 @@ pub(super) struct Built {
     pub plan: Plan,
     pub infos: Vec<WorkerInfo>,
     pub sides: Vec<Vec<SideRule>>,
+    /// By thread.
+    pub doors: Vec<Door>,
+    /// For runtimes that come and go.
+    pub staff: Option<Staff>,
 }
 
 /// Buffers of each switch: what its ports and the runtimes' queues may hold together.
@@ -151,7 +156,7 @@ const OWN_BUFFERS: usize = 2048;
 const LEAD: u64 = 100_000_000;
 const OWN_FRAME: usize = 2048;
 /// How long, in nanoseconds, a switch that starts waits for the runtimes of other processes to tell which flows they have.
-const TOLD: u64 = 2_000_000_000;
+const TOLD: u64 = 3_000_000_000;
 
 struct OpenPort {
     name: String,
@@ -238,6 +243,13 @@ pub(super) fn build(
             Links::lay(layout, sizes, &mut |near, far| neighbours.link(near, far))?
         }
     };
+    // Before anybody looks who is there.
+    let mut parked = BTreeMap::new();
+    for index in layout.runtimes_here.clone().skip(started(&config, member)) {
+        let (ends, peers) = links.park(index);
+        parked.insert(index as u16, Parked::new(ends, peers));
+        links.look(index);
+    }
     let mut seats = Vec::new();
     let (mut switches, mut runtimes) = (BTreeMap::new(), BTreeMap::new());
     for (index, ports) in per_switch {
@@ -246,13 +258,13 @@ pub(super) fn build(
         switches.insert(index as u16, handle);
         seats.push(seat(Worker::Switch(Box::new(switch)), commands));
     }
-    for index in layout.runtimes_here.clone() {
+    for index in layout.runtimes_here.clone().take(started(&config, member)) {
         let runtime = shape.runtime(index, &config, &plan, &mut links)?;
         let (handle, commands) = Handle::new();
         runtimes.insert(index as u16, handle);
         seats.push(seat(Worker::Runtime(Box::new(runtime)), commands));
     }
-    let threads = spread(seats, config.threads, packet_clock, timed, config.idle, events);
+    let (threads, doors) = spread(seats, config.threads, packet_clock, timed, config.idle, events);
     Ok(Built {
         threads,
         switches,
@@ -264,12 +276,29 @@ pub(super) fn build(
         infos: layout
             .runtimes_here
             .clone()
+            .take(started(&config, member))
             .map(|index| shape.info(index, &config))
             .collect(),
+        doors,
+        staff: member.is_none().then(|| {
+            let maker = Maker {
+                settings: shape.runtime_settings(0, &config),
+                plan: plan.clone(),
+            };
+            Staff::new(maker, parked)
+        }),
         config,
         plan,
         sides,
     })
+}
+
+/// How many of the runtimes that there may be are there from the start.
+fn started(config: &Config, member: Option<&Membership>) -> usize {
+    match member {
+        Some(member) => member.layout.runtimes_here.len(),
+        None => usize::from(config.runtimes),
+    }
 }
 
 /// Something of each port, by the switches of this process.
@@ -320,13 +349,15 @@ fn follow_kernel(config: &Config, layout: &Layout, plan: &Plan) -> Result<Vec<Ke
         .collect()
 }
 
-fn seat(worker: Worker, commands: std::sync::mpsc::Receiver<super::driver::Command>) -> Seat {
+pub(super) fn seat(worker: Worker, commands: std::sync::mpsc::Receiver<super::driver::Command>) -> Seat {
     Seat {
         worker,
         commands,
         finishing: false,
         done: false,
         lines: String::new(),
+        rests: false,
+        leaves: None,
     }
 }
 
@@ -338,7 +369,7 @@ fn spread(
     timed: bool,
     idle: Idle,
     events: &SyncSender<String>,
-) -> Vec<Driver> {
+) -> (Vec<Driver>, Vec<Door>) {
     let cpus = allowed_cpus();
     let count = match threads {
         Threads::One => 1,
@@ -349,8 +380,12 @@ fn spread(
         Idle::Block if timed && !packet_clock => (0..count).map_while(|_| Sleeper::new().ok()).collect(),
         _ => Arc::new([]),
     };
-    let mut drivers: Vec<Driver> = (0..count)
-        .map(|index| Driver {
+    let (doors, arrivals): (Vec<_>, Vec<_>) = (0..count).map(|_| std::sync::mpsc::channel()).unzip();
+    let mut drivers: Vec<Driver> = arrivals
+        .into_iter()
+        .enumerate()
+        .map(|(index, arrivals)| Driver {
+            arrivals,
             seats: Vec::new(),
             // One thread goes where the system likes.
             cpu: (count > 1).then(|| cpus[index]),
@@ -365,7 +400,11 @@ fn spread(
     for (index, seat) in seats.into_iter().enumerate() {
         drivers[index % count].seats.push(seat);
     }
-    drivers
+    let door = |seats| Door {
+        seats: Mutex::new(Some(seats)),
+        workers: Mutex::default(),
+    };
+    (drivers, doors.into_iter().map(door).collect())
 }
 
 fn open_ports(config: &Config, layout: &Layout, ports: &mut Ports) -> Result<Vec<OpenPort>, RunError> {
@@ -518,7 +557,8 @@ impl Shape<'_> {
         let mut switch = Switch::new(settings, plan, ports, runtimes, peers, pool, region);
         if self.others.is_some() {
             // Runtimes that are at work already tell it who has what.
-            switch.wait_to_be_told(TOLD);
+            let began = adapters::clock::monotonic_ns().saturating_sub(self.now);
+            switch.wait_to_be_told(began + TOLD);
         }
         Ok(switch)
     }
@@ -533,18 +573,12 @@ impl Shape<'_> {
         }
     }
 
-    fn runtime(
-        &self,
-        index: usize,
-        config: &Config,
-        plan: &Plan,
-        links: &mut Links,
-    ) -> Result<Runtime<WorkerLink>, RunError> {
+    fn runtime_settings(&self, index: usize, config: &Config) -> runtime::Settings {
         let by_address = config
             .port
             .iter()
             .any(|port| matches!(config.side_rule(port), SideRule::BySource(_)));
-        let settings = runtime::Settings {
+        runtime::Settings {
             info: self.info(index, config),
             seed: self.seed,
             waiting_max: config.waiting_max,
@@ -560,11 +594,21 @@ impl Shape<'_> {
             packet_clock: self.packet_clock,
             now: self.now,
             ..runtime::Settings::alone(config.flows_max)
-        };
+        }
+    }
+
+    fn runtime(
+        &self,
+        index: usize,
+        config: &Config,
+        plan: &Plan,
+        links: &mut Links,
+    ) -> Result<Runtime<WorkerLink>, RunError> {
+        let settings = self.runtime_settings(index, config);
         let origin = self.layout.switches + index;
         let mut pool = match self.others {
             Some(frame_max) => adapters::buffers::pool(self.runtime_buffers(), frame_max, origin as u8)?,
-            None => pool(OWN_BUFFERS, OWN_FRAME, origin),
+            None => own_pool(origin),
         };
         let (mut ends, mut others) = links.of_runtime(index);
         self.attach(
@@ -585,6 +629,11 @@ fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
+/// Buffers of a runtime's own, where all its links are rings.
+pub(super) fn own_pool(origin: usize) -> Pool {
+    pool(OWN_BUFFERS, OWN_FRAME, origin)
+}
+
 fn pool(count: usize, frame: usize, origin: usize) -> Pool {
     // Heap: most of a buffer for super-frames is never touched, so it takes no memory.
     Pool::new(
@@ -596,7 +645,7 @@ fn pool(count: usize, frame: usize, origin: usize) -> Pool {
 }
 
 /// Large pages for what is large; where they are not to be had, the heap.
-fn region(length: usize) -> Region {
+pub(super) fn region(length: usize) -> Region {
     if length < 1 << 20 {
         return Region::heap(length);
     }

@@ -33,7 +33,7 @@ use runtime::worker::change::{Before, ChangeError, ChangeState, CutFlow, Prepare
 use runtime::worker::{FlowView, migrate};
 use runtime::{PortCounters, Runtime};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, TrySendError, channel};
 use std::time::Duration;
 use wire::{FlowKey, Prefix};
 
@@ -68,6 +68,8 @@ pub(super) enum Command {
     Unwatch(u32),
     /// A trace has learned a key elsewhere.
     Learn(u32, FlowKey),
+    /// A runtime that is empty goes.
+    Leave(Sender<Box<Runtime<WorkerLink>>>),
 }
 
 /// What may be asked.
@@ -100,15 +102,19 @@ pub(super) enum Question {
     Follow(Plan),
     Order(migrate::Order),
     Receipt(u32),
-    Leaving {
-        runtime: u16,
-        leaving: bool,
-    },
+    /// For runtimes.
+    Leaving(bool),
     /// Of links to other processes.
     Links,
     Protect(Protection),
     /// For runtimes: which others there are.
     Others,
+    /// For switches: what they know of a runtime.
+    Presence(u16),
+    /// For runtimes: whether nothing is here, and nothing came just now.
+    Empty,
+    /// For runtimes: who is at the ends of its links.
+    Session(u64),
 }
 
 /// What is answered.
@@ -149,6 +155,13 @@ pub(super) enum Answer {
     Links(Vec<LinkStats>),
     Protected,
     Others(Vec<u16>),
+    Presence {
+        there: bool,
+        leaving: bool,
+        groups: u64,
+    },
+    Empty(bool),
+    Done,
     /// Not a question for this kind of worker.
     NotMine,
 }
@@ -157,6 +170,7 @@ pub(super) enum Answer {
 pub(super) type Names = (Vec<String>, Vec<String>);
 
 /// The way to a worker.
+#[derive(Clone)]
 pub(super) struct Handle(Sender<Command>);
 
 impl Handle {
@@ -176,6 +190,13 @@ impl Handle {
         let (sender, receiver) = channel();
         let _ = self.0.send(Command::Ask(question, sender));
         receiver
+    }
+
+    /// Has an empty runtime go, and answers with it.
+    pub fn leave(&self) -> Option<Box<Runtime<WorkerLink>>> {
+        let (sender, receiver) = channel();
+        self.0.send(Command::Leave(sender)).ok()?;
+        receiver.recv_timeout(PATIENCE).ok()
     }
 
     /// Asks and waits for the answer; `None` from a worker that has gone or is stuck.
@@ -215,6 +236,10 @@ pub(super) struct Seat {
     pub finishing: bool,
     pub done: bool,
     pub lines: String,
+    /// Nothing was to be done in the last step.
+    pub rests: bool,
+    /// Who gets it: it goes.
+    pub leaves: Option<Sender<Box<Runtime<WorkerLink>>>>,
 }
 
 /// A thread's work.
@@ -232,6 +257,8 @@ pub(super) struct Driver {
     /// Where each of the cluster's threads sleeps, and which of them is this one's; none if none does.
     pub sleepers: Arc<[Sleeper]>,
     pub index: usize,
+    /// Seats that come while it runs; closed when none will.
+    pub arrivals: Receiver<Seat>,
 }
 
 impl Driver {
@@ -247,7 +274,7 @@ impl Driver {
         let sleepers = self.sleepers.clone();
         let mine = sleepers.get(self.index).filter(|_| descriptors.is_some());
         let mut is_lying = false;
-        while !self.seats.iter().all(|seat| seat.done) {
+        while !self.is_over() {
             round = round.wrapping_add(1);
             // A replay's time is its packets'; ports that keep to the capture's timing still need the machine's.
             let now = if self.packet_clock && !self.timed {
@@ -261,6 +288,9 @@ impl Driver {
                 if round.is_multiple_of(ROUNDS) || idle > 0 {
                     seat.listen();
                 }
+            }
+            if round.is_multiple_of(ROUNDS) || idle > 0 {
+                self.come_and_go();
             }
             idle = if busy { 0 } else { idle.saturating_add(1) };
             worked_at = if busy { now } else { worked_at };
@@ -286,6 +316,30 @@ impl Driver {
                 _ if self.idle == Idle::Spin => std::hint::spin_loop(),
                 (SPINS..YIELDS, _) => std::thread::yield_now(),
                 _ => std::thread::sleep(NAP),
+            }
+        }
+    }
+
+    /// Whether nobody here goes on, and nobody comes.
+    fn is_over(&mut self) -> bool {
+        if !self.seats.is_empty() {
+            return self.seats.iter().all(|seat| seat.done);
+        }
+        match self.arrivals.try_recv() {
+            Ok(seat) => self.seats.push(seat),
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => return true,
+        }
+        false
+    }
+
+    /// Seats that others have sent are taken up, and those that leave are given away.
+    fn come_and_go(&mut self) {
+        self.seats.extend(self.arrivals.try_iter());
+        while let Some(at) = self.seats.iter().position(|seat| seat.leaves.is_some()) {
+            let seat = self.seats.remove(at);
+            if let (Worker::Runtime(runtime), Some(to)) = (seat.worker, seat.leaves) {
+                let _ = to.send(runtime);
             }
         }
     }
@@ -334,6 +388,7 @@ impl Seat {
             Worker::Runtime(runtime) => {
                 let work = runtime.step(now);
                 let mut busy = !work.is_idle();
+                self.rests = !busy;
                 if !busy && packet_clock && self.finishing {
                     // Time goes on by itself once the last packet is in, so that waiting calls come to an end.
                     if let Some(next) = runtime.next_at() {
@@ -389,6 +444,7 @@ impl Seat {
                     Worker::Switch(switch) => switch.learn_key(id, key),
                     Worker::Runtime(runtime) => runtime.learn_key(id, key),
                 },
+                Command::Leave(to) => self.leaves = Some(to),
                 Command::Quit => {
                     if let Worker::Switch(switch) = &mut self.worker {
                         switch.flush();
@@ -478,13 +534,25 @@ impl Seat {
             (Worker::Runtime(runtime), Question::Receipt(number)) => {
                 Answer::Receipt(runtime.receipt(number).map(Box::new))
             }
-            (Worker::Runtime(worker), Question::Leaving { leaving, .. }) => {
+            (Worker::Runtime(worker), Question::Leaving(leaving)) => {
                 worker.set_leaving(leaving);
                 Answer::Leaving
             }
-            (Worker::Switch(switch), Question::Leaving { runtime, leaving }) => {
-                switch.set_leaving(runtime, leaving);
-                Answer::Leaving
+            (Worker::Switch(switch), Question::Presence(runtime)) => {
+                let (there, leaving) = switch.presence(runtime).unwrap_or_default();
+                let groups = switch.stats().groups;
+                Answer::Presence {
+                    there,
+                    leaving,
+                    groups: groups.get(usize::from(runtime)).copied().unwrap_or(0),
+                }
+            }
+            (Worker::Runtime(runtime), Question::Empty) => {
+                Answer::Empty(self.rests && self.lines.is_empty() && runtime.is_empty())
+            }
+            (Worker::Runtime(runtime), Question::Session(session)) => {
+                runtime.each_link(|_, link| link.set_session(session));
+                Answer::Done
             }
             (worker, Question::Links) => {
                 let mut all = Vec::new();

@@ -235,6 +235,28 @@ impl Links {
         (runtimes, std::mem::take(&mut self.peer[switch]))
     }
 
+    /// The ends of a runtime that is not there from the start.
+    pub fn park(&mut self, runtime: usize) -> (Vec<WorkerLink>, Vec<Option<WorkerLink>>) {
+        self.of_runtime(runtime)
+    }
+
+    /// Has the others see who is at the ends of a runtime, before anything has passed.
+    pub fn look(&mut self, runtime: usize) {
+        let at_switches = self
+            .runtime
+            .iter_mut()
+            .filter_map(|links| links[runtime].0.as_mut());
+        let at_others = self
+            .between
+            .iter_mut()
+            .filter_map(|links| links.get_mut(runtime)?.as_mut());
+        for link in at_switches.chain(at_others) {
+            if let WorkerLink::Ring(ring) = link {
+                ring.look();
+            }
+        }
+    }
+
     /// A runtime's links: to all switches, and to the other runtimes by their numbers.
     pub fn of_runtime(&mut self, runtime: usize) -> (Vec<WorkerLink>, Vec<Option<WorkerLink>>) {
         let switches = self

@@ -24,6 +24,7 @@ mod kernel;
 mod links;
 mod neighbours;
 mod part;
+mod staff;
 mod watching;
 
 use crate::apply::report::Change;
@@ -32,7 +33,7 @@ use crate::cluster::{Cluster, Cursor, PortStats, Snapshot, Subject, ThreadShare,
 use crate::config::Config;
 use crate::config::layout::{Layout, PortPlace};
 use crate::member::Membership;
-use crate::moving::{self, Order, Place, Receipt, may_leave, no_such_runtime};
+use crate::moving::{self, Order, Place, Receipt, Removal, may_leave, no_such_runtime};
 use adapters::open::Ports;
 use adapters::report::{Report, Reports};
 use driver::{Answer, Command, Handle, Question};
@@ -43,10 +44,11 @@ use runtime::chain::Plan;
 use runtime::worker::FlowView;
 use runtime::worker::change::{Before, ChangeError, ChangeState, CutFlow, Prepared};
 use runtime::worker::migrate;
+use staff::{Door, Staff};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wire::{FlowKey, Prefix};
@@ -97,12 +99,14 @@ struct Shared {
     began: Instant,
     /// Those of this process, by their numbers in the cluster.
     switches: BTreeMap<u16, Handle>,
-    runtimes: BTreeMap<u16, Handle>,
+    runtimes: RwLock<BTreeMap<u16, Handle>>,
     /// Port names of each of these switches.
     ports: Vec<Vec<String>>,
     layout: Layout,
     /// Of a cluster of several processes.
     part: Option<Part>,
+    /// Where runtimes come and go.
+    staff: Option<Staff>,
     stop: AtomicBool,
     break_off: AtomicBool,
     last: Mutex<Option<Snapshot>>,
@@ -116,7 +120,7 @@ struct Shared {
 
 /// A thread of workers, and the system's number for it; 0 before it has begun.
 struct Thread {
-    workers: Vec<String>,
+    door: Door,
     number: AtomicI32,
 }
 
@@ -174,20 +178,28 @@ fn launch(
         plan,
         infos,
         sides,
+        doors,
+        staff,
     } = build::build(config, &layout, member.as_ref(), ports, &lines)?;
     drop(lines);
-    let on_threads = (0..threads.len()).map(|thread| Thread {
-        workers: worker_names(&layout, threads.len(), thread),
-        number: AtomicI32::new(0),
+    let count = threads.len();
+    let here: Vec<u16> = runtimes.keys().copied().collect();
+    let on_threads = doors.into_iter().enumerate().map(|(thread, door)| {
+        *lock(&door.workers) = worker_names(&layout, &here, count, thread);
+        Thread {
+            door,
+            number: AtomicI32::new(0),
+        }
     });
     let on_threads = on_threads.collect();
     let shared = Arc::new_cyclic(|me| Shared {
         began: Instant::now(),
         switches,
-        runtimes,
+        runtimes: RwLock::new(runtimes),
         ports,
         layout,
         part,
+        staff,
         stop: AtomicBool::new(false),
         break_off: AtomicBool::new(false),
         last: Mutex::new(None),
@@ -295,6 +307,9 @@ impl Running {
         for handle in self.shared.workers() {
             handle.tell(Command::Quit);
         }
+        for thread in &self.shared.threads {
+            lock(&thread.door.seats).take();
+        }
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -351,9 +366,32 @@ impl Shared {
         self.break_off.load(Ordering::Relaxed)
     }
 
-    /// All workers of this process.
-    fn workers(&self) -> impl Iterator<Item = &Handle> {
-        self.switches.values().chain(self.runtimes.values())
+    /// All workers of this process that are there now.
+    fn workers(&self) -> impl Iterator<Item = Handle> {
+        let all: Vec<Handle> = self.switches.values().cloned().collect();
+        all.into_iter().chain(self.runtimes().into_values())
+    }
+
+    /// The runtimes of this process that are there now.
+    fn runtimes(&self) -> BTreeMap<u16, Handle> {
+        self.runtimes
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn put_runtime(&self, number: u16, handle: Handle) {
+        let mut runtimes = self.runtimes.write().unwrap_or_else(PoisonError::into_inner);
+        runtimes.insert(number, handle);
+    }
+
+    fn drop_runtime(&self, number: u16) {
+        let mut runtimes = self.runtimes.write().unwrap_or_else(PoisonError::into_inner);
+        runtimes.remove(&number);
+        let name = format!("runtime {number}");
+        for thread in &self.threads {
+            lock(&thread.door.workers).retain(|worker| *worker != name);
+        }
     }
 
     /// Why a runtime cannot be asked here.
@@ -372,8 +410,8 @@ impl Shared {
     }
 
     /// A runtime of this process, by its place among them.
-    fn runtime_at(&self, place: usize) -> Option<&Handle> {
-        self.runtimes.values().nth(place)
+    fn runtime_at(&self, place: usize) -> Option<Handle> {
+        self.runtimes().into_values().nth(place)
     }
 
     /// The names of this process's ports, by their numbers in the cluster.
@@ -426,7 +464,7 @@ impl Shared {
     fn ask_all(&self) -> Snapshot {
         let mut snapshot = Snapshot {
             uptime: self.began.elapsed(),
-            numbers: [&self.switches, &self.runtimes].map(|workers| workers.keys().copied().collect()),
+            numbers: [self.switches.keys().copied().collect(), Vec::new()],
             member: self.part.as_ref().map(|part| part.name.clone()),
             ..Snapshot::default()
         };
@@ -443,10 +481,20 @@ impl Shared {
                     }));
             }
         }
-        for runtime in self.runtimes.values() {
+        // First those that are not there: who goes meanwhile is in one of the two.
+        let mut absent = self.staff.as_ref().map(Staff::absent).unwrap_or_default();
+        let mut all = BTreeMap::new();
+        for (number, runtime) in self.runtimes() {
             if let Some(Answer::Runtime(stats)) = runtime.ask(Question::Stats) {
-                snapshot.runtimes.push(stats);
+                all.insert(number, stats);
+                absent.remove(&number);
             }
+        }
+        snapshot.absent = absent.keys().copied().collect();
+        all.extend(absent);
+        for (number, stats) in all {
+            snapshot.numbers[1].push(number);
+            snapshot.runtimes.push(stats);
         }
         if self.part.is_some() {
             for worker in self.workers() {
@@ -460,14 +508,15 @@ impl Shared {
 
     /// What the runtimes say of themselves, to choose among them; those of other processes are not asked, but whether they are there.
     fn places(&self) -> Result<Vec<Place>, String> {
-        let others = match self.runtimes.iter().next().filter(|_| self.part.is_some()) {
+        let runtimes = self.runtimes();
+        let others = match runtimes.iter().next().filter(|_| self.part.is_some()) {
             None => Vec::new(),
             Some((number, handle)) => match handle.ask(Question::Others) {
                 Some(Answer::Others(others)) => others,
                 _ => return Err(silent(*number, "nothing has changed; try again")),
             },
         };
-        let place = |number: u16| match self.runtimes.get(&number).map(|handle| handle.ask(Question::Stats)) {
+        let place = |number: u16| match runtimes.get(&number).map(|handle| handle.ask(Question::Stats)) {
             None => Ok(Place {
                 absent: !others.contains(&number),
                 ..Place::elsewhere()
@@ -498,7 +547,8 @@ impl Cluster for Shared {
         let mut views = Vec::new();
         let mut at = Some(cursor);
         while let Some(Cursor { runtime, actor }) = at {
-            let Some((&number, handle)) = self.runtimes.range(runtime..).next() else {
+            let runtimes = self.runtimes();
+            let Some((&number, handle)) = runtimes.range(runtime..).next() else {
                 return (views, None);
             };
             let actor = if number == runtime { actor } else { 0 };
@@ -529,7 +579,7 @@ impl Cluster for Shared {
     }
 
     fn flow(&self, key: &FlowKey) -> Option<FlowView> {
-        self.runtimes
+        self.runtimes()
             .values()
             .find_map(|runtime| match runtime.ask(Question::Flow(*key)) {
                 Some(Answer::Flow(view)) => view.map(|view| *view),
@@ -539,7 +589,7 @@ impl Cluster for Shared {
 
     fn command(&self, function: &str, words: &[&str]) -> Result<Vec<(u16, String)>, String> {
         let mut answers = Vec::new();
-        for (index, runtime) in &self.runtimes {
+        for (index, runtime) in &self.runtimes() {
             let words = words.iter().map(ToString::to_string).collect();
             match runtime.ask(Question::Command {
                 function: function.to_string(),
@@ -559,7 +609,7 @@ impl Cluster for Shared {
 
     fn threads(&self) -> Vec<ThreadShare> {
         let share = |thread: &Thread| ThreadShare {
-            workers: thread.workers.clone(),
+            workers: lock(&thread.door.workers).clone(),
             cpu_ns: cpu_ns(thread.number.load(Ordering::Relaxed)),
         };
         self.threads.iter().map(share).collect()
@@ -575,7 +625,7 @@ impl Cluster for Shared {
     fn order(&self, order: &Order) -> Result<Vec<moving::Part>, String> {
         let selector = order.selector()?;
         if let Some(from) = order.from
-            && !self.runtimes.contains_key(&from)
+            && !self.runtimes().contains_key(&from)
         {
             return Err(self.elsewhere(from));
         }
@@ -585,7 +635,7 @@ impl Cluster for Shared {
                 selector: selector.clone(),
                 to,
             });
-            let Some(handle) = self.runtimes.get(&from) else {
+            let Some(handle) = self.runtimes().remove(&from) else {
                 continue;
             };
             match handle.ask(question) {
@@ -605,7 +655,7 @@ impl Cluster for Shared {
     fn receipt(&self, parts: &[moving::Part]) -> Result<Receipt, String> {
         let mut whole = Receipt::empty();
         for (runtime, number) in parts {
-            let Some(handle) = self.runtimes.get(runtime) else {
+            let Some(handle) = self.runtimes().remove(runtime) else {
                 return Err(no_such_runtime(*runtime));
             };
             match handle.ask(Question::Receipt(*number)) {
@@ -628,26 +678,51 @@ impl Cluster for Shared {
     }
 
     fn set_leaving(&self, runtime: u16, leaving: bool) -> Result<(), String> {
-        let Some(handle) = self.runtimes.get(&runtime) else {
+        let Some(handle) = self.runtimes().remove(&runtime) else {
             return Err(self.elsewhere(runtime));
         };
         if leaving {
             may_leave(runtime, &self.places()?)?;
         }
-        // The switches first: what they still send there moves with the rest.
-        for worker in self.switches.values().chain([handle]) {
-            if !matches!(
-                worker.ask(Question::Leaving { runtime, leaving }),
-                Some(Answer::Leaving)
-            ) {
+        if !matches!(handle.ask(Question::Leaving(leaving)), Some(Answer::Leaving)) {
+            return Err(silent(
+                runtime,
+                "whether it takes new flows is not known; try again",
+            ));
+        }
+        // It tells the switches itself; those here have heard it when this is answered.
+        let deadline = Instant::now() + HEARD;
+        let has_heard = |switch: &Handle| {
+            matches!(
+                switch.ask(Question::Presence(runtime)),
+                Some(Answer::Presence { leaving: heard, .. }) if heard == leaving
+            )
+        };
+        while !self.switches.values().all(has_heard) {
+            if Instant::now() > deadline {
                 let word = if leaving { "drain" } else { "resume" };
                 return Err(format!(
-                    "a worker did not answer, so some of them take runtime {runtime} for drained and some do not; no flow has moved. \
+                    "a switch did not answer, so some of them take runtime {runtime} for drained and some do not; no flow has moved. \
                      Say `flowkeep runtime {word} {runtime}` again"
                 ));
             }
+            std::thread::sleep(LOOK / 8);
         }
         Ok(())
+    }
+
+    fn add_runtime(&self, runtime: Option<u16>) -> Result<u16, String> {
+        match &self.staff {
+            Some(staff) => staff.add(self, runtime),
+            None => Err(MEMBERS_RUNTIMES.into()),
+        }
+    }
+
+    fn remove_runtime(&self, runtime: u16) -> Result<Removal, String> {
+        match &self.staff {
+            Some(staff) => staff.remove(self, runtime),
+            None => Err(MEMBERS_RUNTIMES.into()),
+        }
     }
 
     fn stop(&self) {
@@ -658,21 +733,28 @@ impl Cluster for Shared {
     }
 }
 
+/// How long switches may take to hear that a runtime is leaving.
+const HEARD: Duration = Duration::from_secs(5);
+/// Why runtimes do not come and go here.
+const MEMBERS_RUNTIMES: &str =
+    "the runtimes of a member come and go with its process: start another member, or stop this one";
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Of a runtime that has not answered.
 fn silent(runtime: u16, state: &str) -> String {
     format!("runtime {runtime} did not answer; {state}")
 }
 
 /// The workers of a thread: they are dealt out in turn, switches first.
-fn worker_names(layout: &Layout, threads: usize, thread: usize) -> Vec<String> {
+fn worker_names(layout: &Layout, here: &[u16], threads: usize, thread: usize) -> Vec<String> {
     let switches = layout
         .switches_here
         .clone()
         .map(|number| format!("switch {number}"));
-    let runtimes = layout
-        .runtimes_here
-        .clone()
-        .map(|number| format!("runtime {number}"));
+    let runtimes = here.iter().map(|number| format!("runtime {number}"));
     let all = switches.chain(runtimes);
     all.skip(thread).step_by(threads.max(1)).collect()
 }
@@ -689,7 +771,7 @@ const FLOWS_AT_ONCE: usize = 64;
 
 impl Workers for Shared {
     fn runtimes(&self) -> usize {
-        self.runtimes.len()
+        self.runtimes().len()
     }
 
     fn prepare(&self, runtime: usize, prepared: Box<Prepared>) -> Option<Result<(), ChangeError>> {
@@ -710,7 +792,8 @@ impl Workers for Shared {
     }
 
     fn commit(&self, tickets: &[Ticket]) -> Vec<bool> {
-        let each = self.runtimes.values().zip(tickets);
+        let runtimes = self.runtimes();
+        let each = runtimes.values().zip(tickets);
         let asked: Vec<_> = each
             .map(|(runtime, ticket)| runtime.ask_later(Question::Commit(ticket.clone())))
             .collect();

@@ -72,16 +72,12 @@ impl Part {
 
 /// Moves all groups of this process to others, as far as they can.
 pub(super) fn leave(shared: &Shared, each: &mut impl FnMut(&dyn Cluster)) {
-    if shared.part.is_none() || shared.runtimes.is_empty() {
+    if shared.part.is_none() || shared.runtimes().is_empty() {
         return;
     }
-    for (number, handle) in &shared.runtimes {
+    for handle in shared.runtimes().values() {
         // Whether anybody else is there or not: it ends.
-        let leaving = Question::Leaving {
-            runtime: *number,
-            leaving: true,
-        };
-        drop(handle.ask(leaving));
+        drop(handle.ask(Question::Leaving(true)));
     }
     pause(HEARD, shared, each);
     for _ in 0..ROUNDS {
@@ -89,7 +85,7 @@ pub(super) fn leave(shared: &Shared, each: &mut impl FnMut(&dyn Cluster)) {
             return;
         }
         let mut parts = Vec::new();
-        for (number, handle) in &shared.runtimes {
+        for (number, handle) in &shared.runtimes() {
             let others = match handle.ask(Question::Others) {
                 Some(Answer::Others(others)) => others,
                 _ => Vec::new(),
@@ -97,7 +93,7 @@ pub(super) fn leave(shared: &Shared, each: &mut impl FnMut(&dyn Cluster)) {
             // Not to one that leaves, too.
             let to: Vec<u16> = others
                 .into_iter()
-                .filter(|other| !shared.runtimes.contains_key(other))
+                .filter(|other| !shared.runtimes().contains_key(other))
                 .collect();
             if to.is_empty() {
                 continue;

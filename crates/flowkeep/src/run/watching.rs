@@ -293,7 +293,7 @@ impl Watching for Watcher {
 }
 
 impl Watcher {
-    fn workers(&self) -> impl Iterator<Item = &Handle> {
+    fn workers(&self) -> impl Iterator<Item = Handle> {
         self.shared.workers()
     }
 

@@ -41,6 +41,7 @@ mod host_limits;
 mod moving;
 mod nat;
 mod reload;
+mod staff;
 mod tagged;
 mod watching;
 

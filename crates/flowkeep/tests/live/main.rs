@@ -13,6 +13,7 @@ mod ipv6;
 mod kernel;
 mod lab;
 mod log;
+mod members;
 mod moving;
 mod mtu;
 mod nat_behaviour;

@@ -29,10 +29,10 @@ pub const VIRTUAL_V6: &str = "2001:db8:1::80";
 /// In the pool: its port 8080 is the client's.
 pub const PUBLISHED: &str = "203.0.113.70";
 
-fn config(scheme: &str, runtimes: u16, more: &str) -> String {
+fn config(scheme: &str, workers: &str, more: &str) -> String {
     format!(
         r#"
-runtimes = {runtimes}
+{workers}
 
 [[port]]
 name = "lan"
@@ -213,11 +213,17 @@ fn addresses(network: &Network, far: &Namespace) {
 /// The hosts, the cluster in the gateway, and how it goes.
 pub struct Site {
     // Dropped in this order: the programs before the namespaces that they run in.
-    cluster: Option<Process>,
+    cluster: Vec<Member>,
     pub far: Namespace,
     pub network: Network,
     pub log: Log,
     scheme: &'static str,
+}
+
+/// A process of the cluster, and what its control socket is called.
+struct Member {
+    socket: String,
+    process: Process,
 }
 
 /// The hosts with their addresses, nothing running yet; or a line that says what is missing.
@@ -229,7 +235,7 @@ pub fn site(scheme: &'static str, programs: &[(&str, &'static str)]) -> Option<S
     })?;
     addresses(&network, &far);
     Some(Site {
-        cluster: None,
+        cluster: Vec::new(),
         far,
         network,
         log: Log::default(),
@@ -245,60 +251,101 @@ impl Site {
 
     /// The same with so many runtimes.
     pub fn start_with(&mut self, runtimes: u16, more: &str) {
-        let file = self.network.folder.path("chain.toml");
-        fs::write(&file, config(self.scheme, runtimes, more)).unwrap();
-        let words = format!("run {file} --json --for 5m --socket {}", self.socket());
-        let flowkeep = env!("CARGO_BIN_EXE_flowkeep");
-        let mut cluster = self
-            .network
-            .gateway
-            .start(&format!("{flowkeep} {words}"))
-            .unwrap();
+        let file = self.write(&config(self.scheme, &format!("runtimes = {runtimes}"), more));
+        self.start_member(&format!("run {file}"), "socket");
+    }
+
+    /// The same as three processes that share memory: the switch, and a node with a runtime for each of the others.
+    pub fn start_members(&mut self, more: &str) {
+        let path = |name: &str| self.network.folder.path(name);
+        let name = std::process::id();
+        let mut members = format!(
+            "[cluster]\nname = \"live-{name}\"\nkeys = [\"{}\"]\ndirectory = \"{}\"\n",
+            path("key.hex"),
+            path("state")
+        );
+        for (name, kind) in [("front", "switches"), ("left", "runtimes"), ("right", "runtimes")] {
+            members += &format!("[[member]]\nname = \"{name}\"\n{kind} = 1\n");
+        }
+        let key = path("key.hex");
+        fs::write(&key, "01".repeat(32)).unwrap();
+        fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let file = self.write(&config(self.scheme, "", &format!("{more}\n{members}")));
+        for (name, kind) in [("front", "switch"), ("left", "node"), ("right", "node")] {
+            self.start_member(&format!("{kind} {file} --member {name}"), name);
+        }
         let began = Instant::now();
-        while self.asked("status --json").is_err() {
+        for member in 0..3 {
+            loop {
+                let status = self.status_of(member);
+                let links = status["links"].as_array().cloned().unwrap_or_default();
+                if !links.is_empty() && links.iter().all(|link| link["is_there"] == true) {
+                    break;
+                }
+                assert!(began.elapsed() < PATIENCE, "not all are there: {status}");
+            }
+        }
+    }
+
+    fn write(&self, config: &str) -> String {
+        let file = self.network.folder.path("chain.toml");
+        fs::write(&file, config).unwrap();
+        file
+    }
+
+    fn start_member(&mut self, words: &str, socket: &str) {
+        let socket = self.network.folder.path(socket);
+        let flowkeep = env!("CARGO_BIN_EXE_flowkeep");
+        let words = format!("{flowkeep} {words} --json --for 5m --socket {socket}");
+        let process = self.network.gateway.start(&words).unwrap();
+        self.cluster.push(Member { socket, process });
+        let (began, number) = (Instant::now(), self.cluster.len() - 1);
+        while self.asked_of(number, "status --json").is_err() {
+            let process = &mut self.cluster[number].process;
             assert!(
-                began.elapsed() < PATIENCE && cluster.ended().unwrap().is_none(),
-                "{:?}",
-                cluster.printed()
+                began.elapsed() < PATIENCE && process.ended().unwrap().is_none(),
+                "{words}: {:?}",
+                process.printed()
             );
         }
-        self.cluster = Some(cluster);
     }
 
-    fn socket(&self) -> String {
-        self.network.folder.path("socket")
-    }
-
-    /// What the tool answers to these words; an error if it fails.
+    /// What the tool answers to these words; an error if it fails. Of several processes the switch's is asked.
     pub fn asked(&self, words: &str) -> Result<String, String> {
-        let words = format!(
-            "{} {words} --socket {}",
-            env!("CARGO_BIN_EXE_flowkeep"),
-            self.socket()
-        );
+        self.asked_of(0, words)
+    }
+
+    /// What it answers of this process, in the order in which they were started.
+    pub fn asked_of(&self, member: usize, words: &str) -> Result<String, String> {
+        let socket = &self.cluster[member].socket;
+        let words = format!("{} {words} --socket {socket}", env!("CARGO_BIN_EXE_flowkeep"));
         let answer = self.network.gateway.run(&words, Run::within(PATIENCE));
         answer.map_err(|error| error.to_string())
     }
 
-    /// The cluster's figures.
+    /// The cluster's figures; of several processes, the switch's.
     pub fn status(&self) -> Value {
-        serde_json::from_str(&self.asked("status --json").unwrap()).unwrap()
+        self.status_of(0)
+    }
+
+    fn status_of(&self, member: usize) -> Value {
+        serde_json::from_str(&self.asked_of(member, "status --json").unwrap()).unwrap()
     }
 
     /// How many packets have been lost so far because something had no room, and was counted: in the cluster, at its ports and in the
     /// hosts' sockets.
     pub fn overload(&self) -> u64 {
-        let status = self.status();
-        let of = |reason: &str| status["packets"]["dropped"][reason].as_u64().unwrap_or(0);
         let overflows = self.network.udp_overflows() + udp_overflows(&self.far);
         let ports = self.of_ports("lost_packets");
-        of("runtime_busy") + of("port_unsent") + ports.iter().sum::<u64>() + overflows
+        self.dropped("runtime_busy") + self.dropped("port_unsent") + ports.iter().sum::<u64>() + overflows
     }
 
     /// How many packets the cluster has dropped so far for this reason, which it calls by function and reason.
     pub fn dropped(&self, reason: &str) -> u64 {
-        let status = self.status();
-        status["packets"]["dropped"][reason].as_u64().unwrap_or(0)
+        let statuses = (0..self.cluster.len()).map(|member| self.status_of(member));
+        statuses
+            .map(|status| status["packets"]["dropped"][reason].as_u64().unwrap_or(0))
+            .sum()
     }
 
     /// A shell script in the test's folder; answers the words that run it.
@@ -315,22 +362,31 @@ impl Site {
 
     /// Ends the cluster. It must end gracefully and account for every packet, and nobody may have logged a failure.
     pub fn end(mut self) {
-        let cluster = self.cluster.take().expect("it was started");
+        assert!(!self.cluster.is_empty(), "it was started");
         let figures = self.asked("status --json").unwrap_or_else(|error| error);
-        let ended = cluster.stop().unwrap();
-        println!("{}", ended.err);
-        let report: Value = serde_json::from_str(ended.out.lines().last().expect("a report")).unwrap();
-        let packets = &report["packets"];
-        println!("{packets}\n{}", report["ports"]);
-        let number = |value: &Value| value.as_u64().unwrap();
-        let dropped: u64 = packets["dropped"].as_object().unwrap().values().map(number).sum();
-        let (came, went) = (
-            number(&packets["in"]) + number(&packets["made"]),
-            number(&packets["out"]) + dropped + number(&packets["held"]),
-        );
+        let (mut came, mut went, mut reports) = (0, 0, Vec::new());
+        for member in self.cluster.drain(..) {
+            let (process, began) = (member.process, Instant::now());
+            let number = process.id();
+            let kill = format!("kill -TERM {number}");
+            self.network.gateway.run(&kill, Run::within(PATIENCE)).unwrap();
+            // On a busy machine it takes the kernel seconds to let go of an interface.
+            let ended = end_of(process, PATIENCE).unwrap();
+            println!("{}ended after {:?}", ended.err, began.elapsed());
+            let report: Value = serde_json::from_str(ended.out.lines().last().expect("a report")).unwrap();
+            let packets = &report["packets"];
+            println!("{packets}\n{}", report["ports"]);
+            let number = |value: &Value| value.as_u64().unwrap();
+            let dropped: u64 = packets["dropped"].as_object().unwrap().values().map(number).sum();
+            came += number(&packets["in"]) + number(&packets["made"]);
+            went += number(&packets["out"]) + dropped + number(&packets["held"]);
+            let good = ended.status.success();
+            self.log.expect("graceful end", good, format!("{ended:?}"));
+            reports.push(report);
+        }
         let log = &self.log;
-        log.expect("accounts", came == went, &report);
-        log.expect("graceful end", ended.status.success(), format!("{ended:?}"));
+        log.expect("accounts", came == went, format!("{reports:?}"));
+        let report = &reports[0];
         for (port, whose) in [(0, "inside"), (1, "outside")] {
             let refused = report["ports"][port]["refused_packets"].as_u64().unwrap_or(0);
             log.expect(&format!("no frame refused {whose}"), refused == 0, &figures);

@@ -128,6 +128,130 @@ fn three_processes_of_one_host_are_a_cluster() {
     moved_back_and_forth("memory", ["here", "here", "here"]);
 }
 
+/// The same over Geneve and UDP, authenticated, each process on a host of its own.
+#[test]
+fn three_processes_of_three_hosts_are_a_cluster() {
+    moved_back_and_forth("channel", ["127.0.0.1", "127.0.0.2", "127.0.0.3"]);
+}
+
+/// A switch and a node of two hosts, the node with keys of its own.
+fn two_hosts(folder: &Folder, chain: &str) -> (std::path::PathBuf, std::path::PathBuf) {
+    let text = folder.members(&[
+        ("front", "switches", "127.0.0.1"),
+        ("left", "runtimes", "127.0.0.2"),
+    ]) + chain;
+    let other = text.replace("edge.key", "other.key");
+    // The seed is the first key's in both, so only the keys of the links differ.
+    let seed = format!("[cluster]\nseed = \"{}\"\n", folder.0.join("edge.key").display());
+    let with_seed = |text: &str| text.replacen("[cluster]\n", &seed, 1);
+    (
+        folder.write("cluster.toml", &with_seed(&text)),
+        folder.write("other.toml", &with_seed(&other)),
+    )
+}
+
+/// Who has another key is nobody: no session, counted, and told by `status`. Keys are changed one member after the other without a gap.
+#[test]
+fn a_wrong_key_is_refused_and_keys_are_changed_without_a_gap() {
+    let folder = Folder::new("keys");
+    folder.key("other.key", 2);
+    let traffic = folder.generated(&steady(50, 2000, 60_000)) + MONITOR;
+    let (config, other) = two_hosts(&folder, &traffic);
+    let front = Member::start(&folder, &config, "switch", "front");
+    let mut left = Member::start(&folder, &other, "node", "left");
+    let status = left.wait_until("frames with another key are to be counted", |status| {
+        status
+            .links
+            .iter()
+            .any(|link| link.refused.contains_key("unknown_key"))
+    });
+    assert!(status.links.iter().all(|link| !link.is_there), "{status}");
+    assert!(status.to_string().contains("(unknown_key)"), "{status}");
+    assert_eq!(status.packets.from_others, 0);
+    left.kill();
+
+    // Both accept both, then both send with the new one, then both forget the old one.
+    let text = folder.read("cluster.toml");
+    let left = Member::start(&folder, &config, "node", "left");
+    left.wait_for_all();
+    let before = left.wait_until("traffic", |status| status.packets.from_others > 1000);
+    let keys = |names: &[&str]| {
+        let names: Vec<String> = names
+            .iter()
+            .map(|name| format!("\"{}\"", folder.0.join(name).display()))
+            .collect();
+        let line = text.lines().find(|line| line.starts_with("keys = ")).unwrap();
+        folder.write(
+            "cluster.toml",
+            &text.replace(line, &format!("keys = [{}]", names.join(", "))),
+        );
+    };
+    let mut steps = 0_usize;
+    for names in [
+        &["edge.key", "other.key"][..],
+        &["other.key", "edge.key"],
+        &["other.key"],
+    ] {
+        keys(names);
+        for member in [&front, &left] {
+            member.signal("-HUP");
+            let told = Instant::now();
+            steps += 1;
+            while folder
+                .read(&format!("{}.err", member.name))
+                .matches("SIGHUP: links have the keys")
+                .count()
+                < steps.div_ceil(2)
+            {
+                assert!(
+                    told.elapsed() < Duration::from_secs(20),
+                    "{}",
+                    folder.read(&format!("{}.err", member.name))
+                );
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            let count = left.status().packets.from_others;
+            left.wait_until("traffic goes on", |status| {
+                status.packets.from_others > count + 200
+            });
+        }
+    }
+    // Other keys than the seed's without saying so.
+    folder.write(
+        "cluster.toml",
+        &text
+            .replace("seed = ", "# seed = ")
+            .replace("edge.key", "other.key"),
+    );
+    front.signal("-HUP");
+    let told = Instant::now();
+    while !folder.read("front.err").contains("another seed for the hashes") {
+        assert!(
+            told.elapsed() < Duration::from_secs(20),
+            "{}",
+            folder.read("front.err")
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // What the switch refused is the wrong key's of the beginning.
+    for (status, refused) in [(front.status(), &["unknown_key"][..]), (left.status(), &[])] {
+        assert!(
+            status.links.iter().all(|link| link.is_there
+                && link.lost_packets == 0
+                && link.refused.keys().all(|name| refused.contains(&&**name))),
+            "{status}"
+        );
+    }
+    assert!(left.status().packets.from_others > before.packets.from_others);
+    let (front, left) = (front.stop(&folder), left.stop(&folder));
+    adds_up(&[&front, &left]);
+    // Before there was a node, there was nobody to send anything to.
+    assert!(
+        front.packets.dropped.keys().all(|reason| reason == "no_runtime"),
+        "{front}"
+    );
+}
+
 /// A node that comes late is used; one that is killed takes its flows with it, and no others'; when it is started again it is used
 /// again; one that is told to end loses nothing.
 #[test]
@@ -231,8 +355,8 @@ fn who_is_no_member_is_told_so() {
     // Keys that are none.
     let key = folder.0.join("edge.key");
     for (content, what) in [
-        ("abc", "3 digits, not 64"),
-        ("no key at all", "something in it but hexadecimal digits"),
+        ("1 abc", "not 64 digits long"),
+        ("no key at all", "not two words"),
     ] {
         std::fs::write(&key, content).unwrap();
         let (code, said) = refused(&["node", &path, "--member", "left"]);
@@ -246,7 +370,7 @@ fn who_is_no_member_is_told_so() {
     let (code, said) = refused(&["switch", &path, "--member", "front"]);
     assert_eq!(code, 2, "{said}");
     assert!(
-        said.contains("there is no file") && said.contains("keys = ["),
+        said.contains("No such file") && said.contains("keys = ["),
         "{said}"
     );
 

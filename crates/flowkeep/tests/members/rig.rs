@@ -26,7 +26,7 @@ impl Folder {
 
     /// Writes a key file.
     pub fn key(&self, name: &str, number: u8) -> PathBuf {
-        let path = self.write(name, &format!("{number:02x}").repeat(32));
+        let path = self.write(name, &format!("{number} {}", format!("{number:02x}").repeat(32)));
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         std::fs::set_permissions(&path, mode).unwrap();
         path

@@ -183,6 +183,18 @@ impl Mappings {
             .prefetch(self.inside_hash(inside, remote, protocol, vlan));
     }
 
+    /// Fetches what [`Mappings::by_outside`] will look at first.
+    pub fn prefetch_outside(&self, outside: V4Endpoint, protocol: u8) {
+        self.outside.prefetch(self.outside_hash(outside, protocol));
+    }
+
+    /// Fetches a mapping.
+    pub fn prefetch_entry(&self, handle: u32) {
+        if let Some(entry) = self.entries.get(handle as usize) {
+            prefetch(core::ptr::from_ref(entry));
+        }
+    }
+
     /// The mapping of an inside endpoint; `remote` is zero but for address-and-port-dependent mapping.
     /// Without one, the answer is where it would be findable ([`Mappings::index`]).
     pub fn by_inside(

@@ -203,6 +203,20 @@ impl NetworkFunction for Nat {
         }
     }
 
+    fn prefetch_moving(&self, flow: &Translation, key: &nf::FlowKey, leaves: bool) {
+        if !flow.is_translated() || flow.mapping == STATIC {
+            return;
+        }
+        let mappings = &self.tables.borrow().mappings;
+        // On its way here its mapping's number is another runtime's.
+        if leaves {
+            mappings.prefetch_entry(flow.mapping);
+        }
+        let remote = self.key_part(flow.remote);
+        mappings.prefetch_outside(flow.outside, key.protocol());
+        mappings.prefetch(flow.inside, remote, key.protocol(), key.vlan());
+    }
+
     fn arrived(&self, flow: &mut Translation, why: Arrival, cx: &mut Cx<Self>) {
         if why != Arrival::New && flow.is_translated() {
             self.adopt(flow, cx);

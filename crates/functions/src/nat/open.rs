@@ -235,7 +235,7 @@ impl Nat {
     }
 
     /// The remote end as far as it is part of a mapping's key.
-    fn key_part(&self, remote: V4Endpoint) -> V4Endpoint {
+    pub(super) fn key_part(&self, remote: V4Endpoint) -> V4Endpoint {
         match self.config.mapping {
             MappingBehavior::EndpointIndependent => V4Endpoint::default(),
             MappingBehavior::AddressAndPortDependent => remote,

@@ -19,10 +19,16 @@ fn records_are_whole() {
     for seconds in [1, 60] {
         let survived = monitor(seconds).check(conversations());
         let found = records::read(survived.events());
-        let counted: u64 = found.iter().map(|record| record.packets[0] + record.packets[1]).sum();
+        let counted: u64 = found
+            .iter()
+            .map(|record| record.packets[0] + record.packets[1])
+            .sum();
         assert_eq!(counted as usize, survived.left());
         assert_eq!(survived.counter("records") as usize, found.len());
         assert!(found.iter().any(|record| record.packets[0] > 1));
+        for record in &found {
+            assert!(record.start <= record.end && record.icmp_errors == 0, "{record:?}");
+        }
     }
 }
 

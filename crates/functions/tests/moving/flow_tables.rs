@@ -1,8 +1,9 @@
 //! Flow tables of the shared captures, read by the flow monitor while all flows move at every k-th packet, against nDPI's, Arkime's and Zeek's.
 
 use crate::captures::{Script, data, every_capture, files, script};
+use crate::planted_bugs::{Bug, Forgetful, ForgetfulConfig};
 use crate::tables::{arkime, ndpi, records, zeek};
-use flowkeep_functions::flow_monitor::{Config, FlowMonitor, Timeout};
+use flowkeep_functions::flow_monitor::{Config, Flow, FlowMonitor, Timeout};
 use std::path::Path;
 use testkit::{Migration, Survived, Way, migration};
 
@@ -15,12 +16,39 @@ fn monitor(config: Config) -> Migration {
     migration().function::<FlowMonitor>(config).flows_max(4096)
 }
 
-/// Replays a capture while flows move. They are on their way with the packet and before it, in turn over the values of k.
+/// That a table would be another one: nDPI's of a capture, if records ended with the move, or forgot what was before it.
+#[test]
+fn records_that_do_not_come_through_are_noticed() {
+    let Some(folder) = data("flow/ndpi") else { return };
+    let name = "http_auth.pcap";
+    let text = std::fs::read_to_string(folder.join(format!("expected/{name}.tsv"))).expect("readable");
+    let script = script(&folder.join("pcap").join(name));
+    let differs = |bug: Bug| {
+        let survived = migration()
+            .function::<Forgetful<FlowMonitor>>(ForgetfulConfig::new(Config::default(), bug))
+            .begins_at(script.begins_at)
+            .ways([Way::Over])
+            .every(50)
+            .replay(script.steps.clone());
+        !ndpi::compare(&records::read(survived.events()), &text).is_empty()
+    };
+    assert!(!differs(Bug::None));
+    assert!(differs(Bug::EndsWithTheMove));
+    // Packets of the opening direction.
+    assert!(
+        (0..size_of::<Flow>())
+            .step_by(8)
+            .any(|at| differs(Bug::Flow(at..at + 8)))
+    );
+}
+
+/// Replays a capture while flows move: before the packet or with it, through one switch or two, in turn over the values of k.
 fn replay(script: &Script, config: Config, every: usize) -> Survived {
     let way = Way::ALL[every % 3];
     monitor(config)
         .begins_at(script.begins_at)
         .ways([way])
+        .switches(1 + (every % 2) as u8)
         .every(every)
         .replay(script.steps.clone())
 }
@@ -106,17 +134,23 @@ fn tables_equal_arkimes_while_flows_move_at_every_kth_packet() {
     for expected in some(&folder, "test", 2, 6) {
         let text = std::fs::read_to_string(&expected).expect("readable");
         let name = name(&expected);
-        sum.replay(&expected.with_extension("pcap"), Config::default(), |every, survived| {
-            let verdict = arkime::judge(&name, records::read(survived.events()), &text);
-            assert!(verdict.is_ok(), "{name}, k = {every}: {verdict:?}");
-        });
+        sum.replay(
+            &expected.with_extension("pcap"),
+            Config::default(),
+            |every, survived| {
+                let verdict = arkime::judge(&name, records::read(survived.events()), &text);
+                assert!(verdict.is_ok(), "{name}, k = {every}: {verdict:?}");
+            },
+        );
     }
     sum.tell("Arkime");
 }
 
 #[test]
 fn tables_equal_zeeks_while_flows_move_at_every_kth_packet() {
-    let Some(folder) = data("flow/zeek-conn") else { return };
+    let Some(folder) = data("flow/zeek-conn") else {
+        return;
+    };
     // Zeek's own timeouts.
     let config = Config {
         idle_timeout: Timeout::seconds(300),

@@ -4,7 +4,7 @@ use crate::traffic::conversations;
 use flowkeep_functions::forward::tables::{Interface, Kind, Neighbour, Route, Way};
 use flowkeep_functions::forward::{Config, Forward};
 use std::time::Duration;
-use testkit::{Migration, migration, tcp, udp, wait};
+use testkit::{Migration, Step, migration, tcp, udp, wait};
 use wire::Addr;
 
 fn addr(text: &str) -> Addr {
@@ -12,7 +12,7 @@ fn addr(text: &str) -> Addr {
 }
 
 /// A router with a port inside and one outside, and who is a neighbour of it.
-fn forward(neighbours: &[(u32, &str)]) -> Migration {
+pub fn router(neighbours: &[(u32, &str)]) -> Config {
     let config = Config::default();
     let interface = |index: u32, port: u8, address: &str| Interface {
         index,
@@ -50,7 +50,11 @@ fn forward(neighbours: &[(u32, &str)]) -> Migration {
         ],
         &neighbours,
     );
-    migration().function::<Forward>(config)
+    config
+}
+
+fn forward(neighbours: &[(u32, &str)]) -> Migration {
+    migration().function::<Forward>(router(neighbours))
 }
 
 #[test]
@@ -67,13 +71,11 @@ fn conversations_find_their_way() {
     assert!(survived.left() > 100, "{}", survived.left());
 }
 
-/// Packets that wait for a link address that nobody tells: they wait as long as they would, and their sender hears of it. And hops that are
-/// used up.
-#[test]
-fn packets_that_wait_for_a_neighbour_wait_on() {
+/// Packets that wait for a link address that nobody tells, and hops that are used up.
+pub fn waits() -> Vec<Step> {
     let query = udp("10.0.0.1:5000", "192.0.2.1:53").payload("what?");
     let web = tcp("10.0.0.1:1000", "192.0.2.1:80");
-    let script = [
+    vec![
         web.syn(),
         query.clone(),
         query.ttl(1),
@@ -89,8 +91,13 @@ fn packets_that_wait_for_a_neighbour_wait_on() {
         query.reply(),
         wait(Duration::from_secs(5)),
         web.payload("z"),
-    ];
-    let survived = forward(&[(3, "203.0.113.254")]).check(script);
+    ]
+}
+
+/// They wait as long as they would, and their sender hears of it.
+#[test]
+fn packets_that_wait_for_a_neighbour_wait_on() {
+    let survived = forward(&[(3, "203.0.113.254")]).check(waits());
     assert!(survived.moved() > 10, "{}", survived.moved());
     assert!(survived.left() > 5, "{}", survived.left());
 }

@@ -1,53 +1,87 @@
-//! That the tests of this folder can fail: each function with a part of its state left behind when a flow moves.
+//! That the tests of this folder can fail: each function with a bug in how its flows move.
 //!
-//! [`Forgetful`] is a function that, when a flow arrives from elsewhere, finds some bytes of its state, or of its group's, zero: as if their field were not part
-//! of the state but kept in the instance. Every word that is in use is left out once; what nobody misses is counted, and that few do is
-//! not noticed: statistics that no script looks at, numbers that are made anew on arrival.
+//! [`Forgetful`] is a function that finds some bytes of its state, or of its group's, zero when a flow arrives from elsewhere, as if their field were
+//! kept in the instance; or that treats a move as the flow's end; or that is not told of arrivals. Every four bytes that the script
+//! puts to use are left behind once, and must be missed but for those that are named here, with the reason.
 
+use crate::host_limits;
+use crate::traffic::conversations;
+use flowkeep_functions::firewall::Firewall;
+use flowkeep_functions::flow_monitor::{self, FlowMonitor};
+use flowkeep_functions::forward::Forward;
+use flowkeep_functions::host_limits::HostLimits;
+use flowkeep_functions::http_parser::{self, HttpParser};
+use flowkeep_functions::ids::config::Settings;
+use flowkeep_functions::ids::{self, Ids};
+use flowkeep_functions::load_balancer::LoadBalancer;
+use flowkeep_functions::nat::Nat;
 use nf::plain::{Plain, bytes_of, from_bytes};
 use nf::{Affinity, Arrival, ConfigError, Cx, Departure, NetworkFunction, Packet, Verdict, WorkerInfo};
 use serde::{Deserialize, Deserializer};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use testkit::{Migration, Step, Way, migration};
 
-/// Which bytes are left behind, of a flow's state or its group's.
-#[derive(Clone, Debug)]
-pub enum Lost {
+/// The bug.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Bug {
+    None,
+    /// These bytes of a flow's state are left behind.
     Flow(Range<usize>),
+    /// These of its group's.
     Group(Range<usize>),
+    /// A flow that moves away is over.
+    EndsWithTheMove,
+    /// Nobody says that a flow has arrived.
+    ArrivesUnheard,
 }
 
 pub struct ForgetfulConfig<F: NetworkFunction> {
     pub config: Arc<F::Config>,
-    pub lost: Lost,
+    pub bug: Bug,
+    /// Whether there was anything to leave behind.
+    pub mattered: Arc<AtomicBool>,
+}
+
+impl<F: NetworkFunction> ForgetfulConfig<F> {
+    pub fn new(config: impl Into<Arc<F::Config>>, bug: Bug) -> Self {
+        ForgetfulConfig {
+            config: config.into(),
+            bug,
+            mattered: Arc::default(),
+        }
+    }
 }
 
 impl<'de, F: NetworkFunction> Deserialize<'de> for ForgetfulConfig<F> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let config = Arc::new(F::Config::deserialize(deserializer)?);
-        Ok(ForgetfulConfig {
-            config,
-            lost: Lost::Flow(0..0),
-        })
+        let config = F::Config::deserialize(deserializer)?;
+        Ok(ForgetfulConfig::new(config, Bug::None))
     }
 }
 
 /// The function `F`, forgetful.
 pub struct Forgetful<F> {
     function: F,
-    lost: Lost,
+    bug: Bug,
+    mattered: Arc<AtomicBool>,
 }
 
-fn lose<T: Plain>(state: &mut T, lost: &Range<usize>) {
+/// Whether there was anything.
+fn lose<T: Plain>(state: &mut T, lost: &Range<usize>) -> bool {
     let mut bytes = bytes_of(state).to_vec();
-    if let Some(lost) = bytes.get_mut(lost.clone()) {
-        lost.fill(0);
+    let Some(lost) = bytes.get_mut(lost.clone()) else {
+        return false;
+    };
+    let mattered = lost.iter().any(|byte| *byte != 0);
+    lost.fill(0);
+    match from_bytes(&bytes) {
+        Some(left) => *state = left,
+        None => return false,
     }
-    if let Some(left) = from_bytes(&bytes) {
-        *state = left;
-    }
+    mattered
 }
 
 impl<F: NetworkFunction> NetworkFunction for Forgetful<F> {
@@ -65,7 +99,8 @@ impl<F: NetworkFunction> NetworkFunction for Forgetful<F> {
     fn new(config: &Arc<ForgetfulConfig<F>>, worker: &WorkerInfo) -> Result<Self, ConfigError> {
         Ok(Forgetful {
             function: F::new(&config.config, worker)?,
-            lost: config.lost.clone(),
+            bug: config.bug.clone(),
+            mattered: Arc::clone(&config.mattered),
         })
     }
 
@@ -79,15 +114,22 @@ impl<F: NetworkFunction> NetworkFunction for Forgetful<F> {
 
     fn arrived(&self, flow: &mut F::Flow, why: Arrival, cx: &mut Cx<Self>) {
         if why == Arrival::Migrated {
-            match &self.lost {
-                Lost::Flow(lost) => lose(flow, lost),
-                Lost::Group(lost) => lose(cx.group(), lost),
-            }
+            let mattered = match &self.bug {
+                Bug::Flow(lost) => lose(flow, lost),
+                Bug::Group(lost) => lose(cx.group(), lost),
+                Bug::ArrivesUnheard => return,
+                Bug::None | Bug::EndsWithTheMove => false,
+            };
+            self.mattered.fetch_or(mattered, Ordering::Relaxed);
         }
         self.function.arrived(flow, why, cx.lend());
     }
 
     fn departed(&self, flow: &F::Flow, why: Departure, cx: &mut Cx<Self>) {
+        let why = match self.bug {
+            Bug::EndsWithTheMove => Departure::Expired,
+            _ => why,
+        };
         self.function.departed(flow, why, cx.lend());
     }
 
@@ -107,97 +149,121 @@ impl<F: NetworkFunction> NetworkFunction for Forgetful<F> {
         self.function.command(words)
     }
 
-    fn owner_of(
-        config: &ForgetfulConfig<F>,
-        outside: nf::Endpoint,
-        protocol: u8,
-    ) -> Option<nf::Endpoint> {
+    fn owner_of(config: &ForgetfulConfig<F>, outside: nf::Endpoint, protocol: u8) -> Option<nf::Endpoint> {
         F::owner_of(&config.config, outside, protocol)
     }
 }
 
-/// Leaves each part of `size` bytes behind once, and sees how many are missed.
-#[track_caller]
-fn missed<F: NetworkFunction>(
-    config: F::Config,
+/// Bytes left behind at once.
+const PART: usize = 4;
+
+/// A function, its settings and what is to be said of it, and traffic.
+struct Subject<F: NetworkFunction> {
+    config: Arc<F::Config>,
     describe: fn(Migration) -> Migration,
-    script: &[Step],
-    size: usize,
-    at_least: [usize; 2],
-) {
-    let config = Arc::new(config);
-    let lengths = [size_of::<F::Flow>(), size_of::<F::Group>()];
-    let parts = |length: usize| (0..length.div_ceil(size)).map(move |part| part * size..((part + 1) * size).min(length));
-    let flows: Vec<Lost> = parts(lengths[0]).map(Lost::Flow).collect();
-    let groups: Vec<Lost> = parts(lengths[1]).map(Lost::Group).collect();
-    let whole = [flows.len(), groups.len()];
-    let noticed = [flows, groups].map(|all| {
-        let is_noticed = |lost: &Lost| {
-            let forgetful = migration().function::<Forgetful<F>>(ForgetfulConfig {
-                config: Arc::clone(&config),
-                lost: lost.clone(),
-            });
-            let migration = describe(forgetful.ways([Way::ThereAndBack]));
-            let found = migration.difference(script.to_vec());
-            if found.is_none() {
-                println!("{}: nobody misses {lost:?}", F::NAME);
-            }
-            found.is_some()
-        };
-        all.into_iter().filter(is_noticed).count()
-    });
-    println!("{}: of {whole:?} parts of {size} bytes (flow, group), {noticed:?} are missed", F::NAME);
-    assert!(
-        noticed[0] >= at_least[0] && noticed[1] >= at_least[1],
-        "{}: of {whole:?} parts only {noticed:?} are missed",
-        F::NAME
-    );
-    // And with nothing left behind nothing is.
-    let whole = migration().function::<Forgetful<F>>(ForgetfulConfig {
-        config,
-        lost: Lost::Flow(0..0),
-    });
-    describe(whole).check(script.to_vec());
+    script: Vec<Step>,
 }
 
-use crate::traffic::conversations;
-use flowkeep_functions::firewall::Firewall;
-use flowkeep_functions::flow_monitor::{self, FlowMonitor};
-use flowkeep_functions::host_limits::HostLimits;
-use flowkeep_functions::http_parser::{self, HttpParser};
-use flowkeep_functions::ids::config::Settings;
-use flowkeep_functions::ids::{self, Ids};
-use flowkeep_functions::load_balancer::LoadBalancer;
-use flowkeep_functions::nat::Nat;
+impl<F: NetworkFunction> Subject<F> {
+    fn new(config: F::Config, describe: fn(Migration) -> Migration, script: Vec<Step>) -> Self {
+        Subject {
+            config: Arc::new(config),
+            describe,
+            script,
+        }
+    }
+
+    /// With a bug: the migration, and whether the bug mattered.
+    fn with(&self, bug: &Bug) -> (Migration, Arc<AtomicBool>) {
+        let config = ForgetfulConfig::new(Arc::clone(&self.config), bug.clone());
+        let mattered = Arc::clone(&config.mattered);
+        (
+            (self.describe)(migration().function::<Forgetful<F>>(config)),
+            mattered,
+        )
+    }
+
+    #[track_caller]
+    fn is_noticed(&self, bug: &Bug) -> bool {
+        let (migration, _) = self.with(bug);
+        migration.difference(self.script.clone()).is_some()
+    }
+
+    /// Leaves each part behind once: all that matter are missed, but for those `let_go`.
+    #[track_caller]
+    fn parts_are_missed(&self, let_go: &[Bug]) {
+        // With no bug there is nothing to notice.
+        self.with(&Bug::None).0.check(self.script.clone());
+        let parts = |length: usize| {
+            (0..length)
+                .step_by(PART)
+                .map(move |at| at..(at + PART).min(length))
+        };
+        let flows = parts(size_of::<F::Flow>()).map(Bug::Flow);
+        let groups = parts(size_of::<F::Group>()).map(Bug::Group);
+        let (mut missed, mut unused, mut unnoticed) = (0, 0, Vec::new());
+        for bug in flows.chain(groups) {
+            let (migration, mattered) = self.with(&bug);
+            let there_and_back = migration.ways([Way::ThereAndBack]);
+            if there_and_back.difference(self.script.clone()).is_some() {
+                missed += 1;
+            } else if !mattered.load(Ordering::Relaxed) {
+                unused += 1;
+            } else if self.is_noticed(&bug) {
+                missed += 1;
+            } else {
+                unnoticed.push(bug);
+            }
+        }
+        println!(
+            "{}: {missed} parts are missed, {unused} not in use, not missed: {unnoticed:?}",
+            F::NAME
+        );
+        assert!(missed > 0);
+        assert_eq!(unnoticed, let_go, "{}", F::NAME);
+    }
+}
 
 #[test]
 fn of_the_firewall() {
     let config = testkit::config::<Firewall>(crate::firewall::RULES);
-    missed::<Firewall>(config, |migration| migration, &conversations(), 4, [1, 0]);
+    let subject = Subject::<Firewall>::new(config, |migration| migration, conversations());
+    subject.parts_are_missed(&[]);
 }
 
 #[test]
 fn of_nat() {
     let config = testkit::config::<Nat>(crate::nat::POOL);
-    let describe = |migration: Migration| {
-        migration
-            .choosing(&["203.0.113.0/29"])
-            .local::<Nat>("mapping")
-    };
-    missed::<Nat>(config, describe, &conversations(), 4, [1, 1]);
+    let describe = |migration: Migration| migration.choosing(&["203.0.113.0/29"]).local::<Nat>("mapping");
+    let subject = Subject::<Nat>::new(config, describe, conversations());
+    // The inside address is for the log of blocks, which is off; nobody reads how many mappings there are.
+    subject.parts_are_missed(&[Bug::Group(4..8), Bug::Group(8..12)]);
+    assert!(
+        subject.is_noticed(&Bug::EndsWithTheMove),
+        "ports are returned twice"
+    );
+    assert!(subject.is_noticed(&Bug::ArrivesUnheard), "mappings are not there");
 }
 
 #[test]
 fn of_the_load_balancer() {
     let config = testkit::config::<LoadBalancer>(&crate::load_balancer::config("maglev"));
     let describe = |migration: Migration| migration.asking::<LoadBalancer>(&["backends"]);
-    missed::<LoadBalancer>(config, describe, &crate::load_balancer::clients(), 2, [1, 0]);
+    let subject = Subject::<LoadBalancer>::new(config, describe, crate::load_balancer::clients());
+    // Which server and service it is by number follows from its identity.
+    subject.parts_are_missed(&[Bug::Flow(4..8)]);
+    assert!(
+        subject.is_noticed(&Bug::ArrivesUnheard),
+        "connections are returned that are not counted"
+    );
 }
 
 #[test]
 fn of_the_flow_monitor() {
     let config = flow_monitor::Config::default();
-    missed::<FlowMonitor>(config, |migration| migration, &conversations(), 4, [1, 0]);
+    let subject = Subject::<FlowMonitor>::new(config, |migration| migration, conversations());
+    subject.parts_are_missed(&[]);
+    assert!(subject.is_noticed(&Bug::EndsWithTheMove), "records are doubled");
 }
 
 #[test]
@@ -210,18 +276,38 @@ fn of_the_ids() {
         ..Settings::default()
     });
     let script = crate::ids::dripping("GET /attack-at-dawn?evil HTTP/1.1\r\n\r\n", 3);
-    missed::<Ids>(config, |migration| migration.flows_max(16), &script, 8, [5, 0]);
+    let subject = Subject::<Ids>::new(config, |migration| migration.flows_max(16), script);
+    subject.parts_are_missed(&[]);
 }
 
 #[test]
 fn of_the_http_parser() {
     let config = http_parser::Config::default();
     let script = crate::ids::dripping("GET /a/b HTTP/1.1\r\nHost: www.example.org\r\n\r\n", 3);
-    missed::<HttpParser>(config, |migration| migration.flows_max(16), &script, 8, [5, 0]);
+    let subject = Subject::<HttpParser>::new(config, |migration| migration.flows_max(16), script);
+    subject.parts_are_missed(&[]);
+    assert!(subject.is_noticed(&Bug::EndsWithTheMove), "records are doubled");
 }
 
 #[test]
 fn of_the_limits() {
-    let config = testkit::config::<HostLimits>("flows_per_host = 2\nnew_flows_per_second = 2\nburst = 3");
-    missed::<HostLimits>(config, |migration| migration, &conversations(), 1, [2, 1]);
+    let config = testkit::config::<HostLimits>(host_limits::RATE);
+    let mut script = host_limits::spending(host_limits::from_inside);
+    script.extend(host_limits::spending(host_limits::from_outside));
+    let subject = Subject::<HostLimits>::new(config, |migration| migration, script);
+    // The upper half of a few seconds' credit is 0 or 1.
+    subject.parts_are_missed(&[Bug::Group(52..56)]);
+    assert!(subject.is_noticed(&Bug::ArrivesUnheard), "flows are not counted");
+}
+
+#[test]
+fn of_forward() {
+    // Its state is a copy of what the tables say, and is looked up anew where it is not there.
+    let script = crate::forward::waits();
+    let subject = Subject::<Forward>::new(
+        crate::forward::router(&[(3, "203.0.113.254")]),
+        |migration| migration,
+        script,
+    );
+    subject.parts_are_missed(&[]);
 }

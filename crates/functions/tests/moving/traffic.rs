@@ -28,17 +28,11 @@ fn round_of(round: u8, number: u16) -> Vec<Step> {
     if number % 4 == 2 {
         let query = udp(&format!("{host}:{}", 5000 + number), &format!("{server}:53"));
         return match round {
-            2 => vec![
-                query.payload("what?"),
-                answer().unreachable("198.51.100.254"),
-            ],
+            2 => vec![query.payload("what?"), answer().unreachable("198.51.100.254")],
             _ => vec![query.payload("what?"), answer().payload("that")],
         };
     }
-    let web = tcp(
-        &format!("{host}:{}", 40_000 + number),
-        &format!("{server}:80"),
-    );
+    let web = tcp(&format!("{host}:{}", 40_000 + number), &format!("{server}:80"));
     match round {
         0 => vec![web.syn(), answer().syn_ack()],
         1 => vec![
@@ -50,8 +44,15 @@ fn round_of(round: u8, number: u16) -> Vec<Step> {
             web.payload("st: www.example.org\r\n\r\n"),
             answer().payload("HTTP/1.1 200 OK\r\nContent-Le"),
         ],
-        3 => vec![answer().payload("ngth: 4\r\n\r\nab"), web.ack(), answer().payload("cd")],
+        // A reset that is long over.
+        3 if number % 4 == 1 => vec![web.reply().sequence(4321).rst()],
+        3 => vec![
+            answer().payload("ngth: 4\r\n\r\nab"),
+            web.ack(),
+            answer().payload("cd"),
+        ],
         4 if number % 3 == 0 => vec![web.rst()],
+        4 if number % 3 == 1 => vec![web.ack(), answer().rst()],
         4 => vec![web.fin(), answer().fin(), web.ack()],
         // The port again.
         _ => vec![web.syn(), answer().syn_ack()],

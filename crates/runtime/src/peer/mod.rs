@@ -3,7 +3,7 @@
 //! # Theory of operation
 //!
 //! To its worker it is a ring. What the worker transmits is copied into messages of a [`Channel`], packets behind their
-//! [`head`], messages between workers behind one byte; frames of these go over a [`FrameLink`], are kept until they are acknowledged, and come
+//! `head`, messages between workers behind one byte; frames of these go over a [`FrameLink`], are kept until they are acknowledged, and come
 //! out at the other end once each and in order, into buffers of the pool of whoever receives.
 //!
 //! ```text
@@ -67,6 +67,7 @@
 //! | a session's end is seen at both ends before anything of the next | the same, `a_long_cut_ends_the_session_at_both_ends` |
 //! | a short cut ends nothing | `a_short_cut_ends_nothing` |
 //! | hostile bytes are counted refusals | `head::tests`, the fuzz target `peer` |
+//! | nothing is allocated after the start | `nothing_is_allocated_after_the_start` (testkit) |
 //!
 //! Not here: sockets (`adapters::udp`, `adapters::ether`), who the members are and which worker is where (`flowkeep`), rings and shared memory.
 
@@ -81,7 +82,8 @@ use crate::message;
 use alloc::format;
 use alloc::vec::Vec;
 use head::WORDS;
-use protocols::channel::{self, BadSettings, Channel, Counters, Handled, Input, Output, Protection, Refusal};
+pub use protocols::channel::Protection;
+use protocols::channel::{self, BadSettings, Channel, Counters, Handled, Input, Output, Refusal};
 use wire::packet::Kind;
 use wire::{PacketBox, PacketList, Pool};
 
@@ -139,7 +141,9 @@ pub struct Settings {
     pub frame_max: usize,
     /// After so many nanoseconds without an answer the other end is dead. `u64::MAX`: never.
     pub dead_after_ns: u64,
-    /// So many of the pool's buffers are not received into: they are for what the worker has to say.
+    /// So many of the pool's buffers are not received into: they are for what the worker has to say. What a step of a runtime wants is 16 for each
+    /// switch; 48 more are for what it answers other runtimes. So: both together on its links to switches, 16 on those to other runtimes, which
+    /// are read on when the others are not; at a switch one burst.
     pub spared: usize,
     /// How many ports the cluster has: a packet with a higher number is refused.
     pub ports: u8,

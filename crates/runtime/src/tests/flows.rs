@@ -360,6 +360,7 @@ pub struct Hosts;
 #[repr(C)]
 pub struct Host {
     flows: u64,
+    first: u64,
 }
 
 #[network_function]
@@ -375,11 +376,9 @@ impl NetworkFunction for Hosts {
     }
     fn process(&self, packet: &mut Packet, _: &mut (), cx: &mut Cx<Self>) -> Verdict {
         if cx.group().flows == 0 {
-            cx.claim_block(nf::Block {
-                addr: "203.0.113.1".parse().unwrap(),
-                first: u16::from(packet.source_addr().octets()[15]) * 256,
-                ports: 256,
-            });
+            let first = u16::from(packet.source_addr().octets()[15]) * 256;
+            cx.group().first = u64::from(first);
+            cx.claim_block(Self::block(first));
         }
         cx.group().flows += 1;
         if cx.group().flows == 2 {
@@ -389,7 +388,18 @@ impl NetworkFunction for Hosts {
     }
     fn group_ended(&self, group: &mut Host, cx: &mut Cx<Self>) {
         assert!(group.flows > 0);
+        cx.release_block(Self::block(group.first as u16));
         cx.count("groups_ended");
+    }
+}
+
+impl Hosts {
+    fn block(first: u16) -> nf::Block {
+        nf::Block {
+            addr: "203.0.113.1".parse().unwrap(),
+            first,
+            ports: 256,
+        }
     }
 }
 

@@ -5,6 +5,7 @@ mod ends;
 mod flows;
 mod fragments;
 mod groups;
+mod hostile;
 mod moves;
 mod sessions;
 mod spread;

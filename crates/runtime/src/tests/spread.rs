@@ -93,6 +93,25 @@ pub(super) fn cluster_with_routes(
     cluster_with(switches, runtimes, policy, plan, flows_max, routes_max, 128)
 }
 
+/// With so many buffers for each runtime.
+pub(super) fn cluster_with_buffers(
+    switches: u8,
+    runtimes: u16,
+    plan: &Plan,
+    flows_max: u32,
+    buffers: usize,
+) -> Cluster {
+    let sizes = [flows_max, 4 * flows_max];
+    make(
+        switches,
+        runtimes,
+        Policy::RoundRobin,
+        plan,
+        sizes,
+        [128, buffers],
+    )
+}
+
 fn cluster_with(
     switches: u8,
     runtimes: u16,
@@ -101,6 +120,24 @@ fn cluster_with(
     flows_max: u32,
     routes_max: u32,
     depth: usize,
+) -> Cluster {
+    make(
+        switches,
+        runtimes,
+        policy,
+        plan,
+        [flows_max, routes_max],
+        [depth, 256],
+    )
+}
+
+fn make(
+    switches: u8,
+    runtimes: u16,
+    policy: Policy,
+    plan: &Plan,
+    [flows_max, routes_max]: [u32; 2],
+    [depth, buffers]: [usize; 2],
 ) -> Cluster {
     let mut switch_links: Vec<Vec<Link>> = (0..switches).map(|_| Vec::new()).collect();
     let mut made = Vec::new();
@@ -128,7 +165,7 @@ fn cluster_with(
                 settings,
                 plan.clone(),
                 ends,
-                pool(256, switches + runtime as u8),
+                pool(buffers, switches + runtime as u8),
                 Region::heap,
             )
             .unwrap(),

@@ -86,6 +86,8 @@ pub struct Settings {
     pub fragments_max: u32,
     /// The most groups on their way from here at once.
     pub moves_max: u32,
+    /// Flows of groups on their way from here at once, after which no other group begins to move.
+    pub moved_flows_max: u32,
     /// The most packets kept for groups that are on their way.
     pub kept_max: u32,
     /// How long a move may take before it is given up, in nanoseconds, as far as it may be.
@@ -123,6 +125,7 @@ impl Settings {
             timeout_default: 300_000_000_000,
             fragments_max: 1024,
             moves_max: 256,
+            moved_flows_max: 1024,
             kept_max: 4096,
             move_timeout: 1_000_000_000,
             events_max: 1 << 20,
@@ -308,7 +311,7 @@ impl<P: Port> Runtime<P> {
                 settings.seed,
             ),
             // Who has a block has a flow in it, or is about to give it back.
-            owners: BlockOwners::new(if affinity == Affinity::Flow { 0 } else { flows }),
+            owners: BlockOwners::listed(if affinity == Affinity::Flow { 0 } else { flows }),
             fragments: Tracker::new(settings.fragments_max as usize, settings.seed),
             frame_ptr: frames.frame(frame),
             frame,
@@ -424,7 +427,7 @@ impl<P: Port> Runtime<P> {
             && self.turned.is_empty()
             && self.backlog.iter().all(PacketList::is_empty)
             && self.moves.is_idle()
-            && self.moves.unsaid() == 0
+            && self.moves.has_said_all()
     }
 
     /// The links, for tests and drivers.
@@ -505,7 +508,9 @@ impl<P: Port> Runtime<P> {
             flows_ended: self.flows_ended,
             flows_moved: self.moves.flows_moved,
             packets_moved: self.moves.packets_moved,
-            leaving: self.moves.is_leaving(),
+            leaving: self.moves.is_leaving,
+            flows_refused: self.moves.flows_refused,
+            words_refused: self.moves.words_refused,
             groups: self.groups.len() as u64,
             waiting: self.frames.waiting() as u64,
             events_lost: self.log.lost(),

@@ -1,14 +1,15 @@
 //! What a function chooses at random, and may choose otherwise another time: external endpoints.
 //!
 //! # Theory of operation
-//! A packet that leaves from a chosen endpoint is compared as if it left from the one that it came in from, together with the number of the
-//! choices made for that one so far. So the endpoint itself may be another one, but whoever has one keeps it:
+//! A packet that leaves from a chosen endpoint is compared as if it left from the one that it came in from, together with how often the endpoint of
+//! its conversation has changed so far, and whether it is the one that was used last for whoever it came from. So the endpoint itself may be another
+//! one, but a conversation keeps it, and conversations that have one in common have:
 //!
 //! ```text
-//!   flows stay   10.0.0.1:5 > 9.9.9.9:1   leaves from 203.0.113.1:4711      10.0.0.1:5, first choice
-//!                10.0.0.1:5 > 9.9.9.9:2                 203.0.113.1:4711    10.0.0.1:5, first choice
-//!   they move    10.0.0.1:5 > 9.9.9.9:1                 203.0.113.1:1234    10.0.0.1:5, first choice
-//!                10.0.0.1:5 > 9.9.9.9:2                 203.0.113.1:4321    10.0.0.1:5, second choice: a difference
+//!   flows stay   10.0.0.1:5 > 9.9.9.9:1   leaves from 203.0.113.1:4711      first choice
+//!                10.0.0.1:5 > 9.9.9.9:2                 203.0.113.1:4711    first choice, as used last
+//!   they move    10.0.0.1:5 > 9.9.9.9:1                 203.0.113.1:1234    first choice
+//!                10.0.0.1:5 > 9.9.9.9:2                 203.0.113.1:4321    first choice, not as used last: a difference
 //! ```
 //!
 //! Of ICMP errors that have to do with a chosen address the length is compared. In the event log and in flows' states such endpoints are left out.
@@ -30,47 +31,50 @@ pub struct Compared {
     pub side: Side,
     pub link: LinkType,
     pub bytes: Vec<u8>,
-    choice: u32,
+    /// How often the conversation's endpoint has changed; whether it is the one that was used last.
+    choice: (u32, bool),
 }
 
 /// Where endpoints are chosen from.
 #[derive(Default)]
 pub struct Chosen(pub Vec<Prefix>);
 
-/// Who has which endpoint, and how many choices were made for each.
+/// Which endpoints have been used.
 #[derive(Default)]
-struct Holders {
-    by_chosen: HashMap<(u8, Endpoint), (Endpoint, u32)>,
-    choices: HashMap<(u8, Endpoint), u32>,
+struct Used {
+    /// By protocol and both ends of the conversation: the endpoint, and how often it has changed.
+    by_conversation: HashMap<(u8, Endpoint, Endpoint), (Endpoint, u32)>,
+    /// By protocol and who it is for.
+    last: HashMap<(u8, Endpoint), Endpoint>,
 }
 
-impl Holders {
-    fn choice(&mut self, protocol: u8, chosen: Endpoint, holder: Endpoint) -> u32 {
-        if let Some((known, choice)) = self.by_chosen.get(&(protocol, chosen))
-            && *known == holder
-        {
-            return *choice;
+impl Used {
+    fn choice(&mut self, protocol: u8, chosen: Endpoint, ends: (Endpoint, Endpoint)) -> (u32, bool) {
+        let is_last = self.last.insert((protocol, ends.0), chosen) == Some(chosen);
+        let (known, changes) = self
+            .by_conversation
+            .entry((protocol, ends.0, ends.1))
+            .or_insert((chosen, 0));
+        if *known != chosen {
+            (*known, *changes) = (chosen, *changes + 1);
         }
-        let choices = self.choices.entry((protocol, holder)).or_default();
-        *choices += 1;
-        self.by_chosen.insert((protocol, chosen), (holder, *choices));
-        *choices
+        (*changes, is_last)
     }
 }
 
 impl Chosen {
     /// What left with each step, as it is compared.
     pub fn compared(&self, story: &Story) -> Vec<Vec<Compared>> {
-        let mut holders = Holders::default();
+        let mut used = Used::default();
         let mut compare = |left: &Left, from: Option<Endpoint>| {
             let mut compared = Compared {
                 side: left.side,
                 link: left.link,
                 bytes: left.bytes.clone(),
-                choice: 0,
+                choice: (0, false),
             };
             if !self.0.is_empty() {
-                self.rename(&mut compared, from, &mut holders);
+                self.rename(&mut compared, from, &mut used);
             }
             compared
         };
@@ -87,7 +91,7 @@ impl Chosen {
         self.0.iter().any(|prefix| prefix.contains(addr))
     }
 
-    fn rename(&self, compared: &mut Compared, from: Option<Endpoint>, holders: &mut Holders) {
+    fn rename(&self, compared: &mut Compared, from: Option<Endpoint>, used: &mut Used) {
         let mut packet = Copied::of_frame(&compared.bytes, compared.link, compared.side);
         if !packet.has(flag::PARSED) {
             return;
@@ -104,7 +108,8 @@ impl Chosen {
         let Some(from) = from.filter(|_| self.has(packet.source_addr())) else {
             return;
         };
-        compared.choice = holders.choice(packet.protocol(), packet.source(), from);
+        let ends = (from, packet.destination());
+        compared.choice = used.choice(packet.protocol(), packet.source(), ends);
         if packet.change(|packet| packet.rewrite(End::Source, from)) {
             compared.bytes = packet.frame().to_vec();
         }

@@ -83,6 +83,7 @@ pub fn play(
         What::Wait(_) => 0,
     });
     let shape = Shape {
+        switches: migration.switches,
         flows_max: migration.flows_max,
         frame_max: longest.max().unwrap_or(0).max(FRAME_MAX),
         now: migration.begins_at,

@@ -1,4 +1,4 @@
-//! Two runtimes behind one switch, on one thread, between which groups move when the player says so.
+//! Two runtimes behind a switch or two, on one thread, between which groups move when the player says so.
 //!
 //! # Theory of operation
 //! The workers are the real ones, and so is everything between them but the wires: links and ports are queues in memory. The
@@ -14,6 +14,8 @@
 //!                       ├─ switch ───────┤              │ groups
 //!   outside ◄──► port 1 ┘                └─► runtime 1 ─┘
 //! ```
+//!
+//! With two switches the inside port is at one and the outside port at the other, and each has the routes of half the groups.
 //!
 //! Not here: what is played (`mod`), what came out (`story`).
 
@@ -136,8 +138,18 @@ const TURNS_MAX: usize = 100_000;
 /// The runtimes' number.
 const RUNTIMES: u16 = 2;
 
+/// Which switch has the port of a side, and where.
+fn port_of(side: Side, switches: u8) -> (usize, usize) {
+    match switches {
+        1 => (0, side as usize),
+        _ => (side as usize, 0),
+    }
+}
+
 /// What the workers are made with.
 pub struct Shape {
+    /// One or two.
+    pub switches: u8,
     pub flows_max: u32,
     pub frame_max: usize,
     pub now: u64,
@@ -145,7 +157,7 @@ pub struct Shape {
 
 /// See the module's page.
 pub struct Rig {
-    switch: Switch<World, Wire>,
+    switches: Vec<Switch<World, Wire>>,
     runtimes: Vec<Runtime<Wire>>,
     pub now: u64,
     pub events: String,
@@ -161,11 +173,15 @@ impl Rig {
             let region = Region::heap(Pool::region_length(BUFFERS, shape.frame_max));
             Pool::new(region, BUFFERS, shape.frame_max, origin)
         };
+        let count = shape.switches;
         let mut runtimes = Vec::new();
-        let mut links = Vec::new();
+        let mut links: Vec<Vec<Wire>> = (0..count).map(|_| Vec::new()).collect();
         for number in 0..RUNTIMES {
-            let (near, far) = wire();
-            links.push(near);
+            let (near, far): (Vec<Wire>, Vec<Wire>) = (0..count).map(|_| wire()).unzip();
+            links
+                .iter_mut()
+                .zip(near)
+                .for_each(|(links, end)| links.push(end));
             let info = WorkerInfo {
                 runtime: number,
                 runtimes: RUNTIMES,
@@ -174,12 +190,13 @@ impl Rig {
             };
             let settings = Settings {
                 info,
-                switches: 1,
+                switches: count,
+                egress: [0, count - 1],
                 now: shape.now,
                 ..Settings::alone(shape.flows_max)
             };
-            let pool = pool(1 + number as u8);
-            let runtime = Runtime::new(settings, plan.clone(), vec![far], pool, Region::heap);
+            let pool = pool(count + number as u8);
+            let runtime = Runtime::new(settings, plan.clone(), far, pool, Region::heap);
             runtimes.push(runtime.map_err(|(function, error)| {
                 format!("the configuration of `{function}` is refused: {error}")
             })?);
@@ -189,33 +206,48 @@ impl Rig {
             first.join(vec![None, Some(near)]);
             second.join(vec![Some(far), None]);
         }
-        let settings = switch::Settings {
-            switch: 0,
-            switches: 1,
-            seed: HashSeed::FIXED,
-            // A flow may have two keys, at each runtime.
-            routes_max: 4 * shape.flows_max,
-            policy: Policy::RoundRobin,
-            fragments_max: 1024,
-            egress: [Some(0), Some(1)],
-            packet_clock: false,
-            lead_max: u64::MAX,
-            patient: false,
-            now: shape.now,
-        };
-        let ports = [Side::Inside, Side::Outside].map(|side| (World::default(), SideRule::Fixed(side)));
-        let mut switch = Switch::new(
-            settings,
-            plan,
-            ports.into(),
-            links,
-            vec![None],
-            pool(0),
-            Region::heap,
-        );
-        switch.set_leaving(1, true);
+        let mut peers: Vec<Vec<Option<Wire>>> =
+            (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
+        if let [first, second] = &mut peers[..] {
+            let (near, far) = wire();
+            (first[1], second[0]) = (Some(near), Some(far));
+        }
+        let mut switches = Vec::new();
+        for (number, (links, peers)) in links.into_iter().zip(peers).enumerate() {
+            let has = |side: Side| port_of(side, count).0 == number;
+            let ports = [Side::Inside, Side::Outside]
+                .into_iter()
+                .filter(|side| has(*side))
+                .map(|side| (World::default(), SideRule::Fixed(side)));
+            let settings = switch::Settings {
+                switch: number as u8,
+                switches: count,
+                seed: HashSeed::FIXED,
+                // A flow may have two keys, at each runtime.
+                routes_max: 4 * shape.flows_max,
+                policy: Policy::RoundRobin,
+                fragments_max: 1024,
+                egress: [Side::Inside, Side::Outside]
+                    .map(|side| has(side).then(|| port_of(side, count).1 as u8)),
+                packet_clock: false,
+                lead_max: u64::MAX,
+                patient: false,
+                now: shape.now,
+            };
+            let mut switch = Switch::new(
+                settings,
+                plan.clone(),
+                ports.collect(),
+                links,
+                peers,
+                pool(number as u8),
+                Region::heap,
+            );
+            switch.set_leaving(1, true);
+            switches.push(switch);
+        }
         Ok(Rig {
-            switch,
+            switches,
             runtimes,
             now: shape.now,
             events: String::new(),
@@ -227,7 +259,12 @@ impl Rig {
 
     /// A frame that the next turn receives.
     pub fn bring(&mut self, side: Side, coming: Coming) {
-        self.switch.port_mut(side as usize).next = Some(coming);
+        self.port(side).next = Some(coming);
+    }
+
+    fn port(&mut self, side: Side) -> &mut World {
+        let (switch, port) = port_of(side, self.switches.len() as u8);
+        self.switches[switch].port_mut(port)
     }
 
     /// Has all groups of one runtime move to the other, beginning with the next turn.
@@ -247,7 +284,7 @@ impl Rig {
     pub fn settle(&mut self) -> Result<(), String> {
         let mut idle = 0;
         for _ in 0..TURNS_MAX {
-            let mut work = self.switch.step(self.now);
+            let mut work: usize = self.switches.iter_mut().map(|switch| switch.step(self.now)).sum();
             for runtime in &mut self.runtimes {
                 let done = runtime.step(self.now);
                 work += done.packets + done.other;
@@ -280,7 +317,7 @@ impl Rig {
                 }
                 receipt => receipt.is_some(),
             });
-        match self.switch.port_mut(0).next.is_some() || self.switch.port_mut(1).next.is_some() {
+        match self.port(Side::Inside).next.is_some() || self.port(Side::Outside).next.is_some() {
             true => Err(format!(
                 "a packet found no buffer: {BUFFERS} packets are held already"
             )),
@@ -291,7 +328,8 @@ impl Rig {
     /// When a call that waits, or a fragment, is due.
     pub fn next_at(&self) -> Option<u64> {
         let runtimes = self.runtimes.iter().filter_map(Runtime::next_at);
-        runtimes.chain(self.switch.next_at()).min()
+        let switches = self.switches.iter().filter_map(Switch::next_at);
+        runtimes.chain(switches).min()
     }
 
     pub fn has_waiting(&self) -> bool {
@@ -300,14 +338,14 @@ impl Rig {
 
     /// What left since this was last asked, from inside ports and outside ones in turn.
     pub fn take_left(&mut self) -> Vec<Left> {
-        let mut left = std::mem::take(&mut self.switch.port_mut(0).left);
-        left.append(&mut self.switch.port_mut(1).left);
+        let mut left = std::mem::take(&mut self.port(Side::Inside).left);
+        left.append(&mut self.port(Side::Outside).left);
         left
     }
 
     /// Of what left since this was last asked the last packet, as whoever answers sees it.
     pub fn take_last(&mut self, known_as: impl Fn(u64) -> Option<(Endpoint, Endpoint)>) -> Option<Last> {
-        let ports = [0, 1].map(|port| self.switch.port_mut(port).last.take());
+        let ports = [Side::Inside, Side::Outside].map(|side| self.port(side).last.take());
         let last = ports.into_iter().flatten().last()?;
         let ends = known_as(last.timestamp()).unwrap_or((last.source(), last.destination()));
         Some(Last::of(&last, ends))
@@ -317,9 +355,12 @@ impl Rig {
         self.runtimes.iter().map(Runtime::stats).collect()
     }
 
-    /// Drops of all workers.
+    /// Drops of the switches.
     pub fn drops(&self) -> Vec<Named> {
-        self.switch.stats().dropped
+        self.switches
+            .iter()
+            .flat_map(|switch| switch.stats().dropped)
+            .collect()
     }
 
     pub fn flows(&self) -> Vec<runtime::worker::FlowView> {
@@ -357,15 +398,19 @@ impl Rig {
 
     /// What is left that should not be, when all flows are over.
     pub fn left_over(&mut self) -> Option<String> {
-        let switch = self.switch.stats();
-        for (count, what) in [
-            (switch.routes, "routes"),
-            (switch.second_keys, "second keys"),
-            (switch.blocks, "blocks of ports"),
-            (switch.held, "fragments"),
-        ] {
-            if count > 0 {
-                return Some(format!("all flows are over, but the switch has {count} {what}"));
+        for (number, switch) in self.switches.iter().enumerate() {
+            let stats = switch.stats();
+            for (count, what) in [
+                (stats.routes, "routes"),
+                (stats.second_keys, "second keys"),
+                (stats.blocks, "blocks of ports"),
+                (stats.held, "fragments"),
+            ] {
+                if count > 0 {
+                    return Some(format!(
+                        "all flows are over, but switch {number} has {count} {what}"
+                    ));
+                }
             }
         }
         for (number, runtime) in self.runtimes.iter().enumerate() {
@@ -385,7 +430,7 @@ impl Rig {
         }
         let pools = self.runtimes.iter().map(|runtime| runtime.pool());
         let away = pools
-            .chain([self.switch.pool()])
+            .chain(self.switches.iter().map(Switch::pool))
             .map(|pool| pool.total() - pool.free());
         // Each runtime has some ready for `Cx::emit`, and a message or two begun.
         away.max()

@@ -107,7 +107,7 @@ fn chapter_by_chapter((stayed, there): Told, (moved, here): Told) -> Option<Diff
                 "while flows stay,   {}\nwhile they move,    {}{}",
                 show(&theirs.left),
                 show(&ours.left),
-                why(&theirs.dropped, &ours.dropped)
+                why(theirs, ours)
             )
         } else if let Some(words) = counts_differ("dropped", &theirs.dropped, &ours.dropped)
             .or_else(|| counts_differ("counted", &theirs.counted, &ours.counted))
@@ -199,8 +199,14 @@ fn show(left: &[Left]) -> String {
     format!("there leaves {packets}\n                    {hex}")
 }
 
-fn why(theirs: &Counts, ours: &Counts) -> String {
-    counts_differ("dropped", theirs, ours).map_or(String::new(), |words| format!("\n{words}"))
+/// What else is different with this step.
+fn why(theirs: &Chapter, ours: &Chapter) -> String {
+    let all = [
+        counts_differ("dropped", &theirs.dropped, &ours.dropped),
+        counts_differ("counted", &theirs.counted, &ours.counted),
+    ];
+    let lines = all.into_iter().flatten();
+    lines.map(|words| format!("\n{words}")).collect()
 }
 
 fn counts_differ(what: &str, theirs: &Counts, ours: &Counts) -> Option<String> {

@@ -7,13 +7,15 @@
 //!     └ meanwhile: ten times all flows to one runtime and all to another; then each runtime drained and resumed
 //! ```
 //!
+//! In one process, and with a process for the switch and one for each of two runtimes.
+//!
 //! The clients have several addresses, since NAT keeps the flows of one inside host together: groups are hosts here, and those of IPv6 too.
 //!
 //! What counts as lost is what nobody had to lose. On a machine that is busy with other things sockets overflow and queues are full, which is
 //! counted where it happens ([`Site::overload`]); of datagrams as many may be missing, over all clients, as were lost that way, and nothing may
 //! come twice or in another order in any case. Nothing is tried again.
 
-mod probe;
+pub mod probe;
 
 use crate::network::PATIENCE;
 use crate::site::{Names, SERVER, Site, VIRTUAL, end_of, site};
@@ -51,9 +53,38 @@ const FILE: usize = 60_000;
 /// Bytes per second of a download: it lasts for most of the time.
 const RATE: &str = "5k";
 /// How long clients talk that are told how long.
-const SECONDS: u64 = 20;
+const SECONDS: u64 = 15;
 /// Between two orders.
 const PAUSE: Duration = Duration::from_millis(300);
+
+/// How many the cluster has.
+#[derive(Clone, Copy)]
+enum Processes {
+    One,
+    /// A switch and two nodes with a runtime each; who gives flows away is told so.
+    Three,
+}
+
+impl Processes {
+    /// Runtimes, and whom to ask about each.
+    fn runtimes(self) -> Vec<(u16, usize)> {
+        match self {
+            Processes::One => (0..RUNTIMES).map(|runtime| (runtime, 0)).collect(),
+            Processes::Three => vec![(0, 1), (1, 2)],
+        }
+    }
+
+    /// Orders by which all flows are at runtime 1 and then at runtime 0, and whom to give them to.
+    fn orders(self) -> [(usize, &'static str); 2] {
+        match self {
+            Processes::One => [(0, "flow migrate --all --to 1"), (0, "flow migrate --all --to 0")],
+            Processes::Three => [
+                (1, "flow migrate --all --from 0 --to 1"),
+                (2, "flow migrate --all --from 1 --to 0"),
+            ],
+        }
+    }
+}
 
 /// Ends what goes on until it is told, however this thread ends.
 struct On<'a>(&'a AtomicBool);
@@ -75,14 +106,17 @@ impl Missing {
     }
 }
 
-fn moving(scheme: &'static str) {
+fn moving(scheme: &'static str, processes: Processes) {
     let programs: Vec<_> = [PROGRAMS, sip::PROGRAMS, ssh::PROGRAMS].concat();
     let Some(mut site) = site(scheme, &programs) else {
         return;
     };
     let _directory = ssh::PrivilegeSeparation::new();
     let contents = serve(&mut site);
-    site.start_with(RUNTIMES, CONFIG);
+    match processes {
+        Processes::One => site.start_with(RUNTIMES, CONFIG),
+        Processes::Three => site.start_members(CONFIG),
+    }
 
     let (on, missing) = (AtomicBool::new(true), Missing::default());
     let before = site.overload();
@@ -94,6 +128,8 @@ fn moving(scheme: &'static str) {
             scope.spawn(move || downloads(site_of, host, content));
             std::thread::sleep(PAUSE);
         }
+        // Five hundred connections that open are more than some machines can do at once; what is lost by that is not what this is about.
+        std::thread::sleep(Duration::from_secs(1));
         for (host, port) in [("10.0.1.6", 7006), ("10.0.1.7", 7007)] {
             scope.spawn(move || probes(site_of, host, port, on_of, missing_of));
         }
@@ -111,8 +147,8 @@ fn moving(scheme: &'static str) {
         scope.spawn(move || names(site_of, missing_of));
 
         std::thread::sleep(Duration::from_secs(1));
-        back_and_forth(site_of);
-        drained_and_resumed(site_of);
+        back_and_forth(site_of, processes);
+        drained_and_resumed(site_of, processes);
     });
     let lost = site.overload() - before;
     let missing = missing.0.into_inner();
@@ -171,8 +207,8 @@ fn serve(site: &mut Site) -> Contents {
 }
 
 /// Asks the tool; what it cannot do, and what it says then, is noted.
-fn asked(site: &Site, words: &str) -> Option<Value> {
-    let answer = site.asked(&format!("{words} --json"));
+fn asked(site: &Site, member: usize, words: &str) -> Option<Value> {
+    let answer = site.asked_of(member, &format!("{words} --json"));
     let said = format!("{answer:?}");
     let value = answer.ok().and_then(|answer| serde_json::from_str(&answer).ok());
     let whole: String = words.chars().filter(|c| !c.is_ascii_digit()).collect();
@@ -191,8 +227,10 @@ struct Receipts {
 }
 
 impl Receipts {
-    fn add(&mut self, site: &Site, words: &str, flows_min: u64) {
-        let Some(receipt) = asked(site, words) else { return };
+    fn add(&mut self, site: &Site, member: usize, words: &str, flows_min: u64) {
+        let Some(receipt) = asked(site, member, words) else {
+            return;
+        };
         let of = |name: &str| receipt[name].as_u64().unwrap_or(u64::MAX);
         let good = of("flows_moved") >= flows_min
             && (of("flows_refused"), of("flows_failed"), of("packets_dropped")) == (0, 0, 0);
@@ -219,11 +257,11 @@ impl Receipts {
 }
 
 /// The probes at least are moved each time, and where they are is known: all are at one runtime.
-fn back_and_forth(site: &Site) {
+fn back_and_forth(site: &Site, processes: Processes) {
     let (mut receipts, began) = (Receipts::default(), Instant::now());
     for _ in 0..ROUNDS {
-        for to in [1, 0] {
-            receipts.add(site, &format!("flow migrate --all --to {to}"), 2);
+        for (member, order) in processes.orders() {
+            receipts.add(site, member, order, 2);
             std::thread::sleep(PAUSE);
         }
     }
@@ -231,18 +269,19 @@ fn back_and_forth(site: &Site) {
     println!("back and forth took {:?}", began.elapsed());
 }
 
-fn drained_and_resumed(site: &Site) {
+fn drained_and_resumed(site: &Site, processes: Processes) {
     let mut receipts = Receipts::default();
-    for runtime in 0..RUNTIMES {
-        receipts.add(site, &format!("runtime drain {runtime}"), 0);
-        let list = asked(site, "runtime list").unwrap_or_default();
-        let of = &list["runtimes"][usize::from(runtime)];
+    for (runtime, member) in processes.runtimes() {
+        receipts.add(site, member, &format!("runtime drain {runtime}"), 0);
+        let list = asked(site, member, "runtime list").unwrap_or_default();
+        let all = list["runtimes"].as_array().cloned().unwrap_or_default();
+        let good = all
+            .iter()
+            .any(|of| of["runtime"] == runtime && of["flows"] == 0 && of["leaving"] == true);
         site.log
-            .note("a drained runtime has no flow", of["flows"] == 0, || {
-                list.to_string()
-            });
+            .note("a drained runtime has no flow", good, || list.to_string());
         std::thread::sleep(PAUSE);
-        asked(site, &format!("runtime resume {runtime}"));
+        asked(site, member, &format!("runtime resume {runtime}"));
     }
     receipts.tell("drained");
 }
@@ -347,10 +386,15 @@ fn names(site: &Site, missing: &Missing) {
 
 #[test]
 fn moving_over_packet_sockets() {
-    moving("afpacket");
+    moving("afpacket", Processes::One);
 }
 
 #[test]
 fn moving_over_xdp() {
-    moving("afxdp");
+    moving("afxdp", Processes::One);
+}
+
+#[test]
+fn moving_between_processes() {
+    moving("afxdp", Processes::Three);
 }

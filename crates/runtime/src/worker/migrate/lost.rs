@@ -24,10 +24,10 @@
 
 use super::super::Runtime;
 use super::bytes::Stream;
+use super::telling::Word;
 use crate::actor::Phase;
 use crate::env::Port;
 use crate::group::GroupKey;
-use crate::message::Message;
 use crate::stats::DropReason;
 use alloc::vec::Vec;
 use nf::Affinity;
@@ -51,13 +51,20 @@ impl<P: Port> Runtime<P> {
         self.forget_outgoing(runtime);
     }
 
-    /// Whether no group is on its way, to or from here, nor any order waiting.
+    /// What is left to be done for groups on their way, to or from here.
     #[cfg(test)]
-    pub(crate) fn moves_nothing(&self) -> bool {
-        self.moves.is_idle()
-            && self.moves.sending.is_empty()
-            && self.moves.unsaid == 0
-            && self.moves.reserved == 0
+    pub(crate) fn moves_left(&self) -> Vec<alloc::string::String> {
+        let all = self.moves.all.iter().flatten();
+        let mut left: Vec<_> = all.map(|moving| alloc::format!("{:?}", moving.machine)).collect();
+        let counts = [
+            self.moves.sending.len(),
+            usize::from(!self.moves.has_said_all()),
+            self.moves.reserved,
+        ];
+        if counts != [0; 3] {
+            left.push(alloc::format!("{counts:?}"));
+        }
+        left
     }
 
     fn remove_peer(&mut self, id: u32, gone: RuntimeId) {
@@ -84,12 +91,8 @@ impl<P: Port> Runtime<P> {
         self.drive(id, Input::Removed(gone));
         if is_slot {
             // What comes by the routes that lead here begins anew.
-            self.say_installed(group, &aliases, epoch);
-            for key in aliases.iter().chain([&group]) {
-                if !self.has_group(key) {
-                    self.tell_idle(*key);
-                }
-            }
+            self.say_installed(group, aliases.clone(), epoch);
+            self.say_idle(group, aliases);
         }
     }
 
@@ -119,23 +122,15 @@ impl<P: Port> Runtime<P> {
     }
 
     /// Says to the homes of a group that came back from nowhere where it is.
-    pub(super) fn say_routed(&mut self, group: GroupKey, aliases: &[GroupKey]) {
-        for key in aliases.iter().chain([&group]) {
-            if self.has_group(key) {
-                self.tell(Message::Routed(*key));
-            }
-        }
+    pub(super) fn say_routed(&mut self, group: GroupKey, mut keys: Vec<GroupKey>) {
+        keys.push(group);
+        self.tell_keys(Word::Routed, keys, self.all_switches());
     }
 
     /// Says to the homes of a group that it is here, or will not be.
-    pub(super) fn say_installed(&mut self, group: GroupKey, aliases: &[GroupKey], epoch: Epoch) {
-        for key in aliases.iter().chain([&group]) {
-            for switch in 0..self.settings.switches {
-                if self.is_home(key, switch) {
-                    self.append(usize::from(switch), &Message::Installed(*key, epoch));
-                }
-            }
-        }
+    pub(super) fn say_installed(&mut self, group: GroupKey, mut keys: Vec<GroupKey>, epoch: Epoch) {
+        keys.push(group);
+        self.tell_keys(Word::Installed(epoch), keys, self.all_switches());
     }
 
     /// A home that is told of a group that came back has given its route to somebody else: who was thought gone had let go of it, and its
@@ -175,19 +170,17 @@ impl<P: Port> Runtime<P> {
             }
         }
         if self.affinity == Affinity::Flow || !self.groups.has(group) {
-            for (_, block) in self
-                .blocks_by_group()
-                .into_iter()
-                .filter(|(owner, _)| *owner == group)
-            {
+            let blocks: Vec<_> = self.owners.of(&group).collect();
+            for block in blocks {
                 self.owners.release(block);
             }
         }
         // Routes that were called back before.
-        for key in aliases.iter().chain([&group]) {
-            if !self.has_group(key) {
-                self.tell_idle(*key);
-            }
-        }
+        self.say_idle(group, aliases);
+    }
+
+    fn say_idle(&mut self, group: GroupKey, mut keys: Vec<GroupKey>) {
+        keys.push(group);
+        self.tell_keys(Word::Idle, keys, self.all_switches());
     }
 }

@@ -32,8 +32,12 @@
 //! an established flow that is not moving costs nothing; what was reserved for an accepted Open is there when it comes; no word to a runtime
 //! is lost: without a buffer it waits (`words.rs`).
 //!
-//! Not here: lost messages (the links are rings: no timer repeats anything), replicas, other processes: bytes of a state are
-//! trusted as those of this process.
+//! What comes from another runtime may be anything, since it may be another process: lengths, counts, keys, chains and blocks are held against
+//! what was announced and what there is here, and a flow's bytes against its functions' schemas, before anybody takes them for a state
+//! ([`Plain::is_valid`](nf::Plain::is_valid)). A flow that is none is over (`flows_refused`), a word that nobody may say is not heard
+//! (`words_refused`).
+//!
+//! Not here: lost messages (a link loses nothing while its session lasts: no timer repeats anything), replicas.
 
 mod bytes;
 mod gone;
@@ -41,6 +45,7 @@ mod lost;
 mod order;
 mod source;
 mod target;
+mod telling;
 mod words;
 
 pub use order::{Order, OrderError, Receipt, Selector};
@@ -49,7 +54,7 @@ use super::Runtime;
 use crate::actor::{Change, Phase};
 use crate::env::{Burst, Port};
 use crate::group::GroupKey;
-use crate::message::{Message, Reroute};
+use crate::message::Message;
 use crate::stats::DropReason;
 use crate::switch::home_of;
 use alloc::collections::VecDeque;
@@ -57,10 +62,12 @@ use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use bytes::{Figures, Record};
 use hashbrown::HashMap;
+use nf::Affinity;
 use protocols::ownership::{
     Epoch, Input, Output, Ownership, Phase as Part, Refusal, RuntimeId, Says, SwitchSays, Switches, Take,
     TellSwitch, Timer,
 };
+use telling::{Telling, Word};
 use wire::packet::Kind;
 use wire::{FlowKey, HashSeed, PacketBox, planted};
 
@@ -68,6 +75,8 @@ use wire::{FlowKey, HashSeed, PacketBox, planted};
 pub const STEP: u64 = 1000;
 /// Buffers without which nothing is heard from other runtimes: what a burst of words is answered with, and some more.
 const ANSWERS: usize = 48;
+/// How many flows' lines are fetched ahead.
+const AHEAD: usize = 16;
 
 /// When a kept packet is processed, by what it was kept as; within a class as they came.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -110,6 +119,10 @@ struct Moving {
     is_told_late: bool,
     /// Source: the target is gone, so that switches may have forgotten the routes that led there.
     is_to_be_routed: bool,
+    /// Target: what came of the group as a whole is not as it must be.
+    is_unsound: bool,
+    /// Source: flows that it had when it began.
+    weight: u32,
     /// Target: flows that were reserved and have not come.
     reserved: u32,
     /// Target: what it will tell of the installation.
@@ -135,6 +148,8 @@ pub struct Moves<P> {
     all: Vec<Option<Moving>>,
     free: Vec<u32>,
     orders: order::Orders,
+    /// What switches are still to be told.
+    telling: VecDeque<Telling>,
     /// States that are being sent.
     sending: VecDeque<source::Sending>,
     /// Told when they are settled.
@@ -156,6 +171,8 @@ pub struct Moves<P> {
     pub(super) flows_moved: [u64; 2],
     /// In and out.
     pub(super) packets_moved: [u64; 2],
+    pub(super) flows_refused: u64,
+    pub(super) words_refused: u64,
 }
 
 impl<P: Port> Moves<P> {
@@ -170,6 +187,7 @@ impl<P: Port> Moves<P> {
             all: Vec::new(),
             free: Vec::new(),
             orders: order::Orders::default(),
+            telling: VecDeque::new(),
             sending: VecDeque::new(),
             settling: Vec::new(),
             clock: Epoch::default(),
@@ -182,6 +200,8 @@ impl<P: Port> Moves<P> {
             steps: 0,
             flows_moved: [0; 2],
             packets_moved: [0; 2],
+            flows_refused: 0,
+            words_refused: 0,
         }
     }
 
@@ -202,9 +222,9 @@ impl<P: Port> Moves<P> {
         self.reserved
     }
 
-    /// Whether no group is taken from another runtime.
-    pub(super) fn is_leaving(&self) -> bool {
-        self.is_leaving
+    /// Whether nothing waits for buffers to be said.
+    pub(super) fn has_said_all(&self) -> bool {
+        self.unsaid == 0 && self.telling.is_empty()
     }
 
     /// Packets kept.
@@ -267,6 +287,7 @@ impl<P: Port> Moves<P> {
             }
         }
         self.free.push(id);
+        self.orders.note_end(moving.weight);
         Some(moving)
     }
 }
@@ -353,22 +374,33 @@ impl<P: Port> Runtime<P> {
                     says,
                     flows,
                     figures,
-                } => self.hear_says(peer as u16, group, says, flows, figures),
+                } => {
+                    // What follows is another group's.
+                    let stream = &mut self.moves.incoming[peer];
+                    (stream.group, stream.actor) = (None, None);
+                    self.hear_says(peer as u16, group, says, flows, figures);
+                }
                 other => self.take_piece(peer, other),
             }
         }
+        // The end, or no record.
+        self.moves.words_refused += u64::from(!bytes.is_empty());
     }
 
     /// A runtime speaks of a group.
     fn hear_says(&mut self, peer: u16, group: GroupKey, says: Says, flows: u32, figures: Figures) {
         let hash = group.hash(&self.settings.seed);
         let mut room = Ok(());
-        if let Says::Open(epoch, _) = says {
+        if let Says::Open(epoch, homes) = says {
             self.moves.clock = self.moves.clock.max(epoch);
             if self.moves.at(hash).is_none() {
                 room = self.admit(group, flows);
                 let mut coming = self.moves.incoming[usize::from(peer)].aliases.iter();
                 if coming.any(|(of, key)| *of == group && self.moves.is_moving(key, &self.settings.seed)) {
+                    room = Err(Refusal::Busy);
+                }
+                if !self.may_open(&group, homes) {
+                    self.moves.words_refused += 1;
                     room = Err(Refusal::Busy);
                 }
                 let machine = Ownership::absent(self.me(), self.all_switches());
@@ -379,16 +411,33 @@ impl<P: Port> Runtime<P> {
             }
         }
         let Some(id) = self.moves.at(hash) else {
-            // What was refused, or is closed, is nothing here any more; who calls it off before it hears of that waits for an answer.
-            if let Says::Cancel(epoch) = says {
-                self.tell_runtime(peer, group, Says::Canceled(epoch));
+            // As somebody would answer who has nothing to do with the group.
+            match says {
+                Says::Cancel(epoch) => self.tell_runtime(peer, group, Says::Canceled(epoch)),
+                Says::Done(epoch) => self.tell_runtime(peer, group, Says::Gone(epoch)),
+                _ => {}
             }
             return;
         };
+        let is_it = self.moves.moving(id).is_some_and(|moving| moving.group == group);
+        if !is_it {
+            // A second key of another group.
+            self.moves.words_refused += 1;
+            return;
+        }
         if let Says::Done(_) = says {
             self.note_done(id, figures);
         }
         self.drive(id, Input::Hear(RuntimeId(peer), says, room));
+    }
+
+    /// Whether this is a key of a group, and these are switches.
+    fn may_open(&self, group: &GroupKey, homes: Switches) -> bool {
+        let is_group = match self.affinity {
+            Affinity::Flow => true,
+            affinity => !group.is_second_key(affinity),
+        };
+        is_group && homes.or(self.all_switches()) == self.all_switches()
     }
 
     /// A switch speaks of a group.
@@ -513,29 +562,17 @@ impl<P: Port> Runtime<P> {
         let Some(moving) = self.moves.moving(id) else {
             return;
         };
-        let (group, aliases) = (moving.group, core::mem::take(&mut moving.aliases));
-        for switch in switches.iter() {
-            let mut keys = Vec::with_capacity(1 + aliases.len());
-            keys.extend(aliases.iter().copied().filter(|key| self.is_home(key, switch)));
-            if self.is_home(&group, switch) {
-                keys.push(group);
-            }
-            let last = keys.len().saturating_sub(1);
-            for (at, key) in keys.into_iter().enumerate() {
-                let reroute = Reroute {
-                    group,
-                    key,
-                    from,
-                    to,
-                    epoch,
-                    is_last: at == last,
-                };
-                self.append(usize::from(switch), &Message::Reroute(reroute));
-            }
-        }
-        if let Some(moving) = self.moves.moving(id) {
-            moving.aliases = aliases;
-        }
+        let group = moving.group;
+        let mut keys = Vec::with_capacity(moving.aliases.len() + 1);
+        keys.extend_from_slice(&moving.aliases);
+        keys.push(group);
+        let word = Word::Reroute {
+            group,
+            from,
+            to,
+            epoch,
+        };
+        self.tell_keys(word, keys, switches);
     }
 
     /// Whether a switch has, or may have, the route of a key.
@@ -655,7 +692,7 @@ impl<P: Port> Runtime<P> {
     }
 
     /// Processes what was kept for a group, in order, and then says what has become idle by it.
-    fn process_kept(&mut self, kept: Vec<Kept>, group: GroupKey, aliases: &[GroupKey]) {
+    fn process_kept(&mut self, kept: Vec<Kept>, group: GroupKey, aliases: Vec<GroupKey>) {
         self.moves.kept -= kept.len();
         let mut kept = kept;
         if planted::is("kept_in_wrong_class") {
@@ -663,7 +700,7 @@ impl<P: Port> Runtime<P> {
         } else {
             kept.sort_by_key(|kept| kept.class);
         }
-        let mut doubtful = aliases.to_vec();
+        let mut doubtful = aliases;
         doubtful.push(group);
         self.moves.draining = Some(doubtful);
         let routed = group.hash(&self.settings.seed);
@@ -681,11 +718,8 @@ impl<P: Port> Runtime<P> {
             self.meet_again(packet, key, hash, way, usize::from(home));
         }
         self.settle_all();
-        for group in self.moves.draining.take().unwrap_or_default() {
-            if !self.has_group(&group) {
-                self.tell_idle(group);
-            }
-        }
+        let doubtful = self.moves.draining.take().unwrap_or_default();
+        self.tell_keys(Word::Idle, doubtful, self.all_switches());
     }
 
     /// Nothing more is to be done for a group that moved, or did not.
@@ -696,6 +730,14 @@ impl<P: Port> Runtime<P> {
         if moving.is_told_late {
             self.tell_over(&moving);
         }
+        if !self.moves.sending.is_empty() {
+            self.moves.sending.retain(|sending| sending.id != id);
+        }
+        for stream in &mut self.moves.incoming {
+            if stream.group == Some(id) {
+                (stream.group, stream.actor) = (None, None);
+            }
+        }
         self.moves.reserved -= moving.reserved as usize;
         self.moves.pinned -= u32::from(moving.is_pinned);
         self.unpin(&moving.actors, moving.group);
@@ -703,9 +745,9 @@ impl<P: Port> Runtime<P> {
             // Here, at whichever end: what was kept goes on, and whether the group is idle is to be seen now.
             Part::Active => {
                 if moving.is_to_be_routed {
-                    self.say_routed(moving.group, &moving.aliases);
+                    self.say_routed(moving.group, moving.aliases.clone());
                 }
-                self.process_kept(moving.kept, moving.group, &moving.aliases);
+                self.process_kept(moving.kept, moving.group, moving.aliases);
             }
             // There, or a slot that is closed: nothing is kept.
             _ => {
@@ -750,7 +792,7 @@ impl<P: Port> Runtime<P> {
     /// Goes on with all moves; answers how much was done.
     #[inline]
     pub(super) fn go_on_moving(&mut self) -> usize {
-        if self.moves.index.is_empty() && self.moves.orders.is_idle() {
+        if self.moves.index.is_empty() && self.moves.orders.is_idle() && self.moves.telling.is_empty() {
             return 0;
         }
         self.move_on()
@@ -759,7 +801,8 @@ impl<P: Port> Runtime<P> {
     #[cold]
     fn move_on(&mut self) -> usize {
         self.moves.steps += 1;
-        let mut work = self.begin_moves();
+        let mut work = self.go_on_telling_keys();
+        work += self.begin_moves();
         work += self.settle_moves();
         work += self.send_states();
         self.watch_moves();

@@ -5,8 +5,12 @@
 //! ```
 //!
 //! Groups move whole: a flow that is named takes its group along, and *asked* counts all of them. As many groups as
-//! [`Settings::moves_max`](crate::Settings::moves_max) are on their way at once; when half of them have arrived the next ones begin together, so that the
-//! look through all flows that finds a group's is for many groups at once.
+//! [`Settings::moves_max`](crate::Settings::moves_max) are on their way at once, and of groups with many flows no more than have
+//! [`Settings::moved_flows_max`](crate::Settings::moved_flows_max) of them: what is on its way together pauses together. When half of them have arrived the
+//! next ones begin together.
+//!
+//! Which flows a group has is written down for all groups by one look through all flows when the order is given. A group that has got
+//! others since is known by its count, and costs another look.
 
 use super::super::Runtime;
 use super::Moving;
@@ -16,7 +20,7 @@ use crate::group::GroupKey;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 use nf::{Affinity, Prefix};
 use protocols::ownership::{Finished, Input, Ownership, RuntimeId};
 use wire::{FlowKey, planted};
@@ -26,6 +30,8 @@ use wire::{FlowKey, planted};
 pub enum Selector {
     /// All.
     All,
+    /// Of all groups one in so many, by their hashes.
+    OneIn(u16),
     /// The one with this key, its first or its second.
     Flow(FlowKey),
     /// Those with an end in this prefix, before translation.
@@ -110,9 +116,54 @@ struct Ordered {
     to: Vec<u16>,
     next: usize,
     waiting: VecDeque<GroupKey>,
+    lists: Lists,
     began: u64,
     pauses: Vec<u64>,
     receipt: Receipt,
+}
+
+/// The flows of all groups at the time of an order, by group: those that have ended since are still in it, those that have begun are not.
+#[derive(Default)]
+struct Lists {
+    /// By group: its first flow, and whether the group is chosen.
+    heads: Vec<(u32, bool)>,
+    /// By actor: the next one of its group.
+    next: Vec<u32>,
+}
+
+/// In [`Lists`]: no actor.
+const END: u32 = u32::MAX;
+
+impl Lists {
+    fn new(groups: u32, actors: u32) -> Self {
+        Lists {
+            heads: alloc::vec![(END, false); groups as usize],
+            next: alloc::vec![END; actors as usize],
+        }
+    }
+
+    fn add(&mut self, group: u32, actor: u32) {
+        if let (Some((head, _)), Some(next)) = (
+            self.heads.get_mut(group as usize),
+            self.next.get_mut(actor as usize),
+        ) {
+            *next = core::mem::replace(head, actor);
+        }
+    }
+
+    /// Whether a group was not chosen before.
+    fn choose(&mut self, group: u32) -> bool {
+        let head = self.heads.get_mut(group as usize);
+        head.is_some_and(|(_, is_chosen)| !core::mem::replace(is_chosen, true))
+    }
+
+    fn of(&self, group: u32) -> impl Iterator<Item = u32> {
+        let head = self.heads.get(group as usize).map(|(head, _)| *head);
+        core::iter::successors(head.filter(|head| *head != END), |actor| {
+            let next = self.next.get(*actor as usize);
+            next.copied().filter(|next| *next != END)
+        })
+    }
 }
 
 /// Orders that are not forgotten yet.
@@ -122,6 +173,8 @@ pub(super) struct Orders {
     count: u32,
     waiting: usize,
     under_way: usize,
+    /// Flows of groups that are.
+    flows: usize,
 }
 
 /// Orders whose receipts are kept.
@@ -142,6 +195,11 @@ impl Orders {
         for ordered in &mut self.all {
             ordered.waiting.clear();
         }
+    }
+
+    /// A group of so many flows is on its way no more.
+    pub fn note_end(&mut self, flows: u32) {
+        self.flows -= flows as usize;
     }
 
     fn find(&mut self, number: u32) -> Option<&mut Ordered> {
@@ -175,7 +233,7 @@ impl<P: Port> Runtime<P> {
         if self.settings.switches > protocols::ownership::Switches::MAX {
             return Err(OrderError::TooManySwitches);
         }
-        let waiting = self.select(&order.selector);
+        let (waiting, lists) = self.select(&order.selector);
         let orders = &mut self.moves.orders;
         if orders.all.len() == KEPT
             && let Some(oldest) = orders.all.iter().position(|ordered| ordered.receipt.is_over)
@@ -190,6 +248,7 @@ impl<P: Port> Runtime<P> {
             to: order.to,
             next: 0,
             waiting,
+            lists,
             began: self.now,
             pauses: Vec::new(),
             receipt: Receipt::default(),
@@ -215,20 +274,23 @@ impl<P: Port> Runtime<P> {
         ordered.is_none_or(|ordered| ordered.receipt.is_over)
     }
 
-    /// The groups of the flows that are meant, each once.
-    fn select(&self, selector: &Selector) -> VecDeque<GroupKey> {
+    /// The groups of the flows that are meant, each once, and the flows of all groups.
+    fn select(&mut self, selector: &Selector) -> (VecDeque<GroupKey>, Lists) {
         let mut groups = VecDeque::new();
         if let Selector::Flow(key) = selector {
             let hash = key.hash(&self.settings.seed);
             let found = self.table.find(hash, |value| self.has_key(value, key));
             groups.extend(found.map(|value| self.group_key(value >> 1)));
-            return groups;
+            return (groups, Lists::default());
         }
-        let mut seen = HashSet::new();
+        let mut lists = Lists::new(self.groups.used(), self.slab.used());
         for actor in 0..self.slab.used() {
             let header = self.slab.header(actor);
             if !matches!(header.phase, Phase::Active | Phase::Waiting) {
                 continue;
+            }
+            if header.group != NO_GROUP {
+                lists.add(header.group, actor);
             }
             let is_meant = match selector {
                 Selector::Ends(prefix) => {
@@ -236,11 +298,18 @@ impl<P: Port> Runtime<P> {
                 }
                 _ => true,
             };
-            if is_meant && (header.group == NO_GROUP || seen.insert(header.group)) {
+            if is_meant && (header.group == NO_GROUP || lists.choose(header.group)) {
                 groups.push_back(self.group_key(actor));
             }
         }
-        groups
+        if let Selector::OneIn(many) = selector {
+            let seed = self.settings.seed;
+            // By other bits than those that tables and switches go by.
+            groups.retain(|group: &GroupKey| {
+                (group.hash(&seed) >> 16 & 0xffff).is_multiple_of(u64::from((*many).max(1)))
+            });
+        }
+        (groups, lists)
     }
 
     /// Sends the next groups on their way, if half of those that may be have arrived; answers how many.
@@ -248,26 +317,35 @@ impl<P: Port> Runtime<P> {
         if self.is_changing() || self.sessions.is_telling() {
             return 0;
         }
-        let most = self.settings.moves_max as usize;
-        let orders = &mut self.moves.orders;
-        if orders.waiting == 0 || orders.under_way > most / 2 {
+        let (most, flows_max) = (
+            self.settings.moves_max as usize,
+            self.settings.moved_flows_max as usize,
+        );
+        let orders = &self.moves.orders;
+        if orders.waiting == 0 || orders.under_way > most / 2 || orders.flows > flows_max / 2 {
             return 0;
         }
+        let mut flows = orders.flows;
         let mut batch = Vec::new();
-        for ordered in &mut orders.all {
-            while orders.under_way + batch.len() < most
-                && let Some(group) = ordered.waiting.pop_front()
-            {
+        for at in 0..self.moves.orders.all.len() {
+            while self.moves.orders.under_way + batch.len() < most && flows < flows_max {
+                let ordered = &mut self.moves.orders.all[at];
+                let Some(group) = ordered.waiting.pop_front() else {
+                    break;
+                };
                 let to = ordered.to[ordered.next % ordered.to.len()];
                 ordered.next += 1;
-                batch.push((group, to, ordered.number));
+                flows += self.count_of(group);
+                batch.push((group, to, at));
             }
         }
-        orders.waiting -= batch.len();
-        orders.under_way += batch.len();
-        let flows = self.flows_of(batch.iter().map(|(group, ..)| *group));
+        self.moves.orders.waiting -= batch.len();
+        self.moves.orders.under_way += batch.len();
+        let places = batch.iter().map(|(group, _, at)| (*group, *at));
+        let flows = self.flows_listed(places);
         let count = batch.len();
-        for ((group, to, order), actors) in batch.into_iter().zip(flows) {
+        for ((group, to, at), actors) in batch.into_iter().zip(flows) {
+            let order = self.moves.orders.all[at].number;
             if self.has_room_to_begin(actors.len()) {
                 self.begin_move(group, to, order, actors);
                 continue;
@@ -276,11 +354,53 @@ impl<P: Port> Runtime<P> {
             let orders = &mut self.moves.orders;
             orders.under_way -= 1;
             orders.waiting += 1;
-            if let Some(ordered) = orders.find(order) {
-                ordered.waiting.push_back(group);
-            }
+            orders.all[at].waiting.push_back(group);
         }
         count
+    }
+
+    /// How many flows a group has.
+    fn count_of(&self, group: GroupKey) -> usize {
+        if self.affinity == Affinity::Flow {
+            return 1;
+        }
+        self.groups
+            .at(group)
+            .map_or(0, |index| self.groups.flows(index) as usize)
+    }
+
+    /// The flows of groups, each by the list of its order. Where flows have begun since, by one look through all flows.
+    fn flows_listed(&mut self, groups: impl Iterator<Item = (GroupKey, usize)>) -> Vec<Vec<u32>> {
+        let groups: Vec<_> = groups.collect();
+        if self.affinity == Affinity::Flow {
+            return self.flows_of(groups.into_iter().map(|(group, _)| group));
+        }
+        let mut missing = Vec::new();
+        let mut flows = Vec::with_capacity(groups.len());
+        for (place, (group, order)) in groups.into_iter().enumerate() {
+            let Some(index) = self.groups.at(group) else {
+                flows.push(Vec::new());
+                continue;
+            };
+            let listed = self.moves.orders.all[order].lists.of(index);
+            let is_of_it = |actor: &u32| {
+                let header = self.slab.header(*actor);
+                header.group == index && !matches!(header.phase, Phase::Free | Phase::Arriving)
+            };
+            let mut actors = Vec::with_capacity(self.groups.flows(index) as usize);
+            actors.extend(listed.filter(is_of_it));
+            if actors.len() != self.groups.flows(index) as usize {
+                missing.push((place, group));
+            }
+            flows.push(actors);
+        }
+        if !missing.is_empty() {
+            let found = self.flows_of(missing.iter().map(|(_, group)| *group));
+            for ((place, _), actors) in missing.into_iter().zip(found) {
+                flows[place] = actors;
+            }
+        }
+        flows
     }
 
     /// The flows of groups, by one look through all flows.
@@ -349,6 +469,8 @@ impl<P: Port> Runtime<P> {
             receipt.under_way += 1;
         }
         let deadline = self.moving_time().saturating_add(self.settings.move_timeout);
+        let weight = actors.len() as u32;
+        self.moves.orders.flows += weight as usize;
         let id = self.moves.insert(
             hash,
             Moving {
@@ -356,6 +478,7 @@ impl<P: Port> Runtime<P> {
                 aliases,
                 deadline,
                 order,
+                weight,
                 ..Moving::new(machine, group)
             },
         );
@@ -400,6 +523,7 @@ impl<P: Port> Runtime<P> {
             && ordered.receipt.under_way == 0
         {
             ordered.receipt.is_over = true;
+            ordered.lists = Lists::default();
             ordered.receipt.duration = now.saturating_sub(ordered.began);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::super::Runtime;
 use super::bytes::{Facts, Figures, Record};
-use super::{Class, Kept};
+use super::{AHEAD, Class, Kept};
 use crate::actor::{Change, NO_GROUP, Phase, flag};
 use crate::chain::FUNCTIONS_MAX;
 use crate::env::Port;
@@ -15,7 +15,7 @@ use wire::{PacketBox, planted};
 
 /// A state on its way out.
 pub(super) struct Sending {
-    id: u32,
+    pub id: u32,
     pub to: u16,
     epoch: Epoch,
     /// Blocks and group state are sent.
@@ -130,13 +130,10 @@ impl<P: Port> Runtime<P> {
         if self.moves.sending.is_empty() {
             return 0;
         }
-        let mut blocks = None;
         let mut count = 0;
         while let Some(mut sending) = self.moves.sending.pop_front() {
             if !sending.is_begun {
-                // One look at all blocks for all groups that begin in this step.
-                let blocks = blocks.get_or_insert_with(|| self.blocks_by_group());
-                sending.is_begun = self.send_group(&sending, blocks);
+                sending.is_begun = self.send_group(&sending);
             }
             let is_done = sending.is_begun && self.send_flows(&mut sending, &mut count);
             if !is_done {
@@ -154,35 +151,13 @@ impl<P: Port> Runtime<P> {
             && self.pool.free() > self.message_frames() + SPARE + 2 * bytes.div_ceil(1024)
     }
 
-    pub(super) fn blocks_by_group(&self) -> Vec<(GroupKey, Block)> {
-        if self.owners.is_empty() {
-            return Vec::new();
-        }
-        let sizes = self.owners.sizes();
-        let mut blocks: Vec<_> = self
-            .owners
-            .iter()
-            .map(|(addr, first, group)| {
-                let ports = sizes.iter().copied().find(|size| first % size == 0).unwrap_or(1);
-                (group, Block { addr, first, ports })
-            })
-            .collect();
-        blocks.sort_unstable_by_key(|(group, block)| (*group.words(), block.first));
-        blocks
-    }
-
     /// Sends what belongs to the group as a whole; `false` if there is no room.
-    fn send_group(&mut self, sending: &Sending, blocks: &[(GroupKey, Block)]) -> bool {
+    fn send_group(&mut self, sending: &Sending) -> bool {
         let Some(moving) = self.moves.moving(sending.id) else {
             return true;
         };
         let group = moving.group;
-        let from = blocks.partition_point(|(other, _)| other.words() < group.words());
-        let mine: Vec<Block> = blocks[from..]
-            .iter()
-            .take_while(|(other, _)| *other == group)
-            .map(|(_, block)| *block)
-            .collect();
+        let mine: Vec<Block> = self.owners.of(&group).collect();
         moving.blocks = mine.clone();
         let size = self.stages.group_size;
         if !self.has_room_to_send(sending.to, size + 64 * (1 + mine.len())) {
@@ -217,6 +192,9 @@ impl<P: Port> Runtime<P> {
         let actors = core::mem::take(&mut moving.actors);
         let mut bytes = 0;
         while sending.sent < actors.len() && self.has_room_to_send(to, stride) {
+            if let Some(ahead) = actors.get(sending.sent + AHEAD) {
+                self.slab.prefetch(*ahead);
+            }
             if sending.sent == 0 || !planted::is("second_flow_not_sent") {
                 self.send_flow(to, actors[sending.sent]);
             }
@@ -348,19 +326,30 @@ impl<P: Port> Runtime<P> {
         if let Some(receipt) = self.moves.orders.receipt(order) {
             receipt.handed_on += going.len() as u64;
         }
+        // A word for as many as come by one home, one behind the other.
+        let runs: Vec<u16> = going
+            .chunk_by(|one, next| one.home == next.home)
+            .flat_map(|run| run.chunks(u16::MAX as usize))
+            .map(|run| run.len() as u16)
+            .collect();
+        let (mut runs, mut left) = (runs.into_iter(), 0);
         for Kept { packet, home, .. } in going {
             if planted::is("kept_packet_lost") {
                 self.drop_packet(packet, DropReason::HeldAtEnd);
                 continue;
             }
-            self.append_record(
-                to,
-                &Record::Handed {
-                    group,
-                    home,
-                    count: 1,
-                },
-            );
+            if left == 0 {
+                left = runs.next().unwrap_or(1);
+                self.append_record(
+                    to,
+                    &Record::Handed {
+                        group,
+                        home,
+                        count: left,
+                    },
+                );
+            }
+            left -= 1;
             self.send_packet(to, packet);
         }
     }
@@ -375,9 +364,7 @@ impl<P: Port> Runtime<P> {
             moving.actors.clone(),
             core::mem::take(&mut moving.blocks),
         );
-        for actor in &actors {
-            self.depart_flow(*actor);
-        }
+        self.depart_flows(&actors);
         self.moves.flows_moved[1] += actors.len() as u64;
         for block in blocks {
             self.owners.release(block);
@@ -386,6 +373,21 @@ impl<P: Port> Runtime<P> {
             self.affinity == Affinity::Flow || !self.groups.has(group),
             "a group leaves with its flows"
         );
+    }
+
+    fn depart_flows(&mut self, actors: &[u32]) {
+        for (at, chunk) in actors.chunks(AHEAD).enumerate() {
+            // Each would wait for its own cache misses.
+            for actor in actors.iter().skip((at + 1) * AHEAD).take(AHEAD) {
+                self.slab.prefetch(*actor);
+            }
+            for actor in chunk {
+                self.prefetch_moving(*actor, true);
+            }
+            for actor in chunk {
+                self.depart_flow(*actor);
+            }
+        }
     }
 
     pub(super) fn depart_flow(&mut self, actor: u32) {
@@ -432,7 +434,9 @@ impl<P: Port> Runtime<P> {
 
     /// The target's figures, before its `Done` is acted on.
     pub(super) fn note_done(&mut self, id: u32, figures: Figures) {
-        let Some(moving) = self.moves.moving(id) else {
+        let is_awaited =
+            |moving: &&mut super::Moving| matches!(moving.machine.phase(), Part::Forwarding { .. });
+        let Some(moving) = self.moves.moving(id).filter(is_awaited) else {
             return;
         };
         let (order, pause) = (

@@ -2,18 +2,24 @@
 
 use super::super::Runtime;
 use super::bytes::{Facts, Figures, Packets, Record};
-use super::{Class, Kept, Moving, order};
+use super::{AHEAD, Class, Kept, Moving, order};
 use crate::actor::{Change, NO_GROUP, Phase, flag};
+use crate::chain::FUNCTIONS_MAX;
 use crate::env::Port;
 use crate::group::GroupKey;
 use crate::stats::DropReason;
 use alloc::vec::Vec;
 use nf::{Affinity, Arrival, Direction, Side};
-use protocols::ownership::{Ownership, Phase as Part, Refusal, Says, Take};
-use wire::{PacketBox, planted};
+use protocols::ownership::{Ownership, Phase as Part, Refusal, RuntimeId, Says, Take};
+use wire::packet::flag as packet_flag;
+use wire::{FlowKey, PacketBox, planted};
 
-/// How many flows' table lines are fetched ahead.
-const AHEAD: usize = 16;
+/// In [`Header::frame`](crate::actor::Header) of an arriving actor: not all of its state has come, or too much.
+const UNSOUND: u32 = u32::MAX;
+/// How far ahead of now the deadline of a flow that comes may be: thirty days, in nanoseconds.
+const DEADLINE_MAX: u64 = 30 * 24 * 3600 * 1_000_000_000;
+/// Blocks of a group, at most.
+const BLOCKS_MAX: usize = 1024;
 
 impl Moving {
     pub(super) fn new(machine: Ownership, group: GroupKey) -> Self {
@@ -31,6 +37,8 @@ impl Moving {
             is_pinned: false,
             is_told_late: false,
             is_to_be_routed: false,
+            is_unsound: false,
+            weight: 0,
             reserved: 0,
             figures: Figures::default(),
             state: Vec::new(),
@@ -61,14 +69,19 @@ impl<P: Port> Runtime<P> {
 
     pub(super) fn begin_at_target(
         &mut self,
-        hash: u64,
+        of_group: u64,
         group: GroupKey,
         peer: u16,
         machine: Ownership,
         flows: u32,
         is_welcome: bool,
     ) {
-        let aliases = self.moves.incoming[usize::from(peer)].take_aliases(group);
+        let mut aliases = self.moves.incoming[usize::from(peer)].take_aliases(group);
+        // Which of them another move has, or which is no second key, this one has not.
+        aliases.retain(|key| {
+            let hash = key.hash(&self.settings.seed);
+            self.moves.at(hash).is_none() && of_group != hash
+        });
         let mut moving = Moving::new(machine, group);
         if is_welcome {
             moving.reserved = flows;
@@ -76,7 +89,7 @@ impl<P: Port> Runtime<P> {
             moving.aliases = aliases;
         }
         let aliases = moving.aliases.clone();
-        let id = self.moves.insert(hash, moving);
+        let id = self.moves.insert(of_group, moving);
         for alias in aliases {
             self.moves.index.insert(alias.hash(&self.settings.seed), id);
         }
@@ -87,23 +100,48 @@ impl<P: Port> Runtime<P> {
         let seed = self.settings.seed;
         let stream = &mut self.moves.incoming[peer];
         match record {
-            Record::Alias { group, key } => stream.aliases.push((group, key)),
+            Record::Alias { group, key } => {
+                // No more than all flows there may be have.
+                if stream.aliases.len() >= self.slab.capacity() {
+                    self.moves.words_refused += 1;
+                } else {
+                    stream.aliases.push((group, key));
+                }
+            }
             Record::Begin(group) => {
-                stream.group = self.moves.index.get(&group.hash(&seed)).copied();
-                stream.actor = None;
+                let id = self.moves.at(group.hash(&seed));
+                let stream = &mut self.moves.incoming[peer];
+                (stream.group, stream.actor) = (id, None);
+                let is_it = self.staging(peer).is_some_and(|moving| moving.group == group);
+                if !is_it {
+                    self.moves.incoming[peer].group = None;
+                    self.moves.words_refused += 1;
+                }
             }
             Record::Block(block) => {
-                if let Some(moving) = stream.group.and_then(|id| self.moves.moving(id)) {
-                    moving.blocks.push(block);
+                let is_sound = self.is_sound(&block);
+                match self.staging(peer) {
+                    Some(moving) if moving.blocks.len() < BLOCKS_MAX => {
+                        moving.is_unsound |= !is_sound;
+                        moving.blocks.push(block);
+                    }
+                    Some(moving) => moving.is_unsound = true,
+                    None => self.moves.words_refused += 1,
                 }
             }
             Record::Group(bytes) => {
-                if let Some(moving) = stream.group.and_then(|id| self.moves.moving(id)) {
-                    moving.state.extend_from_slice(bytes);
+                let length = self.groups.state_length();
+                match self.staging(peer) {
+                    Some(moving) if moving.state.len() + bytes.len() <= length => {
+                        moving.state.extend_from_slice(bytes);
+                    }
+                    Some(moving) => moving.is_unsound = true,
+                    None => self.moves.words_refused += 1,
                 }
             }
             Record::Flow(facts, bytes) => {
-                let actor = stream.group.and_then(|id| self.stage_flow(id, &facts));
+                self.moves.incoming[peer].actor = None;
+                let actor = self.stage_flow(peer, &facts);
                 self.moves.incoming[peer].actor = actor.map(|actor| (actor, 0));
                 self.stage_bytes(peer, bytes);
             }
@@ -126,28 +164,54 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    fn stage_flow(&mut self, id: u32, facts: &Facts) -> Option<u32> {
-        let moving = self.moves.moving(id)?;
-        if moving.reserved == 0 || !matches!(moving.machine.phase(), Part::Buffering { .. }) {
-            debug_assert!(false, "more flows come than were announced");
+    /// The group whose state comes from a runtime: one that was accepted from it, and of which not all has come.
+    fn staging(&mut self, peer: usize) -> Option<&mut Moving> {
+        let id = self.moves.incoming[peer].group?;
+        let source = RuntimeId(peer as u16);
+        let is_staging = |moving: &&mut Moving| matches!(moving.machine.phase(), Part::Buffering { from, is_staged: false, .. } if from == source);
+        self.moves.moving(id).filter(is_staging)
+    }
+
+    /// Whether a block may be one of a group's that comes: whole, of a size in use or one more, and nobody's here.
+    fn is_sound(&self, block: &nf::Block) -> bool {
+        let ports = block.ports.max(1);
+        block.first % ports == 0
+            && u32::from(block.first) + u32::from(ports) <= 1 << 16
+            && self.owners.may_have(block)
+    }
+
+    fn stage_flow(&mut self, peer: usize, facts: &Facts) -> Option<u32> {
+        let Some(moving) = self.staging(peer).filter(|moving| moving.reserved > 0) else {
+            // Nobody's, or more than were announced.
+            self.moves.flows_refused += 1;
             return None;
-        }
+        };
         moving.reserved -= 1;
         self.moves.reserved -= 1;
+        if let Some(next) = self.slab.next_free(AHEAD).last() {
+            self.slab.prefetch(next);
+        }
         let actor = self.slab.arrive();
         debug_assert!(actor.is_some(), "what was reserved is there");
         let actor = actor?;
         let generation = self.young();
+        // None, or one that is never over, would keep it for ever.
+        let deadline = match facts.deadline {
+            0 => self.now.saturating_add(self.settings.timeout_default),
+            deadline => deadline.min(self.now.saturating_add(DEADLINE_MAX)),
+        };
         let header = self.slab.header_mut(actor);
         header.generation = generation;
         header.key = facts.key;
-        header.deadline = facts.deadline;
+        header.deadline = deadline;
         header.chain = facts.chain;
-        header.flags = facts.flags & !flag::HOLDS;
+        header.flags = facts.flags & !(flag::HOLDS | flag::SETTLING);
         header.answered = facts.answered;
         header.group = NO_GROUP;
+        // Until all of it is here.
+        header.frame = UNSOUND;
         self.slab.set_second_key(actor, facts.second);
-        if let Some(moving) = self.moves.moving(id) {
+        if let Some(moving) = self.staging(peer) {
             moving.actors.push(actor);
         }
         Some(actor)
@@ -157,23 +221,69 @@ impl<P: Port> Runtime<P> {
         let Some((actor, at)) = &mut self.moves.incoming[peer].actor else {
             return;
         };
-        let state = self.slab.state_bytes_mut(*actor);
-        match state.get_mut(*at..*at + bytes.len()) {
-            Some(place) => place.copy_from_slice(bytes),
-            None => debug_assert!(false, "a flow's state has one length at all runtimes"),
-        }
+        let (actor, from) = (*actor, *at);
         *at += bytes.len();
+        let state = self.slab.state_bytes_mut(actor);
+        let length = state.len();
+        let place = state.get_mut(from..from + bytes.len());
+        let fits = place.is_some();
+        if let Some(place) = place {
+            place.copy_from_slice(bytes);
+        }
+        // Exactly as long as it is at all runtimes.
+        let is_whole = fits && from + bytes.len() == length;
+        self.slab.header_mut(actor).frame = if is_whole { 0 } else { UNSOUND };
+    }
+
+    /// Whether what came for a flow is one: its chain is there, and its functions' states are states.
+    fn is_flow(&self, actor: u32) -> bool {
+        let header = self.slab.header(actor);
+        if header.frame == UNSOUND || usize::from(header.chain) >= self.stages.chains() {
+            return false;
+        }
+        let has = |bit: u8| header.flags & bit != 0;
+        if has(flag::ANNOUNCED) && !has(flag::SECOND_KEY) {
+            return false;
+        }
+        let state = self.slab.state(actor);
+        let mut steps = self.stages.way(header.chain, Direction::Opening).iter();
+        // SAFETY: the actor's state has room for every chain's, and nobody has a reference to it.
+        let is_sound = steps.all(|step| unsafe {
+            let stage = &self.stages.functions[usize::from(step.function)];
+            stage.is_valid(state.add(step.flow as usize))
+        });
+        // SAFETY: a flow that is by itself has the group's state behind its own.
+        is_sound
+            && (self.affinity != Affinity::Flow
+                || unsafe { self.is_group_state(self.group_state(NO_GROUP, state)) })
+    }
+
+    /// Whether these bytes are the group's states of all functions.
+    ///
+    /// # Safety
+    /// There are so many bytes, aligned as groups' states are, and nobody writes to them meanwhile.
+    unsafe fn is_group_state(&self, state: core::ptr::NonNull<u8>) -> bool {
+        let mut functions = self.stages.functions.iter().zip(&self.stages.group_offsets);
+        // SAFETY: the caller's promise.
+        functions.all(|(stage, offset)| unsafe { stage.is_valid_group(state.add(*offset as usize)) })
     }
 
     /// A packet that another runtime held, or kept.
-    pub(super) fn take_handed(&mut self, peer: usize, packet: PacketBox) {
+    pub(super) fn take_handed(&mut self, peer: usize, mut packet: PacketBox) {
         self.moves.packets_moved[0] += 1;
+        if !packet.has(packet_flag::PARSED) {
+            if let Err(reason) = wire::parse(&mut packet) {
+                return self.drop_packet(packet, reason.into());
+            }
+            self.plan.judge_icmp_error(&mut packet);
+        }
         let stream = &mut self.moves.incoming[peer];
         match &mut stream.packets {
             Packets::Held { at, opening, left } if *left > 0 => {
                 *left -= 1;
                 let place = stream.actor.map(|(actor, _)| (actor, *at, *opening));
-                let Some(key) = place else {
+                let is_one = |key: &(u32, u8, bool)| usize::from(key.1) < FUNCTIONS_MAX;
+                let Some(key) = place.filter(is_one) else {
                     return self.drop_packet(packet, DropReason::HeldAtEnd);
                 };
                 if self.held_count >= self.settings.held_max {
@@ -187,14 +297,12 @@ impl<P: Port> Runtime<P> {
                 *left -= 1;
                 let (hash, home) = (group.hash(&self.settings.seed), *home);
                 match self.moves.at(hash) {
-                    Some(id) => self.take_kept(id, packet, home),
-                    None => self.drop_packet(packet, DropReason::MovingFull),
+                    Some(id) if home < self.settings.switches => self.take_kept(id, packet, home),
+                    _ => self.drop_packet(packet, DropReason::MovingFull),
                 }
             }
-            _ => {
-                debug_assert!(false, "packets are announced");
-                self.drop_packet(packet, DropReason::MovingFull);
-            }
+            // Nobody said what it is.
+            _ => self.drop_packet(packet, DropReason::MovingFull),
         }
     }
 
@@ -208,13 +316,14 @@ impl<P: Port> Runtime<P> {
             Take::Process if !matches!(part, Part::Returning { .. }) => {
                 self.moves.kept += 1;
                 let class = Class::Handed;
-                self.process_kept(alloc::vec![Kept { packet, home, class }], group, &[]);
+                self.process_kept(alloc::vec![Kept { packet, home, class }], group, Vec::new());
             }
             _ => self.keep(id, packet, home, Class::Handed),
         }
     }
 
-    /// The group is here now: into the tables, and on with its packets.
+    /// The group is here now: into the tables, and on with its packets. Flows whose bytes are no state, all if the group's are none, are
+    /// over: the source has let go of them.
     pub(super) fn install(&mut self, id: u32) {
         let now = self.moving_time();
         let Some(moving) = self.moves.moving(id) else {
@@ -225,7 +334,7 @@ impl<P: Port> Runtime<P> {
         let Some(moving) = self.moves.moving(id) else {
             return;
         };
-        let (actors, state, blocks) = (
+        let (mut actors, state, blocks) = (
             core::mem::take(&mut moving.actors),
             core::mem::take(&mut moving.state),
             core::mem::take(&mut moving.blocks),
@@ -239,78 +348,118 @@ impl<P: Port> Runtime<P> {
             dropped: moving.dropped,
             installed_at: now,
         };
+        let is_unsound = core::mem::take(&mut moving.is_unsound);
         let (aliases, epoch) = (moving.aliases.clone(), moving.machine.latest());
         self.moves.reserved -= left as usize;
-        if !actors.is_empty() {
-            let place = self.install_group(group, &state, actors.len() as u32);
-            for block in blocks {
-                let claimed = self.owners.claim(block, group);
-                debug_assert!(claimed, "a block has one owner");
+        self.refuse_unsound(&mut actors, is_unsound);
+        let place = match actors.is_empty() {
+            true => None,
+            false => self.install_group(group, &state, actors.len() as u32),
+        };
+        match place {
+            Some(place) => {
+                for block in blocks {
+                    // One that came twice, or overlaps, keeps its first owner.
+                    self.owners.claim(block, group);
+                }
+                self.moves.flows_moved[0] += actors.len() as u64;
+                self.install_flows(&actors, place);
             }
-            self.install_flows(&actors, place);
+            None => self.refuse_unsound(&mut actors, true),
         }
-        self.moves.flows_moved[0] += actors.len() as u64;
-        self.say_installed(group, &aliases, epoch);
-        self.process_kept(kept, group, &aliases);
+        self.say_installed(group, aliases.clone(), epoch);
+        self.process_kept(kept, group, aliases);
     }
 
-    fn install_group(&mut self, group: GroupKey, state: &[u8], flows: u32) -> u32 {
+    /// Ends those of a group's flows that are none.
+    fn refuse_unsound(&mut self, actors: &mut Vec<u32>, all: bool) {
+        actors.retain(|actor| {
+            let is_one = !all && self.is_flow(*actor);
+            if !is_one {
+                self.moves.flows_refused += 1;
+                self.drop_held(*actor);
+                self.slab.end(*actor);
+            }
+            is_one
+        });
+    }
+
+    /// The group's place; `None` if its state is none, or, by whatever mistake, there is no room.
+    fn install_group(&mut self, group: GroupKey, state: &[u8], flows: u32) -> Option<u32> {
         if self.affinity == Affinity::Flow {
-            return NO_GROUP;
+            return Some(NO_GROUP);
         }
-        let Some((index, is_new)) = self.groups.enter(group) else {
-            // `admit` has seen to it.
-            panic!("room for the group was reserved");
-        };
+        if state.len() != self.groups.state_length() {
+            return None;
+        }
+        let (index, is_new) = self.groups.enter(group)?;
         debug_assert!(is_new, "a group is at one runtime");
         self.groups.join(index, flows - 1);
-        let place = self.groups.state_bytes_mut(index);
-        let length = place.len().min(state.len());
         if !planted::is("group_state_lost") {
-            place[..length].copy_from_slice(&state[..length]);
+            self.groups.state_bytes_mut(index).copy_from_slice(state);
         }
-        index
+        // SAFETY: the group's place has room for all functions' states.
+        if unsafe { self.is_group_state(self.groups.state(index)) } {
+            return Some(index);
+        }
+        for _ in 0..flows {
+            self.groups.leave(index);
+        }
+        None
     }
 
     fn install_flows(&mut self, actors: &[u32], group: u32) {
-        for (at, actor) in actors.iter().enumerate() {
+        for chunk in actors.chunks(AHEAD) {
             // Each would wait for its own cache misses.
-            if at % AHEAD == 0 {
-                for next in &actors[at..(at + AHEAD).min(actors.len())] {
-                    let header = self.slab.header(*next);
-                    self.table.prefetch(header.key.hash(&self.settings.seed));
-                    if header.flags & flag::SECOND_KEY != 0 {
-                        let second = self.slab.second_key(*next);
-                        self.table.prefetch(second.hash(&self.settings.seed));
-                    }
-                    self.wheel.prefetch(*next);
-                }
+            for actor in chunk {
+                self.prefetch_moving(*actor, false);
+                self.wheel.prefetch(*actor);
             }
-            self.install_flow(*actor, group);
+            for actor in chunk {
+                self.install_flow(*actor, group);
+            }
+        }
+    }
+
+    /// Fetches what the arrival, or departure, of a flow will look at in tables: the runtime's and the functions'.
+    pub(super) fn prefetch_moving(&self, actor: u32, leaves: bool) {
+        let header = self.slab.header(actor);
+        self.table.prefetch(header.key.hash(&self.settings.seed));
+        if header.flags & flag::SECOND_KEY != 0 {
+            let second = self.slab.second_key(actor);
+            self.table.prefetch(second.hash(&self.settings.seed));
+        }
+        let state = self.slab.state(actor);
+        for step in self.stages.way(header.chain, Direction::Opening) {
+            let stage = &self.stages.functions[usize::from(step.function)];
+            // SAFETY: the state is this actor's, laid out for this chain; no call of it waits.
+            unsafe { stage.prefetch_moving(state.add(step.flow as usize), &header.key, leaves) };
         }
     }
 
     fn install_flow(&mut self, actor: u32, group: u32) {
         let header = self.slab.header_mut(actor);
         header.group = group;
+        header.frame = 0;
         header.change(Change::Install);
         let header = *header;
         let seed = self.settings.seed;
         let hash = header.key.hash(&seed);
-        // A flow that has the key here already, of another group, keeps it.
-        let is_taken = self
-            .table
-            .find(hash, |value| self.has_key(value, &header.key))
-            .is_some();
+        // A flow that has a key here already, of another group, keeps it.
+        let has = |key: &FlowKey, hash| self.table.find(hash, |value| self.has_key(value, key)).is_some();
+        let mut is_taken = has(&header.key, hash);
+        let second = (header.flags & flag::SECOND_KEY != 0).then(|| {
+            let key = self.slab.second_key(actor);
+            let hash = key.hash(&seed);
+            is_taken |= has(key, hash);
+            hash
+        });
         let mut fits = self.table.insert(hash, actor << 1).is_ok();
-        if header.flags & flag::SECOND_KEY != 0 {
-            let second = self.slab.second_key(actor).hash(&seed);
+        if let Some(second) = second {
             fits &= self.table.insert(second, actor << 1 | 1).is_ok();
         }
         debug_assert!(fits, "the table has room for every actor's keys");
-        if header.deadline != 0 {
-            self.wheel.file_by(actor, header.deadline);
-        }
+        self.wheel.file_by(actor, header.deadline);
         self.arrive_flow(actor, &header);
         if is_taken || !fits {
             self.end_actor(actor);
@@ -332,7 +481,7 @@ impl<P: Port> Runtime<P> {
             }
             let stage = &self.stages.functions[usize::from(step.function)];
             cx.counters = step.counters;
-            // SAFETY: the state is this actor's, with the bytes that the same chain left at another runtime of this process.
+            // SAFETY: the state is this actor's, with bytes that `is_flow` has found to be its functions'.
             unsafe {
                 cx.group = group.add(step.group as usize);
                 stage.arrived(state.add(step.flow as usize), Arrival::Migrated, cx);

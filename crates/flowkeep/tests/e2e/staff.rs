@@ -1,0 +1,190 @@
+//! Runtimes that are added and removed while packets flow: none is lost, every figure adds up, and what cannot be is refused in words.
+
+use crate::cluster::{finish, start};
+use adapters::open::Ports;
+use flowkeep::cluster::{Cluster, PortStats};
+use flowkeep::moving::{Order, Receipt};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A folder of its own with a profile of traffic, gone afterwards.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("flowkeep-staff-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        let profile = "flows = 2000\nrate = { total = 30000.0 }\npace = \"clock\"\nseconds_max = 120.0\n\
+                       sources = [\"10.0.0.0/23\"]\nsource_ports = [1024, 5000]\ndestinations = [\"198.51.100.1/32\"]\n\
+                       destination_ports = [443, 80]\nseed = 3\n[[classes]]\nshare = 1.0\ntcp = 0.0\n";
+        std::fs::write(path.join("profile.toml"), profile).unwrap();
+        Folder(path)
+    }
+
+    /// Translated flows from inside to outside, of a generator that outlasts the test.
+    fn toml(&self, runtimes: u16, most: u16, switches: u16) -> String {
+        format!(
+            "runtimes = {runtimes}\nruntimes_max = {most}\nswitches = {switches}\nflows_max = 20000\n\
+             [[port]]\nname = \"inside\"\nside = \"inside\"\ninput = \"generate:{}\"\n\
+             [[port]]\nname = \"outside\"\nside = \"outside\"\noutput = \"pcap:/dev/null\"\n\
+             [[chain]]\nname = \"out\"\nfunctions = [\"nat\"]\n[function.nat]\npool = [\"203.0.113.0/27\"]\n",
+            self.0.join("profile.toml").display()
+        )
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what} did not come to be");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn flows(cluster: &Arc<dyn Cluster>) -> Vec<u64> {
+    let snapshot = cluster.snapshot();
+    snapshot.runtimes.iter().map(|runtime| runtime.flows).collect()
+}
+
+fn sent(cluster: &Arc<dyn Cluster>) -> u64 {
+    let ports = cluster.snapshot().ports;
+    ports
+        .iter()
+        .map(|port: &PortStats| port.counters.sent_packets)
+        .sum()
+}
+
+fn carry_out(cluster: &Arc<dyn Cluster>, order: &Order) -> Receipt {
+    let parts = cluster.order(order).unwrap();
+    let mut receipt = Receipt::default();
+    until("the end of an order", || {
+        receipt = cluster.receipt(&parts).unwrap();
+        receipt.over
+    });
+    receipt
+}
+
+/// As the tool does it.
+fn remove(cluster: &Arc<dyn Cluster>, runtime: u16) -> Receipt {
+    cluster.set_leaving(runtime, true).unwrap();
+    let mut whole = Receipt::empty();
+    until("a removal", || {
+        let order = Order {
+            from: Some(runtime),
+            ..Order::default()
+        };
+        whole.add_later(&carry_out(cluster, &order));
+        cluster.remove_runtime(runtime).unwrap().done
+    });
+    whole
+}
+
+#[test]
+fn runtimes_come_and_go_under_load_and_no_packet_is_lost() {
+    for switches in [1, 2] {
+        let folder = Folder::new(&format!("load-{switches}"));
+        let (running, lines) = start(&folder.toml(2, 3, switches), Ports::new());
+        let cluster: Arc<dyn Cluster> = running.cluster();
+        let driver = Arc::clone(&cluster);
+        let come_and_go = std::thread::spawn(move || {
+            let cluster = driver;
+            until("flows", || flows(&cluster).iter().sum::<u64>() > 1500);
+            let mut last = flows(&cluster);
+            assert_eq!((last.len(), last[2]), (3, 0));
+            assert_eq!(cluster.snapshot().absent, [2]);
+            for round in 0..3 {
+                // Each of them goes and comes, the first, too.
+                let number = [2, 0, 1][round];
+                if number != 2 {
+                    let receipt = remove(&cluster, number);
+                    assert!(
+                        receipt.flows_moved >= last[usize::from(number)] / 2,
+                        "{receipt:?} of {last:?}"
+                    );
+                    assert_eq!((receipt.flows_refused, receipt.flows_failed), (0, 0));
+                    assert_eq!(cluster.snapshot().absent, [number]);
+                    let names: Vec<_> = cluster
+                        .threads()
+                        .into_iter()
+                        .flat_map(|thread| thread.workers)
+                        .collect();
+                    assert!(!names.contains(&format!("runtime {number}")), "{names:?}");
+                    assert!(
+                        cluster
+                            .order(&Order {
+                                to: vec![number],
+                                ..Order::default()
+                            })
+                            .is_err()
+                    );
+                    let (before, _) = (sent(&cluster), cluster.flows(Default::default(), 10));
+                    until("packets", || sent(&cluster) > before + 100);
+                }
+                assert_eq!(cluster.add_runtime((round > 0).then_some(number)), Ok(number));
+                assert!(cluster.snapshot().absent.is_empty());
+                let share = Order {
+                    one_in: Some(3),
+                    to: vec![number],
+                    ..Order::default()
+                };
+                let receipt = carry_out(&cluster, &share);
+                assert!(receipt.flows_moved > 200, "{receipt:?}");
+                assert_eq!(
+                    receipt.packets_dropped + receipt.flows_failed + receipt.flows_refused,
+                    0
+                );
+                last = flows(&cluster);
+                assert!(last[usize::from(number)] > 200, "{last:?}");
+            }
+            cluster.stop();
+        });
+        let outcome = running.wait(|_| {});
+        come_and_go.join().expect("nothing fails");
+        let ran = finish(outcome, &lines, &format!("{switches} switches"));
+        let packets = ran.snapshot.packets();
+        assert_eq!(packets.dropped_total(), 0, "{:?}", packets.dropped);
+        assert!(
+            packets.received > 5000 && packets.received == packets.sent,
+            "{packets:?}"
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_changes_nothing() {
+    let folder = Folder::new("refusals");
+    let (running, lines) = start(&folder.toml(2, 3, 1), Ports::new());
+    let cluster: Arc<dyn Cluster> = running.cluster();
+    until("flows", || flows(&cluster).iter().sum::<u64>() > 1500);
+    let refused = |result: Result<u16, String>| result.unwrap_err();
+    assert!(refused(cluster.add_runtime(Some(1))).contains("runtime 1 is there already"));
+    assert!(refused(cluster.add_runtime(Some(3))).contains("there may be 3 runtimes"));
+    let not_drained = cluster.remove_runtime(1).unwrap_err();
+    assert!(not_drained.contains("is not drained"), "{not_drained}");
+    assert!(
+        cluster
+            .remove_runtime(2)
+            .unwrap_err()
+            .contains("runtime 2 is not there")
+    );
+    assert!(cluster.remove_runtime(9).is_err());
+    assert!(cluster.set_leaving(2, true).is_err());
+    // Drained, and its flows are still there: it says so, and can be resumed.
+    cluster.set_leaving(1, true).unwrap();
+    let rest = cluster.remove_runtime(1).unwrap();
+    assert!(!rest.done && rest.flows > 0, "{rest:?}");
+    assert!(cluster.set_leaving(0, true).is_err(), "the last one stays");
+    cluster.set_leaving(1, false).unwrap();
+    assert_eq!(cluster.add_runtime(None), Ok(2));
+    let all = refused(cluster.add_runtime(None));
+    assert!(all.contains("runtimes_max = 4"), "{all}");
+    cluster.stop();
+    finish(running.wait(|_| {}), &lines, "refusals");
+}
