@@ -14,7 +14,7 @@
 //! | [`scenario`] | configurations, and what hosts may expect of them |
 //! | `script` | what a run does |
 //! | `world` | doing it: workers, hosts, parts of a run |
-//! | `network`, `link`, `frame` | what is between hosts and workers |
+//! | `network`, `link`, `apart`, `frame` | what is between hosts and workers, and between workers of one process and of several |
 //! | [`checkers`] | what must hold |
 //! | `timeline` | what happened: a digest, and words |
 //! | [`mod@run`], `shrink` | runs of seeds; making a failure small |
@@ -22,6 +22,7 @@
 //! Not here: functions. Whoever runs scenarios hands over how to make a plan of a configuration ([`run::Planner`]), since functions and
 //! runtime do not see each other. What is simulated, what is not, and how to add a checker: `docs/simulator.md`.
 
+mod apart;
 pub mod checkers;
 mod frame;
 mod link;

@@ -112,6 +112,7 @@ impl Port for Ring {
 }
 
 /// The outer half of a socket.
+#[derive(Default)]
 pub(crate) struct Interface {
     /// Frames for the switch.
     pub incoming: VecDeque<Frame>,

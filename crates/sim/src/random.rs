@@ -21,6 +21,8 @@ pub(crate) enum Stream {
     Path = 3,
     /// Which groups move when.
     Moves = 4,
+    /// Processes that are apart, and the network between them.
+    Apart = 5,
 }
 
 impl Random {

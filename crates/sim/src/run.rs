@@ -2,7 +2,7 @@
 
 use crate::checkers::{Violation, asserted, same_run};
 use crate::scenario::Scenario;
-use crate::script::{Fault, Script};
+use crate::script::Script;
 use crate::shrink::shrink;
 use crate::world::World;
 use runtime::chain::Plan;
@@ -156,6 +156,13 @@ fn in_words(script: &Script) -> Vec<String> {
             shape.flows_max, shape.routes_max, shape.buffers, shape.depth, shape.queue
         ),
     ];
+    if let Some(apart) = &shape.apart {
+        lines.push(format!(
+            "each worker is a process; frames between them take {} us, {:?}",
+            apart.delay / 1000,
+            apart.noise
+        ));
+    }
     if let Some((worker, pace)) = shape.slow {
         lines.push(format!(
             "{} is slow: up to {} us",
@@ -194,11 +201,5 @@ fn in_words(script: &Script) -> Vec<String> {
     for (index, talk) in script.talks.iter().enumerate() {
         lines.push(format!("talk {index}: {talk}"));
     }
-    debug_assert!(
-        script
-            .faults
-            .iter()
-            .all(|timed| !matches!(timed.fault, Fault::Crash { who } if !who.is_borne()))
-    );
     lines
 }

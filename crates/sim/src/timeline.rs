@@ -5,7 +5,7 @@
 
 use crate::Time;
 use crate::frame::{Transport, flags};
-use crate::script::{Fault, Move, Script, Whom};
+use crate::script::{Fault, Move, Script, Who, Whom};
 use crate::world::Packet;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -35,6 +35,8 @@ pub(crate) enum Event {
     Ended(u16),
     /// An operator ordered groups to move.
     Ordered(u16),
+    /// A worker has met another one, of another process, or knows that it is gone.
+    Session(u8, u8, u64),
     /// All faults are over.
     Healed,
     /// Time was let pass, in nanoseconds, so that all flows end.
@@ -122,6 +124,14 @@ fn in_words(event: &Event, script: &Script, packets: &[Packet]) -> String {
             Some(order) => format!("ORDER       {}", in_words_of_move(order)),
             None => String::new(),
         },
+        Event::Session(from, to, 0) => {
+            format!("gone        {} to {}", script.worker(to), script.worker(from))
+        }
+        Event::Session(from, to, number) => format!(
+            "met         {} by {} as {number:x}",
+            script.worker(to),
+            script.worker(from)
+        ),
         Event::Healed => "HEALED      no faults from here on".to_owned(),
         Event::Leapt(time) => format!("LEAP        {} pass on all clocks", Millis(time)),
         Event::Over(talk, done) => {
@@ -174,7 +184,25 @@ pub(crate) fn in_words_of(fault: &Fault, script: &Script) -> String {
             let host = crate::world::address_of(usize::from(*host));
             format!("nothing passes {way} the host {host} for {}", Millis(*time))
         }
-        Fault::Crash { who } => format!("{who:?} crash and begin anew"),
+        Fault::Partition { from, to, back, time } => {
+            let way = if *back {
+                "between"
+            } else {
+                "from the first to the second of"
+            };
+            let (from, to) = (script.worker(*from), script.worker(*to));
+            format!("nothing passes {way} {from} and {to} for {}", Millis(*time))
+        }
+        Fault::Crash { who: Who::All } => "all crash and begin anew".to_owned(),
+        Fault::Crash {
+            who: Who::Worker(worker, time),
+        } => {
+            format!(
+                "{} crashes, and begins anew after {}",
+                script.worker(*worker),
+                Millis(*time)
+            )
+        }
     }
 }
 

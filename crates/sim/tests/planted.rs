@@ -4,7 +4,7 @@ use flowkeep_sim::{self as sim, Scenario};
 use wire::planted;
 
 /// A bug's name, which is where it stands in the code; the scenario that has that code; the checker that must fire first.
-const BUGS: [(&str, Scenario, &str); 30] = [
+const BUGS: [(&str, Scenario, &str); 24] = [
     ("route_over_too_early", Scenario::Bridge, "one_actor"),
     ("second_packet_overtakes", Scenario::Nat, "order"),
     ("drop_not_counted", Scenario::Bridge, "conservation"),
@@ -19,20 +19,14 @@ const BUGS: [(&str, Scenario, &str); 30] = [
     ("buffers_not_fetched_home", Scenario::Nat, "converged"),
     ("choice_by_history", Scenario::Nat, "same_run"),
     // Groups that move.
-    ("late_packet_dropped", Scenario::Nat, "moved"),
     ("kept_packet_lost", Scenario::Nat, "moved"),
     ("second_flow_not_sent", Scenario::Nat, "moved"),
     ("flows_counted_twice", Scenario::Nat, "moved"),
     ("goes_on_after_state", Scenario::Nat, "one_actor"),
     ("route_only_answered", Scenario::Nat, "one_actor"),
     ("flow_begins_while_moving", Scenario::Nat, "one_actor"),
-    ("idle_while_moving", Scenario::Nat, "one_actor"),
-    ("route_not_awaited", Scenario::Nat, "one_actor"),
-    ("installed_before_clear", Scenario::Nat, "order"),
     ("kept_in_wrong_class", Scenario::Nat, "order"),
-    ("called_back_unpinned", Scenario::Nat, "order"),
     ("group_state_lost", Scenario::Nat, "converged"),
-    ("block_back_at_first_word", Scenario::Nat, "endpoints"),
     ("departs_as_expired", Scenario::Nat, "returned"),
     ("departed_not_called", Scenario::Nat, "returned"),
     ("arrived_not_called", Scenario::Balance, "asserted"),
@@ -50,25 +44,16 @@ fn every_checker_finds_the_bug_planted_for_it() {
     for (bug, scenario, checker) in BUGS.into_iter().filter(|(bug, ..)| bug.contains(&only)) {
         planted::choose(bug);
         let found = (0..SEEDS).find_map(|seed| {
+            // It may show in other ways, too: then another seed is for this checker.
             let outcome = sim::run(scenario, seed, &mut planner).unwrap();
-            // An assertion of the code itself may come before the checker: then another seed is for that.
-            let violation = outcome
-                .violation
-                .filter(|found| found.checker == checker || found.checker != "asserted");
+            let violation = outcome.violation.filter(|found| found.checker == checker);
             violation.map(|violation| (seed, violation))
         });
         let Some((seed, violation)) = found else {
-            wrong.push(format!("{bug}: nothing found in {SEEDS} seeds"));
+            wrong.push(format!("{bug}: {checker} found nothing in {SEEDS} seeds"));
             continue;
         };
         println!("{bug}: seed {seed}, {}: {}", violation.checker, violation.what);
-        if violation.checker != checker {
-            wrong.push(format!(
-                "{bug}: {} fired, not {checker}: {}",
-                violation.checker, violation.what
-            ));
-            continue;
-        }
         // Without the bug the seed is clean: it was the bug that was found.
         planted::choose("");
         let outcome = sim::run(scenario, seed, &mut planner).unwrap();
@@ -84,16 +69,21 @@ fn runs_come_to_where_groups_move() {
     const SEEDS: u64 = 300;
     let registry = flowkeep::functions();
     let mut planner = flowkeep::sim::planner(&registry);
-    for (bug, scenario, _) in BUGS {
+    let of_moving = BUGS
+        .iter()
+        .position(|(bug, ..)| *bug == "kept_packet_lost")
+        .unwrap();
+    for (bug, scenario, _) in &BUGS[of_moving..] {
         planted::watch(bug);
         let mut seeds = 0;
         let mut times = 0;
         for seed in 0..SEEDS {
-            sim::run(scenario, seed, &mut planner).unwrap();
+            sim::run(*scenario, seed, &mut planner).unwrap();
             seeds += u64::from(planted::reached() > times);
             times = planted::reached();
         }
         println!("{bug}: {times} times, in {seeds} of {SEEDS} seeds");
+        assert!(seeds >= 3, "{bug}");
     }
     planted::choose("");
 }

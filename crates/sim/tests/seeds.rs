@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// How many seeds every run of the tests goes through; `FLOWKEEP_SEEDS` says another number.
-const SEEDS: u64 = 12_000;
+const SEEDS: u64 = 10_000;
 
 fn told(outcome: &Outcome) -> String {
     let what = outcome

@@ -47,7 +47,12 @@ const TABLE: &[Row] = &[
     ),
     row(
         "flowkeep-sim",
-        &["flowkeep-wire", "flowkeep-nf", "flowkeep-runtime"],
+        &[
+            "flowkeep-wire",
+            "flowkeep-nf",
+            "flowkeep-protocols",
+            "flowkeep-runtime",
+        ],
         // The tool knows how to make plans of configurations.
         &["flowkeep"],
     ),

@@ -137,7 +137,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             .map_or(0, |source| self.runtimes[usize::from(source.0)].life);
         if route.runtime != now && !planted::is("route_only_answered") {
             // Who calls it back has had it all the time.
-            route.is_awaited = usize::from(now) != runtime && !planted::is("route_not_awaited");
+            route.is_awaited = usize::from(now) != runtime;
             self.turn_route(index, now);
         }
     }

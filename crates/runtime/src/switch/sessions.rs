@@ -152,7 +152,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         let link = &mut self.runtimes[runtime];
         let before = core::mem::replace(&mut link.session, link.link.session());
         link.has_told = false;
-        if before != 0 {
+        if before != 0 && !wire::planted::is("session_over_unnoticed") {
             link.life = link.life.wrapping_add(1);
             (link.sent, link.is_leaving) = (0, false);
             // Words for the one before; buffers go home all the same.

@@ -181,6 +181,10 @@ impl<P: Port> Runtime<P> {
                 break;
             }
             telling.part = match telling.part {
+                _ if wire::planted::is("new_switch_not_told") => {
+                    is_over = true;
+                    break;
+                }
                 Part::Groups(place) if place < self.groups.places() => {
                     if let Some(group) = self.groups.at_place(place) {
                         self.tell_route(link, group);
@@ -254,7 +258,7 @@ impl<P: Port> Runtime<P> {
             return;
         };
         let sizes = self.owners.sizes().iter().copied();
-        let ports = sizes.into_iter().find(|size| first % size == 0).unwrap_or(1);
+        let ports = sizes.into_iter().find(|size| first.is_multiple_of(*size)).unwrap_or(1);
         self.append(link, &Message::BlockClaimed(Block { addr, first, ports }, group));
     }
 

@@ -3,6 +3,7 @@
 //! Workers are numbered: switches first, then runtimes. For each the cluster knows which queues lead to it and from it, so that the world can
 //! see who has something to do.
 
+use crate::apart::{Far, Link, SharedEnd, Spared};
 use crate::link::{Clock, Queue, Ring, SharedInterface, SharedQueue, Socket};
 use crate::script::{Script, Shape};
 use nf::{Side, WorkerInfo};
@@ -10,6 +11,7 @@ use runtime::Runtime;
 use runtime::chain::Plan;
 use runtime::switch::{SideRule, Switch};
 use std::cell::Ref;
+use std::collections::BTreeMap;
 use wire::memory::Region;
 use wire::{HashSeed, LinkType, Pool, Prefix};
 
@@ -21,8 +23,8 @@ const OWN_FRAME: usize = 2048;
 const EVENTS_MAX: usize = 32 * 1024;
 
 pub(crate) struct Cluster {
-    pub switches: Vec<Switch<Socket, Ring>>,
-    pub runtimes: Vec<Runtime<Ring>>,
+    pub switches: Vec<Switch<Socket, Link>>,
+    pub runtimes: Vec<Runtime<Link>>,
     /// By port.
     pub interfaces: Vec<SharedInterface>,
     /// By worker: what leads to it.
@@ -31,6 +33,10 @@ pub(crate) struct Cluster {
     pub outputs: Vec<Vec<(SharedQueue, u8)>>,
     /// Rings from switches to runtimes, which say how much room they have.
     bounded: Vec<SharedQueue>,
+    /// Where each worker is a process: by worker and other worker, the ends of links.
+    pub ends: BTreeMap<(usize, usize), SharedEnd>,
+    /// By worker: how often it has begun.
+    pub lives: Vec<u64>,
     /// Frames taken in and sent, as seen from outside.
     pub entered: u64,
     pub left: u64,
@@ -47,7 +53,13 @@ pub(crate) fn link_type(shape: &Shape) -> LinkType {
 
 impl Cluster {
     /// Makes all workers, whose clocks say what `clocks` says.
-    pub fn new(script: &Script, plan: &Plan, clock: &Clock, clocks: &[u64]) -> Result<Cluster, String> {
+    pub fn new(
+        script: &Script,
+        plan: &Plan,
+        clock: &Clock,
+        clocks: &[u64],
+        lives: Vec<u64>,
+    ) -> Result<Cluster, String> {
         let shape = &script.shape;
         let (switches, runtimes) = (usize::from(shape.switches), usize::from(shape.runtimes));
         let workers = switches + runtimes;
@@ -58,65 +70,141 @@ impl Cluster {
             inputs: vec![Vec::new(); workers],
             outputs: vec![Vec::new(); workers],
             bounded: Vec::new(),
+            ends: BTreeMap::new(),
+            lives,
             entered: 0,
             left: 0,
         };
-        let mut to_runtimes: Vec<Vec<Ring>> = (0..switches).map(|_| Vec::new()).collect();
-        let mut to_switches: Vec<Vec<Ring>> = (0..runtimes).map(|_| Vec::new()).collect();
-        for (switch, links) in to_runtimes.iter_mut().enumerate() {
-            for (runtime, ends) in to_switches.iter_mut().enumerate() {
-                let (near, far) = Ring::pair(clock, usize::from(shape.depth), shape.ring_delay);
-                cluster.bounded.push(near.outgoing());
-                cluster.join(switch, &near, switches + runtime);
-                links.push(near);
-                ends.push(far);
+        let mut links: Vec<Vec<Option<Link>>> = (0..workers)
+            .map(|_| (0..workers).map(|_| None).collect())
+            .collect();
+        for (a, b) in (0..workers).flat_map(|a| (a + 1..workers).map(move |b| (a, b))) {
+            let (near, far) = cluster.pair(script, clock, clocks, a, b);
+            links[a][b] = Some(near);
+            links[b][a] = Some(far);
+        }
+        cluster.interfaces = vec![SharedInterface::default(); usize::from(shape.ports)];
+        for (worker, links) in links.into_iter().enumerate() {
+            match worker.checked_sub(switches) {
+                None => {
+                    let switch = cluster.switch(script, plan, worker, links, clocks[worker]);
+                    cluster.switches.push(switch);
+                }
+                Some(index) => {
+                    let runtime = runtime(script, plan, index, links, clocks[worker])?;
+                    cluster.runtimes.push(runtime);
+                }
             }
         }
-        let mut peers: Vec<Vec<Option<Ring>>> = (0..switches)
-            .map(|_| (0..switches).map(|_| None).collect())
-            .collect();
-        for (a, b) in (0..switches).flat_map(|a| (a + 1..switches).map(move |b| (a, b))) {
-            let (near, far) = Ring::pair(clock, usize::MAX, shape.ring_delay);
-            cluster.join(a, &near, b);
-            peers[a][b] = Some(near);
-            peers[b][a] = Some(far);
+        Ok(cluster)
+    }
+
+    /// A link between two workers: a ring, or a channel if each of them is a process.
+    fn pair(&mut self, script: &Script, clock: &Clock, clocks: &[u64], a: usize, b: usize) -> (Link, Link) {
+        let shape = &script.shape;
+        if shape.apart.is_some() {
+            let (near, far) = (
+                self.end(script, a, b, clocks[a]),
+                self.end(script, b, a, clocks[b]),
+            );
+            return (near, far);
         }
-        let mut between: Vec<Vec<Option<Ring>>> = (0..runtimes)
-            .map(|_| (0..runtimes).map(|_| None).collect())
-            .collect();
-        for (a, b) in (0..runtimes).flat_map(|a| (a + 1..runtimes).map(move |b| (a, b))) {
-            let (near, far) = Ring::pair(clock, usize::MAX, shape.ring_delay);
-            cluster.join(switches + a, &near, switches + b);
-            between[a][b] = Some(near);
-            between[b][a] = Some(far);
+        let switches = usize::from(shape.switches);
+        let is_bounded = a < switches && b >= switches;
+        let depth = if is_bounded {
+            usize::from(shape.depth)
+        } else {
+            usize::MAX
+        };
+        let (near, far) = Ring::pair(clock, depth, shape.ring_delay);
+        if is_bounded {
+            self.bounded.push(near.outgoing());
         }
-        let mut sockets: Vec<Vec<(Socket, SideRule)>> = (0..switches).map(|_| Vec::new()).collect();
-        for port in 0..usize::from(shape.ports) {
+        self.join(a, &near, b);
+        (Link::Near(near), Link::Near(far))
+    }
+
+    /// A worker's end of the link to another process's.
+    fn end(&mut self, script: &Script, from: usize, to: usize, now: u64) -> Link {
+        let switches = usize::from(script.shape.switches);
+        let frames = script.shape.apart.map_or(512, |apart| apart.frames);
+        // What a runtime has to say is more than what a switch has; and what comes from where it has more of its own to say is read last.
+        let spared = match (from < switches, to < switches) {
+            (true, false) => 8,
+            (true, true) => 16,
+            (false, true) => 16 * switches + 56,
+            (false, false) => 16 * switches + 8,
+        };
+        let incarnation = 1 + (self.lives[from] << 32);
+        let (far, end) = Far::new(from, to, incarnation, Spared(spared, frames), now);
+        if let Some(before) = self.ends.insert((from, to), end) {
+            before.borrow_mut().is_dead = true;
+        }
+        Link::Far(Box::new(far))
+    }
+
+    /// A worker that is a process of its own begins anew, with nothing; what it was is handed back, to be scrapped.
+    pub fn begin_anew(
+        &mut self,
+        script: &Script,
+        plan: &Plan,
+        worker: usize,
+        now: u64,
+    ) -> Result<Dead, String> {
+        let switches = usize::from(script.shape.switches);
+        self.lives[worker] += 1;
+        let workers = self.lives.len();
+        let links = (0..workers).map(|other| (other != worker).then(|| self.end(script, worker, other, now)));
+        let links = links.collect();
+        Ok(match worker.checked_sub(switches) {
+            None => {
+                for port in (worker..self.interfaces.len()).step_by(switches) {
+                    self.interfaces[port].borrow_mut().incoming.clear();
+                }
+                let mut switch = self.switch(script, plan, worker, links, now);
+                switch.wait_to_be_told(TOLD_BY);
+                Dead::Switch(Box::new(std::mem::replace(&mut self.switches[worker], switch)))
+            }
+            Some(index) => {
+                let runtime = runtime(script, plan, index, links, now)?;
+                Dead::Runtime(Box::new(std::mem::replace(&mut self.runtimes[index], runtime)))
+            }
+        })
+    }
+
+    fn switch(
+        &mut self,
+        script: &Script,
+        plan: &Plan,
+        index: usize,
+        mut links: Vec<Option<Link>>,
+        now: u64,
+    ) -> Switch<Socket, Link> {
+        let shape = &script.shape;
+        let switches = usize::from(shape.switches);
+        let mut sockets = Vec::new();
+        for port in (index..usize::from(shape.ports)).step_by(switches) {
             let (socket, interface) = Socket::new(usize::from(shape.queue), shape.waits, link_type(shape));
-            cluster.interfaces.push(interface);
+            self.interfaces[port] = interface;
             let rule = if shape.by_address {
                 SideRule::BySource(inside())
             } else {
                 SideRule::Fixed(side_of(shape, port))
             };
-            sockets[port % switches].push((socket, rule));
+            sockets.push((socket, rule));
         }
-        let links = to_runtimes.into_iter().zip(peers).zip(sockets);
-        for (index, ((links, peers), ports)) in links.enumerate() {
-            let settings = switch_settings(script, index, clocks[index]);
-            let pool = pool(usize::from(shape.buffers), FRAME_MAX, index);
-            let switch = Switch::new(settings, plan.clone(), ports, links, peers, pool, Region::heap);
-            cluster.switches.push(switch);
-        }
-        for (index, (links, peers)) in to_switches.into_iter().zip(between).enumerate() {
-            let settings = runtime_settings(script, index, clocks[switches + index]);
-            let pool = pool(usize::from(shape.own_buffers), OWN_FRAME, switches + index);
-            let mut runtime = Runtime::new(settings, plan.clone(), links, pool, Region::heap)
-                .map_err(|(function, error)| format!("function `{function}`: {error}"))?;
-            runtime.join(peers);
-            cluster.runtimes.push(runtime);
-        }
-        Ok(cluster)
+        let to_runtimes = links.split_off(switches).into_iter().flatten().collect();
+        let settings = switch_settings(script, index, now);
+        let pool = pool(usize::from(shape.buffers), frame_max(shape, FRAME_MAX), index);
+        Switch::new(
+            settings,
+            plan.clone(),
+            sockets,
+            to_runtimes,
+            links,
+            pool,
+            Region::heap,
+        )
     }
 
     fn join(&mut self, one: usize, near: &Ring, other: usize) {
@@ -124,6 +212,19 @@ impl Cluster {
         self.inputs[other].push(near.outgoing());
         self.outputs[other].push((near.incoming(), one as u8));
         self.inputs[one].push(near.incoming());
+    }
+
+    /// Whether links between processes have nothing to do, and everybody has met everybody.
+    fn ends_are_at_rest(&self) -> bool {
+        self.ends
+            .values()
+            .map(|end| end.borrow())
+            .all(|end| end.session != 0 && !end.is_busy && end.outbox.is_empty() && end.inbox.is_empty())
+    }
+
+    /// Packets that links between processes lost, since they were for nobody.
+    pub fn unsent(&self) -> u64 {
+        self.ends.values().map(|end| end.borrow().lost).sum()
     }
 
     /// Whether nothing is on any ring or waits at any port.
@@ -136,6 +237,7 @@ impl Cluster {
                 .interfaces
                 .iter()
                 .all(|interface| interface.borrow().incoming.is_empty())
+            && self.ends_are_at_rest()
     }
 
     /// Whether no group is on its way.
@@ -204,6 +306,64 @@ impl Cluster {
         }
         clock.set(now);
     }
+}
+
+/// A worker that has crashed.
+pub(crate) enum Dead {
+    Switch(Box<Switch<Socket, Link>>),
+    Runtime(Box<Runtime<Link>>),
+}
+
+impl Dead {
+    /// Gives memory back, as far as what is on links lets it; nothing of this is seen by anybody.
+    pub fn scrap(self) {
+        match self {
+            Dead::Switch(mut switch) => {
+                switch.stop_reading();
+                switch.finish();
+                for _ in 0..8 {
+                    switch.step(0);
+                }
+            }
+            Dead::Runtime(mut runtime) => {
+                for _ in 0..8 {
+                    runtime.step(0);
+                    runtime.finish(usize::MAX);
+                    runtime.take_events(&mut String::new());
+                }
+            }
+        }
+    }
+}
+
+/// How long a switch that begins anew waits for what runtimes have to tell.
+const TOLD_BY: u64 = 200_000_000;
+
+fn frame_max(shape: &Shape, usual: usize) -> usize {
+    match shape.apart {
+        Some(_) => runtime::message::FRAME_MAX,
+        None => usual,
+    }
+}
+
+fn runtime(
+    script: &Script,
+    plan: &Plan,
+    index: usize,
+    mut links: Vec<Option<Link>>,
+    now: u64,
+) -> Result<Runtime<Link>, String> {
+    let shape = &script.shape;
+    let switches = usize::from(shape.switches);
+    let between = links.split_off(switches);
+    let settings = runtime_settings(script, index, now);
+    let frame = frame_max(shape, OWN_FRAME);
+    let pool = pool(usize::from(shape.own_buffers), frame, switches + index);
+    let links = links.into_iter().flatten().collect();
+    let mut runtime = Runtime::new(settings, plan.clone(), links, pool, Region::heap)
+        .map_err(|(function, error)| format!("function `{function}`: {error}"))?;
+    runtime.join(between);
+    Ok(runtime)
 }
 
 /// By which side the port is, where ports are by side.

@@ -16,11 +16,13 @@
 //! | file | what |
 //! |---|---|
 //! | `cluster` | the workers and their links |
+//! | `apart` | frames between processes, and processes that crash alone |
 //! | `hosts` | clients and servers |
 //! | `parts` | faults, healing, what must then be so |
 //!
 //! Not here: what happens when ([`crate::script`]); several runs ([`crate::run()`]).
 
+mod apart;
 mod cluster;
 mod hosts;
 mod parts;
@@ -36,12 +38,13 @@ use crate::random::{Random, Stream};
 use crate::scenario::{STRANGER, inside_host, server};
 use crate::script::{INSIDE_HOSTS, SERVERS, Script};
 use crate::timeline::{Event, Timeline};
+use apart::Past;
 use cluster::{Cluster, link_type};
 use hosts::{Client, Server, Wish};
 use runtime::chain::Plan;
 use std::cell::Cell;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::rc::Rc;
 use wire::LinkType;
 
@@ -68,6 +71,10 @@ enum Due {
     Begin(u16),
     End(u16),
     Order(u16),
+    /// A frame from one process to another.
+    Carried(u8, u8, Vec<u8>),
+    /// A process that crashed begins anew.
+    Return(u8),
 }
 
 /// When, in which order among those of one time, and what.
@@ -95,6 +102,8 @@ struct Turns {
     next: Time,
     version: u32,
     stalled_until: Time,
+    /// It has crashed, and is not there again before.
+    down_until: Time,
     /// Its clock is ahead of true time by so much, and gains so many parts in a million.
     ahead: u64,
     drift_ppm: u64,
@@ -134,6 +143,11 @@ pub(crate) struct World<'s> {
     turns: Vec<Turns>,
     hosts: Vec<Host>,
     clients: Vec<Client>,
+    /// Between processes, by who sends and who receives.
+    ways: BTreeMap<(usize, usize), Path>,
+    sessions: BTreeMap<(usize, usize), u64>,
+    /// What crashed workers had counted.
+    past: Past,
     /// Frames in the network.
     flying: u32,
     /// Talks that have begun, or are about to, and are not over.
@@ -177,7 +191,7 @@ impl<'s> World<'s> {
         let workers = usize::from(shape.switches) + usize::from(shape.runtimes);
         let turns: Vec<Turns> = (0..workers).map(|worker| Turns::new(script, worker)).collect();
         let clocks: Vec<u64> = turns.iter().map(|turns| turns.now(0)).collect();
-        let cluster = Cluster::new(script, &plan, &clock, &clocks)?;
+        let cluster = Cluster::new(script, &plan, &clock, &clocks, vec![0; workers])?;
         let hosts = (0..HOSTS).map(|host| {
             let path = |way: u64| {
                 let random = Random::of(script.seed, Stream::Path, 2 * host as u64 + way);
@@ -215,6 +229,9 @@ impl<'s> World<'s> {
             turns,
             hosts: hosts.collect(),
             clients: script.talks.iter().map(|_| Client::new()).collect(),
+            ways: apart::ways(script),
+            sessions: BTreeMap::new(),
+            past: Past::default(),
             flying: 0,
             open_talks: 0,
             packets: vec![nobody],
@@ -293,6 +310,8 @@ impl<'s> World<'s> {
             Due::Begin(fault) => self.begin_fault(fault),
             Due::End(fault) => self.end_fault(fault),
             Due::Order(index) => self.order_move(index),
+            Due::Carried(from, to, frame) => self.arrive_at_worker(from, to, frame),
+            Due::Return(worker) => self.rouse(worker, self.now()),
         }
     }
 
@@ -300,7 +319,7 @@ impl<'s> World<'s> {
     fn rouse(&mut self, worker: u8, at: Time) {
         let turns = &mut self.turns[usize::from(worker)];
         let at = at.max(self.clock.get()) + turns.random.below(turns.pace);
-        let at = at.max(turns.stalled_until);
+        let at = at.max(turns.stalled_until).max(turns.down_until);
         if at < turns.next {
             self.set_turn(worker, at);
         }
@@ -350,7 +369,8 @@ impl<'s> World<'s> {
         let is_moving = worker
             .checked_sub(switches)
             .is_some_and(|runtime| !self.cluster.runtimes[usize::from(runtime)].finished());
-        let next = if is_moving { now + busy } else { idle };
+        let is_talking = self.carry(worker);
+        let next = if is_moving || is_talking { now + busy } else { idle };
         self.set_turn(worker, next.max(stalled_until));
         for output in 0..self.cluster.outputs[usize::from(worker)].len() {
             let (queue, reader) = &self.cluster.outputs[usize::from(worker)][output];
@@ -640,6 +660,7 @@ impl Turns {
             next: Time::MAX,
             version: 0,
             stalled_until: 0,
+            down_until: 0,
             ahead: EPOCH + if most > 0 { random.below(50_000_000) } else { 0 },
             drift_ppm: random.below(most + 1),
             pace: slow.map_or(shape.pace, |(_, pace)| pace),

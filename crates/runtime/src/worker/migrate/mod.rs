@@ -251,7 +251,7 @@ impl<P: Port> Moves<P> {
         };
         let is_over = |part| matches!(part, Part::Absent | Part::Active | Part::Tombstone { .. });
         self.moving(id)
-            .is_some_and(|moving| !is_over(moving.machine.phase()) && !planted::is("idle_while_moving"))
+            .is_some_and(|moving| !is_over(moving.machine.phase()))
     }
 
     fn at(&self, hash: u64) -> Option<u32> {
@@ -428,13 +428,6 @@ impl<P: Port> Runtime<P> {
         if let Says::Done(_) = says {
             self.note_done(id, figures);
         }
-        if let Says::State(epoch) = says
-            && planted::is("installed_before_clear")
-        {
-            for switch in self.all_switches().iter() {
-                self.drive(id, Input::HearSwitch(switch, SwitchSays::Clear(epoch)));
-            }
-        }
         self.drive(id, Input::Hear(RuntimeId(peer), says, room));
     }
 
@@ -473,7 +466,7 @@ impl<P: Port> Runtime<P> {
         let has = *has;
         // One that is not there knows no block.
         let is_missing = |s| !has.has(s) && self.sessions.has_switch(usize::from(s));
-        if (0..self.settings.switches).any(is_missing) && !planted::is("block_back_at_first_word") {
+        if (0..self.settings.switches).any(is_missing) {
             return;
         }
         self.moves.returned.remove(&block);
@@ -615,9 +608,6 @@ impl<P: Port> Runtime<P> {
         let Some(moving) = self.moves.moving(id) else {
             return;
         };
-        if planted::is("called_back_unpinned") {
-            return;
-        }
         if !core::mem::replace(&mut moving.is_pinned, true) {
             self.moves.pinned += 1;
         }

@@ -298,9 +298,6 @@ impl<P: Port> Runtime<P> {
         let Some(group) = self.moves.moving(id).map(|moving| moving.group) else {
             return self.drop_packet(packet, DropReason::MovingFull);
         };
-        if planted::is("late_packet_dropped") {
-            return self.drop_packet(packet, DropReason::MovingFull);
-        }
         self.append_record(
             to,
             &Record::Handed {

@@ -1,0 +1,184 @@
+//! What joins workers of different processes: the production's own link ([`runtime::peer`]) over a simulated network.
+//!
+//! ```text
+//!   worker ─► Far (a Port) ─► Peer ─► Channel ─► Wire ─┐ outbox        ┌─► inbox ─► Wire ─► Channel ─► Peer ─► Far ─► worker
+//!                                                      └─ world: Path ─┘
+//! ```
+//!
+//! Frames that a [`Wire`] sends lie in its end's outbox until the world puts them on a [`crate::network::Path`]; what comes out there lies in the other end's
+//! inbox. The world sees of each end whether it has something to do, whom it has met, and what it lost.
+//!
+//! Not here: what frames are (`protocols::channel`), who crashes (`world::crashes`).
+
+use crate::Time;
+use crate::link::Ring;
+use protocols::channel::Protection;
+use runtime::peer::{FrameLink, Peer, Settings};
+use runtime::{Burst, Port, PortCounters};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use wire::Pool;
+
+/// What the world sees of one end of a link.
+#[derive(Default)]
+pub(crate) struct End {
+    pub inbox: VecDeque<Vec<u8>>,
+    pub outbox: Vec<Vec<u8>>,
+    /// There is something that waits to be sent, acknowledged or received.
+    pub is_busy: bool,
+    /// As [`Port::session`] has it.
+    pub session: u64,
+    /// Packets that were for nobody.
+    pub lost: u64,
+    /// Nobody has this end any more.
+    pub is_dead: bool,
+}
+
+pub(crate) type SharedEnd = Rc<RefCell<End>>;
+
+/// The link below a peer.
+pub(crate) struct Wire {
+    end: SharedEnd,
+    at_hand: Vec<u8>,
+    frame_max: usize,
+}
+
+impl FrameLink for Wire {
+    fn frame_max(&self) -> usize {
+        self.frame_max
+    }
+    fn receive(&mut self) -> Option<&[u8]> {
+        self.at_hand = self.end.borrow_mut().inbox.pop_front()?;
+        Some(&self.at_hand)
+    }
+    fn send(&mut self, frame: &[u8]) {
+        let mut end = self.end.borrow_mut();
+        if !end.is_dead {
+            end.outbox.push(frame.to_vec());
+        }
+    }
+    fn flush(&mut self) {}
+    fn counters(&self) -> PortCounters {
+        PortCounters::default()
+    }
+}
+
+/// A link to a worker of another process.
+pub(crate) struct Far {
+    peer: Peer<Wire>,
+    end: SharedEnd,
+    spared: usize,
+}
+
+impl Far {
+    /// One end; `incarnation` is greater than any that this worker had.
+    pub fn new(from: usize, to: usize, incarnation: u64, shape: Spared, now: Time) -> (Far, SharedEnd) {
+        let end = SharedEnd::default();
+        let mut settings = Settings::new(from as u16, to as u16, incarnation, Protection::DamageOnly);
+        settings.dead_after_ns = DEAD_AFTER;
+        settings.spared = shape.0;
+        settings.channel.send_frames = shape.1;
+        settings.channel.receive_frames = shape.1;
+        let wire = Wire {
+            end: end.clone(),
+            at_hand: Vec::new(),
+            frame_max: settings.channel.frame_max,
+        };
+        let peer = Peer::new(wire, settings, now).expect("usual settings are good");
+        let far = Far {
+            peer,
+            end: end.clone(),
+            spared: shape.0,
+        };
+        (far, end)
+    }
+
+    /// Notes what the world wants to know.
+    fn note(&mut self, received: bool, pool: &Pool) {
+        let mut end = self.end.borrow_mut();
+        end.session = self.peer.session();
+        end.lost = self.peer.own_counters().lost_packets + self.peer.own_counters().too_long;
+        end.is_busy =
+            received || !self.peer.is_settled() || self.peer.waiting() > 0 || pool.free() <= self.spared;
+    }
+}
+
+/// How many buffers a link leaves alone, and how many frames it has room for.
+#[derive(Clone, Copy)]
+pub(crate) struct Spared(pub usize, pub u16);
+
+/// Silence after which an end takes the other one for dead.
+pub(crate) const DEAD_AFTER: u64 = 100_000_000;
+
+/// A link to another worker, wherever that is.
+pub(crate) enum Link {
+    /// In the same process.
+    Near(Ring),
+    /// In another one.
+    Far(Box<Far>),
+}
+
+impl Port for Link {
+    fn frame_max(&self) -> usize {
+        match self {
+            Link::Near(ring) => ring.frame_max(),
+            Link::Far(far) => far.peer.frame_max(),
+        }
+    }
+    fn receive(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst) {
+        match self {
+            Link::Near(ring) => ring.receive(now, pool, burst),
+            Link::Far(far) => {
+                let had = burst.len();
+                let came = !far.end.borrow().inbox.is_empty();
+                far.peer.receive(now, pool, burst);
+                far.note(came || burst.len() > had, pool);
+            }
+        }
+    }
+    fn transmit(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst) {
+        match self {
+            Link::Near(ring) => ring.transmit(now, pool, burst),
+            Link::Far(far) => {
+                far.peer.transmit(now, pool, burst);
+                far.note(true, pool);
+            }
+        }
+    }
+    fn finished(&self) -> bool {
+        match self {
+            Link::Near(ring) => ring.finished(),
+            Link::Far(far) => !far.end.borrow().is_busy,
+        }
+    }
+    fn waits(&self) -> bool {
+        match self {
+            Link::Near(ring) => ring.waits(),
+            Link::Far(far) => far.peer.waits(),
+        }
+    }
+    fn room(&self) -> usize {
+        match self {
+            Link::Near(ring) => ring.room(),
+            Link::Far(far) => far.peer.room(),
+        }
+    }
+    fn session(&self) -> u64 {
+        match self {
+            Link::Near(ring) => ring.session(),
+            Link::Far(far) => far.peer.session(),
+        }
+    }
+    fn flush(&mut self) {
+        if let Link::Far(far) = self {
+            far.peer.flush();
+        }
+    }
+    fn counters(&self) -> PortCounters {
+        match self {
+            Link::Near(ring) => ring.counters(),
+            Link::Far(far) => far.peer.counters(),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Where each worker is a process: frames between them, and processes that crash alone.
+//!
+//! A process that crashes is replaced at once by one that knows nothing, has a greater incarnation, and takes no turn and hears no frame until it is there again. Frames that the one
+//! before has sent may still arrive. What it had in hand is lost; of packets so lost there may be as many as were within the cluster when it crashed, or a session ended.
+//!
+//! Not here: what frames are, and who notices that somebody is gone (`runtime::peer`).
+
+use super::cluster::Dead;
+use super::{Due, World};
+use crate::network::{Passage, Path};
+use crate::random::{Random, Stream};
+use crate::script::Script;
+use crate::timeline::Event;
+use runtime::stats::{RuntimeStats, SwitchStats};
+use std::collections::BTreeMap;
+
+/// What workers had counted when they crashed.
+#[derive(Default)]
+pub(crate) struct Past {
+    pub switches: Vec<SwitchStats>,
+    pub runtimes: Vec<RuntimeStats>,
+    /// Packets that may be lost since somebody was gone.
+    pub losses: u64,
+    /// Packets that links of those that crashed lost.
+    pub unsent: u64,
+    /// Sessions of links that have ended.
+    pub sessions: u64,
+}
+
+/// The network between processes.
+pub(super) fn ways(script: &Script) -> BTreeMap<(usize, usize), Path> {
+    let shape = &script.shape;
+    let Some(apart) = shape.apart else {
+        return BTreeMap::new();
+    };
+    let workers = usize::from(shape.switches) + usize::from(shape.runtimes);
+    let pairs = (0..workers).flat_map(|from| (0..workers).map(move |to| (from, to)));
+    let pairs = pairs.filter(|(from, to)| from != to);
+    let path = |(from, to): (usize, usize)| {
+        let random = Random::of(script.seed, Stream::Apart, 64 + (from * workers + to) as u64);
+        ((from, to), Path::new(apart.delay, apart.noise, random))
+    };
+    pairs.map(path).collect()
+}
+
+impl World<'_> {
+    /// Puts on their way what a worker has for other processes; whether it has still to do with them.
+    pub(super) fn carry(&mut self, worker: u8) -> bool {
+        if self.script.shape.apart.is_none() {
+            return false;
+        }
+        let from = usize::from(worker);
+        let mut is_busy = false;
+        let now = self.now();
+        for to in 0..self.turns.len() {
+            let Some(end) = self.cluster.ends.get(&(from, to)).cloned() else {
+                continue;
+            };
+            let frames = std::mem::take(&mut end.borrow_mut().outbox);
+            let (busy, session) = (end.borrow().is_busy, end.borrow().session);
+            is_busy |= busy;
+            let known = self.sessions.insert((from, to), session).unwrap_or(0);
+            if known != session {
+                self.timeline.note(now, Event::Session(worker, to as u8, session));
+            }
+            if known != 0 && known != session {
+                self.past.sessions += 1;
+                self.note_losses();
+            }
+            for frame in frames {
+                self.timeline.fold(&frame);
+                let Some(path) = self.ways.get_mut(&(from, to)) else {
+                    continue;
+                };
+                if let Passage::Arrives(first, second) = path.put(now, frame.len()) {
+                    for arrival in second.into_iter().chain([first]) {
+                        let mut frame = frame.clone();
+                        if let Some(bit) = arrival.flipped {
+                            let bit = (bit % (8 * frame.len().max(1) as u64)) as usize;
+                            frame[bit / 8] ^= 1 << (bit % 8);
+                        }
+                        self.plan_for(arrival.at, Due::Carried(from as u8, to as u8, frame));
+                    }
+                }
+            }
+        }
+        is_busy
+    }
+
+    pub(super) fn arrive_at_worker(&mut self, from: u8, to: u8, frame: Vec<u8>) {
+        if self.turns[usize::from(to)].down_until > self.now() {
+            return;
+        }
+        if let Some(end) = self.cluster.ends.get(&(usize::from(to), usize::from(from))) {
+            end.borrow_mut().inbox.push_back(frame);
+            self.rouse(to, self.now());
+        }
+    }
+
+    /// All packets that are within the cluster now may be lost.
+    pub(super) fn note_losses(&mut self) {
+        let within = self.figures().missing();
+        self.past.losses = self.past.losses.max(within.max(0) as u64);
+    }
+
+    /// The process of one worker crashes, and begins anew after `time`.
+    pub(super) fn crash_one(&mut self, worker: u8, time: u64) {
+        let now = self.now();
+        let index = usize::from(worker);
+        let switches = usize::from(self.script.shape.switches);
+        self.order.cut();
+        self.note_losses();
+        let local = self.turns[index].now(now);
+        let before = self.cluster.unsent();
+        let Ok(dead) = self.cluster.begin_anew(self.script, &self.plan, index, local) else {
+            return;
+        };
+        self.past.unsent += before - self.cluster.unsent();
+        match &dead {
+            Dead::Switch(switch) => self.past.switches.push(switch.stats()),
+            Dead::Runtime(runtime) => {
+                self.past.runtimes.push(runtime.stats());
+                let from = index - switches;
+                self.orders.retain(|(of, _)| usize::from(*of) != from);
+            }
+        }
+        dead.scrap();
+        for other in 0..self.turns.len() {
+            self.sessions.remove(&(index, other));
+        }
+        let turns = &mut self.turns[index];
+        turns.down_until = now + time;
+        turns.next = crate::Time::MAX;
+        turns.version += 1;
+        self.plan_for(now + time, Due::Return(worker));
+    }
+}
