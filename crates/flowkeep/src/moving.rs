@@ -471,6 +471,6 @@ mod tests {
             assert!(said.starts_with(words), "{said}");
         }
         let said = order(None, &[]).parts(&places[..1]).unwrap_err();
-        assert!(said.contains("write `runtimes = 2`"), "{said}");
+        assert!(said.contains("Write `runtimes = 2`"), "{said}");
     }
 }

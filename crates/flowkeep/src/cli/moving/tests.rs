@@ -66,7 +66,7 @@ impl Cluster for Scripted {
 struct Site {
     cluster: Arc<Scripted>,
     directory: PathBuf,
-    _server: Server,
+    server: Option<Server>,
 }
 
 impl Site {
@@ -86,7 +86,7 @@ impl Site {
         Site {
             cluster,
             directory,
-            _server: server,
+            server: Some(server),
         }
     }
 
@@ -100,6 +100,8 @@ impl Site {
 
 impl Drop for Site {
     fn drop(&mut self) {
+        // It ends by its socket, which is in there.
+        self.server.take();
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
