@@ -51,7 +51,7 @@ fn round_of(round: u8, number: u16) -> Vec<Step> {
             web.ack(),
             answer().payload("cd"),
         ],
-        4 if number % 3 == 0 => vec![web.rst()],
+        4 if number.is_multiple_of(3) => vec![web.rst()],
         4 if number % 3 == 1 => vec![web.ack(), answer().rst()],
         4 => vec![web.fin(), answer().fin(), web.ack()],
         // The port again.

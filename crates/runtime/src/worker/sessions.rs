@@ -258,7 +258,10 @@ impl<P: Port> Runtime<P> {
             return;
         };
         let sizes = self.owners.sizes().iter().copied();
-        let ports = sizes.into_iter().find(|size| first.is_multiple_of(*size)).unwrap_or(1);
+        let ports = sizes
+            .into_iter()
+            .find(|size| first.is_multiple_of(*size))
+            .unwrap_or(1);
         self.append(link, &Message::BlockClaimed(Block { addr, first, ports }, group));
     }
 
