@@ -27,7 +27,10 @@ fn records_are_whole() {
         assert_eq!(survived.counter("records") as usize, found.len());
         assert!(found.iter().any(|record| record.packets[0] > 1));
         for record in &found {
-            assert!(record.start <= record.end && record.icmp_errors == 0, "{record:?}");
+            assert!(
+                record.start <= record.end && record.icmp_errors == 0,
+                "{record:?}"
+            );
         }
     }
 }
