@@ -190,6 +190,11 @@ fn workers(config: &mut Config, document: &mut Document<'_, '_>) {
             _ => {}
         }
     }
+    if config.runtimes_max.is_some() {
+        let remedy = "take this line out; name members of which some are started later";
+        document.problem_at("runtimes_max", "is for a cluster of one process", remedy);
+        config.runtimes_max = None;
+    }
     let kinds: [(&str, fn(&super::Member) -> u16); 2] = [
         ("switches", |member| member.switches.unwrap_or(0)),
         ("runtimes", |member| member.runtimes.unwrap_or(0)),
@@ -439,6 +444,12 @@ mod tests {
         assert_eq!(
             (line.as_str(), problem.as_str()),
             ("runtimes = 2", "is said of the cluster and of its members")
+        );
+
+        let (line, problem, _) = wrong(&["runtimes_max = 3\n", CLUSTER, &front, &left]);
+        assert_eq!(
+            (line.as_str(), problem.as_str()),
+            ("runtimes_max = 3", "is for a cluster of one process")
         );
 
         let (_, problem, remedy) = wrong(&[CLUSTER, &left]);
