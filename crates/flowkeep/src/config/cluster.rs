@@ -195,7 +195,8 @@ fn workers(config: &mut Config, document: &mut Document<'_, '_>) {
         document.problem_at("runtimes_max", "is for a cluster of one process", remedy);
         config.runtimes_max = None;
     }
-    let kinds: [(&str, fn(&super::Member) -> u16); 2] = [
+    type Count = fn(&super::Member) -> u16;
+    let kinds: [(&str, Count); 2] = [
         ("switches", |member| member.switches.unwrap_or(0)),
         ("runtimes", |member| member.runtimes.unwrap_or(0)),
     ];

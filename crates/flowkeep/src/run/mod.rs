@@ -18,6 +18,7 @@
 //! Not here: the control socket and metrics, which ask through [`Cluster`].
 
 mod build;
+mod changing;
 mod driver;
 pub mod job;
 mod kernel;
@@ -28,7 +29,7 @@ mod staff;
 mod watching;
 
 use crate::apply::report::Change;
-use crate::apply::{Ask, Live, Source, Ticket, Workers};
+use crate::apply::{Ask, Live, Source};
 use crate::cluster::{Cluster, Cursor, PortStats, Snapshot, Subject, ThreadShare, Watching};
 use crate::config::Config;
 use crate::config::layout::{Layout, PortPlace};
@@ -40,9 +41,7 @@ use driver::{Answer, Command, Handle, Question};
 use part::Part;
 use protocols::channel::Protection;
 use runtime::PortCounters;
-use runtime::chain::Plan;
 use runtime::worker::FlowView;
-use runtime::worker::change::{Before, ChangeError, ChangeState, CutFlow, Prepared};
 use runtime::worker::migrate;
 use staff::{Door, Staff};
 use std::collections::BTreeMap;
@@ -51,7 +50,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use wire::{FlowKey, Prefix};
+use wire::FlowKey;
 
 pub use build::RunError;
 pub(crate) use watching::flag_letters;
@@ -768,77 +767,3 @@ fn cpu_ns(thread: i32) -> u64 {
 
 /// Flows asked of a runtime in one question, so that none keeps its packets waiting.
 const FLOWS_AT_ONCE: usize = 64;
-
-impl Workers for Shared {
-    fn runtimes(&self) -> usize {
-        self.runtimes().len()
-    }
-
-    fn prepare(&self, runtime: usize, prepared: Box<Prepared>) -> Option<Result<(), ChangeError>> {
-        match self.runtime_at(runtime)?.ask(Question::Prepare(prepared))? {
-            Answer::Prepared(answer) => Some(answer.map_err(|(error, _)| error)),
-            _ => None,
-        }
-    }
-
-    fn abandon(&self, runtime: usize) {
-        let asked = self
-            .runtime_at(runtime)
-            .map(|runtime| runtime.ask(Question::Abandon));
-        if let Some(Some(Answer::Abandoned(prepared))) = asked {
-            // Here, not at the worker.
-            drop(prepared);
-        }
-    }
-
-    fn commit(&self, tickets: &[Ticket]) -> Vec<bool> {
-        let runtimes = self.runtimes();
-        let each = runtimes.values().zip(tickets);
-        let asked: Vec<_> = each
-            .map(|(runtime, ticket)| runtime.ask_later(Question::Commit(ticket.clone())))
-            .collect();
-        let deadline = Instant::now() + driver::PATIENCE;
-        let done = |answer: &mpsc::Receiver<Answer>| {
-            let left = deadline.saturating_duration_since(Instant::now());
-            matches!(answer.recv_timeout(left), Ok(Answer::Committed(true)))
-        };
-        asked.iter().map(done).collect()
-    }
-
-    fn state(&self, runtime: usize) -> Option<ChangeState> {
-        match self.runtime_at(runtime)?.ask(Question::Change)? {
-            Answer::Change(state) => Some(*state),
-            _ => None,
-        }
-    }
-
-    fn listed(&self, runtime: usize) -> Vec<CutFlow> {
-        match self
-            .runtime_at(runtime)
-            .map(|runtime| runtime.ask(Question::Listed))
-        {
-            Some(Some(Answer::Listed(listed))) => listed,
-            _ => Vec::new(),
-        }
-    }
-
-    fn before(&self, runtime: usize) -> Option<Box<Before>> {
-        match self.runtime_at(runtime)?.ask(Question::Before)? {
-            Answer::Before(before) => before,
-            _ => None,
-        }
-    }
-
-    fn claim(&self, switch: usize, addresses: Vec<Vec<Prefix>>) -> Result<(), String> {
-        let handle = self.switches.values().nth(switch);
-        match handle.map(|handle| handle.ask(Question::Claim(addresses))) {
-            Some(Some(Answer::Claimed(done))) => done,
-            _ => Err(format!("switch {switch} does not answer")),
-        }
-    }
-
-    fn follow(&self, switch: usize, plan: Plan) {
-        let handle = self.switches.values().nth(switch);
-        drop(handle.map(|handle| handle.ask(Question::Follow(plan))));
-    }
-}
