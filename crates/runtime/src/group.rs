@@ -203,12 +203,17 @@ pub(crate) fn room_for(entries: usize) -> usize {
     2 * entries
 }
 
+/// The same, for what is kept of each of so many blocks.
+pub(crate) fn room_for_blocks(blocks: usize) -> usize {
+    room_for(blocks.min(BLOCKS))
+}
+
 impl BlockOwners {
     /// Room for the owners of `blocks` blocks, but for [`BLOCKS`] at most; more than that are noted, too, at the cost of an
     /// allocation whenever their number has doubled.
     pub fn new(blocks: usize) -> Self {
         BlockOwners {
-            owners: hashbrown::HashMap::with_capacity(room_for(blocks.min(BLOCKS))),
+            owners: hashbrown::HashMap::with_capacity(room_for_blocks(blocks)),
             sizes: Vec::with_capacity(SIZES),
             lists: None,
         }
@@ -216,11 +221,11 @@ impl BlockOwners {
 
     /// The same, where [`BlockOwners::of`] will be asked.
     pub fn listed(blocks: usize) -> Self {
-        let room = room_for(blocks.min(BLOCKS));
+        let room = room_for_blocks(blocks);
         BlockOwners {
             lists: Some(BlockLists {
                 latest: hashbrown::HashMap::with_capacity(room),
-                before: hashbrown::HashMap::new(),
+                before: hashbrown::HashMap::with_capacity(room),
             }),
             ..Self::new(blocks)
         }

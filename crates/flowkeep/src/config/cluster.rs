@@ -95,6 +95,15 @@ pub struct Member {
     #[serde(default, deserialize_with = "values::ip_address")]
     #[schemars(with = "Option<String>", example = &"10.0.0.1")]
     pub address: Option<IpAddr>,
+    /// The host's interface on a network segment, with `link_address`: links to members of other hosts that have both, too, are then on Ethernet
+    /// (EtherType 0x88b5) instead of UDP.
+    #[serde(default)]
+    #[schemars(example = &"eth1")]
+    pub interface: Option<String>,
+    /// That interface's own link address.
+    #[serde(default, deserialize_with = "values::link_address")]
+    #[schemars(with = "Option<String>", example = &"52:54:00:12:34:56")]
+    pub link_address: Option<[u8; 6]>,
     /// Its control socket, in place of `[control] socket`. Default: `flowkeep-NAME.sock` in the directory of that one's default.
     #[serde(default)]
     #[schemars(example = &"/run/flowkeep-left.sock")]
@@ -107,6 +116,13 @@ pub struct Member {
     #[serde(default)]
     #[schemars(example = &"left.jsonl")]
     pub events: Option<String>,
+}
+
+impl Member {
+    /// Its interface for links on Ethernet and that one's address, if it has such.
+    pub fn segment(&self) -> Option<(&str, [u8; 6])> {
+        Some((self.interface.as_deref()?, self.link_address?))
+    }
 }
 
 fn here() -> String {
@@ -229,13 +245,16 @@ fn addresses(config: &Config, document: &mut Document<'_, '_>) {
             "write port = 6081",
         );
     }
-    let hosts: BTreeSet<&str> = config.member.iter().map(|member| member.host.as_str()).collect();
     let mut seen: BTreeMap<IpAddr, &super::Member> = BTreeMap::new();
     let mut families = None;
     for (index, member) in config.member.iter().enumerate() {
         let path = format!("member[{index}]");
+        segment(config, member, &path, document);
         let Some(address) = member.address else {
-            if hosts.len() > 1 {
+            let needs_it = |other: &super::Member| {
+                other.host != member.host && (member.segment().is_none() || other.segment().is_none())
+            };
+            if config.member.iter().any(needs_it) {
                 let problem = format!(
                     "has no address, and there are members on other hosts than `{}`",
                     member.host
@@ -263,6 +282,43 @@ fn addresses(config: &Config, document: &mut Document<'_, '_>) {
                 "write each host's own, or the same host for both",
             );
         }
+    }
+}
+
+/// Links on Ethernet need an interface and its address, each host its own.
+fn segment(config: &Config, member: &super::Member, path: &str, document: &mut Document<'_, '_>) {
+    match (&member.interface, member.link_address) {
+        (Some(interface), None) => {
+            let remedy = format!("add a line link_address = \"…\": `ip link show {interface}` says which");
+            document.problem_at(
+                &format!("{path}.interface"),
+                "has no `link_address` beside it",
+                &remedy,
+            );
+        }
+        (None, Some(_)) => document.problem_at(
+            &format!("{path}.link_address"),
+            "has no `interface` beside it",
+            "add a line interface = \"eth1\"",
+        ),
+        (Some(_), Some(address)) => {
+            let path = format!("{path}.link_address");
+            if address[0] & 1 != 0 || address == [0; 6] {
+                let problem = "is no address of one interface";
+                document.problem_at(&path, problem, "write what `ip link` shows for the interface");
+            }
+            let other = config
+                .member
+                .iter()
+                .take_while(|other| !std::ptr::eq(*other, member));
+            let same =
+                |other: &&super::Member| other.host != member.host && other.link_address == Some(address);
+            if let Some(other) = other.into_iter().find(same) {
+                let problem = format!("is that of member `{}`, on another host", other.name);
+                document.problem_at(&path, &problem, "write each host's own");
+            }
+        }
+        (None, None) => {}
     }
 }
 
@@ -503,6 +559,39 @@ mod tests {
         let five = "[cluster]\nkeys = [\"1\", \"2\", \"3\", \"4\", \"5\"]\n";
         let (_, problem, _) = wrong(&[five, &front(&a), &left(&b)]);
         assert_eq!(problem, "are 5; there are at most 4");
+    }
+
+    #[test]
+    fn links_on_ethernet_need_an_interface_and_its_address() {
+        let front = |more: &str| member("front", &format!("switches = 1\n{more}"));
+        let left = |more: &str| member("left", &format!("runtimes = 1\nhost = \"b\"\n{more}"));
+        let on = |address: &str| format!("interface = \"eth1\"\nlink_address = \"{address}\"");
+        let (a, b) = (on("52:54:00:00:00:01"), on("52:54:00:00:00:02"));
+        let config = read(&[CLUSTER, &front(&a), &left(&b)]).unwrap();
+        assert_eq!(
+            config.member[1].segment(),
+            Some(("eth1", [0x52, 0x54, 0, 0, 0, 2]))
+        );
+
+        let (_, problem, _) = wrong(&[CLUSTER, &front(&a), &left("")]);
+        assert!(problem.contains("has no address"), "{problem}");
+        let (line, problem, remedy) = wrong(&[
+            CLUSTER,
+            &front(&a),
+            &left("interface = \"eth1\"\naddress = \"10.0.0.2\""),
+        ]);
+        assert_eq!(
+            (line.as_str(), problem.as_str()),
+            ("interface = \"eth1\"", "has no `link_address` beside it")
+        );
+        assert!(remedy.contains("ip link show eth1"));
+        let (_, problem, _) = wrong(&[CLUSTER, &front(&a), &left(&a)]);
+        assert_eq!(problem, "is that of member `front`, on another host");
+        let (_, problem, _) = wrong(&[CLUSTER, &front(&a), &left(&on("01:00:5e:00:00:01"))]);
+        assert_eq!(problem, "is no address of one interface");
+        let (line, problem, _) = wrong(&[CLUSTER, &front(&a), &left(&on("52:54:00:12:34"))]);
+        assert_eq!(line, "link_address = \"52:54:00:12:34\"");
+        assert!(problem.contains("no link address"), "{problem}");
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   same `host`       shared memory; both meet in a directory named by the cluster and what its members agree on
-//!   different `host`  channel over Geneve and UDP; the network is what members agree on, the keys are the cluster's
+//!   different `host`  channel, with the cluster's keys: on Ethernet where both have an interface for it, else
+//!                     over Geneve and UDP, whose network is what members agree on
 //! ```
 //!
 //! Not here: what the links do (`adapters::shm`, `runtime::peer`).
@@ -13,6 +14,8 @@ use crate::config::layout::{Layout, WorkerId};
 use crate::config::{Config, Member};
 use crate::member::Membership;
 use adapters::clock::monotonic_ns;
+use adapters::ether::EtherLink;
+use adapters::interface::Interface;
 use adapters::report::Reports;
 use adapters::shm;
 use adapters::udp::{UdpLink, UdpSettings};
@@ -77,19 +80,32 @@ impl<'a> Neighbours<'a> {
     fn channel(&self, near: WorkerId, far: WorkerId, there: &Member) -> Result<WorkerLink, Failed> {
         let (layout, secrets) = (&self.member.layout, &self.member.secrets);
         let (from, to) = (layout.number(near), layout.number(far));
-        let front = Front {
-            network: secrets.word as u32 >> 8,
-            from,
-            to,
-        };
         let here = &self.config.member[self.member.place];
-        let address = |member: &Member| member.address.expect("members of several hosts have addresses");
-        let mut settings = UdpSettings::new(address(here), address(there), front);
-        if let Some(port) = self.config.cluster.port {
-            settings.port = port;
-        }
-        let frame_max = settings.frame_max;
-        let link: Box<dyn FrameLink + Send> = Box::new(UdpLink::open(settings, &self.reports)?);
+        let (link, frame_max): (Box<dyn FrameLink + Send>, usize) = match (here.segment(), there.segment()) {
+            (Some((name, own)), Some((_, peer))) => {
+                let interface = Interface::find(name)?;
+                if interface.mac != own {
+                    return Err(not_its(&interface, own).into());
+                }
+                let link = EtherLink::open(&interface, peer, (from, to), &self.reports)?;
+                (Box::new(link), interface.mtu as usize)
+            }
+            _ => {
+                let front = Front {
+                    network: secrets.word as u32 >> 8,
+                    from,
+                    to,
+                };
+                let address =
+                    |member: &Member| member.address.expect("members of several hosts have addresses");
+                let mut settings = UdpSettings::new(address(here), address(there), front);
+                if let Some(port) = self.config.cluster.port {
+                    settings.port = port;
+                }
+                let frame_max = settings.frame_max;
+                (Box::new(UdpLink::open(settings, &self.reports)?), frame_max)
+            }
+        };
         let incarnation = self.member.incarnation.number();
         let mut settings = peer::Settings::new(from, to, incarnation, secrets.protection.clone());
         settings.channel.frame_max = frame_max;
@@ -99,6 +115,18 @@ impl<'a> Neighbours<'a> {
         let channel = Peer::new(link, settings, monotonic_ns())?;
         Ok(WorkerLink::Channel(Box::new(channel)))
     }
+}
+
+/// What is wrong with a link address.
+fn not_its(interface: &Interface, said: [u8; 6]) -> String {
+    let text = |address: [u8; 6]| address.map(|byte| format!("{byte:02x}")).join(":");
+    format!(
+        "interface `{}` has the link address {}, and the configuration says {}; write link_address = \"{}\"",
+        interface.name,
+        text(interface.mac),
+        text(said),
+        text(interface.mac)
+    )
 }
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;

@@ -231,7 +231,7 @@ fn flows_are_cut_with_leave_only_and_a_change_can_be_taken_back() {
         );
         let refused = cluster.change(&ask(Some(&narrow))).unwrap();
         assert_eq!(refused.outcome, Outcome::RefusedToCut);
-        assert!(refused.receipt.is_none() && refused.to_string().contains("say --cut"));
+        assert!(refused.receipt.is_none() && refused.to_string().contains("with --cut"));
         assert!(
             cluster
                 .change(&Ask {
@@ -290,7 +290,7 @@ fn a_wrong_configuration_is_refused_with_its_line_and_changes_nothing() {
         ),
         (
             good.replace("[function.nat]", "[function.nat]\nblock_size = 128"),
-            "block_size: it cannot change",
+            "block_size: the mappings that there are follow it",
             1,
         ),
         (

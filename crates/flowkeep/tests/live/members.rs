@@ -3,7 +3,7 @@
 //! ```text
 //!   client 203.0.113.2 ═══ left  gateway: switch  right ═══ server 203.0.113.1          a bridge with a firewall
 //!                                  │ shared memory, all three on this host
-//!                                  │ or Geneve: link0 10.9.0.1 ═══ eth0 10.9.0.2 host of the nodes, with keys
+//!                                  │ or Geneve, or Ethernet alone: link0 10.9.0.1 ═══ eth0 10.9.0.2 host of the nodes, with keys
 //!     downloads with hashes, iperf3 up and down, a probe of 1000 numbered datagrams a second   ([`probe`])
 //!     └ meanwhile ten times all flows to one node and back
 //! ```
@@ -28,13 +28,42 @@ const DOWNLOADS: usize = 60;
 const FILE: usize = 60_000;
 const SECONDS: u32 = 12;
 
-fn config(folder: &str, scheme: &str, nodes: &str) -> String {
+/// What the links between the processes are made of.
+#[derive(Clone, Copy, PartialEq)]
+enum Links {
+    Memory,
+    Geneve,
+    Ethernet,
+}
+
+impl Links {
+    /// What is said of the host of the member with ports, and of the nodes'.
+    fn places(self) -> [&'static str; 2] {
+        match self {
+            Links::Memory => [
+                "host = \"gateway\"\naddress = \"10.9.0.1\"",
+                "host = \"gateway\"\naddress = \"10.9.0.1\"",
+            ],
+            Links::Geneve => [
+                "host = \"gateway\"\naddress = \"10.9.0.1\"",
+                "host = \"nodes\"\naddress = \"10.9.0.2\"",
+            ],
+            Links::Ethernet => [
+                "host = \"gateway\"\ninterface = \"link0\"\nlink_address = \"02:00:00:00:09:01\"",
+                "host = \"nodes\"\ninterface = \"eth0\"\nlink_address = \"02:00:00:00:09:02\"",
+            ],
+        }
+    }
+}
+
+fn config(folder: &str, scheme: &str, links: Links) -> String {
+    let [ports, nodes] = links.places();
     let mut text = format!(
         "[cluster]\nname = \"live-{}\"\nkeys = [\"{folder}/edge.key\"]\ndirectory = \"{folder}/state\"\n",
         std::process::id()
     );
     for (name, kind, at) in [
-        ("front", "switches", "host = \"gateway\"\naddress = \"10.9.0.1\""),
+        ("front", "switches", ports),
         ("one", "runtimes", nodes),
         ("two", "runtimes", nodes),
     ] {
@@ -159,10 +188,13 @@ fn overload(members: &Members<'_>) -> u64 {
     lost + of(&status["packets"]["dropped"]["runtime_busy"]) + members.network.udp_overflows()
 }
 
-fn moved_between_processes(scheme: &str, is_memory: bool) {
+fn moved_between_processes(scheme: &str, links: Links) {
+    let is_memory = links == Links::Memory;
     let built = network_with(PROGRAMS, |lab, network| {
         let nodes = lab.namespace("nodes")?;
         lab.cable((&network.gateway, "link0"), (&nodes, "eth0"))?;
+        network.gateway.ip("link set link0 address 02:00:00:00:09:01")?;
+        nodes.ip("link set eth0 address 02:00:00:00:09:02")?;
         network.gateway.address("link0", "10.9.0.1/24")?;
         nodes.address("eth0", "10.9.0.2/24")?;
         Ok(nodes)
@@ -196,12 +228,8 @@ fn moved_between_processes(scheme: &str, is_memory: bool) {
     fs::write(format!("{folder}/edge.key"), format!("1 {}", "5a".repeat(32))).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     fs::set_permissions(format!("{folder}/edge.key"), mode).unwrap();
-    let at = match is_memory {
-        true => "host = \"gateway\"\naddress = \"10.9.0.1\"",
-        false => "host = \"nodes\"\naddress = \"10.9.0.2\"",
-    };
     let file = format!("{folder}/cluster.toml");
-    fs::write(&file, config(&folder, scheme, at)).unwrap();
+    fs::write(&file, config(&folder, scheme, links)).unwrap();
     let start = |host: &Namespace, command: &str, name: &str| {
         let words = format!(
             "{} {command} {file} --member {name} --json --for 3m",
@@ -271,15 +299,20 @@ fn seen_of(mut seen: probe::Seen, log: &Log, lost: u64) -> String {
 
 #[test]
 fn members_share_memory_over_packet_sockets() {
-    moved_between_processes("afpacket", true);
+    moved_between_processes("afpacket", Links::Memory);
 }
 
 #[test]
 fn members_share_memory_over_xdp() {
-    moved_between_processes("afxdp", true);
+    moved_between_processes("afxdp", Links::Memory);
 }
 
 #[test]
 fn members_of_two_hosts_over_packet_sockets() {
-    moved_between_processes("afpacket", false);
+    moved_between_processes("afpacket", Links::Geneve);
+}
+
+#[test]
+fn members_of_one_segment_over_packet_sockets() {
+    moved_between_processes("afpacket", Links::Ethernet);
 }

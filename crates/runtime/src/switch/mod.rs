@@ -271,7 +271,11 @@ impl<P: Port, L: Port> Switch<P, L> {
             progress: Progress::new(),
             eye: None,
             moves: moves::Moves::default(),
-            sessions: sessions::Sessions::default(),
+            sessions: sessions::Sessions::new(if plan.affinity() == Affinity::Flow {
+                0
+            } else {
+                routes
+            }),
             plan,
             settings,
         };

@@ -31,7 +31,7 @@ use super::choice::maglev_table;
 use super::routes::NO_RUNTIME;
 use super::{Lane, NOBODY, Policy, Switch};
 use crate::env::{Burst, Port};
-use crate::group::GroupKey;
+use crate::group::{GroupKey, room_for_blocks};
 use crate::message::Message;
 use alloc::vec::Vec;
 use hashbrown::HashMap;
@@ -61,6 +61,14 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
+    /// Room for what is known of so many groups' blocks.
+    pub fn new(groups: usize) -> Self {
+        Sessions {
+            holders: HashMap::with_capacity(room_for_blocks(groups)),
+            ..Self::default()
+        }
+    }
+
     /// Whether routes may lead to runtimes that are gone.
     #[inline]
     pub fn is_forgetting(&self) -> bool {
