@@ -9,7 +9,8 @@
 //! | 2 | block released: address 16, first port 2, ports 2 | 21 |
 //! | 3 | routed here: group 40 | 41 |
 //! | 4 | idle: group 40, packets consumed from this link 4 | 45 |
-//!
+//! | 14 | block told: address 16, first port 2, ports 2, group 40 | 61 |
+//! | 15 | block doubted, and by a switch, too: address 16, first port 2, ports 2, group 40 | 61 |
 //! | 12 | leaving: whether it gets no new groups 1 | 2 |
 //! | 13 | all told | 1 |
 //!
@@ -49,6 +50,9 @@
 //! *Taken*: a second key that the runtime announced is another runtime's, or there is no room for a route. The switch drops what the flow sends until it hears that
 //! the key is idle there. A group can be another's, too, where the switch had begun anew and did not know: then all its flows end.
 //!
+//! *Block told*: of a group on its way, to a switch that begins anew; whoever has claimed the block keeps it, and whoever claims it gets it. When the move is
+//! over, the source *doubts* it: the switch asks whoever has the group now in its turn, who says the same if it has not got the block, or nothing.
+//!
 //! *All told*: the switch has begun anew, and everything that the runtime has and the switch should know is said before this.
 
 use crate::group::GroupKey;
@@ -61,6 +65,10 @@ use wire::{LinkType, Packet, packet::Kind};
 pub enum Message {
     /// Packets from outside for this block are the group's.
     BlockClaimed(Block, GroupKey),
+    /// The same of a group on its way, if the block is nobody's.
+    BlockTold(Block, GroupKey),
+    /// The group's block is not here; by a switch: if it is not there, say so.
+    BlockDoubted(Block, GroupKey),
     /// The block is nobody's.
     BlockReleased(Block),
     /// Packets of this group, or with this second key, come here.
@@ -129,6 +137,12 @@ impl Message {
         match self {
             Message::BlockClaimed(block, group) => {
                 writer.put(&[1]);
+                writer.block(block);
+                writer.words(group.words());
+            }
+            Message::BlockTold(block, group) | Message::BlockDoubted(block, group) => {
+                let is_told = matches!(self, Message::BlockTold(..));
+                writer.put(&[if is_told { 14 } else { 15 }]);
                 writer.block(block);
                 writer.words(group.words());
             }
@@ -254,6 +268,8 @@ impl Message {
             11 => Message::Installed(GroupKey::from_words(reader.words()?), reader.epoch()?),
             12 => Message::Leaving(reader.take::<1>()?[0] != 0),
             13 => Message::AllTold,
+            14 => Message::BlockTold(reader.block()?, GroupKey::from_words(reader.words()?)),
+            15 => Message::BlockDoubted(reader.block()?, GroupKey::from_words(reader.words()?)),
             10 => Message::BlockReturned(reader.block()?, reader.runtime()?),
             _ => return None,
         };
@@ -368,6 +384,8 @@ mod tests {
             (group.clone(), says).prop_map(|(g, s)| Message::Switch(g, s)),
             (block.clone(), runtime()).prop_map(|(b, r)| Message::BlockReturned(b, r)),
             (block.clone(), group.clone()).prop_map(|(b, g)| Message::BlockClaimed(b, g)),
+            (block.clone(), group.clone()).prop_map(|(b, g)| Message::BlockTold(b, g)),
+            (block.clone(), group.clone()).prop_map(|(b, g)| Message::BlockDoubted(b, g)),
             block.prop_map(Message::BlockReleased),
             group.clone().prop_map(Message::Routed),
             (group.clone(), any::<u32>()).prop_map(|(g, n)| Message::Idle(g, n)),

@@ -55,7 +55,7 @@ impl Moves {
 
     /// Words about moves wait for a runtime that this switch has not met yet: others may have, and move groups to it.
     fn wait(&mut self, runtime: usize, message: Message) {
-        if let Message::Switch(..) = message
+        if let Message::Switch(..) | Message::BlockDoubted(..) = message
             && self.early.len() < EARLY
         {
             self.early.push_back((runtime, message));
@@ -184,6 +184,9 @@ impl<P: Port, L: Port> Switch<P, L> {
             let route = &mut self.routes[index as usize];
             if usize::from(route.source) == source {
                 route.is_awaited = false;
+                self.doubt_anyway(index);
+            } else if usize::from(route.runtime) == source && !route.is_awaited {
+                // The target was not there yet.
                 self.doubt_anyway(index);
             }
         }

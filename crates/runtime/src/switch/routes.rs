@@ -149,12 +149,9 @@ impl<P: Port, L: Port> Switch<P, L> {
         while let Some((message, rest)) = Message::read(bytes) {
             bytes = rest;
             match message {
-                Message::BlockClaimed(block, group) => {
-                    let before = self.blocks.at(block.addr, block.first);
-                    if self.blocks.claim(block, group) {
-                        self.sessions.note_claim(group, runtime, before.is_none());
-                    }
-                }
+                Message::BlockClaimed(block, group) => self.block_claimed(runtime, block, group),
+                Message::BlockTold(block, group) => self.block_told(runtime, block, group),
+                Message::BlockDoubted(block, group) => self.doubt_block(runtime, block, group),
                 Message::BlockReleased(block) => self.release(block),
                 Message::Routed(group) => self.routed(runtime, group),
                 Message::Leaving(is_leaving) => self.set_leaving(runtime as u16, is_leaving),
@@ -167,7 +164,7 @@ impl<P: Port, L: Port> Switch<P, L> {
                 Message::Reroute(reroute) => self.reroute(runtime, &reroute),
                 Message::Installed(key, epoch) => self.installed(runtime, &key, epoch),
                 Message::Behind(group, to, epoch) => {
-                    self.sessions.note_move(&group, to.0);
+                    self.sessions.note_move(&group, runtime, to.0);
                     self.say(to, group, SwitchSays::Clear(epoch));
                 }
                 Message::BlockReturned(block, home) => {
@@ -193,6 +190,38 @@ impl<P: Port, L: Port> Switch<P, L> {
         }
         self.moves
             .say(usize::from(home.0), Message::BlockReturned(block, home));
+    }
+
+    fn block_claimed(&mut self, runtime: usize, block: Block, group: GroupKey) {
+        let before = self.blocks.at(block.addr, block.first);
+        if before.is_some_and(|before| before != group) {
+            // Whose group was on its way when this switch was told of it, and has let go of it since.
+            self.release(block);
+        }
+        self.blocks.claim(block, group);
+        self.sessions.note_claim(group, runtime, before != Some(group));
+    }
+
+    /// A block of a group on its way: whoever is known to have the block, or the group, is the one to ask.
+    fn block_told(&mut self, runtime: usize, block: Block, group: GroupKey) {
+        if self.blocks.at(block.addr, block.first).is_none() {
+            let holder = self.sessions.holder(&group).unwrap_or(runtime);
+            self.blocks.claim(block, group);
+            self.sessions.note_claim(group, holder, true);
+        }
+    }
+
+    /// A runtime has not got a group's block: nobody has, if that one had the group.
+    fn doubt_block(&mut self, runtime: usize, block: Block, group: GroupKey) {
+        if self.blocks.at(block.addr, block.first) != Some(group) {
+            return;
+        }
+        match self.sessions.holder(&group) {
+            Some(holder) if holder != runtime => {
+                self.moves.say(holder, Message::BlockDoubted(block, group));
+            }
+            _ => self.release(block),
+        }
     }
 
     fn release(&mut self, block: Block) {

@@ -99,11 +99,17 @@ impl Sessions {
         }
     }
 
-    /// A group, and its blocks with it, goes there.
-    pub fn note_move(&mut self, group: &GroupKey, to: u16) {
-        if let Some(holder) = self.holders.get_mut(group) {
+    /// A group, and its blocks with it, goes there, if it is there where it comes from.
+    pub fn note_move(&mut self, group: &GroupKey, from: usize, to: u16) {
+        let holder = self.holders.get_mut(group);
+        if let Some(holder) = holder.filter(|holder| usize::from(holder.0) == from) {
             holder.0 = to;
         }
+    }
+
+    /// Who has a group that has blocks.
+    pub fn holder(&self, group: &GroupKey) -> Option<usize> {
+        self.holders.get(group).map(|(holder, _)| usize::from(*holder))
     }
 }
 

@@ -188,6 +188,7 @@ impl<P: Port> Runtime<P> {
             bytes = rest;
             match message {
                 Message::Doubted(group) if !self.has_group(&group) => self.tell_idle(group),
+                Message::BlockDoubted(block, group) => self.hear_block_doubted(link, block, group),
                 Message::Taken(group) => self.hear_taken(group),
                 Message::Switch(group, says) => self.hear_switch(link, group, says),
                 Message::BlockReturned(block, _) => self.hear_returned(block, link),

@@ -61,10 +61,10 @@ struct Telling {
 }
 
 enum Part {
+    Moves(u32),
     Groups(u32),
     Flows(u32),
     Blocks(Vec<(Addr, u16)>),
-    Moves(u32),
     Rest,
 }
 
@@ -128,10 +128,7 @@ impl<P: Port> Runtime<P> {
             self.switch_gone(link as u8);
         }
         if session != 0 {
-            let part = match self.affinity {
-                Affinity::Flow => Part::Flows(0),
-                _ => Part::Groups(0),
-            };
+            let part = Part::Moves(0);
             self.sessions.telling.push_back(Telling { link, part });
         }
     }
@@ -185,6 +182,14 @@ impl<P: Port> Runtime<P> {
                     is_over = true;
                     break;
                 }
+                Part::Moves(id) if id < self.moving_places() => {
+                    self.tell_move(link as u8, id);
+                    Part::Moves(id + 1)
+                }
+                Part::Moves(_) => match self.affinity {
+                    Affinity::Flow => Part::Flows(0),
+                    _ => Part::Groups(0),
+                },
                 Part::Groups(place) if place < self.groups.places() => {
                     if let Some(group) = self.groups.at_place(place) {
                         self.tell_route(link, group);
@@ -205,13 +210,8 @@ impl<P: Port> Runtime<P> {
                         self.tell_block(link, addr, first);
                         Part::Blocks(blocks)
                     }
-                    None => Part::Moves(0),
+                    None => Part::Rest,
                 },
-                Part::Moves(id) if id < self.moving_places() => {
-                    self.tell_move(link as u8, id);
-                    Part::Moves(id + 1)
-                }
-                Part::Moves(_) => Part::Rest,
                 Part::Rest => {
                     is_over = true;
                     break;
@@ -233,7 +233,7 @@ impl<P: Port> Runtime<P> {
     fn tell_route(&mut self, link: usize, key: GroupKey) {
         let is_home = key.is_second_key(self.affinity)
             || usize::from(home_of(key.hash(&self.settings.seed), self.settings.switches)) == link;
-        if is_home {
+        if is_home && !self.is_told_with_move(&key) {
             self.append(link, &Message::Routed(key));
         }
     }
@@ -257,6 +257,9 @@ impl<P: Port> Runtime<P> {
         let Some(group) = self.owners.at(addr, first) else {
             return;
         };
+        if self.is_told_with_move(&group) {
+            return;
+        }
         let sizes = self.owners.sizes().iter().copied();
         let ports = sizes
             .into_iter()

@@ -11,8 +11,10 @@
 use super::super::Runtime;
 use super::{Moves, Moving, words};
 use crate::env::Port;
+use crate::group::GroupKey;
 use crate::message::Message;
 use alloc::vec::Vec;
+use nf::Block;
 use protocols::ownership::{Input, Phase as Part, SwitchSays, Switches};
 
 impl<P> Moves<P> {
@@ -93,6 +95,7 @@ impl<P: Port> Runtime<P> {
             return;
         };
         let (group, epoch, part) = (moving.group, moving.machine.latest(), moving.machine.phase());
+        let blocks: Vec<_> = self.owners.of(&group).collect();
         let reroute = match part {
             Part::Opening { .. } | Part::Canceling { .. } | Part::Announcing { .. } => None,
             Part::Rerouting { to, .. } | Part::Settling { to } | Part::Forwarding { to, .. } => {
@@ -109,10 +112,18 @@ impl<P: Port> Runtime<P> {
                 }
             }
         }
+        for block in &blocks {
+            let message = match reroute {
+                None => Message::BlockClaimed(*block, group),
+                Some(_) => Message::BlockTold(*block, group),
+            };
+            self.append(usize::from(switch), &message);
+        }
         if let Some((from, to)) = reroute {
             // It may be there, and over, before the switch hears of this.
             if let Some(moving) = self.moves.moving(id) {
                 moving.is_told_late = true;
+                moving.blocks_told.extend(blocks);
             }
             self.reroute(id, Switches::NONE.with(switch), from, to, epoch);
         }
@@ -131,6 +142,54 @@ impl<P: Port> Runtime<P> {
                 }
             }
         }
+        for block in &moving.blocks_told {
+            if self.owners.at(block.addr, block.first) != Some(moving.group) {
+                self.tell(Message::BlockDoubted(*block, moving.group));
+            }
+        }
+    }
+
+    /// A switch asks whether a group has a block here.
+    #[cold]
+    pub(in crate::worker) fn hear_block_doubted(&mut self, link: usize, block: Block, group: GroupKey) {
+        if self.owners.at(block.addr, block.first) == Some(group) {
+            return;
+        }
+        let id = self.moves.at(group.hash(&self.settings.seed));
+        match id.and_then(|id| self.moves.moving(id)) {
+            // It is yet to be seen.
+            Some(moving) if moving.group == group => moving.asked.push((link, block)),
+            _ => self.append(link, &Message::BlockDoubted(block, group)),
+        }
+    }
+
+    /// What switches have asked while a group was on its way.
+    #[cold]
+    pub(super) fn answer_asked(&mut self, moving: &Moving) {
+        for (link, block) in &moving.asked {
+            if self.owners.at(block.addr, block.first) != Some(moving.group)
+                && self.sessions.has_switch(*link)
+            {
+                self.append(*link, &Message::BlockDoubted(*block, moving.group));
+            }
+        }
+    }
+
+    /// Whether a switch that begins anew is told of this key with the group that is on its way from here.
+    pub(in crate::worker) fn is_told_with_move(&mut self, key: &GroupKey) -> bool {
+        let id = self.moves.at(key.hash(&self.settings.seed));
+        let moving = id.and_then(|id| self.moves.moving(id));
+        moving.is_some_and(|moving| {
+            matches!(
+                moving.machine.phase(),
+                Part::Opening { .. }
+                    | Part::Canceling { .. }
+                    | Part::Rerouting { .. }
+                    | Part::Settling { .. }
+                    | Part::Forwarding { .. }
+                    | Part::Returning { .. }
+            )
+        })
     }
 
     /// What is on its way, for tests.

@@ -117,6 +117,10 @@ struct Moving {
     is_pinned: bool,
     /// Source: a switch that began anew was told of it when the state was sent.
     is_told_late: bool,
+    /// Source: blocks that it was told of then.
+    blocks_told: Vec<nf::Block>,
+    /// Blocks that switches have asked about, and which have.
+    asked: Vec<(usize, nf::Block)>,
     /// Source: the target is gone, so that switches may have forgotten the routes that led there.
     is_to_be_routed: bool,
     /// Target: what came of the group as a whole is not as it must be.
@@ -421,8 +425,15 @@ impl<P: Port> Runtime<P> {
         };
         let is_it = self.moves.moving(id).is_some_and(|moving| moving.group == group);
         if !is_it {
-            // A second key of another group.
+            // A second key of another group that moves: whoever asks is answered all the same.
             self.moves.words_refused += 1;
+            match says {
+                Says::Open(epoch, _) => {
+                    self.tell_runtime(peer, group, Says::Refuse(epoch, Refusal::Busy));
+                }
+                Says::Cancel(epoch) => self.tell_runtime(peer, group, Says::Canceled(epoch)),
+                _ => {}
+            }
             return;
         }
         if let Says::Done(_) = says {
@@ -573,6 +584,9 @@ impl<P: Port> Runtime<P> {
         };
         if moving.is_told_late {
             self.tell_over(&moving);
+        }
+        if !moving.asked.is_empty() {
+            self.answer_asked(&moving);
         }
         if !self.moves.sending.is_empty() {
             self.moves.sending.retain(|sending| sending.id != id);

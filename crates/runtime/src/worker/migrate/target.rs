@@ -36,6 +36,8 @@ impl Moving {
             is_settling: false,
             is_pinned: false,
             is_told_late: false,
+            blocks_told: Vec::new(),
+            asked: Vec::new(),
             is_to_be_routed: false,
             is_unsound: false,
             weight: 0,
