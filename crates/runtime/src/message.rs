@@ -19,6 +19,8 @@
 //! |---|---|---|
 //! | 5 | doubted: group 40 | 41 |
 //! | 6 | taken: second key 40 | 41 |
+//! | 1 | block claimed, by a group of another runtime: as above | 61 |
+//! | 13 | all told | 1 |
 //!
 //! Of groups that move (`worker::migrate`, `switch::moves`), to and from a switch:
 //!
@@ -49,7 +51,8 @@
 //! *Taken*: a second key that the runtime announced is another runtime's, or there is no room for a route. The switch drops what the flow sends until it hears that
 //! the key is idle there. A group can be another's, too, where the switch had begun anew and did not know: then all its flows end.
 //!
-//! *All told*: the switch has begun anew, and everything that the runtime has and the switch should know is said before this.
+//! *All told*: the switch has begun anew, and everything that the runtime has and the switch should know is said before this. By a switch: the runtime
+//! has begun anew, and every block that is in use at another runtime is said before this.
 
 use crate::group::GroupKey;
 use nf::{Addr, Block};
@@ -59,7 +62,7 @@ use wire::{LinkType, Packet, packet::Kind};
 /// What workers tell each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Message {
-    /// Packets from outside for this block are the group's.
+    /// Packets from outside for this block are the group's. By a switch, to a runtime that begins: another runtime's group has it.
     BlockClaimed(Block, GroupKey),
     /// The block is nobody's.
     BlockReleased(Block),
@@ -81,7 +84,7 @@ pub enum Message {
     Switch(GroupKey, SwitchSays),
     /// From now on no new groups, or new ones again.
     Leaving(bool),
-    /// What there is for a switch to know is said.
+    /// What there is for a switch to know is said; by a switch: which blocks are in use.
     AllTold,
     /// The block is nobody's, and goes back to the runtime that it belongs to; by a switch to that one: it is over here.
     BlockReturned(Block, RuntimeId),
