@@ -264,6 +264,15 @@ impl BlockOwners {
         self.owners.retain(|_, owner| stays(owner));
     }
 
+    /// How many ports a block that begins there has.
+    pub fn size_at(&self, first: u16) -> u16 {
+        let sizes = self.sizes.iter().copied();
+        sizes
+            .into_iter()
+            .find(|size| first.is_multiple_of(*size))
+            .unwrap_or(1)
+    }
+
     /// Who has a block that begins there.
     pub fn at(&self, addr: Addr, first: u16) -> Option<GroupKey> {
         self.owners.get(&(addr, first)).copied()
@@ -298,11 +307,6 @@ impl BlockOwners {
         self.owners
             .iter()
             .map(|((addr, first), owner)| (*addr, *first, *owner))
-    }
-
-    /// The block sizes in use.
-    pub fn sizes(&self) -> &[u16] {
-        &self.sizes
     }
 
     /// How many blocks have owners.

@@ -20,6 +20,8 @@
 //! |---|---|---|
 //! | 5 | doubted: group 40 | 41 |
 //! | 6 | taken: second key 40 | 41 |
+//! | 1 | block claimed, by a group of another runtime: as above | 61 |
+//! | 13 | all told | 1 |
 //!
 //! Of groups that move (`worker::migrate`, `switch::moves`), to and from a switch:
 //!
@@ -53,7 +55,8 @@
 //! *Block told*: of a group on its way, to a switch that begins anew; whoever has claimed the block keeps it, and whoever claims it gets it. When the move is
 //! over, the source *doubts* it: the switch asks whoever has the group now in its turn, who says the same if it has not got the block, or nothing.
 //!
-//! *All told*: the switch has begun anew, and everything that the runtime has and the switch should know is said before this.
+//! *All told*: the switch has begun anew, and everything that the runtime has and the switch should know is said before this. By a switch: the runtime
+//! has begun anew, and every block that is in use at another runtime is said before this.
 
 use crate::group::GroupKey;
 use nf::{Addr, Block};
@@ -63,7 +66,7 @@ use wire::{LinkType, Packet, packet::Kind};
 /// What workers tell each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Message {
-    /// Packets from outside for this block are the group's.
+    /// Packets from outside for this block are the group's. By a switch, to a runtime that begins: another runtime's group has it.
     BlockClaimed(Block, GroupKey),
     /// The same of a group on its way, if the block is nobody's.
     BlockTold(Block, GroupKey),
@@ -89,7 +92,7 @@ pub enum Message {
     Switch(GroupKey, SwitchSays),
     /// From now on no new groups, or new ones again.
     Leaving(bool),
-    /// What there is for a switch to know is said.
+    /// What there is for a switch to know is said; by a switch: which blocks are in use.
     AllTold,
     /// The block is nobody's, and goes back to the runtime that it belongs to; by a switch to that one: it is over here.
     BlockReturned(Block, RuntimeId),

@@ -172,6 +172,8 @@ pub unsafe trait Stage {
     fn instance(&self) -> &dyn Any;
     /// [`NetworkFunction::block_returned`].
     fn block_returned(&self, block: nf::Block);
+    /// [`NetworkFunction::block_in_use`].
+    fn block_in_use(&self, block: nf::Block) -> bool;
     /// [`FlowState::each_field`].
     ///
     /// # Safety
@@ -447,6 +449,9 @@ unsafe impl<F: NetworkFunction> Stage for Instance<F> {
     }
     fn block_returned(&self, block: nf::Block) {
         self.0.block_returned(block);
+    }
+    fn block_in_use(&self, block: nf::Block) -> bool {
+        self.0.block_in_use(block)
     }
     unsafe fn each_field(&self, flow: NonNull<u8>, see: &mut dyn FnMut(&'static str, &dyn Debug)) {
         // SAFETY: the caller's promise.

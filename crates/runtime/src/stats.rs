@@ -58,6 +58,8 @@ pub enum DropReason {
     /// It would have opened a flow in a group that is another runtime's: its flow ended, or its block of ports changed hands,
     /// while it was on its way.
     RouteOver,
+    /// It would have begun a group at a runtime that has begun anew and has not been told yet which blocks of ports are in use.
+    TooEarly,
     /// As many packets kept for groups that move as configured, or kept for a move that came to nothing.
     MovingFull,
     /// No port on the side the packet should leave by.
@@ -72,7 +74,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 30] = {
+    pub const ALL: [DropReason; 31] = {
         use DropReason::*;
         [
             FrameTruncated,
@@ -100,6 +102,7 @@ impl DropReason {
             RoutesFull,
             ReplyKeyTaken,
             RouteOver,
+            TooEarly,
             MovingFull,
             NoEgress,
             PortUnsent,
@@ -137,6 +140,7 @@ impl DropReason {
             RoutesFull => "routes_full",
             ReplyKeyTaken => "reply_key_taken",
             RouteOver => "route_over",
+            TooEarly => "too_early",
             MovingFull => "moving_full",
             NoEgress => "no_egress",
             PortUnsent => "port_unsent",

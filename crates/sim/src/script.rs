@@ -426,11 +426,7 @@ impl Script {
         }
         if random.once_in(2) {
             for _ in 0..random.between(1, 2) {
-                // Nobody knows which blocks a runtime that crashes has lent with groups that moved: not both, as yet.
-                let who = match self.moves.is_empty() || !self.scenario.has_nat() {
-                    true => random.below(workers),
-                    false => random.below(u64::from(self.shape.switches)),
-                };
+                let who = random.below(workers);
                 let who = Who::Worker(who as u8, random.between(MILLI / 10, 20 * MILLI));
                 self.faults.push(Timed {
                     at: random.below(span),

@@ -252,6 +252,10 @@ impl NetworkFunction for Nat {
         self.tables.borrow_mut().ports.take_back(block);
     }
 
+    fn block_in_use(&self, block: Block) -> bool {
+        self.tables.borrow_mut().ports.lend(block)
+    }
+
     #[inline]
     fn timeout(&self, flow: &Translation) -> Option<Duration> {
         self.timeouts[flow.phase as usize]

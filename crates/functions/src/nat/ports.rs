@@ -557,6 +557,17 @@ impl Ports {
         (home != self.home.0).then_some(home as u16)
     }
 
+    /// A block is in use elsewhere; whether it is ours, and nobody's here.
+    pub fn lend(&mut self, block: Block) -> bool {
+        match self.number_of_block(block) {
+            Some(block) if self.is_home(block) && self.slot_of[block as usize] == 0 => {
+                self.set_taken(block);
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// A block of ours that was in use elsewhere is free again.
     pub fn take_back(&mut self, block: Block) {
         if let Some(block) = self.number_of_block(block)

@@ -141,6 +141,10 @@ impl<F: NetworkFunction> NetworkFunction for Forgetful<F> {
         self.function.block_returned(block);
     }
 
+    fn block_in_use(&self, block: nf::Block) -> bool {
+        self.function.block_in_use(block)
+    }
+
     fn timeout(&self, flow: &F::Flow) -> Option<Duration> {
         self.function.timeout(flow)
     }

@@ -140,6 +140,8 @@ struct RuntimeLink<L> {
     is_leaving: bool,
     /// Has said what it has.
     has_told: bool,
+    /// Has not been told yet which blocks are in use, and gets no new groups before.
+    is_new: bool,
 }
 
 /// One switch over ports `P` and links `L`.
@@ -232,6 +234,7 @@ impl<P: Port, L: Port> Switch<P, L> {
                     is_leaving: false,
                     // It begins with this switch.
                     has_told: link.session() != 0,
+                    is_new: false,
                     link,
                     burst: Burst::new(),
                     questions: None,
@@ -310,7 +313,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             work += self.read_runtime(index);
             self.answer_moves();
         }
-        work += self.forget_routes();
+        work += self.forget_routes() + self.tell_blocks();
         if self.is_too_early() {
             self.transmit_all();
             return work;

@@ -23,6 +23,11 @@
 //! have, or the time for it is over ([`Switch::wait_to_be_told`]), it reads neither ports nor peers. Who tells later what another has been chosen for
 //! meanwhile, is told that it is [taken](crate::message::Message::Taken), and ends it: a group is at one runtime.
 //!
+//! *A runtime that begins anew* knows nothing of blocks of its pool that it had lent with groups that moved. When it has told what it has (a runtime that lives tells
+//! a switch that begins anew, too), it is told which blocks are in use elsewhere, some each step, and *all told* behind them; the switch itself must have been told before. Until
+//! then it is not chosen for new groups here. Until all switches have told it, it says that it is leaving (`worker::sessions`), and a switch that begins where nobody
+//! else is to be chosen waits for that before it reads its ports.
+//!
 //! Invariants: a route leads to a life of a runtime that is there, or is forgotten before it is used; nothing is sent to nobody, but buffers on their way home.
 //!
 //! Not here: what runtimes tell (`worker::sessions`), who decides whether somebody is there (the link).
@@ -35,12 +40,15 @@ use crate::group::{GroupKey, room_for_blocks};
 use crate::message::Message;
 use alloc::vec::Vec;
 use hashbrown::HashMap;
-use nf::Block;
+use nf::{Addr, Block};
 use protocols::ownership::RuntimeId;
 use wire::packet::Kind;
 
 /// Routes looked at in a step.
 const LOOKS: usize = 512;
+/// Blocks told in a step, and the room that their frames need in a link.
+const TOLD: usize = 256;
+const TOLD_FRAMES: usize = 16;
 /// Where packets carry the time and it does not go on without them: what a step counts for, in nanoseconds.
 const STEP: u64 = 1000;
 
@@ -55,8 +63,11 @@ pub(super) struct Sessions {
     holders: HashMap<GroupKey, (u16, u32)>,
     /// Blocks that go back to runtimes that are not there.
     kept: Vec<(u16, Block)>,
-    /// Until when to wait for runtimes to tell what they have.
+    /// Until when to wait for runtimes to tell what they have, and then for one that new groups may go to.
     told_by: Option<u64>,
+    ready_by: Option<u64>,
+    /// Who is told which blocks are in use, and those yet to be looked at once it has begun.
+    telling: Vec<(usize, Option<Vec<(Addr, u16)>>)>,
     waited: u64,
 }
 
@@ -118,11 +129,12 @@ impl<P: Port, L: Port> Switch<P, L> {
     /// runtimes of other processes may be at work. Those whose links were there from the beginning have begun with it and have none.
     pub fn wait_to_be_told(&mut self, at_most: u64) {
         self.sessions.told_by = Some(self.now.saturating_add(at_most));
+        self.sessions.ready_by = Some(self.now.saturating_add(at_most.saturating_mul(2)));
     }
 
     /// Whether ports are not read yet.
     pub fn is_waiting_to_be_told(&self) -> bool {
-        self.sessions.told_by.is_some()
+        self.sessions.ready_by.is_some()
     }
 
     /// Whether a runtime is at the other end of its link, and whether it gets no new groups.
@@ -134,7 +146,7 @@ impl<P: Port, L: Port> Switch<P, L> {
     /// Whether it is too early to read ports and peers.
     #[inline]
     pub(super) fn is_too_early(&mut self) -> bool {
-        self.sessions.told_by.is_some() && self.wait_on()
+        self.sessions.ready_by.is_some() && self.wait_on()
     }
 
     #[cold]
@@ -144,12 +156,22 @@ impl<P: Port, L: Port> Switch<P, L> {
             true => self.settings.now + self.sessions.waited,
             false => self.now,
         };
-        let is_all = self.runtimes.iter().all(|link| link.has_told);
-        if is_all || self.sessions.told_by.is_none_or(|until| until <= now) {
+        if let Some(until) = self.sessions.told_by {
+            if until > now && !self.runtimes.iter().all(|link| link.has_told) {
+                return true;
+            }
             self.sessions.told_by = None;
-            return false;
         }
-        true
+        let has_ready = self
+            .sessions
+            .available
+            .iter()
+            .any(|index| !self.runtimes[usize::from(*index)].is_leaving);
+        if !has_ready && self.sessions.ready_by.is_some_and(|until| until > now) {
+            return true;
+        }
+        self.sessions.ready_by = None;
+        false
     }
 
     /// Chooses a runtime for no new group, or does again.
@@ -166,6 +188,9 @@ impl<P: Port, L: Port> Switch<P, L> {
         let link = &mut self.runtimes[runtime];
         let before = core::mem::replace(&mut link.session, link.link.session());
         link.has_told = false;
+        link.is_new = link.session != 0;
+        self.sessions.telling.retain(|(to, _)| *to != runtime);
+        let link = &mut self.runtimes[runtime];
         if before != 0 && !wire::planted::is("session_over_unnoticed") {
             link.life = link.life.wrapping_add(1);
             (link.sent, link.is_leaving) = (0, false);
@@ -200,13 +225,14 @@ impl<P: Port, L: Port> Switch<P, L> {
         }
         if self.runtimes[runtime].session != 0 {
             self.moves.say_to_new(runtime);
+            self.sessions.telling.push((runtime, None));
         }
         self.see_who_is_there();
     }
 
     pub(super) fn see_who_is_there(&mut self) {
         let there = self.runtimes.iter().enumerate();
-        let there = there.filter(|(_, link)| link.session != 0);
+        let there = there.filter(|(_, link)| link.session != 0 && !link.is_new);
         let (leaving, mut staying): (Vec<_>, Vec<_>) = there.partition(|(_, link)| link.is_leaving);
         if staying.is_empty() {
             staying = leaving;
@@ -215,6 +241,60 @@ impl<P: Port, L: Port> Switch<P, L> {
         if self.settings.policy == Policy::Maglev {
             self.maglev = maglev_table(&self.sessions.available);
         }
+    }
+
+    /// Tells runtimes that have begun which blocks are others', behind all that was to be said to them before; answers how much was done.
+    #[inline]
+    pub(super) fn tell_blocks(&mut self) -> usize {
+        if self.sessions.telling.is_empty() || self.sessions.told_by.is_some() {
+            return 0;
+        }
+        self.tell_some()
+    }
+
+    #[cold]
+    fn tell_some(&mut self) -> usize {
+        let mut done = 0;
+        for (runtime, mut blocks) in core::mem::take(&mut self.sessions.telling) {
+            let link = &self.runtimes[runtime];
+            if !link.has_told || !self.moves.is_empty() || link.link.room() <= link.burst.len() + TOLD_FRAMES
+            {
+                self.sessions.telling.push((runtime, blocks));
+                continue;
+            }
+            done += 1;
+            let left = blocks
+                .get_or_insert_with(|| self.blocks.iter().map(|(addr, first, _)| (addr, first)).collect());
+            let now = left.split_off(left.len().saturating_sub(TOLD));
+            for (addr, first) in now {
+                self.tell_block(runtime, addr, first);
+            }
+            if !left.is_empty() {
+                self.sessions.telling.push((runtime, blocks));
+                continue;
+            }
+            self.moves.say(runtime, Message::AllTold);
+            self.runtimes[runtime].is_new = false;
+            self.see_who_is_there();
+        }
+        self.answer_moves();
+        done
+    }
+
+    /// Tells a runtime of a block, if that is in use at another.
+    fn tell_block(&mut self, runtime: usize, addr: Addr, first: u16) {
+        let Some(group) = self.blocks.at(addr, first) else {
+            return;
+        };
+        let holder = self.sessions.holders.get(&group);
+        if holder.is_some_and(|(holder, _)| usize::from(*holder) == runtime) {
+            return;
+        }
+        let ports = self.blocks.size_at(first);
+        self.moves.say(
+            runtime,
+            Message::BlockClaimed(Block { addr, first, ports }, group),
+        );
     }
 
     fn forget_blocks(&mut self, runtime: usize) {

@@ -34,6 +34,11 @@ pub(super) fn outside(host: u8) -> V4 {
     [192, 0, 2, host]
 }
 
+/// A packet of an inside host to an outside one.
+pub(super) fn packet_of(host: u8) -> (Side, Vec<u8>) {
+    frame((inside(host), 1000), (outside(1), 53))
+}
+
 /// All flows over: nothing may be left.
 pub(super) fn assert_nothing_stays(cluster: &mut Cluster) {
     cluster.now += 400 * SECOND;

@@ -6,6 +6,7 @@ mod flows;
 mod fragments;
 mod groups;
 mod hostile;
+mod lent;
 mod moves;
 mod sessions;
 mod spread;

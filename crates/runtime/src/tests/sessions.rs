@@ -15,9 +15,9 @@ use std::vec;
 use wire::HashSeed;
 use wire::packet::Kind;
 
-const SECOND: u64 = 1_000_000_000;
+pub(super) const SECOND: u64 = 1_000_000_000;
 /// How long switches that begin anew wait to be told, where not to be told is not what is tested.
-const WAIT: u64 = 100_000 * SECOND;
+pub(super) const WAIT: u64 = 100_000 * SECOND;
 
 /// What is on its way from one worker to another: from which life of the one, to which of the other.
 struct Sent {
@@ -48,7 +48,7 @@ impl Ether {
 }
 
 /// One end of a link.
-struct Wire {
+pub(super) struct Wire {
     ether: Rc<Ether>,
     incoming: Queue,
     outgoing: Queue,
@@ -127,7 +127,7 @@ impl Port for Wire {
 }
 
 /// Workers, numbered with switches first; each can be gone.
-struct Members {
+pub(super) struct Members {
     plan: Plan,
     policy: Policy,
     ether: Rc<Ether>,
@@ -137,7 +137,7 @@ struct Members {
     queues: HashMap<(usize, usize), Queue>,
     switches: Vec<Option<Switch<QueuePort, Wire>>>,
     runtimes: Vec<Option<Runtime<Wire>>>,
-    now: u64,
+    pub(super) now: u64,
     /// Of those that are gone.
     received: u64,
     emitted: u64,
@@ -147,7 +147,7 @@ struct Members {
 
 impl Members {
     /// Nobody is there yet.
-    fn none(switches: usize, runtimes: usize, policy: Policy, plan: Plan) -> Self {
+    pub(super) fn none(switches: usize, runtimes: usize, policy: Policy, plan: Plan) -> Self {
         let ether = Ether {
             pool: RefCell::new(pool(8192, 200)),
             lost: Cell::new(0),
@@ -170,7 +170,7 @@ impl Members {
     }
 
     /// All are there, and know of each other.
-    fn all(switches: usize, runtimes: usize, policy: Policy, plan: Plan) -> Self {
+    pub(super) fn all(switches: usize, runtimes: usize, policy: Policy, plan: Plan) -> Self {
         let mut members = Members::none(switches, runtimes, policy, plan);
         (0..switches + runtimes).for_each(|worker| members.start(worker));
         members.settle();
@@ -189,7 +189,7 @@ impl Members {
     }
 
     /// A worker begins, anew if it was there before.
-    fn start(&mut self, worker: usize) {
+    pub(super) fn start(&mut self, worker: usize) {
         self.stop(worker);
         self.begun += 1;
         self.lives[worker].set(self.begun);
@@ -262,7 +262,7 @@ impl Members {
     }
 
     /// A worker is gone, with all it had in hand.
-    fn stop(&mut self, worker: usize) {
+    pub(super) fn stop(&mut self, worker: usize) {
         self.lives[worker].set(0);
         match worker.checked_sub(self.switches.len()) {
             None => {
@@ -286,11 +286,11 @@ impl Members {
         }
     }
 
-    fn switch(&mut self, switch: usize) -> &mut Switch<QueuePort, Wire> {
+    pub(super) fn switch(&mut self, switch: usize) -> &mut Switch<QueuePort, Wire> {
         self.switches[switch].as_mut().unwrap()
     }
 
-    fn runtime(&mut self, runtime: usize) -> &mut Runtime<Wire> {
+    pub(super) fn runtime(&mut self, runtime: usize) -> &mut Runtime<Wire> {
         self.runtimes[runtime].as_mut().unwrap()
     }
 
@@ -307,7 +307,7 @@ impl Members {
     }
 
     /// Steps everybody until nothing moves.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         let (mut idle, mut rounds) = (0, 0);
         while idle < 3 {
             rounds += 1;
@@ -319,7 +319,7 @@ impl Members {
         }
     }
 
-    fn feed(&mut self, switch: usize, packets: impl IntoIterator<Item = (Side, Vec<u8>)>) {
+    pub(super) fn feed(&mut self, switch: usize, packets: impl IntoIterator<Item = (Side, Vec<u8>)>) {
         self.switch(switch).port_mut(0).input.extend(packets);
         self.settle();
     }
@@ -332,7 +332,7 @@ impl Members {
         sent
     }
 
-    fn flows(&self) -> Vec<u64> {
+    pub(super) fn flows(&self) -> Vec<u64> {
         let flows = |runtime: &Option<Runtime<Wire>>| runtime.as_ref().map_or(0, |r| r.stats().flows);
         self.runtimes.iter().map(flows).collect()
     }
@@ -345,7 +345,7 @@ impl Members {
             .sum()
     }
 
-    fn dropped(&self, reason: &str) -> u64 {
+    pub(super) fn dropped(&self, reason: &str) -> u64 {
         let switches = self
             .switches
             .iter()
@@ -361,7 +361,7 @@ impl Members {
     }
 
     /// Every packet in is out, held, dropped, or was lost with somebody who is gone.
-    fn check(&mut self) {
+    pub(super) fn check(&mut self) {
         let sent = self.sent().len() as u64;
         let (mut received, mut emitted, mut left) = (self.received, self.emitted, self.left);
         for switch in self.switches.iter().flatten() {
@@ -417,7 +417,7 @@ impl Members {
     }
 
     /// Nor any block.
-    fn assert_nothing_stays(&mut self) {
+    pub(super) fn assert_nothing_stays(&mut self) {
         self.assert_no_route_stays();
         for switch in self.switches.iter().flatten() {
             assert_eq!((switch.stats().second_keys, switch.stats().blocks), (0, 0));
@@ -643,6 +643,7 @@ fn what_another_was_chosen_for_meanwhile_ends() {
         members.feed(0, packets(1));
         assert_eq!(members.flows(), [10, 10]);
         members.start(0);
+        members.switch(0).wait_to_be_told(5000);
         members.switch(0).port_mut(0).input.extend(packets(2));
         // The second runtime is cut off: the first is there alone.
         let life = members.lives[2].replace(0);
@@ -688,7 +689,7 @@ fn packets_whose_home_is_not_there_are_counted_drops() {
     members.assert_nothing_stays();
 }
 
-fn everywhere(from: usize, runtimes: u16) -> Order {
+pub(super) fn everywhere(from: usize, runtimes: u16) -> Order {
     Order {
         selector: Selector::All,
         to: (0..runtimes).filter(|to| usize::from(*to) != from).collect(),

@@ -573,6 +573,10 @@ impl<P: Port> Runtime<P> {
                 self.groups.leave(index);
                 return Err(DropReason::RouteOver);
             }
+            if self.sessions.is_beginning() {
+                self.groups.leave(index);
+                return Err(DropReason::TooEarly);
+            }
             let state = self.groups.state(index);
             self.create_group_states(state);
         }

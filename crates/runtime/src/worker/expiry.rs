@@ -192,6 +192,8 @@ impl<P: Port> Runtime<P> {
                 Message::Taken(group) => self.hear_taken(group),
                 Message::Switch(group, says) => self.hear_switch(link, group, says),
                 Message::BlockReturned(block, _) => self.hear_returned(block, link),
+                Message::BlockClaimed(block, _) => self.hear_in_use(link, block),
+                Message::AllTold => self.hear_all_told(link),
                 _ => {}
             }
         }

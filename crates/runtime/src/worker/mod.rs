@@ -325,7 +325,7 @@ impl<P: Port> Runtime<P> {
             turned: PacketList::new(),
             outputs: links.iter().map(|_| output::Output::default()).collect(),
             backlog: links.iter().map(|_| PacketList::new()).collect(),
-            sessions: sessions::Sessions::new(&links),
+            sessions: sessions::Sessions::new(&links, affinity),
             links,
             pool,
             log,

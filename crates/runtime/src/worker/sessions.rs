@@ -18,6 +18,10 @@
 //! *Taken*: where another runtime was chosen meanwhile for a group that is here, it is that one's, and ends here; flow by flow, some a step, those that
 //! wait when their call is over.
 //!
+//! *A runtime that begins anew among others* does not know which blocks of its pool its forerunner had lent with groups that have moved. It waits until every switch has told it (those
+//! that are not there: for a time), says meanwhile that it is leaving, takes no groups and begins none (`too_early`): what it would hand out may be in use. A block that it was
+//! told of comes home by way of those switches that told of it.
+//!
 //! A ring's other end was there from the beginning, and of one that begins with this runtime there is nothing to tell: it costs nothing.
 //!
 //! Invariants: with *all told*, the switch has every route and block that leads here; words for a switch that is gone are not said to the next.
@@ -32,10 +36,16 @@ use crate::message::Message;
 use crate::switch::home_of;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use hashbrown::HashMap;
 use nf::{Addr, Affinity, Block};
+use protocols::ownership::Switches;
 
 /// Places looked at in a step.
 const LOOKS: u32 = 512;
+/// How long, in nanoseconds, a runtime that begins waits for switches that are not there, and for those that are: longer than they may wait to be
+/// told themselves ([`crate::switch::Switch::wait_to_be_told`]).
+const ABSENT: u64 = 2_000_000_000;
+const SILENT: u64 = 5_000_000_000;
 /// Buffers that are left alone by what is told.
 const SPARE: usize = 64;
 
@@ -52,6 +62,17 @@ pub(super) struct Sessions {
     taken_cursor: u32,
     /// Whether switches have been told that this runtime is leaving.
     has_said_leaving: bool,
+    /// Until all switches have told which blocks are in use.
+    beginning: Option<Beginning>,
+    /// Blocks of this runtime's pool that were in use when it began, and which switches know them.
+    lent: HashMap<Block, Switches>,
+}
+
+/// Of a runtime that begins among others.
+struct Beginning {
+    told: Switches,
+    /// Since when it waits, once it does.
+    since: Option<u64>,
 }
 
 /// How far a switch is told.
@@ -69,9 +90,15 @@ enum Part {
 }
 
 impl Sessions {
-    pub fn new<P: Port>(links: &[P]) -> Self {
+    pub fn new<P: Port>(links: &[P], affinity: Affinity) -> Self {
+        let has_absent = links.iter().any(|link| link.session() == 0);
+        let there = links.iter().enumerate().filter(|(_, link)| link.session() != 0);
+        // Those that are there begin with this runtime, and have nothing to tell. Flows that are by themselves have no blocks.
+        let told = there.fold(Switches::NONE, |told, (index, _)| told.with(index as u8));
+        let may_have_lent = has_absent && affinity != Affinity::Flow;
         Sessions {
-            has_absent: links.iter().any(|link| link.session() == 0),
+            has_absent,
+            beginning: may_have_lent.then_some(Beginning { told, since: None }),
             switches: links.iter().map(Port::session).collect(),
             ..Sessions::default()
         }
@@ -92,6 +119,22 @@ impl Sessions {
     #[inline]
     pub fn is_runtime_over(&self, runtime: usize, session: u64) -> bool {
         self.runtimes.get(runtime).is_some_and(|known| *known != session)
+    }
+
+    /// Whether it is too early to begin groups.
+    #[inline]
+    pub fn is_beginning(&self) -> bool {
+        self.beginning.is_some()
+    }
+
+    /// Whether a switch's word is wanted before a block is home.
+    pub fn may_know(&self, block: &Block, switch: u8) -> bool {
+        self.lent.get(block).is_none_or(|known| known.has(switch))
+    }
+
+    /// A block is home.
+    pub fn note_home(&mut self, block: &Block) {
+        self.lent.remove(block);
     }
 
     /// Whether some switch is not there.
@@ -124,6 +167,12 @@ impl<P: Port> Runtime<P> {
         if let Some(frame) = self.outputs[link].messages.take() {
             self.recycle(frame);
         }
+        if let Some(beginning) = &mut self.sessions.beginning {
+            beginning.told = beginning.told.without(link as u8);
+        }
+        for known in self.sessions.lent.values_mut() {
+            *known = known.without(link as u8);
+        }
         if before != 0 {
             self.switch_gone(link as u8);
         }
@@ -151,7 +200,10 @@ impl<P: Port> Runtime<P> {
     /// Goes on with telling switches what there is, and with giving up what is another's; answers how much was done.
     #[inline]
     pub(super) fn go_on_telling(&mut self) -> usize {
-        if self.sessions.has_said_leaving != self.moves.is_leaving {
+        if self.sessions.is_beginning() {
+            self.go_on_beginning();
+        }
+        if self.sessions.has_said_leaving != self.takes_no_groups() {
             self.say_leaving();
         }
         if self.sessions.is_idle() {
@@ -162,8 +214,55 @@ impl<P: Port> Runtime<P> {
 
     #[cold]
     fn say_leaving(&mut self) {
-        self.sessions.has_said_leaving = self.moves.is_leaving;
-        self.tell(Message::Leaving(self.moves.is_leaving));
+        self.sessions.has_said_leaving = self.takes_no_groups();
+        self.tell(Message::Leaving(self.takes_no_groups()));
+    }
+
+    /// Whether new groups are for others.
+    #[inline]
+    pub(super) fn takes_no_groups(&self) -> bool {
+        self.moves.is_leaving || self.sessions.is_beginning()
+    }
+
+    /// Looks whether all switches have told, or the time for it is over.
+    #[cold]
+    fn go_on_beginning(&mut self) {
+        let Some(beginning) = &mut self.sessions.beginning else {
+            return;
+        };
+        let waited = self.now - *beginning.since.get_or_insert(self.now);
+        let told = beginning.told;
+        let mut switches = 0..self.settings.switches;
+        let is_over = switches.all(|switch| match self.sessions.has_switch(usize::from(switch)) {
+            true => told.has(switch) || waited >= SILENT,
+            false => waited >= ABSENT,
+        });
+        if is_over {
+            self.sessions.beginning = None;
+        }
+    }
+
+    /// A switch says that another runtime's group has a block.
+    #[cold]
+    pub(super) fn hear_in_use(&mut self, link: usize, block: Block) {
+        if self.sessions.is_beginning() && !wire::planted::is("lent_blocks_forgotten") {
+            // All of them: each knows its own.
+            let functions = self.stages.functions.iter();
+            if functions.fold(false, |is, function| function.block_in_use(block) || is) {
+                self.sessions.lent.entry(block).or_insert(Switches::NONE);
+            }
+        }
+        if let Some(known) = self.sessions.lent.get_mut(&block) {
+            *known = known.with(link as u8);
+        }
+    }
+
+    /// A switch has told which blocks are in use.
+    #[cold]
+    pub(super) fn hear_all_told(&mut self, link: usize) {
+        if let Some(beginning) = &mut self.sessions.beginning {
+            beginning.told = beginning.told.with(link as u8);
+        }
     }
 
     #[cold]
@@ -222,7 +321,7 @@ impl<P: Port> Runtime<P> {
             self.sessions.telling.push_front(telling);
             return 1;
         }
-        if self.moves.is_leaving {
+        if self.takes_no_groups() {
             self.append(link, &Message::Leaving(true));
         }
         self.append(link, &Message::AllTold);
@@ -260,11 +359,7 @@ impl<P: Port> Runtime<P> {
         if self.is_told_with_move(&group) {
             return;
         }
-        let sizes = self.owners.sizes().iter().copied();
-        let ports = sizes
-            .into_iter()
-            .find(|size| first.is_multiple_of(*size))
-            .unwrap_or(1);
+        let ports = self.owners.size_at(first);
         self.append(link, &Message::BlockClaimed(Block { addr, first, ports }, group));
     }
 

@@ -476,11 +476,14 @@ impl<P: Port> Runtime<P> {
         *has = has.with(switch as u8);
         let has = *has;
         // One that is not there knows no block.
-        let is_missing = |s| !has.has(s) && self.sessions.has_switch(usize::from(s));
+        let sessions = &self.sessions;
+        let is_missing =
+            |s| !has.has(s) && sessions.has_switch(usize::from(s)) && sessions.may_know(&block, s);
         if (0..self.settings.switches).any(is_missing) {
             return;
         }
         self.moves.returned.remove(&block);
+        self.sessions.note_home(&block);
         for function in &self.stages.functions {
             function.block_returned(block);
         }

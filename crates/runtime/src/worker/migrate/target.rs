@@ -52,7 +52,7 @@ impl Moving {
 impl<P: Port> Runtime<P> {
     /// Whether a group of so many flows is welcome.
     pub(super) fn admit(&mut self, group: GroupKey, flows: u32) -> Result<(), Refusal> {
-        if self.moves.is_leaving {
+        if self.takes_no_groups() {
             return Err(Refusal::Leaving);
         }
         if self.is_changing() {

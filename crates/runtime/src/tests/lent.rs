@@ -1,0 +1,214 @@
+//! Blocks that a runtime had lent with groups that moved, when it begins anew: nobody else gets them before they have come home.
+
+use super::groups::{OURS, packet_of};
+use super::sessions::{Members, SECOND, WAIT, everywhere};
+use super::*;
+use crate::switch::Policy;
+use nf::{Affinity, Block, Cx, FlowState, Packet, Verdict, WorkerInfo, network_function};
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+use std::vec;
+
+/// Blocks of each runtime's share.
+const SHARE: u16 = 8;
+const PORTS: u16 = 64;
+
+/// Gives each inside host a block of this runtime's share: the first that is free.
+struct Lender {
+    home: u16,
+    is_taken: RefCell<[bool; SHARE as usize]>,
+}
+
+#[derive(FlowState, Default, Clone, Copy, Debug)]
+#[repr(C)]
+struct Lent {
+    /// One more than whose share it is of, 0 for no block.
+    home: u16,
+    number: u16,
+}
+
+impl Lent {
+    fn block(self) -> Block {
+        Block {
+            addr: nf::Addr::v4(OURS),
+            first: (self.home * SHARE + self.number) * PORTS,
+            ports: PORTS,
+        }
+    }
+
+    fn of(block: Block) -> Self {
+        let place = block.first / PORTS;
+        Lent {
+            home: place / SHARE,
+            number: place % SHARE,
+        }
+    }
+}
+
+#[network_function]
+impl NetworkFunction for Lender {
+    const NAME: &'static str = "lender";
+    const AFFINITY: Affinity = Affinity::InsideAddress;
+    const REASONS: &'static [&'static str] = &["no_block"];
+    type Config = NoConfig;
+    type Flow = ();
+    type Group = Lent;
+    fn new(_: &Arc<NoConfig>, worker: &WorkerInfo) -> Result<Self, ConfigError> {
+        Ok(Lender {
+            home: worker.runtime + 1,
+            is_taken: RefCell::default(),
+        })
+    }
+    fn process(&self, _: &mut Packet, _: &mut (), cx: &mut Cx<Self>) -> Verdict {
+        if cx.group().home == 0 {
+            let mut is_taken = self.is_taken.borrow_mut();
+            let Some(number) = is_taken.iter().position(|taken| !taken) else {
+                return cx.drop("no_block");
+            };
+            is_taken[number] = true;
+            let lent = Lent {
+                home: self.home,
+                number: number as u16,
+            };
+            *cx.group() = lent;
+            cx.claim_block(lent.block());
+        }
+        Verdict::Forward
+    }
+    fn group_ended(&self, group: &mut Lent, cx: &mut Cx<Self>) {
+        if group.home == self.home {
+            self.is_taken.borrow_mut()[usize::from(group.number)] = false;
+            cx.release_block(group.block());
+        } else if group.home != 0 {
+            cx.return_block(group.block(), group.home - 1);
+        }
+    }
+    fn block_returned(&self, block: Block) {
+        let lent = Lent::of(block);
+        assert_eq!(lent.home, self.home);
+        self.is_taken.borrow_mut()[usize::from(lent.number)] = false;
+    }
+    fn block_in_use(&self, block: Block) -> bool {
+        let lent = Lent::of(block);
+        if lent.home == self.home {
+            self.is_taken.borrow_mut()[usize::from(lent.number)] = true;
+        }
+        lent.home == self.home
+    }
+    fn timeout(&self, _: &()) -> Option<Duration> {
+        Some(Duration::from_secs(10))
+    }
+}
+
+fn blocks(members: &mut Members, switches: usize) -> Vec<u64> {
+    (0..switches)
+        .map(|switch| members.switch(switch).stats().blocks)
+        .collect()
+}
+
+fn fill(members: &mut Members, switch: usize, hosts: core::ops::Range<u8>) {
+    members.feed(switch, hosts.map(|host| packet_of(host)));
+}
+
+/// Two switches and two runtimes, of which the second has all of six hosts with three blocks of either's share.
+fn after_a_move() -> Members {
+    let mut members = Members::all(2, 2, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
+    fill(&mut members, 0, 1..7);
+    assert_eq!(members.flows(), [3, 3]);
+    members.runtime(0).order(everywhere(0, 2)).unwrap();
+    members.settle();
+    assert_eq!(members.flows(), [0, 6]);
+    assert_eq!(blocks(&mut members, 2), [6, 6]);
+    members
+}
+
+/// Everything comes home: as many hosts as there are blocks get one each.
+fn assert_all_blocks_come_home(mut members: Members) {
+    members.assert_nothing_stays();
+    let refused = members.dropped("no_block");
+    fill(&mut members, 1, 100..116);
+    assert_eq!(
+        (members.flows(), members.dropped("no_block")),
+        (vec![8, 8], refused)
+    );
+    members.assert_nothing_stays();
+}
+
+#[test]
+fn what_a_runtime_that_begins_anew_had_lent_is_given_to_nobody_else() {
+    // Who begins anew with it: nobody, either switch, or both.
+    for anew in [&[][..], &[0], &[1], &[0, 1]] {
+        let mut members = after_a_move();
+        for switch in anew {
+            members.start(*switch);
+            members.switch(*switch).wait_to_be_told(WAIT);
+        }
+        members.start(2);
+        members.settle();
+        // It takes hosts again, with other blocks.
+        fill(&mut members, 1, 10..14);
+        assert_eq!(members.flows(), [4, 6], "{anew:?}");
+        assert_eq!(blocks(&mut members, 2), [10, 10], "{anew:?}");
+        assert_eq!(
+            (members.dropped("too_early"), members.dropped("no_runtime")),
+            (0, 0)
+        );
+        members.check();
+        assert_all_blocks_come_home(members);
+    }
+}
+
+#[test]
+fn a_runtime_begins_no_group_before_it_is_told_which_blocks_are_in_use() {
+    let mut members = after_a_move();
+    // The second switch is not there, and may know of blocks that the first does not.
+    members.stop(1);
+    members.start(2);
+    members.settle();
+    fill(&mut members, 0, 10..14);
+    assert_eq!(members.dropped("too_early"), 0);
+    assert_eq!(members.flows()[0], 0);
+    let there = members.flows()[1];
+    members.now += 2 * SECOND;
+    members.settle();
+    fill(&mut members, 0, 20..24);
+    assert!(members.flows()[0] > 0);
+    let count = members.flows().iter().sum::<u64>();
+    assert_eq!(
+        (blocks(&mut members, 1), members.flows()[1]),
+        (vec![count], there)
+    );
+    members.check();
+}
+
+#[test]
+fn a_runtime_that_is_there_alone_takes_nothing_before_it_is_told() {
+    let mut members = Members::all(2, 1, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
+    members.stop(1);
+    members.start(2);
+    members.settle();
+    fill(&mut members, 0, 1..40);
+    let early = members.dropped("too_early");
+    assert!(early > 0);
+    assert_eq!(members.flows(), [0]);
+    members.start(1);
+    members.settle();
+    fill(&mut members, 0, 1..6);
+    assert_eq!(members.dropped("too_early"), early);
+    assert!(members.flows()[0] > 0);
+    members.check();
+    members.assert_nothing_stays();
+}
+
+#[test]
+fn a_block_comes_home_by_the_switches_that_knew_it() {
+    let mut members = after_a_move();
+    members.start(2);
+    members.settle();
+    // The second switch begins anew, is told of the blocks, and says so.
+    members.start(1);
+    members.settle();
+    assert_eq!(blocks(&mut members, 2), [6, 6]);
+    assert_all_blocks_come_home(members);
+}
