@@ -52,6 +52,9 @@ const TOLD_FRAMES: usize = 16;
 /// Where packets carry the time and it does not go on without them: what a step counts for, in nanoseconds.
 const STEP: u64 = 1000;
 
+/// Where blocks begin.
+type Places = Vec<(Addr, u16)>;
+
 /// Which runtimes are there to be chosen, and what is to be forgotten of those that were.
 #[derive(Default)]
 pub(super) struct Sessions {
@@ -67,7 +70,7 @@ pub(super) struct Sessions {
     told_by: Option<u64>,
     ready_by: Option<u64>,
     /// Who is told which blocks are in use, and those yet to be looked at once it has begun.
-    telling: Vec<(usize, Option<Vec<(Addr, u16)>>)>,
+    telling: Vec<(usize, Option<Places>)>,
     waited: u64,
 }
 

@@ -108,7 +108,7 @@ fn blocks(members: &mut Members, switches: usize) -> Vec<u64> {
 }
 
 fn fill(members: &mut Members, switch: usize, hosts: core::ops::Range<u8>) {
-    members.feed(switch, hosts.map(|host| packet_of(host)));
+    members.feed(switch, hosts.map(packet_of));
 }
 
 /// Two switches and two runtimes, of which the second has all of six hosts with three blocks of either's share.

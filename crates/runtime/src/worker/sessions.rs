@@ -248,7 +248,8 @@ impl<P: Port> Runtime<P> {
         if self.sessions.is_beginning() && !wire::planted::is("lent_blocks_forgotten") {
             // All of them: each knows its own.
             let functions = self.stages.functions.iter();
-            if functions.fold(false, |is, function| function.block_in_use(block) || is) {
+            // Each is to hear of it.
+            if functions.filter(|function| function.block_in_use(block)).count() > 0 {
                 self.sessions.lent.entry(block).or_insert(Switches::NONE);
             }
         }

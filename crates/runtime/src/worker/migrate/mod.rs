@@ -34,7 +34,7 @@
 //!
 //! What comes from another runtime may be anything, since it may be another process: lengths, counts, keys, chains and blocks are held against
 //! what was announced and what there is here, and a flow's bytes against its functions' schemas, before anybody takes them for a state
-//! ([`Plain::is_valid`](nf::Plain::is_valid)). A flow that is none is over (`flows_refused`), a word that nobody may say is not heard
+//! ([`Plain::is_valid`](nf::plain::Plain::is_valid)). A flow that is none is over (`flows_refused`), a word that nobody may say is not heard
 //! (`words_refused`).
 //!
 //! Not here: lost messages (a link loses nothing while its session lasts: no timer repeats anything), replicas.
