@@ -55,7 +55,11 @@ impl<P: Port> Runtime<P> {
             {
                 SwitchSays::Rerouted(epoch)
             }
-            Part::Buffering { unclear, .. } if unclear.has(switch) => SwitchSays::Clear(epoch),
+            Part::Buffering { unclear, .. } if unclear.has(switch) => {
+                // Another may be there already, and read the source's words behind this one's.
+                moving.figures.is_unclear = true;
+                SwitchSays::Clear(epoch)
+            }
             Part::Yielding { to, unmoved } if unmoved.has(switch) => SwitchSays::Moved(to, epoch),
             _ => return,
         };
@@ -172,6 +176,29 @@ impl<P: Port> Runtime<P> {
             {
                 self.append(*link, &Message::BlockDoubted(*block, moving.group));
             }
+        }
+        if let Part::Active = moving.machine.phase() {
+            // Once what was kept is processed, it is said anyway.
+            return;
+        }
+        for (link, key) in &moving.keys_asked {
+            if self.sessions.has_switch(*link) && !self.has_group(key) {
+                self.append(*link, &Message::Idle(*key, 0));
+            }
+        }
+    }
+
+    /// A switch asks whether a key is one of a flow, or group, here.
+    #[cold]
+    pub(in crate::worker) fn hear_doubted(&mut self, link: usize, key: GroupKey) {
+        let id = self.moves.at(key.hash(&self.settings.seed));
+        if let Some(moving) = id.and_then(|id| self.moves.moving(id))
+            && !moving.keys_asked.contains(&(link, key))
+        {
+            moving.keys_asked.push((link, key));
+        }
+        if !self.has_group(&key) {
+            self.tell_idle(key);
         }
     }
 
