@@ -6,6 +6,18 @@
 //!   it begins anew: the source says again where the group's packets go, and that nothing of it is behind
 //! ```
 //!
+//! Two links have no common order: such a switch may hear what the source says of the group, its routes and blocks, after all that the target has to say, and
+//! would keep it for ever. So with the end of a move of which a switch was told late, or for which the target has answered in a switch's stead
+//! (`Figures::is_unclear`), the source has all switches *doubt* its keys and blocks, and they ask whoever they think has them. By then that one has, or knows
+//! that it has not; if it is moving the group in its turn, it answers when that is over.
+//!
+//! ```text
+//!   source: on its way ─told late─► over ─► Doubted, BlockDoubted ─► switch asks the holder ─► has it: silence
+//!                                                                                       └─► has not: Idle, BlockDoubted ─► forgotten
+//! ```
+//!
+//! What is on its way is told first, and only so: what is told of everything else is what is here and stays here as far as is known.
+//!
 //! A group whose only home is gone while it is called back waits for the next switch there: it has no packets until then.
 
 use super::super::Runtime;

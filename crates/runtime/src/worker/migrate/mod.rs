@@ -69,7 +69,7 @@ use protocols::ownership::{
 };
 use telling::Telling;
 use wire::packet::Kind;
-use wire::{HashSeed, PacketBox, planted};
+use wire::{HashSeed, PacketBox};
 
 /// In a replay, what a step counts for against the timeout, in nanoseconds.
 pub const STEP: u64 = 1000;
