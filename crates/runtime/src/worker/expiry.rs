@@ -187,7 +187,7 @@ impl<P: Port> Runtime<P> {
         while let Some((message, rest)) = Message::read(bytes) {
             bytes = rest;
             match message {
-                Message::Doubted(group) if !self.has_group(&group) => self.tell_idle(group),
+                Message::Doubted(key) => self.hear_doubted(link, key),
                 Message::BlockDoubted(block, group) => self.hear_block_doubted(link, block, group),
                 Message::Taken(group) => self.hear_taken(group),
                 Message::Switch(group, says) => self.hear_switch(link, group, says),

@@ -20,9 +20,8 @@ pub(crate) fn restless(waiting: &str) -> Violation {
     Violation::new(NAME, format!("no rest, with no fault left: {waiting}"))
 }
 
-/// All flows should have ended: what is left. Where workers crash alone while groups move, a switch may be left with a route or block that nobody speaks of any more:
-/// known, and not mended.
-pub(crate) fn empty(figures: &Figures, may_forget: bool) -> Result<(), Violation> {
+/// All flows should have ended: what is left.
+pub(crate) fn empty(figures: &Figures) -> Result<(), Violation> {
     let mut left = Vec::new();
     for (index, stats) in figures.runtimes.iter().enumerate() {
         for (count, what) in [
@@ -41,7 +40,7 @@ pub(crate) fn empty(figures: &Figures, may_forget: bool) -> Result<(), Violation
             (stats.blocks, "blocks"),
             (stats.held, "held packets"),
         ] {
-            if count > 0 && (!may_forget || what == "held packets") {
+            if count > 0 {
                 left.push(format!("{count} {what} at switch {index}"));
             }
         }

@@ -145,17 +145,16 @@ impl World<'_> {
         for turns in &mut self.turns {
             turns.ahead += LEAP;
         }
-        let may_forget = self.script.loses_workers() && !self.script.moves.is_empty();
         let until = self.now() + ENDING_MAX;
         while self.now() < until {
             self.pass(self.now() + 50_000_000, false)?;
-            if self.is_at_rest() && converged::empty(&self.figures(), may_forget).is_ok() {
+            if self.is_at_rest() && converged::empty(&self.figures()).is_ok() {
                 break;
             }
         }
         self.rest()?;
         let figures = self.figures();
-        converged::empty(&figures, may_forget)?;
+        converged::empty(&figures)?;
         let connections = self.connections();
         let is_all = !self.script.loses_workers();
         returned::check(&figures.runtimes, &figures.past_runtimes, &connections, is_all)

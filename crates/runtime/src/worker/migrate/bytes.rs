@@ -5,7 +5,7 @@
 //!
 //! | type | record |
 //! |---|---|
-//! | 1 | says: group 40, what 1, epoch 8, argument 8, flows 4, packets kept 4, dropped 4, installed at 8 |
+//! | 1 | says: group 40, what 1, epoch 8, argument 8, flows 4, packets kept 4, dropped 4, installed at 8, whether some switch was not clear 1 |
 //! | 2 | announced second key, before *open*: group 40, key 40 |
 //! | 3 | begin: group 40 |
 //! | 4 | block: address 16, first port 2, ports 2 |
@@ -29,6 +29,8 @@ pub(super) struct Figures {
     pub kept: u32,
     pub dropped: u32,
     pub installed_at: u64,
+    /// Some switch had not said `Clear`: it was not there, or had begun anew.
+    pub is_unclear: bool,
 }
 
 /// A flow's facts.
@@ -139,7 +141,7 @@ impl Writer<'_> {
 impl Record<'_> {
     fn length(&self) -> usize {
         match self {
-            Record::Says { .. } => 78,
+            Record::Says { .. } => 79,
             Record::Alias { .. } => 81,
             Record::Begin(_) => 41,
             Record::Block(_) => 21,
@@ -196,6 +198,7 @@ impl Record<'_> {
                 writer.put(&figures.kept.to_be_bytes());
                 writer.put(&figures.dropped.to_be_bytes());
                 writer.put(&figures.installed_at.to_be_bytes());
+                writer.put(&[u8::from(figures.is_unclear)]);
             }
             Record::Alias { group, key } => {
                 writer.put(&[2]);
@@ -263,6 +266,7 @@ impl<'a> Record<'a> {
                         kept: reader.u32()?,
                         dropped: reader.u32()?,
                         installed_at: reader.u64()?,
+                        is_unclear: reader.take::<1>()?[0] != 0,
                     },
                 }
             }
@@ -408,6 +412,7 @@ mod tests {
                     kept: 1,
                     dropped: 2,
                     installed_at: 3,
+                    is_unclear: true,
                 },
             })
             .collect();

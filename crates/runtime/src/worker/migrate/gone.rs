@@ -6,6 +6,18 @@
 //!   it begins anew: the source says again where the group's packets go, and that nothing of it is behind
 //! ```
 //!
+//! Two links have no common order: such a switch may hear what the source says of the group, its routes and blocks, after all that the target has to say, and
+//! would keep it for ever. So with the end of a move of which a switch was told late, or for which the target has answered in a switch's stead
+//! (`Figures::is_unclear`), the source has all switches *doubt* its keys and blocks, and they ask whoever they think has them. By then that one has, or knows
+//! that it has not; if it is moving the group in its turn, it answers when that is over.
+//!
+//! ```text
+//!   source: on its way ─told late─► over ─► Doubted, BlockDoubted ─► switch asks the holder ─► has it: silence
+//!                                                                                       └─► has not: Idle, BlockDoubted ─► forgotten
+//! ```
+//!
+//! What is on its way is told first, and only so: what is told of everything else is what is here and stays here as far as is known.
+//!
 //! A group whose only home is gone while it is called back waits for the next switch there: it has no packets until then.
 
 use super::super::Runtime;
@@ -55,7 +67,11 @@ impl<P: Port> Runtime<P> {
             {
                 SwitchSays::Rerouted(epoch)
             }
-            Part::Buffering { unclear, .. } if unclear.has(switch) => SwitchSays::Clear(epoch),
+            Part::Buffering { unclear, .. } if unclear.has(switch) => {
+                // Another may be there already, and read the source's words behind this one's.
+                moving.figures.is_unclear = true;
+                SwitchSays::Clear(epoch)
+            }
             Part::Yielding { to, unmoved } if unmoved.has(switch) => SwitchSays::Moved(to, epoch),
             _ => return,
         };
@@ -172,6 +188,29 @@ impl<P: Port> Runtime<P> {
             {
                 self.append(*link, &Message::BlockDoubted(*block, moving.group));
             }
+        }
+        if let Part::Active = moving.machine.phase() {
+            // Once what was kept is processed, it is said anyway.
+            return;
+        }
+        for (link, key) in &moving.keys_asked {
+            if self.sessions.has_switch(*link) && !self.has_group(key) {
+                self.append(*link, &Message::Idle(*key, 0));
+            }
+        }
+    }
+
+    /// A switch asks whether a key is one of a flow, or group, here.
+    #[cold]
+    pub(in crate::worker) fn hear_doubted(&mut self, link: usize, key: GroupKey) {
+        let id = self.moves.at(key.hash(&self.settings.seed));
+        if let Some(moving) = id.and_then(|id| self.moves.moving(id))
+            && !moving.keys_asked.contains(&(link, key))
+        {
+            moving.keys_asked.push((link, key));
+        }
+        if !self.has_group(&key) {
+            self.tell_idle(key);
         }
     }
 

@@ -121,6 +121,8 @@ struct Moving {
     blocks_told: Vec<nf::Block>,
     /// Blocks that switches have asked about, and which have.
     asked: Vec<(usize, nf::Block)>,
+    /// The same of its keys.
+    keys_asked: Vec<(usize, GroupKey)>,
     /// Source: the target is gone, so that switches may have forgotten the routes that led there.
     is_to_be_routed: bool,
     /// Target: what came of the group as a whole is not as it must be.
@@ -455,12 +457,15 @@ impl<P: Port> Runtime<P> {
     #[cold]
     pub(super) fn hear_switch(&mut self, switch: usize, group: GroupKey, says: SwitchSays) {
         let hash = group.hash(&self.settings.seed);
-        match (self.moves.at(hash), says) {
+        let found = self.moves.at(hash);
+        let is_second = |id| self.moves.moving(id).is_some_and(|moving| moving.group != group);
+        let is_anothers = found.is_some_and(is_second);
+        match (found.filter(|_| !is_anothers), says) {
             (Some(id), SwitchSays::Fenced(epoch)) => self.hear_fenced(id, switch as u8, epoch),
             (Some(id), _) => self.drive(id, Input::HearSwitch(switch as u8, says)),
             // Nothing was kept. Who has it nevertheless had a source that thought it gone, and took it back.
             (None, SwitchSays::Moved(to, epoch)) => {
-                if to != self.me() && self.has_group(&group) {
+                if to != self.me() && !is_anothers && self.has_group(&group) {
                     self.drop_copy(group);
                 }
                 self.tell_runtime(to.0, group, Says::End(epoch, switch as u8));
@@ -588,7 +593,7 @@ impl<P: Port> Runtime<P> {
         if moving.is_told_late {
             self.tell_over(&moving);
         }
-        if !moving.asked.is_empty() {
+        if !moving.asked.is_empty() || !moving.keys_asked.is_empty() {
             self.answer_asked(&moving);
         }
         if !self.moves.sending.is_empty() {

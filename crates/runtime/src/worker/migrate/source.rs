@@ -439,6 +439,10 @@ impl<P: Port> Runtime<P> {
         let Some(moving) = self.moves.moving(id).filter(is_awaited) else {
             return;
         };
+        if figures.is_unclear {
+            moving.is_told_late = true;
+            moving.blocks_told.extend_from_slice(&moving.blocks);
+        }
         let (order, pause) = (
             moving.order,
             figures.installed_at.saturating_sub(moving.rerouted_at),

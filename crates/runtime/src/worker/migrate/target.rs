@@ -38,6 +38,7 @@ impl Moving {
             is_told_late: false,
             blocks_told: Vec::new(),
             asked: Vec::new(),
+            keys_asked: Vec::new(),
             is_to_be_routed: false,
             is_unsound: false,
             weight: 0,
@@ -349,6 +350,7 @@ impl<P: Port> Runtime<P> {
             kept: kept.len() as u32,
             dropped: moving.dropped,
             installed_at: now,
+            is_unclear: moving.figures.is_unclear,
         };
         let is_unsound = core::mem::take(&mut moving.is_unsound);
         let (aliases, epoch) = (moving.aliases.clone(), moving.machine.latest());
