@@ -308,8 +308,8 @@ pub trait NetworkFunction: Sized + 'static {
         let _ = block;
     }
 
-    /// A group at another runtime has this block, and this instance has just begun, before any flow: its forerunner may have handed it out. Every
-    /// function hears of all such blocks. Whether it is one that this instance would hand out: then it does not until it has come back
+    /// A group at another runtime has this block: an instance that has just begun must know, since its forerunner may have handed it out. Every
+    /// function hears of all such blocks. Whether it is one that this instance would hand out: then it does not from now on, until it has come back
     /// ([`NetworkFunction::block_returned`]).
     #[inline]
     fn block_in_use(&self, block: crate::Block) -> bool {

@@ -264,6 +264,13 @@ impl BlockOwners {
         self.owners.retain(|_, owner| stays(owner));
     }
 
+    /// Where all blocks begin, in an order that is the same each time.
+    pub fn places(&self) -> Vec<(Addr, u16)> {
+        let mut places: Vec<_> = self.owners.keys().copied().collect();
+        places.sort_unstable_by_key(|(addr, first)| (*addr.octets(), *first));
+        places
+    }
+
     /// How many ports a block that begins there has.
     pub fn size_at(&self, first: u16) -> u16 {
         let sizes = self.sizes.iter().copied();
@@ -300,13 +307,6 @@ impl BlockOwners {
     pub fn may_have(&self, block: &Block) -> bool {
         let is_known = self.sizes.contains(&block.ports.max(1)) || self.sizes.len() < SIZES;
         is_known && !self.owners.contains_key(&(block.addr, block.first))
-    }
-
-    /// All blocks that have owners, but for their sizes, which the first that fits is.
-    pub fn iter(&self) -> impl Iterator<Item = (Addr, u16, GroupKey)> {
-        self.owners
-            .iter()
-            .map(|((addr, first), owner)| (*addr, *first, *owner))
     }
 
     /// How many blocks have owners.

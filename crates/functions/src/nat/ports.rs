@@ -557,14 +557,16 @@ impl Ports {
         (home != self.home.0).then_some(home as u16)
     }
 
-    /// A block is in use elsewhere; whether it is ours, and nobody's here.
+    /// A block is in use elsewhere; whether it is ours, and was thought free.
     pub fn lend(&mut self, block: Block) -> bool {
         match self.number_of_block(block) {
-            Some(block) if self.is_home(block) && self.slot_of[block as usize] == 0 => {
+            Some(block) => {
+                let (word, bit) = self.free_bit(block);
+                let is_free = self.free[word] & bit != 0;
                 self.set_taken(block);
-                true
+                is_free
             }
-            _ => false,
+            None => false,
         }
     }
 

@@ -46,9 +46,8 @@ use wire::packet::Kind;
 
 /// Routes looked at in a step.
 const LOOKS: usize = 512;
-/// Blocks told in a step, and the room that their frames need in a link.
+/// Blocks told in a step: some frames.
 const TOLD: usize = 256;
-const TOLD_FRAMES: usize = 16;
 /// Where packets carry the time and it does not go on without them: what a step counts for, in nanoseconds.
 const STEP: u64 = 1000;
 
@@ -69,6 +68,8 @@ pub(super) struct Sessions {
     /// Until when to wait for runtimes to tell what they have, and then for one that new groups may go to.
     told_by: Option<u64>,
     ready_by: Option<u64>,
+    /// Whether runtimes of other processes may be there, which say what they have when they meet this switch.
+    is_among_others: bool,
     /// Who is told which blocks are in use, and those yet to be looked at once it has begun.
     telling: Vec<(usize, Option<Places>)>,
     waited: u64,
@@ -132,6 +133,10 @@ impl<P: Port, L: Port> Switch<P, L> {
     /// runtimes of other processes may be at work. Those whose links were there from the beginning have begun with it and have none.
     pub fn wait_to_be_told(&mut self, at_most: u64) {
         self.sessions.told_by = Some(self.now.saturating_add(at_most));
+        self.sessions.is_among_others = true;
+        // Those that began with it in one process have lost what they knew with it.
+        let there = (0..self.runtimes.len()).filter(|index| self.runtimes[*index].session != 0);
+        self.sessions.telling.extend(there.map(|index| (index, None)));
         self.sessions.ready_by = Some(self.now.saturating_add(at_most.saturating_mul(2)));
     }
 
@@ -170,7 +175,9 @@ impl<P: Port, L: Port> Switch<P, L> {
             .available
             .iter()
             .any(|index| !self.runtimes[usize::from(*index)].is_leaving);
-        if !has_ready && self.sessions.ready_by.is_some_and(|until| until > now) {
+        if (!has_ready || !self.sessions.telling.is_empty())
+            && self.sessions.ready_by.is_some_and(|until| until > now)
+        {
             return true;
         }
         self.sessions.ready_by = None;
@@ -260,14 +267,15 @@ impl<P: Port, L: Port> Switch<P, L> {
         let mut done = 0;
         for (runtime, mut blocks) in core::mem::take(&mut self.sessions.telling) {
             let link = &self.runtimes[runtime];
-            if !link.has_told || !self.moves.is_empty() || link.link.room() <= link.burst.len() + TOLD_FRAMES
+            if (self.sessions.is_among_others && !link.has_told)
+                || !self.moves.is_empty()
+                || link.link.room() <= link.burst.len()
             {
                 self.sessions.telling.push((runtime, blocks));
                 continue;
             }
             done += 1;
-            let left = blocks
-                .get_or_insert_with(|| self.blocks.iter().map(|(addr, first, _)| (addr, first)).collect());
+            let left = blocks.get_or_insert_with(|| self.blocks.places());
             let now = left.split_off(left.len().saturating_sub(TOLD));
             for (addr, first) in now {
                 self.tell_block(runtime, addr, first);

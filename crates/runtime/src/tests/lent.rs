@@ -91,10 +91,8 @@ impl NetworkFunction for Lender {
     }
     fn block_in_use(&self, block: Block) -> bool {
         let lent = Lent::of(block);
-        if lent.home == self.home {
-            self.is_taken.borrow_mut()[usize::from(lent.number)] = true;
-        }
-        lent.home == self.home
+        let is_ours = lent.home == self.home;
+        is_ours && !core::mem::replace(&mut self.is_taken.borrow_mut()[usize::from(lent.number)], true)
     }
     fn timeout(&self, _: &()) -> Option<Duration> {
         Some(Duration::from_secs(10))

@@ -87,7 +87,10 @@ impl Cluster {
         for (worker, links) in links.into_iter().enumerate() {
             match worker.checked_sub(switches) {
                 None => {
-                    let switch = cluster.switch(script, plan, worker, links, clocks[worker]);
+                    let mut switch = cluster.switch(script, plan, worker, links, clocks[worker]);
+                    if shape.apart.is_some() {
+                        switch.wait_to_be_told(TOLD_BY);
+                    }
                     cluster.switches.push(switch);
                 }
                 Some(index) => {
@@ -336,7 +339,7 @@ impl Dead {
     }
 }
 
-/// How long a switch that begins anew waits for what runtimes have to tell.
+/// How long a switch that begins waits for what runtimes have to tell.
 const TOLD_BY: u64 = 200_000_000;
 
 fn frame_max(shape: &Shape, usual: usize) -> usize {

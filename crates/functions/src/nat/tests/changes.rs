@@ -9,7 +9,7 @@ use crate::nat::config::Plan;
 use crate::nat::ports::{Ports, Wish, space_of};
 use crate::nat::state::{Host, V4Endpoint};
 use crate::nat::{Config, StaticMapping, StaticMappings, StaticProtocol};
-use nf::Prefix;
+use nf::{Addr, Block, Prefix};
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::vec;
@@ -340,4 +340,44 @@ fn a_block_that_is_lent_out_is_nobody_elses_through_changes() {
     let mut new = Ports::new(&all, home as u16, 2, 1000, 7);
     new.succeed(&mut homes[home], &all);
     assert_eq!(takes_all(&mut new), [block]);
+}
+
+#[test]
+fn a_block_that_an_earlier_instance_had_lent_is_given_when_it_has_come_home() {
+    let space = space_of(wire::protocol::UDP).unwrap();
+    let plan = of_ports(FIRST, LAST);
+    let all_of = |ports: &mut Ports| {
+        let claims = (0..64u8).map_while(|n| {
+            let inside = V4Endpoint::new([10, 0, 1, n], 5000);
+            ports
+                .take(&mut Host::default(), inside, space, Wish::default())
+                .ok()
+        });
+        let mut blocks: Vec<_> = claims.filter_map(|(_, claimed)| claimed).collect();
+        blocks.sort_unstable_by_key(|block| block.first);
+        blocks
+    };
+    let shares = [0, 1].map(|runtime| all_of(&mut Ports::new(&plan, runtime, 2, 1000, 7)));
+    for runtime in [0, 1] {
+        let (own, other) = (&shares[usize::from(runtime)], &shares[1 - usize::from(runtime)]);
+        let mut ports = Ports::new(&plan, runtime, 2, 1000, 7);
+        assert!(own.len() > 1 && ports.lend(own[0]) && !ports.lend(own[0]));
+        // Another's, of no pool, and of another size.
+        let wild = Block {
+            first: LAST & !63,
+            addr: Addr::v4([203, 0, 113, 77]),
+            ports: 64,
+        };
+        let small = Block { ports: 32, ..own[1] };
+        for block in [other[0], wild, small] {
+            assert!(!ports.lend(block), "{block:?}");
+        }
+        let mut given = all_of(&mut ports);
+        assert_eq!(given, own[1..]);
+        // What is in use here is not lent.
+        assert!(!ports.lend(own[1]));
+        ports.take_back(own[0]);
+        given = all_of(&mut ports);
+        assert_eq!(given, own[..1]);
+    }
 }
