@@ -60,8 +60,10 @@ pub enum DropReason {
     RouteOver,
     /// It would have begun a group at a runtime that has begun anew and has not been told yet which blocks of ports are in use.
     TooEarly,
-    /// As many packets kept for groups that move as configured, or kept for a move that came to nothing.
+    /// As many packets kept for groups that move as configured.
     MovingFull,
+    /// Kept or passed on for a group that moves, when the runtime at the other end went.
+    PeerGone,
     /// No port on the side the packet should leave by.
     NoEgress,
     /// The port could not send it.
@@ -74,7 +76,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 31] = {
+    pub const ALL: [DropReason; 32] = {
         use DropReason::*;
         [
             FrameTruncated,
@@ -104,6 +106,7 @@ impl DropReason {
             RouteOver,
             TooEarly,
             MovingFull,
+            PeerGone,
             NoEgress,
             PortUnsent,
             ConfigurationChanged,
@@ -142,6 +145,7 @@ impl DropReason {
             RouteOver => "route_over",
             TooEarly => "too_early",
             MovingFull => "moving_full",
+            PeerGone => "peer_gone",
             NoEgress => "no_egress",
             PortUnsent => "port_unsent",
             ConfigurationChanged => "configuration_changed",

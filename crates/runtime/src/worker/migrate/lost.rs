@@ -17,7 +17,7 @@
 //! group as one that has moved away: with no word to its functions that would give back what the group took.
 //!
 //! Invariants: afterwards nothing here waits for the one that is gone; every packet for it that had not left is a counted drop
-//! (`moving_full`); each group is at one runtime when all words have been heard.
+//! (`peer_gone`); each group is at one runtime when all words have been heard.
 //!
 //! Not here: noticing that a session is over (who reads the links does); switches that are gone; blocks of ports that the one that is
 //! gone had from this runtime's pool, which nobody gives back.
@@ -106,7 +106,7 @@ impl<P: Port> Runtime<P> {
                 Kind::Message => self.recycle(packet),
                 Kind::Data => {
                     self.moves.packets_moved[1] -= 1;
-                    self.drop_packet(packet, DropReason::MovingFull);
+                    self.drop_packet(packet, DropReason::PeerGone);
                 }
             }
         }

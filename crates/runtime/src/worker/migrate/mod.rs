@@ -615,11 +615,11 @@ impl<P: Port> Runtime<P> {
                 }
                 self.process_kept(moving.kept, moving.group, moving.aliases);
             }
-            // There, or a slot that is closed: nothing is kept.
+            // There: nothing is kept. Or a slot that is closed: by its source, before anything came, or since that is gone.
             _ => {
                 self.moves.kept -= moving.kept.len();
                 for kept in moving.kept {
-                    self.drop_packet(kept.packet, DropReason::MovingFull);
+                    self.drop_packet(kept.packet, DropReason::PeerGone);
                 }
             }
         }

@@ -524,7 +524,7 @@ impl<P: Port> Runtime<P> {
             self.slab.end(actor);
         }
         for kept in kept {
-            self.drop_packet(kept.packet, DropReason::MovingFull);
+            self.drop_packet(kept.packet, DropReason::PeerGone);
         }
     }
 }
