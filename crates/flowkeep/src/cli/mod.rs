@@ -85,7 +85,7 @@ enum Verb {
     /// Look at flows of the running cluster, and move them
     #[command(subcommand)]
     Flow(FlowVerb),
-    /// Look at runtimes of the running cluster, and empty them
+    /// Look at runtimes of the running cluster, empty them, start and end them
     #[command(subcommand)]
     Runtime(RuntimeVerb),
     /// Try ports without a chain
@@ -161,8 +161,8 @@ struct Run {
 /// Run one member of a cluster of several processes.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The configuration says who the members are ([[member]]); all of them read the same one. They may be started in any order: who is not there
-yet is waited for, and who is gone is done without.
+The configuration says who the members are ([[member]]); all of them read the same one. They may be started in any order: who is not there yet is \
+waited for, and who is gone is done without.
 
 A node that is asked to end (SIGINT, SIGTERM, `flowkeep stop`) moves its flows to other nodes first. SIGHUP reads the keys again.
 

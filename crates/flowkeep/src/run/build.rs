@@ -157,6 +157,9 @@ const LEAD: u64 = 100_000_000;
 const OWN_FRAME: usize = 2048;
 /// How long, in nanoseconds, a switch that starts waits for the runtimes of other processes to tell which flows they have.
 const TOLD: u64 = 3_000_000_000;
+/// After how long, in nanoseconds, a group's move is called back, where workers are in other processes: longer than it takes to miss a switch of
+/// another host (`runtime::peer::Settings::dead_after_ns`), whose answer a group that is called back would wait for.
+const MOVE: u64 = 4_000_000_000;
 
 struct OpenPort {
     name: String,
@@ -578,7 +581,12 @@ impl Shape<'_> {
             .port
             .iter()
             .any(|port| matches!(config.side_rule(port), SideRule::BySource(_)));
+        let alone = runtime::Settings::alone(config.flows_max);
         runtime::Settings {
+            move_timeout: match self.others {
+                Some(_) => MOVE,
+                None => alone.move_timeout,
+            },
             info: self.info(index, config),
             seed: self.seed,
             waiting_max: config.waiting_max,
@@ -593,7 +601,7 @@ impl Shape<'_> {
             },
             packet_clock: self.packet_clock,
             now: self.now,
-            ..runtime::Settings::alone(config.flows_max)
+            ..alone
         }
     }
 

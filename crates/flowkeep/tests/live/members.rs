@@ -285,7 +285,7 @@ fn seen_of(mut seen: probe::Seen, log: &Log, lost: u64) -> String {
     let told = seen.told();
     log.expect(
         "probe in order, once",
-        seen.sent > 1000 && seen.crooked() == 0,
+        seen.sent > 1000 && seen.crooked() == 0 && seen.longest_gap() <= probe::GAP_MAX,
         &told,
     );
     let missing = seen.missing();

@@ -251,7 +251,12 @@ impl Site {
 
     /// The same with so many runtimes.
     pub fn start_with(&mut self, runtimes: u16, more: &str) {
-        let file = self.write(&config(self.scheme, &format!("runtimes = {runtimes}"), more));
+        self.start_workers(&format!("runtimes = {runtimes}"), more);
+    }
+
+    /// The same with what is said of its workers.
+    pub fn start_workers(&mut self, workers: &str, more: &str) {
+        let file = self.write(&config(self.scheme, workers, more));
         self.start_member(&format!("run {file}"), "socket");
     }
 

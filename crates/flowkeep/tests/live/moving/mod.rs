@@ -114,7 +114,10 @@ fn moving(scheme: &'static str, processes: Processes) {
     let _directory = ssh::PrivilegeSeparation::new();
     let contents = serve(&mut site);
     match processes {
-        Processes::One => site.start_with(RUNTIMES, CONFIG),
+        Processes::One => {
+            let workers = format!("runtimes = {RUNTIMES}\nruntimes_max = {}", RUNTIMES + 1);
+            site.start_workers(&workers, CONFIG);
+        }
         Processes::Three => site.start_members(CONFIG),
     }
 
@@ -149,6 +152,9 @@ fn moving(scheme: &'static str, processes: Processes) {
         std::thread::sleep(Duration::from_secs(1));
         back_and_forth(site_of, processes);
         drained_and_resumed(site_of, processes);
+        if let Processes::One = processes {
+            added_and_removed(site_of);
+        }
     });
     let lost = site.overload() - before;
     let missing = missing.0.into_inner();
@@ -286,11 +292,26 @@ fn drained_and_resumed(site: &Site, processes: Processes) {
     receipts.tell("drained");
 }
 
+/// A runtime comes, takes its share of the flows, and goes, twice.
+fn added_and_removed(site: &Site) {
+    let mut receipts = Receipts::default();
+    for _ in 0..2 {
+        for order in [
+            "runtime add --rebalance".to_owned(),
+            format!("runtime remove {RUNTIMES}"),
+        ] {
+            receipts.add(site, 0, &order, 0);
+            std::thread::sleep(PAUSE);
+        }
+    }
+    receipts.tell("added and removed");
+}
+
 fn probes(site: &Site, host: &str, port: u16, on: &AtomicBool, missing: &Missing) {
     let mut seen = probe::probe(&site.network.client, &site.network.server, host, port, on);
     let told = seen.told();
     println!("{told}");
-    let good = seen.sent > 1000 && seen.crooked() == 0;
+    let good = seen.sent > 1000 && seen.crooked() == 0 && seen.longest_gap() <= probe::GAP_MAX;
     site.log.expect(&format!("probe from {host}"), good, told);
     missing.note(&format!("probe from {host}"), seen.missing());
 }

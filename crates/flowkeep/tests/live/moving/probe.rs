@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// Between two datagrams.
 const PERIOD: Duration = Duration::from_millis(1);
+/// A longer run of missing datagrams is no processor that had other things to do, but flows that stood still.
+pub const GAP_MAX: u64 = 100;
 /// How long the last ones may be on their way.
 const LATE: Duration = Duration::from_secs(3);
 const LENGTH: usize = 100;
@@ -106,6 +108,12 @@ impl Seen {
     /// Datagrams that did not come back.
     pub fn missing(&self) -> u64 {
         self.sent - self.back.distinct
+    }
+
+    /// The longest run of datagrams that did not come back: a millisecond each.
+    pub fn longest_gap(&self) -> u64 {
+        let gaps = self.back.gaps(self.sent);
+        gaps.iter().map(|(_, length)| *length).max().unwrap_or(0)
     }
 
     /// Whatever is neither there in order nor missing.
