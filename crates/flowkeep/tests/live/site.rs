@@ -266,14 +266,14 @@ impl Site {
         let name = std::process::id();
         let mut members = format!(
             "[cluster]\nname = \"live-{name}\"\nkeys = [\"{}\"]\ndirectory = \"{}\"\n",
-            path("key.hex"),
+            path("edge.key"),
             path("state")
         );
         for (name, kind) in [("front", "switches"), ("left", "runtimes"), ("right", "runtimes")] {
             members += &format!("[[member]]\nname = \"{name}\"\n{kind} = 1\n");
         }
-        let key = path("key.hex");
-        fs::write(&key, "01".repeat(32)).unwrap();
+        let key = path("edge.key");
+        fs::write(&key, format!("1 {}", "5a".repeat(32))).unwrap();
         fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         let file = self.write(&config(self.scheme, "", &format!("{more}\n{members}")));
         for (name, kind) in [("front", "switch"), ("left", "node"), ("right", "node")] {
