@@ -573,11 +573,12 @@ mod tests {
             Some(("eth1", [0x52, 0x54, 0, 0, 0, 2]))
         );
 
-        let (_, problem, _) = wrong(&[CLUSTER, &front(&a), &left("")]);
+        let both = format!("{a}\naddress = \"10.0.0.1\"");
+        let (_, problem, _) = wrong(&[CLUSTER, &front(&both), &left("")]);
         assert!(problem.contains("has no address"), "{problem}");
         let (line, problem, remedy) = wrong(&[
             CLUSTER,
-            &front(&a),
+            &front(&both),
             &left("interface = \"eth1\"\naddress = \"10.0.0.2\""),
         ]);
         assert_eq!(
