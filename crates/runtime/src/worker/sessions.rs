@@ -245,13 +245,10 @@ impl<P: Port> Runtime<P> {
     /// A switch says that another runtime's group has a block.
     #[cold]
     pub(super) fn hear_in_use(&mut self, link: usize, block: Block) {
-        if !wire::planted::is("lent_blocks_forgotten") {
-            // All of them: each knows its own.
-            let functions = self.stages.functions.iter();
-            // Each is to hear of it.
-            if functions.filter(|function| function.block_in_use(block)).count() > 0 {
-                self.sessions.lent.entry(block).or_insert(Switches::NONE);
-            }
+        // All are to hear of it: each knows its own.
+        let functions = self.stages.functions.iter();
+        if functions.filter(|function| function.block_in_use(block)).count() > 0 {
+            self.sessions.lent.entry(block).or_insert(Switches::NONE);
         }
         if let Some(known) = self.sessions.lent.get_mut(&block) {
             *known = known.with(link as u8);
@@ -278,10 +275,6 @@ impl<P: Port> Runtime<P> {
                 break;
             }
             telling.part = match telling.part {
-                _ if wire::planted::is("new_switch_not_told") => {
-                    is_over = true;
-                    break;
-                }
                 Part::Moves(id) if id < self.moving_places() => {
                     self.tell_move(link as u8, id);
                     Part::Moves(id + 1)
