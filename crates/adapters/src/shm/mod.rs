@@ -401,6 +401,10 @@ impl ShmLink {
         self.broken_sessions += u64::from(self.is_broken);
         (self.is_gone, self.is_broken, self.lies) = (false, false, false);
         self.way = None;
+        self.lose_what_waits(pool);
+    }
+
+    fn lose_what_waits(&mut self, pool: &mut Pool) {
         while let Some(packet) = self.next.take().or_else(|| self.waiting.pop()) {
             self.lose(pool, packet);
         }
@@ -408,8 +412,12 @@ impl ShmLink {
 
     /// Nothing was taken; `is_empty` if nothing was there.
     fn nothing(&mut self, now: u64, is_empty: bool, pool: &mut Pool, burst: &mut Burst) {
-        if self.is_gone && is_empty {
-            return self.end(pool);
+        if self.is_gone {
+            if is_empty {
+                return self.end(pool);
+            }
+            // Nobody takes what waits here, and what is still to be received needs buffers.
+            self.lose_what_waits(pool);
         }
         // A replay's clock stands still.
         let now = if now == 0 { monotonic_ns() } else { now };

@@ -8,7 +8,7 @@
 //!
 //! `FLOWKEEP_SOAK_SECONDS` says how long: 20 s where it is not said, an hour every night (`./x nightly`). Meanwhile the process is looked at
 //! once a second ([`vitals`]). At the end ([`books`]): each packet accounted for by Flowkeep, what its ports counted compared with what the kernel's
-//! interfaces did, and memory, descriptors and threads compared with what they were when all kinds of traffic had been there once.
+//! interfaces did, and memory, descriptors and threads compared with what they were when all kinds of traffic had been there.
 //!
 //! A reload, `flowkeep chain apply` of the same configuration with another rule, is done again and again.
 //!
