@@ -188,9 +188,18 @@ unsafe fn release(start: NonNull<u8>, length: usize) {
 
 /// Writes to every page, so that all are there from now on.
 fn touch(region: &Region) {
-    for at in (0..region.length()).step_by(BASE) {
-        // SAFETY: the offset lies within the region, which nobody else has yet; it holds zero before and after.
-        unsafe { region.start().add(at).write_volatile(0) };
+    // SAFETY: a region that nobody else has yet; it holds zeros.
+    unsafe { touch_from(region.start(), region.length()) };
+}
+
+/// The same of any fresh mapping.
+///
+/// # Safety
+/// From `start` on so many bytes are mapped, hold zeros, and are nobody else's.
+pub(crate) unsafe fn touch_from(start: NonNull<u8>, length: usize) {
+    for at in (0..length).step_by(BASE) {
+        // SAFETY: within what the caller promises; it holds zero before and after.
+        unsafe { start.add(at).write_volatile(0) };
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a change of configuration may: it compiles, and looks at every flow twice.
+/// How long a change of configuration may: it compiles, and looks at every flow twice. And a new runtime, whose memory is made behind the workers' work.
 const PATIENCE_OF_A_CHANGE: Duration = Duration::from_secs(120);
 
 /// A connection to a running cluster.
@@ -46,7 +46,7 @@ impl Client {
     /// Asks, and waits for the answer.
     pub fn ask(&mut self, request: &Request) -> Result<Answer, String> {
         let patience = match request {
-            Request::Change(_) => PATIENCE_OF_A_CHANGE,
+            Request::Change(_) | Request::Add { .. } => PATIENCE_OF_A_CHANGE,
             _ => PATIENCE,
         };
         let set = self.reader.get_ref().set_read_timeout(Some(patience));

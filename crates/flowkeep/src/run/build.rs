@@ -10,6 +10,7 @@ use crate::config::{Clock, Config, Idle, Port, Side, Threads};
 use crate::member::Membership;
 use adapters::clock::allowed_cpus;
 use adapters::idle::Sleeper;
+use adapters::large::at_once;
 use adapters::open::{BoxPort, OpenError, Ports};
 use adapters::pages::{PagesError, Want, map};
 use adapters::report::Reports;
@@ -557,7 +558,7 @@ impl Shape<'_> {
         )?;
         let ports = ports.into_iter().map(|open| (open.port, open.rule)).collect();
         let plan = plan.clone();
-        let mut switch = Switch::new(settings, plan, ports, runtimes, peers, pool, region);
+        let mut switch = at_once(|| Switch::new(settings, plan, ports, runtimes, peers, pool, region));
         if self.others.is_some() {
             // Runtimes that are at work already tell it who has what.
             let began = adapters::clock::monotonic_ns().saturating_sub(self.now);
@@ -624,7 +625,7 @@ impl Shape<'_> {
             WorkerId::Runtime(index),
             ends.iter_mut().chain(others.iter_mut().flatten()),
         )?;
-        let mut runtime = Runtime::new(settings, plan.clone(), ends, pool, region)
+        let mut runtime = at_once(|| Runtime::new(settings, plan.clone(), ends, pool, region))
             .map_err(|(function, source)| RunError::Function { function, source })?;
         runtime.join(others);
         Ok(runtime)

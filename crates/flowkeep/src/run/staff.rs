@@ -13,6 +13,9 @@
 //!     └── taken apart: every buffer home, all others have seen it go ◄── its ends say 0 ◄── no route leads there, nothing is in it
 //! ```
 //!
+//! Making one takes hundreds of megabytes that the kernel has to find and clear. All of that is done before anybody hears of the runtime, by a thread that
+//! workers go before ([`aside`]): whoever asks waits, flows do not.
+//!
 //! What a runtime leaves behind is its functions and figures: blocks of ports of its share may be elsewhere, and come back to the next of its number.
 //!
 //! Who removes is told what it waits for if that takes too long; until the ends say 0, everything is as before, and the runtime is a drained one.
@@ -33,6 +36,7 @@ use runtime::stats::RuntimeStats;
 use runtime::worker::change::Prepared;
 use runtime::worker::parking::{Legacy, Remains};
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::mpsc::Sender;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -93,7 +97,8 @@ impl Maker {
             ..self.settings.clone()
         };
         let pool = super::build::own_pool(usize::from(settings.switches) + usize::from(number));
-        let mut runtime = Runtime::new(settings, self.plan.clone(), links, pool, super::build::region)
+        let make = || Runtime::new(settings, self.plan.clone(), links, pool, super::build::region);
+        let mut runtime = adapters::large::at_once(make)
             .map_err(|(function, source)| RunError::Function { function, source })?;
         runtime.join(peers);
         Ok(runtime)
@@ -112,6 +117,23 @@ pub(super) struct Staff {
     parked: Mutex<BTreeMap<u16, Parked>>,
     /// The next session of whoever begins.
     sessions: Mutex<u64>,
+}
+
+/// What workers do goes before making one: hundreds of megabytes are found and cleared by the kernel, on their processors. With this
+/// niceness whoever makes has a tenth of a processor where another wants all of it, so that it comes to an end there, too.
+const NICE: i32 = 10;
+
+/// Does something in a thread that others go before.
+fn aside<T: Send>(make: impl FnOnce() -> T + Send) -> T {
+    let nicely = || {
+        // The calling thread's alone. It can always be asked for; without it, it is as before.
+        let _ = rustix::process::setpriority_process(None, NICE);
+        make()
+    };
+    std::thread::scope(|scope| {
+        let made = scope.spawn(nicely).join();
+        made.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 /// How long removing waits for the rest to be done.
@@ -171,17 +193,22 @@ impl Staff {
         Stages::new(&self.maker.plan, &info).map_err(|(function, error)| {
             format!("runtime {number} cannot begin: function `{function}`: {error}; nothing has changed")
         })?;
-        let Parked {
-            links, peers, legacy, ..
-        } = parked.remove(&number).expect("it was there just now");
-        let mut runtime = self
-            .maker
-            .make(number, links, peers)
-            .map_err(|error| format!("runtime {number} cannot begin: {error}"))?;
-        if let Some(legacy) = legacy {
-            runtime.inherit(legacy);
-        }
-        drop(prepared.map(|prepared| runtime.catch_up(prepared)));
+        // Its figures stay to be looked at meanwhile; nobody else adds or removes.
+        let taken = parked.get_mut(&number).expect("it was there just now");
+        let (links, peers) = (mem::take(&mut taken.links), mem::take(&mut taken.peers));
+        let legacy = taken.legacy.take();
+        drop(parked);
+        let made = aside(|| {
+            let mut runtime = self.maker.make(number, links, peers)?;
+            if let Some(legacy) = legacy {
+                runtime.inherit(legacy);
+            }
+            drop(prepared.map(|prepared| runtime.catch_up(prepared)));
+            Ok(runtime)
+        });
+        lock(&self.parked).remove(&number);
+        let mut runtime =
+            made.map_err(|error: RunError| format!("runtime {number} cannot begin: {error}"))?;
         let mut sessions = lock(&self.sessions);
         runtime.each_link(|_, link| link.set_session(*sessions));
         *sessions += 1;

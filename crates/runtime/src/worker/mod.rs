@@ -338,7 +338,7 @@ impl<P: Port> Runtime<P> {
             flows_ended: 0,
             stalls: 0,
             finish_cursor: 0,
-            moves: migrate::Moves::new(settings.now),
+            moves: migrate::Moves::new(groups_max, flows),
             affinity,
             eye: None,
             parking: watching::Look::NONE,

@@ -182,7 +182,8 @@ pub struct Moves<P> {
 }
 
 impl<P: Port> Moves<P> {
-    pub(super) fn new(_now: u64) -> Self {
+    /// Of a runtime with at most so many groups and flows.
+    pub(super) fn new(groups: usize, flows: usize) -> Self {
         Moves {
             peers: Vec::new(),
             outgoing: Vec::new(),
@@ -192,7 +193,7 @@ impl<P: Port> Moves<P> {
             index: HashMap::new(),
             all: Vec::new(),
             free: Vec::new(),
-            orders: order::Orders::default(),
+            orders: order::Orders::new(groups, flows),
             telling: VecDeque::new(),
             sending: VecDeque::new(),
             settling: Vec::new(),

@@ -135,11 +135,20 @@ struct Lists {
 const END: u32 = u32::MAX;
 
 impl Lists {
-    fn new(groups: u32, actors: u32) -> Self {
+    /// With room for so many.
+    fn with_room(groups: usize, actors: usize) -> Self {
         Lists {
-            heads: alloc::vec![(END, false); groups as usize],
-            next: alloc::vec![END; actors as usize],
+            heads: Vec::with_capacity(groups),
+            next: Vec::with_capacity(actors),
         }
+    }
+
+    /// Forgets all, and is for so many.
+    fn begin(&mut self, groups: u32, actors: u32) {
+        self.heads.clear();
+        self.heads.resize(groups as usize, (END, false));
+        self.next.clear();
+        self.next.resize(actors as usize, END);
     }
 
     fn add(&mut self, group: u32, actor: u32) {
@@ -175,12 +184,22 @@ pub(super) struct Orders {
     under_way: usize,
     /// Flows of groups that are.
     flows: usize,
+    /// For the next order: memory of megabytes is made at the start, since finding it takes the kernel longer than flows should wait.
+    spare: Lists,
 }
 
 /// Orders whose receipts are kept.
 const KEPT: usize = 16;
 
 impl Orders {
+    /// None, of a runtime with at most so many groups and flows.
+    pub fn new(groups: usize, flows: usize) -> Self {
+        Orders {
+            spare: Lists::with_room(groups, flows),
+            ..Orders::default()
+        }
+    }
+
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.waiting == 0
@@ -283,7 +302,8 @@ impl<P: Port> Runtime<P> {
             groups.extend(found.map(|value| self.group_key(value >> 1)));
             return (groups, Lists::default());
         }
-        let mut lists = Lists::new(self.groups.used(), self.slab.used());
+        let mut lists = core::mem::take(&mut self.moves.orders.spare);
+        lists.begin(self.groups.used(), self.slab.used());
         for actor in 0..self.slab.used() {
             let header = self.slab.header(actor);
             if !matches!(header.phase, Phase::Active | Phase::Waiting) {
@@ -523,8 +543,12 @@ impl<P: Port> Runtime<P> {
             && ordered.receipt.under_way == 0
         {
             ordered.receipt.is_over = true;
-            ordered.lists = Lists::default();
             ordered.receipt.duration = now.saturating_sub(ordered.began);
+            let lists = core::mem::take(&mut ordered.lists);
+            let spare = &mut self.moves.orders.spare;
+            if lists.next.capacity() > spare.next.capacity() {
+                *spare = lists;
+            }
         }
     }
 }
