@@ -168,7 +168,10 @@ impl<P: Port, L: Port> Switch<P, L> {
                 Message::Reroute(reroute) => self.reroute(runtime, &reroute),
                 Message::Installed(key, epoch) => self.installed(runtime, &key, epoch),
                 Message::Behind(group, to, epoch) => {
-                    self.sessions.note_move(&group, runtime, to.0);
+                    // Who is not there yet tells what it has when it is; if it never is, the source has the group again.
+                    if self.runtimes[usize::from(to.0)].session != 0 {
+                        self.sessions.note_move(&group, runtime, to.0);
+                    }
                     self.say(to, group, SwitchSays::Clear(epoch));
                 }
                 Message::BlockReturned(block, home) => {
