@@ -155,6 +155,8 @@ pub struct BlockOwners {
     sizes: Vec<u16>,
     /// Where groups move: which blocks each group has.
     lists: Option<BlockLists>,
+    /// What others say has no more.
+    most: usize,
 }
 
 /// The blocks of each group: the one it got last, and which each followed. Most groups have one.
@@ -210,9 +212,11 @@ pub(crate) fn room_for_blocks(blocks: usize) -> usize {
 
 impl BlockOwners {
     /// Room for the owners of `blocks` blocks, but for [`BLOCKS`] at most; more than that are noted, too, at the cost of an
-    /// allocation whenever their number has doubled.
+    /// allocation whenever their number has doubled. Of what others say ([`BlockOwners::may_have`]), so many are noted at most, or
+    /// [`BLOCKS`] if that is more.
     pub fn new(blocks: usize) -> Self {
         BlockOwners {
+            most: blocks.max(BLOCKS),
             owners: hashbrown::HashMap::with_capacity(room_for_blocks(blocks)),
             sizes: Vec::with_capacity(SIZES),
             lists: None,
@@ -303,10 +307,23 @@ impl BlockOwners {
         })
     }
 
-    /// Whether a block that comes from elsewhere may be noted: nobody has it, and there are not too many sizes.
+    /// Whether a block that comes from elsewhere may be noted: nobody has it, it may be one, and there are not too many.
     pub fn may_have(&self, block: &Block) -> bool {
-        let is_known = self.sizes.contains(&block.ports.max(1)) || self.sizes.len() < SIZES;
-        is_known && !self.owners.contains_key(&(block.addr, block.first))
+        self.at(block.addr, block.first).is_none() && self.may_note(block)
+    }
+
+    /// Whether what another worker says of a block, by which one is noted or gets another owner, may be heard: it is one, within an address and
+    /// where blocks of its size begin; of no more sizes than chains have, since each is looked for with each packet; and there are not too many.
+    pub fn may_note(&self, block: &Block) -> bool {
+        let ports = block.ports.max(1);
+        let is_whole = block.first.is_multiple_of(ports) && u32::from(block.first) + u32::from(ports) <= 1 << 16;
+        let is_known = self.sizes.contains(&ports) || self.sizes.len() < SIZES;
+        is_whole && is_known && (self.len() < self.most || self.at(block.addr, block.first).is_some())
+    }
+
+    /// How many blocks are noted at most of what others say.
+    pub fn most(&self) -> usize {
+        self.most
     }
 
     /// How many blocks have owners.

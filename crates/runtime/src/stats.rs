@@ -228,8 +228,10 @@ pub struct RuntimeStats {
     pub leaving: bool,
     /// Flows that came from other runtimes and are over: their bytes were no state of their functions, or nobody expected them.
     pub flows_refused: u64,
-    /// What other runtimes said that was nothing they may say.
+    /// What other runtimes and switches said that was nothing they may say, or more than there is room for.
     pub words_refused: u64,
+    /// What switches should have been told and were not, for want of buffers: none, as long as each step has those that it keeps for that.
+    pub words_lost: u64,
     /// Groups now.
     pub groups: u64,
     /// Calls waiting now.
@@ -269,4 +271,6 @@ pub struct SwitchStats {
     pub stalls: u64,
     /// Packets handed to the home switch of their group.
     pub handed_over: u64,
+    /// What runtimes and other switches said that was nothing they may say, or more than there is room for.
+    pub words_refused: u64,
 }

@@ -22,6 +22,7 @@
 //! | file | what |
 //! |---|---|
 //! | `ports` | when ports are read, back-pressure, time |
+//! | `hearing` | which words of runtimes are heard, and what is bounded |
 //! | `routes` | how routes begin and end, so that a group is never at two runtimes and no route stays |
 //! | `moves` | groups that move from one runtime to another |
 //! | `choice` | how a runtime is chosen |
@@ -37,6 +38,7 @@
 //! Not here: chains, flow state.
 
 mod choice;
+mod hearing;
 mod links;
 mod moves;
 mod ports;
@@ -173,6 +175,7 @@ pub struct Switch<P: Port, L: Port> {
     turned: u64,
     stalls: u64,
     handed_over: u64,
+    words_refused: u64,
     turning: wire::PacketList,
     progress: Progress,
     /// Open while somebody watches.
@@ -270,6 +273,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             turned: 0,
             stalls: 0,
             handed_over: 0,
+            words_refused: 0,
             turning: wire::PacketList::new(),
             progress: Progress::new(),
             eye: None,
@@ -282,6 +286,8 @@ impl<P: Port, L: Port> Switch<P, L> {
             plan,
             settings,
         };
+        let most = hearing::words_max(switch.runtimes.len(), switch.blocks.most());
+        switch.moves = moves::Moves::new(switch.runtimes.len(), most);
         switch.see_who_is_there();
         switch
     }
@@ -405,7 +411,12 @@ impl<P: Port, L: Port> Switch<P, L> {
                     self.route(&mut followed, false);
                 }
                 Kind::Data => packets.push(packet),
-                Kind::Empty | Kind::Message => self.send_home(packet),
+                Kind::Empty => self.send_home(packet),
+                Kind::Message => {
+                    // Switches tell each other nothing.
+                    self.refuse_word();
+                    self.send_home(packet);
+                }
             }
         }
         self.route(&mut packets, true);
@@ -751,6 +762,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             sent_to: self.runtimes.iter().map(|runtime| runtime.sent_total).collect(),
             stalls: self.stalls,
             handed_over: self.handed_over,
+            words_refused: self.words_refused + self.moves.refused(),
         }
     }
 }

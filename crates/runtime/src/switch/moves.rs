@@ -14,7 +14,7 @@
 //! *Behind* is read when all packets before it have been put into their ports' bursts: what T sends comes later, whatever link is read
 //! first. A block that goes back to another runtime's pool is told to that one in the same way.
 //!
-//! Invariants: a word waits, if there is no buffer for it, and none is lost; it is behind everything that was sent there when it was
+//! Invariants: a word waits, if there is no buffer or room for it, and none is lost (how many: `hearing`); it is behind everything that was sent there when it was
 //! said, which is all that its hearer concludes from it.
 //!
 //! Not here: where groups go (`worker::migrate`).
@@ -29,49 +29,90 @@ use alloc::vec::Vec;
 use protocols::ownership::{Epoch, Home, HomeInput, RuntimeId, SwitchSays};
 use wire::{PacketBox, planted};
 
-/// Words that wait for runtimes that are not there, at most.
-const EARLY: usize = 1024;
-
-/// Words that are to be said.
+/// Words that are to be said, by runtime.
 #[derive(Default)]
 pub(super) struct Moves {
-    unsaid: VecDeque<(usize, Message)>,
+    unsaid: Vec<VecDeque<Message>>,
+    /// How many that are.
+    waiting: usize,
     /// For runtimes that are not there.
-    early: VecDeque<(usize, Message)>,
+    early: Vec<VecDeque<Message>>,
+    /// For one runtime, at most: more are nothing that groups and blocks can have caused (`hearing`).
+    most: usize,
+    refused: u64,
+    /// Who is first when there are buffers again.
+    next: usize,
 }
 
 impl Moves {
+    pub fn new(runtimes: usize, most: usize) -> Self {
+        Moves {
+            unsaid: (0..runtimes).map(|_| VecDeque::new()).collect(),
+            early: (0..runtimes).map(|_| VecDeque::new()).collect(),
+            most,
+            ..Self::default()
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
-        self.unsaid.is_empty()
+        self.waiting == 0
+    }
+
+    /// Whether something is to be said to a runtime.
+    pub fn has_unsaid(&self, runtime: usize) -> bool {
+        !self.unsaid[runtime].is_empty()
+    }
+
+    /// How many words were more than may wait.
+    pub fn refused(&self) -> u64 {
+        self.refused
     }
 
     /// What waits for a runtime that is not there yet, now that it is.
     pub fn say_to_new(&mut self, runtime: usize) {
-        let (its, others) = self.early.drain(..).partition(|(to, _)| *to == runtime);
-        self.early = others;
-        let its: VecDeque<_> = its;
-        self.unsaid.extend(its);
+        for message in core::mem::take(&mut self.early[runtime]) {
+            self.say(runtime, message);
+        }
     }
 
-    /// Words about moves wait for a runtime that this switch has not met yet: others may have, and move groups to it.
-    fn wait(&mut self, runtime: usize, message: Message) {
-        if let Message::Switch(..) | Message::BlockDoubted(..) = message
-            && self.early.len() < EARLY
-        {
-            self.early.push_back((runtime, message));
+    /// What was to be said to a runtime that is not there: words about moves wait for one that this switch has not met yet: others may have, and move
+    /// groups to it.
+    fn wait(&mut self, runtime: usize) {
+        for message in self.forget(runtime) {
+            if let Message::Switch(..) | Message::BlockDoubted(..) = message {
+                if self.early[runtime].len() < self.most {
+                    self.early[runtime].push_back(message);
+                } else {
+                    self.refused += 1;
+                }
+            }
         }
     }
 
     /// What was to be said to a runtime that has gone.
-    pub fn forget(&mut self, runtime: usize) -> Vec<Message> {
-        let (its, others) = self.unsaid.drain(..).partition(|(to, _)| *to == runtime);
-        self.unsaid = others;
-        let its: VecDeque<_> = its;
-        its.into_iter().map(|(_, message)| message).collect()
+    pub fn forget(&mut self, runtime: usize) -> VecDeque<Message> {
+        let its = core::mem::take(&mut self.unsaid[runtime]);
+        self.waiting -= its.len();
+        its
     }
 
     pub fn say(&mut self, runtime: usize, message: Message) {
-        self.unsaid.push_back((runtime, message));
+        match self.unsaid.get_mut(runtime) {
+            Some(unsaid) if unsaid.len() < self.most => {
+                unsaid.push_back(message);
+                self.waiting += 1;
+            }
+            _ => self.refused += 1,
+        }
+    }
+
+    /// Puts words to a runtime into a frame, as many as fit.
+    fn fill(&mut self, runtime: usize, frame: &mut PacketBox) {
+        let unsaid = &mut self.unsaid[runtime];
+        while unsaid.front().is_some_and(|message| message.append(frame)) {
+            unsaid.pop_front();
+            self.waiting -= 1;
+        }
     }
 }
 
@@ -80,10 +121,6 @@ impl<P: Port, L: Port> Switch<P, L> {
     #[cold]
     pub(super) fn reroute(&mut self, runtime: usize, reroute: &Reroute) {
         let to = usize::from(reroute.to.0);
-        if to >= self.runtimes.len() {
-            debug_assert!(false, "there is no runtime {to}");
-            return;
-        }
         let found = self
             .find_live(&reroute.key)
             .filter(|index| !self.is_anothers(*index, runtime, reroute));
@@ -203,58 +240,46 @@ impl<P: Port, L: Port> Switch<P, L> {
         self.moves.say(usize::from(to.0), Message::Switch(group, says));
     }
 
-    /// Says what is to be said, as far as there are buffers.
+    /// Says what is to be said, as far as there are buffers and links have room: who does not read shall not have all buffers.
     #[inline]
     pub(super) fn answer_moves(&mut self) {
-        if !self.moves.unsaid.is_empty() {
+        if !self.moves.is_empty() {
             self.answer_each();
         }
     }
 
     #[cold]
     fn answer_each(&mut self) {
-        let mut open: Option<(usize, PacketBox)> = None;
-        // In runs to one runtime: a frame each, or several.
-        while let Some((runtime, message)) = self.moves.unsaid.front() {
-            if let Some((to, frame)) = &mut open
-                && to == runtime
-                && message.append(frame)
-            {
-                self.moves.unsaid.pop_front();
-                continue;
-            }
-            let runtime = *runtime;
-            if let Some((to, frame)) = open.take() {
-                self.send_words(to, frame);
-            }
-            if self.runtimes.get(runtime).is_some_and(|link| link.session == 0) {
-                if let Some((_, message)) = self.moves.unsaid.pop_front() {
-                    self.moves.wait(runtime, message);
-                }
-                continue;
-            }
-            let Some(mut frame) = self.pool.take() else {
+        let count = self.runtimes.len();
+        let first = self.moves.next;
+        for runtime in (first..count).chain(0..first) {
+            if self.moves.has_unsaid(runtime) && !self.say_to(runtime) {
+                self.moves.next = runtime;
                 return;
-            };
-            Message::begin(&mut frame);
-            open = Some((runtime, frame));
-        }
-        if let Some((to, frame)) = open {
-            self.send_words(to, frame);
+            }
         }
     }
 
-    fn send_words(&mut self, runtime: usize, frame: PacketBox) {
-        let Some(link) = self.runtimes.get_mut(runtime) else {
-            debug_assert!(false, "there is no runtime {runtime}");
-            return self.send_home(frame);
-        };
-        if link.session == 0 {
-            return self.send_home(frame);
+    /// Says what is to be said to a runtime; `false` if there is no buffer.
+    fn say_to(&mut self, runtime: usize) -> bool {
+        if self.runtimes[runtime].session == 0 {
+            self.moves.wait(runtime);
+            return true;
         }
-        if link.burst.is_full() {
-            link.link.transmit(self.now, &mut self.pool, &mut link.burst);
+        loop {
+            let link = &mut self.runtimes[runtime];
+            if !self.moves.has_unsaid(runtime) || link.link.room() <= link.burst.len() {
+                return true;
+            }
+            let Some(mut frame) = self.pool.take() else {
+                return false;
+            };
+            Message::begin(&mut frame);
+            self.moves.fill(runtime, &mut frame);
+            if link.burst.is_full() {
+                link.link.transmit(self.now, &mut self.pool, &mut link.burst);
+            }
+            link.burst.push(frame);
         }
-        link.burst.push(frame);
     }
 }

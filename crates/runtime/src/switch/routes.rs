@@ -148,6 +148,10 @@ impl<P: Port, L: Port> Switch<P, L> {
         let mut bytes = frame.frame();
         while let Some((message, rest)) = Message::read(bytes) {
             bytes = rest;
+            if !self.may_say(runtime, &message) {
+                self.refuse_word();
+                continue;
+            }
             match message {
                 Message::BlockClaimed(block, group) => self.block_claimed(runtime, block, group),
                 Message::BlockTold(block, group) => self.block_told(runtime, block, group),
@@ -164,7 +168,10 @@ impl<P: Port, L: Port> Switch<P, L> {
                 Message::Reroute(reroute) => self.reroute(runtime, &reroute),
                 Message::Installed(key, epoch) => self.installed(runtime, &key, epoch),
                 Message::Behind(group, to, epoch) => {
-                    self.sessions.note_move(&group, runtime, to.0);
+                    // Who is not there yet tells what it has when it is; if it never is, the source has the group again.
+                    if self.runtimes[usize::from(to.0)].session != 0 {
+                        self.sessions.note_move(&group, runtime, to.0);
+                    }
                     self.say(to, group, SwitchSays::Clear(epoch));
                 }
                 Message::BlockReturned(block, home) => {
@@ -172,10 +179,13 @@ impl<P: Port, L: Port> Switch<P, L> {
                     self.give_back(home, block);
                 }
                 Message::Doubted(key) => self.doubt_after(runtime, &key),
-                Message::Taken(_) | Message::Switch(..) => {
-                    debug_assert!(false, "only switches say so");
-                }
+                // Which nobody may say here.
+                Message::Taken(_) | Message::Switch(..) => {}
             }
+        }
+        if !bytes.is_empty() {
+            // No record.
+            self.refuse_word();
         }
     }
 
@@ -186,7 +196,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             .get(usize::from(home.0))
             .is_some_and(|link| link.session == 0)
         {
-            return self.sessions.keep(home.0, block);
+            return self.keep_block(home.0, block);
         }
         self.moves
             .say(usize::from(home.0), Message::BlockReturned(block, home));
@@ -324,14 +334,17 @@ impl<P: Port, L: Port> Switch<P, L> {
     /// Answers how many.
     pub(super) fn ask(&mut self) -> usize {
         let mut asked = 0;
-        while asked < QUESTIONS
-            && let Some(&index) = self.doubtful.front()
-        {
+        for _ in 0..QUESTIONS {
+            let Some(&index) = self.doubtful.front() else {
+                break;
+            };
             let is_live = !self.sessions.is_forgetting() || self.see_route(index);
             let Route { key, runtime, .. } = self.routes[index as usize];
             if is_live && runtime != NO_RUNTIME {
                 let Some(frame) = self.question(usize::from(runtime)) else {
-                    break;
+                    // Others' runtimes may have room.
+                    self.doubtful.rotate_left(1);
+                    continue;
                 };
                 let fits = Message::Doubted(key).append(frame);
                 debug_assert!(fits, "so few fit into any frame");
@@ -347,6 +360,10 @@ impl<P: Port, L: Port> Switch<P, L> {
     fn question(&mut self, runtime: usize) -> Option<&mut PacketBox> {
         let link = &mut self.runtimes[runtime];
         if link.questions.is_none() {
+            if link.link.room() <= link.burst.len() {
+                // Who does not read shall not have all buffers.
+                return None;
+            }
             let mut frame = self.pool.take()?;
             Message::begin(&mut frame);
             link.questions = Some(frame);

@@ -39,7 +39,7 @@ use crate::env::{Burst, Port};
 use crate::group::{GroupKey, room_for_blocks};
 use crate::message::Message;
 use alloc::vec::Vec;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use nf::{Addr, Block};
 use protocols::ownership::RuntimeId;
 use wire::packet::Kind;
@@ -64,7 +64,7 @@ pub(super) struct Sessions {
     /// Whose blocks there are: a group's runtime, and how many it has.
     holders: HashMap<GroupKey, (u16, u32)>,
     /// Blocks that go back to runtimes that are not there.
-    kept: Vec<(u16, Block)>,
+    kept: HashSet<(u16, Block)>,
     /// Until when to wait for runtimes to tell what they have, and then for one that new groups may go to.
     told_by: Option<u64>,
     ready_by: Option<u64>,
@@ -88,13 +88,6 @@ impl Sessions {
     #[inline]
     pub fn is_forgetting(&self) -> bool {
         self.unseen > 0
-    }
-
-    /// A block goes back to a runtime that is not there: as many are kept as there are.
-    pub fn keep(&mut self, home: u16, block: Block) {
-        if !self.kept.contains(&(home, block)) {
-            self.kept.push((home, block));
-        }
     }
 
     /// A block is this group's, which is there.
@@ -220,15 +213,18 @@ impl<P: Port, L: Port> Switch<P, L> {
             for message in self.moves.forget(runtime) {
                 // Whoever begins in its place in this process goes on with its pool.
                 if let Message::BlockReturned(block, _) = message {
-                    self.sessions.keep(runtime as u16, block);
+                    self.keep_block(runtime as u16, block);
                 }
             }
             self.sessions.unseen = self.routes.len();
             self.forget_blocks(runtime);
         }
         if self.runtimes[runtime].session != 0 {
-            let is_its = |(home, _): &mut (u16, Block)| usize::from(*home) == runtime;
-            for (home, block) in self.sessions.kept.extract_if(.., is_its) {
+            let is_its = |(home, _): &(u16, Block)| usize::from(*home) == runtime;
+            let mut blocks: Vec<_> = self.sessions.kept.extract_if(is_its).collect();
+            // The same order each time.
+            blocks.sort_unstable_by_key(|(_, block)| (*block.addr.octets(), block.first, block.ports));
+            for (home, block) in blocks {
                 self.moves
                     .say(runtime, Message::BlockReturned(block, RuntimeId(home)));
             }
@@ -238,6 +234,16 @@ impl<P: Port, L: Port> Switch<P, L> {
             self.sessions.telling.push((runtime, None));
         }
         self.see_who_is_there();
+    }
+
+    /// A block goes back to a runtime that is not there. Each that was lent when that one went has a flow in it somewhere, so there are no more of one
+    /// runtime's than there may be blocks; of all together, no more than so many for each.
+    pub(super) fn keep_block(&mut self, home: u16, block: Block) {
+        if self.sessions.kept.len() < self.runtimes.len() * self.blocks.most() {
+            self.sessions.kept.insert((home, block));
+        } else {
+            self.refuse_word();
+        }
     }
 
     pub(super) fn see_who_is_there(&mut self) {
@@ -268,7 +274,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         for (runtime, mut blocks) in core::mem::take(&mut self.sessions.telling) {
             let link = &self.runtimes[runtime];
             if (self.sessions.is_among_others && !link.has_told)
-                || !self.moves.is_empty()
+                || self.moves.has_unsaid(runtime)
                 || link.link.room() <= link.burst.len()
             {
                 self.sessions.telling.push((runtime, blocks));

@@ -12,6 +12,7 @@ mod sessions;
 mod spread;
 mod waits;
 mod watching;
+mod words;
 
 use crate::chain::{ChainRule, Match, Plan};
 use crate::env::{Burst, Port, PortCounters, dispose};

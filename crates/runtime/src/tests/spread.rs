@@ -19,15 +19,15 @@ type Session = Rc<Cell<u64>>;
 
 /// One end of a link.
 pub(super) struct Link {
-    incoming: Queue,
-    outgoing: Queue,
+    pub incoming: Queue,
+    pub outgoing: Queue,
     depth: usize,
-    session: Session,
+    pub session: Session,
     /// The session that is over only when a burst has shown it.
     seen: u64,
 }
 
-fn link(depth: usize) -> (Link, Link) {
+pub(super) fn link(depth: usize) -> (Link, Link) {
     let (a, b) = (Queue::default(), Queue::default());
     let session = Session::new(Cell::new(1));
     let end = |incoming: &Queue, outgoing: &Queue| Link {

@@ -12,7 +12,7 @@ use core::ptr::NonNull;
 use nf::cx::RawCx;
 use nf::{Affinity, Arrival, Direction, Side};
 use wire::packet::{Kind, flag as packet_flag};
-use wire::{FlowKey, Orientation, PacketBox};
+use wire::{FlowKey, Orientation, PacketBox, PacketList};
 
 /// What is known of a packet of the burst before its chain runs.
 #[derive(Clone, Copy)]
@@ -90,7 +90,8 @@ impl<P: Port> Runtime<P> {
     /// Takes buffers that came home out of a burst, and acts on messages, each behind the packets before it.
     fn sort_out(&mut self, link: usize, burst: &mut Burst) {
         let mut packets = Burst::new();
-        for packet in burst.drain(..) {
+        let mut all = burst.take().into_iter();
+        while let Some(packet) = all.next() {
             match packet.kind() {
                 Kind::Data => packets.push(packet),
                 Kind::Empty => self.recycle(packet),
@@ -99,10 +100,25 @@ impl<P: Port> Runtime<P> {
                     self.take_up(link, &mut packets);
                     self.hear(link, &packet);
                     self.recycle(packet);
+                    if !self.has_room_for_messages() {
+                        // By what they ask for, words take the buffers for what a step says by itself: the others come later.
+                        self.put_aside(link, &mut all);
+                    }
                 }
             }
         }
         *burst = packets;
+    }
+
+    /// Puts the rest of a burst in front of what is put aside.
+    #[cold]
+    fn put_aside(&mut self, link: usize, rest: &mut dyn Iterator<Item = PacketBox>) {
+        let mut list = PacketList::new();
+        let aside = &mut self.backlog[link];
+        for packet in rest.chain(core::iter::from_fn(|| aside.pop())) {
+            list.push(packet);
+        }
+        *aside = list;
     }
 
     /// Looks up all packets of a burst, then runs their chains in order.

@@ -191,11 +191,18 @@ impl<P: Port> Runtime<P> {
                 Message::BlockDoubted(block, group) => self.hear_block_doubted(link, block, group),
                 Message::Taken(group) => self.hear_taken(group),
                 Message::Switch(group, says) => self.hear_switch(link, group, says),
-                Message::BlockReturned(block, _) => self.hear_returned(block, link),
+                Message::BlockReturned(block, home) if home.0 == self.settings.info.runtime => {
+                    self.hear_returned(block, link);
+                }
                 Message::BlockClaimed(block, _) => self.hear_in_use(link, block),
                 Message::AllTold => self.hear_all_told(link),
-                _ => {}
+                // Nothing that a switch says.
+                _ => self.refuse_word(),
             }
+        }
+        if !bytes.is_empty() {
+            // No record.
+            self.refuse_word();
         }
     }
 

@@ -84,7 +84,7 @@ pub struct Settings {
     pub timeout_default: u64,
     /// Datagrams whose fragments are followed at once.
     pub fragments_max: u32,
-    /// The most groups on their way from here at once.
+    /// The most groups on their way from here at once; [`migrate::MOVES_MAX`] at most, by which others bound what they keep.
     pub moves_max: u32,
     /// Flows of groups on their way from here at once, after which no other group begins to move.
     pub moved_flows_max: u32,
@@ -124,7 +124,7 @@ impl Settings {
             // RFC 4787 REQ-5 recommends five minutes for a mapping; a flow nobody speaks for is no better.
             timeout_default: 300_000_000_000,
             fragments_max: 1024,
-            moves_max: 256,
+            moves_max: migrate::MOVES_MAX,
             moved_flows_max: 1024,
             kept_max: 4096,
             move_timeout: 1_000_000_000,
@@ -250,6 +250,10 @@ impl<P: Port> Runtime<P> {
             links.len(),
             usize::from(settings.switches.max(1)),
             "a link per switch, or one port"
+        );
+        assert!(
+            settings.moves_max <= migrate::MOVES_MAX,
+            "what others keep for groups on their way is bounded by that"
         );
         let stages = Stages::new(&plan, &settings.info)?;
         let flows = settings.info.flows_max as usize;
@@ -511,6 +515,7 @@ impl<P: Port> Runtime<P> {
             leaving: self.moves.is_leaving,
             flows_refused: self.moves.flows_refused,
             words_refused: self.moves.words_refused,
+            words_lost: self.moves.words_lost,
             groups: self.groups.len() as u64,
             waiting: self.frames.waiting() as u64,
             events_lost: self.log.lost(),

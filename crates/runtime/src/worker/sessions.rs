@@ -367,7 +367,8 @@ impl<P: Port> Runtime<P> {
         };
         if is_second {
             self.second_key_refused(key.flow());
-        } else if !self.sessions.taken.contains(&key) {
+        } else if self.has_group(&key) && !self.sessions.taken.contains(&key) {
+            // Of what is here, each once.
             self.sessions.taken.push(key);
         }
     }

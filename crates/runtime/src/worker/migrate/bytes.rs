@@ -15,7 +15,7 @@
 //! | 8 | held for this flow: place in the chain 1, whether opening 1, packets 2; they follow on the link |
 //! | 9 | handed over: group 40, home 1, packets 2; they follow on the link |
 //!
-//! Frames pass between threads of one process: their lengths are checked, and the states' bytes are not.
+//! Frames may come from another process: lengths are checked here, everything else by whoever takes a record in (`target`).
 
 use crate::group::GroupKey;
 use alloc::vec::Vec;
@@ -150,6 +150,11 @@ impl Record<'_> {
             Record::Held { .. } => 5,
             Record::Handed { .. } => 44,
         }
+    }
+
+    /// Whether what was written says something of a group.
+    pub fn is_says(bytes: &[u8]) -> bool {
+        bytes.first() == Some(&1)
     }
 
     /// Appends the record to a frame; `false` if it does not fit.

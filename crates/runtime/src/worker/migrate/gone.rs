@@ -21,6 +21,8 @@
 //! A group whose only home is gone while it is called back waits for the next switch there: it has no packets until then.
 
 use super::super::Runtime;
+use super::answers::Answer;
+use super::target::BLOCKS_MAX;
 use super::{Moves, Moving, words};
 use crate::env::Port;
 use crate::group::GroupKey;
@@ -92,7 +94,7 @@ impl<P: Port> Runtime<P> {
     pub(in crate::worker) fn finished_moving_all(&self) -> bool {
         self.moves.is_idle()
             && self.moves.orders.is_idle()
-            && self.moves.unsaid() == 0
+            && self.moves.has_said_all()
             && self.moves.returned.is_empty()
             && self.moves.outgoing.iter().all(words::Outgoing::is_empty)
     }
@@ -153,14 +155,14 @@ impl<P: Port> Runtime<P> {
     pub(super) fn tell_over(&mut self, moving: &Moving) {
         for key in moving.aliases.iter().chain([&moving.group]) {
             for switch in 0..self.settings.switches {
-                if self.is_home(key, switch) && self.sessions.has_switch(usize::from(switch)) {
-                    self.append(usize::from(switch), &Message::Doubted(*key));
+                if self.is_home(key, switch) {
+                    self.answer_anyway(usize::from(switch), Answer::Doubted(*key));
                 }
             }
         }
         for block in &moving.blocks_told {
-            if self.owners.at(block.addr, block.first) != Some(moving.group) {
-                self.tell(Message::BlockDoubted(*block, moving.group));
+            for link in 0..self.links.len() {
+                self.answer_anyway(link, Answer::NoBlock(*block, moving.group));
             }
         }
     }
@@ -172,31 +174,33 @@ impl<P: Port> Runtime<P> {
             return;
         }
         let id = self.moves.at(group.hash(&self.settings.seed));
-        match id.and_then(|id| self.moves.moving(id)) {
-            // It is yet to be seen.
-            Some(moving) if moving.group == group => moving.asked.push((link, block)),
-            _ => self.append(link, &Message::BlockDoubted(block, group)),
-        }
+        let most = BLOCKS_MAX * usize::from(self.settings.switches);
+        let may = match id.and_then(|id| self.moves.moving(id)) {
+            // It is yet to be seen. A group has no more blocks.
+            Some(moving) if moving.group == group => {
+                let is_new = !moving.asked.contains(&(link, block));
+                if is_new && moving.asked.len() < most {
+                    moving.asked.push((link, block));
+                }
+                !is_new || moving.asked.len() < most
+            }
+            _ => self.answer_switch(link, Answer::NoBlock(block, group)),
+        };
+        self.moves.words_refused += u64::from(!may);
     }
 
     /// What switches have asked while a group was on its way.
     #[cold]
     pub(super) fn answer_asked(&mut self, moving: &Moving) {
         for (link, block) in &moving.asked {
-            if self.owners.at(block.addr, block.first) != Some(moving.group)
-                && self.sessions.has_switch(*link)
-            {
-                self.append(*link, &Message::BlockDoubted(*block, moving.group));
-            }
+            self.answer_anyway(*link, Answer::NoBlock(*block, moving.group));
         }
         if let Part::Active = moving.machine.phase() {
             // Once what was kept is processed, it is said anyway.
             return;
         }
         for (link, key) in &moving.keys_asked {
-            if self.sessions.has_switch(*link) && !self.has_group(key) {
-                self.append(*link, &Message::Idle(*key, 0));
-            }
+            self.answer_anyway(*link, Answer::Idle(*key));
         }
     }
 
@@ -205,12 +209,20 @@ impl<P: Port> Runtime<P> {
     pub(in crate::worker) fn hear_doubted(&mut self, link: usize, key: GroupKey) {
         let id = self.moves.at(key.hash(&self.settings.seed));
         if let Some(moving) = id.and_then(|id| self.moves.moving(id))
+            && (moving.group == key || moving.aliases.contains(&key))
             && !moving.keys_asked.contains(&(link, key))
         {
+            // Each of its keys once for each switch.
             moving.keys_asked.push((link, key));
         }
-        if !self.has_group(&key) {
+        if self.has_group(&key) {
+            return;
+        }
+        // What the step itself has to say goes before.
+        if self.moves.answers.is_empty() && self.pool.free() > self.message_frames() {
             self.tell_idle(key);
+        } else if !self.answer_switch(link, Answer::Idle(key)) {
+            self.moves.words_refused += 1;
         }
     }
 

@@ -39,6 +39,7 @@
 //!
 //! Not here: lost messages (a link loses nothing while its session lasts: no timer repeats anything), replicas.
 
+mod answers;
 mod bytes;
 mod gone;
 mod kept;
@@ -71,6 +72,8 @@ use telling::Telling;
 use wire::packet::Kind;
 use wire::{HashSeed, PacketBox};
 
+/// No runtime has more groups on their way to others at once.
+pub const MOVES_MAX: u32 = 256;
 /// In a replay, what a step counts for against the timeout, in nanoseconds.
 pub const STEP: u64 = 1000;
 /// Buffers without which nothing is heard from other runtimes: what a burst of words is answered with, and some more.
@@ -156,6 +159,8 @@ pub struct Moves<P> {
     orders: order::Orders,
     /// What switches are still to be told.
     telling: VecDeque<Telling>,
+    /// What switches have asked and are still to be answered.
+    answers: answers::Answers,
     /// States that are being sent.
     sending: VecDeque<source::Sending>,
     /// Told when they are settled.
@@ -179,6 +184,8 @@ pub struct Moves<P> {
     pub(super) packets_moved: [u64; 2],
     pub(super) flows_refused: u64,
     pub(super) words_refused: u64,
+    /// To switches, for want of a buffer.
+    pub(super) words_lost: u64,
 }
 
 impl<P: Port> Moves<P> {
@@ -195,6 +202,7 @@ impl<P: Port> Moves<P> {
             free: Vec::new(),
             orders: order::Orders::new(groups, flows),
             telling: VecDeque::new(),
+            answers: VecDeque::new(),
             sending: VecDeque::new(),
             settling: Vec::new(),
             clock: Epoch::default(),
@@ -209,6 +217,7 @@ impl<P: Port> Moves<P> {
             packets_moved: [0; 2],
             flows_refused: 0,
             words_refused: 0,
+            words_lost: 0,
         }
     }
 
@@ -231,7 +240,17 @@ impl<P: Port> Moves<P> {
 
     /// Whether nothing waits for buffers to be said.
     pub(super) fn has_said_all(&self) -> bool {
-        self.unsaid == 0 && self.telling.is_empty()
+        self.unsaid == 0 && self.telling.is_empty() && self.answers.is_empty()
+    }
+
+    /// How many groups are on their way, to and from here.
+    fn under_way(&self) -> usize {
+        self.all.len() - self.free.len()
+    }
+
+    /// Whether there is a link to a runtime.
+    fn has_peer(&self, runtime: RuntimeId) -> bool {
+        self.peers.get(usize::from(runtime.0)).is_some_and(Option::is_some)
     }
 
     /// Packets kept.
@@ -312,6 +331,12 @@ impl<P: Port> Runtime<P> {
                 .collect(),
         );
         self.moves.peers = peers;
+    }
+
+    /// Counts what is nothing that anybody may say.
+    #[cold]
+    pub(super) fn refuse_word(&mut self) {
+        self.moves.words_refused += 1;
     }
 
     fn me(&self) -> RuntimeId {
@@ -406,7 +431,10 @@ impl<P: Port> Runtime<P> {
                 if coming.any(|(of, key)| *of == group && self.moves.is_moving(key, &self.settings.seed)) {
                     room = Err(Refusal::Busy);
                 }
-                if !self.may_open(&group, homes) {
+                // A flow has one second key at most.
+                let coming = self.moves.incoming[usize::from(peer)].aliases.iter();
+                let keys = coming.filter(|(of, _)| *of == group).count();
+                if !self.may_open(&group, homes) || keys > flows as usize {
                     self.moves.words_refused += 1;
                     room = Err(Refusal::Busy);
                 }
@@ -457,6 +485,12 @@ impl<P: Port> Runtime<P> {
     /// A switch speaks of a group.
     #[cold]
     pub(super) fn hear_switch(&mut self, switch: usize, group: GroupKey, says: SwitchSays) {
+        if let SwitchSays::Moved(to, _) = says
+            && !self.moves.has_peer(to)
+        {
+            self.moves.words_refused += 1;
+            return;
+        }
         let hash = group.hash(&self.settings.seed);
         let found = self.moves.at(hash);
         let is_second = |id| self.moves.moving(id).is_some_and(|moving| moving.group != group);
@@ -478,6 +512,12 @@ impl<P: Port> Runtime<P> {
     /// A switch knows a block of this runtime's pool no more; with the last of them it is free.
     #[cold]
     pub(super) fn hear_returned(&mut self, block: nf::Block, switch: usize) {
+        // Each block that is on its way home has had a flow at another runtime until now.
+        let most = self.owners.most() * usize::from(self.settings.info.runtimes.max(1));
+        if self.moves.returned.len() >= most && !self.moves.returned.contains_key(&block) {
+            self.moves.words_refused += 1;
+            return;
+        }
         let has = self.moves.returned.entry(block).or_insert(Switches::NONE);
         *has = has.with(switch as u8);
         let has = *has;
@@ -566,6 +606,9 @@ impl<P: Port> Runtime<P> {
 
     /// Says something of a group to another runtime.
     fn tell_runtime(&mut self, to: u16, group: GroupKey, says: Says) {
+        if self.has_said_too_much(to) {
+            return self.refuse_word();
+        }
         self.append_record(
             to,
             &Record::Says {
@@ -659,7 +702,11 @@ impl<P: Port> Runtime<P> {
     /// Goes on with all moves; answers how much was done.
     #[inline]
     pub(super) fn go_on_moving(&mut self) -> usize {
-        if self.moves.index.is_empty() && self.moves.orders.is_idle() && self.moves.telling.is_empty() {
+        if self.moves.index.is_empty()
+            && self.moves.orders.is_idle()
+            && self.moves.telling.is_empty()
+            && self.moves.answers.is_empty()
+        {
             return 0;
         }
         self.move_on()
@@ -668,7 +715,7 @@ impl<P: Port> Runtime<P> {
     #[cold]
     fn move_on(&mut self) -> usize {
         self.moves.steps += 1;
-        let mut work = self.go_on_telling_keys();
+        let mut work = self.go_on_telling_keys() + self.go_on_answering();
         work += self.begin_moves();
         work += self.settle_moves();
         work += self.send_states();

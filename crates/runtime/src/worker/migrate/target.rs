@@ -2,7 +2,7 @@
 
 use super::super::Runtime;
 use super::bytes::{Facts, Figures, Packets, Record};
-use super::{AHEAD, Class, Kept, Moving, order};
+use super::{AHEAD, Class, Kept, MOVES_MAX, Moving, order};
 use crate::actor::{Change, NO_GROUP, Phase, flag};
 use crate::chain::FUNCTIONS_MAX;
 use crate::env::Port;
@@ -19,7 +19,7 @@ const UNSOUND: u32 = u32::MAX;
 /// How far ahead of now the deadline of a flow that comes may be: thirty days, in nanoseconds.
 const DEADLINE_MAX: u64 = 30 * 24 * 3600 * 1_000_000_000;
 /// Blocks of a group, at most.
-const BLOCKS_MAX: usize = 1024;
+pub(super) const BLOCKS_MAX: usize = 1024;
 
 impl Moving {
     pub(super) fn new(machine: Ownership, group: GroupKey) -> Self {
@@ -60,6 +60,11 @@ impl<P: Port> Runtime<P> {
             return Err(Refusal::Busy);
         }
         if self.has_group(&group) {
+            return Err(Refusal::Busy);
+        }
+        // No more than all runtimes may have on their way; and what switches are to be told of earlier ones has been told, as a rule.
+        let most = MOVES_MAX as usize * usize::from(self.settings.info.runtimes.max(1));
+        if self.moves.under_way() >= most || self.moves.telling.len() >= most {
             return Err(Refusal::Busy);
         }
         let groups = self.affinity == Affinity::Flow || self.groups.room() > self.moves.index.len();
@@ -122,7 +127,7 @@ impl<P: Port> Runtime<P> {
                 }
             }
             Record::Block(block) => {
-                let is_sound = self.is_sound(&block);
+                let is_sound = self.owners.may_have(&block);
                 match self.staging(peer) {
                     Some(moving) if moving.blocks.len() < BLOCKS_MAX => {
                         moving.is_unsound |= !is_sound;
@@ -173,14 +178,6 @@ impl<P: Port> Runtime<P> {
         let source = RuntimeId(peer as u16);
         let is_staging = |moving: &&mut Moving| matches!(moving.machine.phase(), Part::Buffering { from, is_staged: false, .. } if from == source);
         self.moves.moving(id).filter(is_staging)
-    }
-
-    /// Whether a block may be one of a group's that comes: whole, of a size in use or one more, and nobody's here.
-    fn is_sound(&self, block: &nf::Block) -> bool {
-        let ports = block.ports.max(1);
-        block.first.is_multiple_of(ports)
-            && u32::from(block.first) + u32::from(ports) <= 1 << 16
-            && self.owners.may_have(block)
     }
 
     fn stage_flow(&mut self, peer: usize, facts: &Facts) -> Option<u32> {

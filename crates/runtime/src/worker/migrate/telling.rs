@@ -168,7 +168,7 @@ impl<P: Port> Runtime<P> {
     }
 
     /// Whether it will be seen later if a key is idle.
-    fn is_deferred(&mut self, key: &GroupKey) -> bool {
+    pub(super) fn is_deferred(&mut self, key: &GroupKey) -> bool {
         self.lingering.contains(key) || self.moves.defers(*key, &self.settings.seed)
     }
 }

@@ -11,7 +11,7 @@
 //! Invariants: a record or packet that was taken here is sent, once, behind all that was taken before it.
 
 use super::super::Runtime;
-use super::Moves;
+use super::{MOVES_MAX, Moves};
 use super::bytes::Record;
 use crate::env::{Burst, Port};
 use crate::message::Message;
@@ -27,6 +27,8 @@ pub(super) struct Outgoing {
     frames: VecDeque<PacketBox>,
     /// Behind that, when there are buffers.
     unsaid: VecDeque<Unsaid>,
+    /// How many of those say something of a group.
+    says: usize,
 }
 
 enum Unsaid {
@@ -50,6 +52,11 @@ impl Outgoing {
     /// How much waits for buffers.
     pub fn unsaid(&self) -> usize {
         self.unsaid.len()
+    }
+
+    /// Of that, what says something of a group.
+    pub fn says(&self) -> usize {
+        self.says
     }
 
     /// All buffers that have not left.
@@ -79,6 +86,7 @@ impl<P: Port> Moves<P> {
     #[cold]
     pub(in super::super) fn send(&mut self, to: u16, packet: PacketBox) {
         let Some(outgoing) = self.outgoing.get_mut(usize::from(to)) else {
+            // Buffers belong to pools that there are, and packets to groups that go to somebody (`Moves::has_peer`).
             debug_assert!(false, "there is no link to runtime {to}");
             return;
         };
@@ -119,9 +127,11 @@ impl<P: Port> Moves<P> {
                 match next {
                     Unsaid::Packet(packet) => outgoing.frames.push_back(packet),
                     Unsaid::Record(bytes) => {
+                        outgoing.says -= usize::from(Record::is_says(&bytes));
                         let fits = outgoing.frame().is_some_and(|frame| append(frame, &bytes));
                         if !fits {
                             let Some(mut frame) = take_frame(pool, self.spared) else {
+                                outgoing.says += usize::from(Record::is_says(&bytes));
                                 outgoing.unsaid.push_front(Unsaid::Record(bytes));
                                 return;
                             };
@@ -175,8 +185,19 @@ impl<P: Port> Runtime<P> {
                 return;
             }
         }
-        outgoing.unsaid.push_back(Unsaid::Record(record.bytes()));
+        let bytes = record.bytes();
+        outgoing.says += usize::from(Record::is_says(&bytes));
+        outgoing.unsaid.push_back(Unsaid::Record(bytes));
         self.moves.unsaid += 1;
+    }
+
+    /// Whether no more may wait to be said of groups to a runtime. Of each group on its way between the two (each has [`MOVES_MAX`] at most, and begins no other
+    /// before it is answered) at most eight words wait, and two more for each switch that says where it has gone: what is more
+    /// answers words that nobody had reason to say.
+    pub(super) fn has_said_too_much(&self, to: u16) -> bool {
+        let most = 2 * MOVES_MAX as usize * (8 + 2 * usize::from(self.settings.switches));
+        let outgoing = self.moves.outgoing.get(usize::from(to));
+        outgoing.is_some_and(|outgoing| outgoing.says() >= most)
     }
 
     /// Room in the frame at hand for a runtime.
