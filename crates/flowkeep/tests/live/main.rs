@@ -13,7 +13,6 @@ mod ipv6;
 mod kernel;
 mod lab;
 mod log;
-mod members;
 mod moving;
 mod mtu;
 mod nat_behaviour;

@@ -9,6 +9,13 @@
 //!   virtual address 192.0.2.80, behind it .11 and .12; 2001:db8:1::80, in the clients' own network, behind it the server
 //! ```
 //!
+//! A cluster of three processes on two hosts ([`Links`]) has a runtime where the ports' interfaces are not, so nothing is forwarded there: frames leave as
+//! they came, and client and server take each other's link address for the gateway's.
+//!
+//! ```text
+//!   gateway: switch, runtime 1  link0 10.9.0.1 ═════════ eth0 10.9.0.2  other: runtime 0
+//! ```
+//!
 //! Each client says by itself what went wrong ([`Log`]): no attempt at all fails the test, and so does any failure. At the
 //! end every packet must be accounted for ([`Site::end`]).
 
@@ -29,7 +36,48 @@ pub const VIRTUAL_V6: &str = "2001:db8:1::80";
 /// In the pool: its port 8080 is the client's.
 pub const PUBLISHED: &str = "203.0.113.70";
 
-fn config(scheme: &str, workers: &str, more: &str) -> String {
+/// What the links between the processes of a cluster are made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Links {
+    /// Shared memory: one host.
+    Memory,
+    /// Channels over Geneve, with a key, to another host.
+    Geneve,
+    /// Channels on Ethernet, with a key, to another host.
+    Ethernet,
+}
+
+impl Links {
+    /// What is said of the host of the member with ports, and of the other one.
+    fn places(self) -> [&'static str; 2] {
+        match self {
+            Links::Memory => ["", ""],
+            Links::Geneve => [
+                "host = \"gateway\"\naddress = \"10.9.0.1\"\n",
+                "host = \"other\"\naddress = \"10.9.0.2\"\n",
+            ],
+            Links::Ethernet => [
+                "host = \"gateway\"\ninterface = \"link0\"\nlink_address = \"02:00:00:00:09:01\"\n",
+                "host = \"other\"\ninterface = \"eth0\"\nlink_address = \"02:00:00:00:09:02\"\n",
+            ],
+        }
+    }
+
+    /// What `status` calls them.
+    fn kind(self) -> &'static str {
+        match self {
+            Links::Memory => "memory",
+            Links::Geneve | Links::Ethernet => "channel",
+        }
+    }
+}
+
+/// The ports take what is routed and the chains forward it; or else they take everything, and it leaves as it came.
+fn config(scheme: &str, is_routed: bool, workers: &str, more: &str) -> String {
+    let (take, forward) = match is_routed {
+        true => ("", ", \"forward\""),
+        false => ("?take=everything", ""),
+    };
     format!(
         r#"
 {workers}
@@ -37,23 +85,23 @@ fn config(scheme: &str, workers: &str, more: &str) -> String {
 [[port]]
 name = "lan"
 side = "inside"
-input = "{scheme}:left"
-output = "{scheme}:left"
+input = "{scheme}:left{take}"
+output = "{scheme}:left{take}"
 
 [[port]]
 name = "wan"
 side = "outside"
-input = "{scheme}:right"
-output = "{scheme}:right"
+input = "{scheme}:right{take}"
+output = "{scheme}:right{take}"
 
 [[chain]]
 name = "six"
-functions = ["firewall", "load_balancer", "forward"]
+functions = ["firewall", "load_balancer"{forward}]
 match = {{ source = ["::/0"] }}
 
 [[chain]]
 name = "four"
-functions = ["firewall", "nat", "load_balancer", "forward"]
+functions = ["firewall", "nat", "load_balancer"{forward}]
 
 [[function.firewall.rules]]
 name = "out"
@@ -214,10 +262,27 @@ fn addresses(network: &Network, far: &Namespace) {
 pub struct Site {
     // Dropped in this order: the programs before the namespaces that they run in.
     cluster: Vec<Member>,
+    _meeting: Meeting,
     pub far: Namespace,
+    /// Another host, for a runtime.
+    other: Namespace,
     pub network: Network,
     pub log: Log,
     scheme: &'static str,
+}
+
+/// Where processes of one host have met, gone however a test ends.
+struct Meeting;
+
+impl Drop for Meeting {
+    fn drop(&mut self) {
+        // Whoever runs this is root.
+        let _ = fs::remove_dir_all(format!("/dev/shm/flowkeep-0-{}", cluster_name()));
+    }
+}
+
+fn cluster_name() -> String {
+    format!("live-{}", std::process::id())
 }
 
 /// A process of the cluster, and what its control socket is called.
@@ -228,15 +293,18 @@ struct Member {
 
 /// The hosts with their addresses, nothing running yet; or a line that says what is missing.
 pub fn site(scheme: &'static str, programs: &[(&str, &'static str)]) -> Option<Site> {
-    let (network, far) = network_with(programs, |lab, network| {
-        let far = lab.namespace("far")?;
+    let (network, (far, other)) = network_with(programs, |lab, network| {
+        let (far, other) = (lab.namespace("far")?, lab.namespace("other")?);
         lab.cable((&network.server, "far0"), (&far, "eth0"))?;
-        Ok(far)
+        lab.cable((&network.gateway, "link0"), (&other, "eth0"))?;
+        Ok((far, other))
     })?;
     addresses(&network, &far);
     Some(Site {
         cluster: Vec::new(),
+        _meeting: Meeting,
         far,
+        other,
         network,
         log: Log::default(),
         scheme,
@@ -256,39 +324,86 @@ impl Site {
 
     /// The same with what is said of its workers.
     pub fn start_workers(&mut self, workers: &str, more: &str) {
-        let file = self.write(&config(self.scheme, workers, more));
-        self.start_member(&format!("run {file}"), "socket");
+        let file = self.write(&config(self.scheme, true, workers, more));
+        self.start_member(&self.network.gateway.clone(), &format!("run {file}"), "socket");
     }
 
-    /// The same as three processes that share memory: the switch, and a node with a runtime for each of the others.
-    pub fn start_members(&mut self, more: &str) {
+    /// The same as three processes: the switch, and two nodes with a runtime each, the first of them perhaps on another host.
+    pub fn start_members(&mut self, links: Links, more: &str) {
+        let gateway = self.network.gateway.clone();
+        let host = match links {
+            Links::Memory => gateway.clone(),
+            Links::Geneve | Links::Ethernet => {
+                self.connect_hosts();
+                self.other.clone()
+            }
+        };
+        let [ports, other] = links.places();
         let path = |name: &str| self.network.folder.path(name);
-        let name = std::process::id();
         let mut members = format!(
-            "[cluster]\nname = \"live-{name}\"\nkeys = [\"{}\"]\ndirectory = \"{}\"\n",
+            "[cluster]\nname = \"{}\"\nkeys = [\"{}\"]\ndirectory = \"{}\"\n",
+            cluster_name(),
             path("edge.key"),
             path("state")
         );
-        for (name, kind) in [("front", "switches"), ("left", "runtimes"), ("right", "runtimes")] {
-            members += &format!("[[member]]\nname = \"{name}\"\n{kind} = 1\n");
+        for (name, kind, at) in [
+            ("front", "switches", ports),
+            ("left", "runtimes", other),
+            ("right", "runtimes", ports),
+        ] {
+            members += &format!("[[member]]\nname = \"{name}\"\n{kind} = 1\n{at}");
         }
         let key = path("edge.key");
         fs::write(&key, format!("1 {}", "5a".repeat(32))).unwrap();
         fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-        let file = self.write(&config(self.scheme, "", &format!("{more}\n{members}")));
-        for (name, kind) in [("front", "switch"), ("left", "node"), ("right", "node")] {
-            self.start_member(&format!("{kind} {file} --member {name}"), name);
+        let is_routed = links == Links::Memory;
+        let file = self.write(&config(self.scheme, is_routed, "", &format!("{more}\n{members}")));
+        for (name, kind, host) in [
+            ("front", "switch", &gateway),
+            ("left", "node", &host),
+            ("right", "node", &gateway),
+        ] {
+            self.start_member(host, &format!("{kind} {file} --member {name}"), name);
         }
         let began = Instant::now();
         for member in 0..3 {
             loop {
                 let status = self.status_of(member);
-                let links = status["links"].as_array().cloned().unwrap_or_default();
-                if !links.is_empty() && links.iter().all(|link| link["is_there"] == true) {
+                let all = status["links"].as_array().cloned().unwrap_or_default();
+                if all.len() == 2 && all.iter().all(|link| link["is_there"] == true) {
+                    let to_left = all.iter().find(|link| link["to"] == "runtime 0");
+                    assert!(
+                        to_left.is_none_or(|link| link["kind"] == links.kind()),
+                        "{status}"
+                    );
                     break;
                 }
                 assert!(began.elapsed() < PATIENCE, "not all are there: {status}");
+                std::thread::sleep(Duration::from_millis(20));
             }
+        }
+    }
+
+    /// Addresses of the hosts of the processes; and client and server send to each other what they would to the gateway.
+    fn connect_hosts(&self) {
+        let (client, gateway, server) = (&self.network.client, &self.network.gateway, &self.network.server);
+        for (host, interface, number) in [(gateway, "link0", 1), (&self.other, "eth0", 2)] {
+            host.ip(&format!("link set {interface} address 02:00:00:00:09:0{number}"))
+                .unwrap();
+            host.address(interface, &format!("10.9.0.{number}/24")).unwrap();
+        }
+        server
+            .ip("route add 203.0.113.64/29 via 203.0.113.254 dev eth0")
+            .unwrap();
+        for (host, own, other, gateways) in [
+            (client, "02:00:00:00:00:02", "02:00:00:00:00:01", "10.0.1.254"),
+            (server, "02:00:00:00:00:01", "02:00:00:00:00:02", "203.0.113.254"),
+        ] {
+            host.ip(&format!("link set eth0 address {own}")).unwrap();
+            host.ip(&format!(
+                "neigh replace {gateways} lladdr {other} dev eth0 nud permanent"
+            ))
+            .unwrap();
         }
     }
 
@@ -298,11 +413,11 @@ impl Site {
         file
     }
 
-    fn start_member(&mut self, words: &str, socket: &str) {
+    fn start_member(&mut self, host: &Namespace, words: &str, socket: &str) {
         let socket = self.network.folder.path(socket);
         let flowkeep = env!("CARGO_BIN_EXE_flowkeep");
         let words = format!("{flowkeep} {words} --json --for 5m --socket {socket}");
-        let process = self.network.gateway.start(&words).unwrap();
+        let process = host.start(&words).unwrap();
         self.cluster.push(Member { socket, process });
         let (began, number) = (Instant::now(), self.cluster.len() - 1);
         while self.asked_of(number, "status --json").is_err() {

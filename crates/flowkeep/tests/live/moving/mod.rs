@@ -7,7 +7,8 @@
 //!     └ meanwhile: ten times all flows to one runtime and all to another; then each runtime drained and resumed
 //! ```
 //!
-//! In one process, and with a process for the switch and one for each of two runtimes.
+//! In one process, and with a process for the switch and one for each of two runtimes: of one host, which share memory, or of two, over Geneve
+//! and on Ethernet with a key; there without forwarding, since runtimes of another host have no routes.
 //!
 //! The clients have several addresses, since NAT keeps the flows of one inside host together: groups are hosts here, and those of IPv6 too.
 //!
@@ -18,7 +19,7 @@
 pub mod probe;
 
 use crate::network::PATIENCE;
-use crate::site::{Names, SERVER, Site, VIRTUAL, end_of, site};
+use crate::site::{Links, Names, SERVER, Site, VIRTUAL, end_of, site};
 use crate::{sip, ssh};
 use flowkeep::lab::process::Run;
 use serde_json::Value;
@@ -61,8 +62,8 @@ const PAUSE: Duration = Duration::from_millis(300);
 #[derive(Clone, Copy)]
 enum Processes {
     One,
-    /// A switch and two nodes with a runtime each; who gives flows away is told so.
-    Three,
+    /// A switch and two nodes with a runtime each, and what is between them; who gives flows away is told so.
+    Three(Links),
 }
 
 impl Processes {
@@ -70,7 +71,7 @@ impl Processes {
     fn runtimes(self) -> Vec<(u16, usize)> {
         match self {
             Processes::One => (0..RUNTIMES).map(|runtime| (runtime, 0)).collect(),
-            Processes::Three => vec![(0, 1), (1, 2)],
+            Processes::Three(_) => vec![(0, 1), (1, 2)],
         }
     }
 
@@ -78,7 +79,7 @@ impl Processes {
     fn orders(self) -> [(usize, &'static str); 2] {
         match self {
             Processes::One => [(0, "flow migrate --all --to 1"), (0, "flow migrate --all --to 0")],
-            Processes::Three => [
+            Processes::Three(_) => [
                 (1, "flow migrate --all --from 0 --to 1"),
                 (2, "flow migrate --all --from 1 --to 0"),
             ],
@@ -118,7 +119,7 @@ fn moving(scheme: &'static str, processes: Processes) {
             let workers = format!("runtimes = {RUNTIMES}\nruntimes_max = {}", RUNTIMES + 1);
             site.start_workers(&workers, CONFIG);
         }
-        Processes::Three => site.start_members(CONFIG),
+        Processes::Three(links) => site.start_members(links, CONFIG),
     }
 
     let (on, missing) = (AtomicBool::new(true), Missing::default());
@@ -417,5 +418,15 @@ fn moving_over_xdp() {
 
 #[test]
 fn moving_between_processes() {
-    moving("afxdp", Processes::Three);
+    moving("afxdp", Processes::Three(Links::Memory));
+}
+
+#[test]
+fn moving_between_hosts_over_geneve() {
+    moving("afpacket", Processes::Three(Links::Geneve));
+}
+
+#[test]
+fn moving_between_hosts_on_ethernet() {
+    moving("afxdp", Processes::Three(Links::Ethernet));
 }
