@@ -36,6 +36,12 @@ fn main() -> io::Result<()> {
         keep("peer", &format!("packet-{number:03}"), &[&head[..], &frame].concat())?;
     }
     keep("peer", "message", &[2, 5, 1, 2, 3])?;
+    // What a switch and runtimes say when flows move between these.
+    for first in [0, 2] {
+        for (number, input) in flowkeep_fuzz::words::real(first).iter().enumerate() {
+            keep("words", &format!("real-{first}-{number}"), input)?;
+        }
+    }
     // Short inputs that earlier runs found, each a JSON string.
     let found = fs::read_to_string(here().join("seeds/config.jsonl"))?;
     for (number, line) in found.lines().enumerate() {

@@ -10,6 +10,7 @@
 //! | `messages` | messages between workers, to `runtime::message` |
 //! | `channel` | frames from another worker, to `protocols::channel` and `protocols::link::geneve` |
 //! | `peer` | what another process says of a packet, to `runtime::peer` |
+//! | `words` | words, packets and sessions of other workers, to a switch and a runtime ([`words`]) |
 //! | `capture` | pcap and pcapng files, to `adapters::pcap` |
 //! | `config` | configurations and generator profiles, to the tool's readers |
 //! | `rules` | rules of the IDS, to `functions::ids` |
@@ -23,6 +24,8 @@
 //! ```
 //!
 //! What is found is fixed, and its input kept as a unit test of what it was fed to.
+
+pub mod words;
 
 use core::cell::RefCell;
 use wire::memory::Region;

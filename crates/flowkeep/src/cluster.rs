@@ -173,6 +173,8 @@ pub struct LinkStats {
     pub counters: PortCounters,
     /// What was refused of what came in, by reason.
     pub refused: BTreeMap<&'static str, u64>,
+    /// Frames that were sent again although the first of them had come.
+    pub repeated: u64,
 }
 
 /// All figures of a cluster at one time.

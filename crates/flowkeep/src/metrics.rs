@@ -95,6 +95,7 @@ pub fn text(snapshot: &Snapshot) -> String {
     packets(&mut text, snapshot);
     switches(&mut text, snapshot);
     runtimes(&mut text, snapshot);
+    words(&mut text, snapshot);
     ports(&mut text, snapshot);
     links(&mut text, snapshot);
     text.0.push_str("# EOF\n");
@@ -274,6 +275,38 @@ fn runtimes(text: &mut Text, snapshot: &Snapshot) {
     }
 }
 
+/// What other workers said and sent that was not taken.
+fn words(text: &mut Text, snapshot: &Snapshot) {
+    let mut metric = text.counter(
+        "refused_words",
+        "Words of other workers that none may say, or more of them than there is room for.",
+    );
+    for (number, switch) in switches_of(snapshot) {
+        metric.sample(&[("switch", &number)], switch.words_refused);
+    }
+    for (number, runtime) in runtimes_of(snapshot) {
+        metric.sample(&[("runtime", &number)], runtime.words_refused);
+    }
+    let each: [Figure<RuntimeStats>; 2] = [
+        (
+            "refused_flows",
+            "Flows that came from other runtimes and were over: no state of their functions, or not expected.",
+            |runtime| runtime.flows_refused,
+        ),
+        (
+            "lost_words",
+            "Words of a runtime for switches that were lost for want of a buffer.",
+            |runtime| runtime.words_lost,
+        ),
+    ];
+    for (name, help, of) in each {
+        let mut metric = text.counter(name, help);
+        for (number, runtime) in runtimes_of(snapshot) {
+            metric.sample(&[("runtime", &number)], of(runtime));
+        }
+    }
+}
+
 fn ports(text: &mut Text, snapshot: &Snapshot) {
     let each: [Figure<PortCounters>; 8] = [
         ("port_received_packets", "Packets received by a port.", |port| {
@@ -335,6 +368,14 @@ fn links(text: &mut Text, snapshot: &Snapshot) {
     for link in &snapshot.links {
         let [from, to] = ends(link);
         metric.sample(&[("from", &from), ("to", &to)], u64::from(link.session != 0));
+    }
+    let mut metric = text.counter(
+        "link_repeated_frames",
+        "Frames that another process sent again although the first of them had come.",
+    );
+    for link in &snapshot.links {
+        let [from, to] = ends(link);
+        metric.sample(&[("from", &from), ("to", &to)], link.repeated);
     }
     let each: [Figure<PortCounters>; 3] = [
         (
@@ -498,6 +539,7 @@ fn head(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
 mod tests {
     use super::*;
     use crate::cluster::fake::{self, Fake};
+    use crate::config::layout::WorkerId;
 
     /// The samples of a metric, by their labels.
     fn samples<'t>(text: &'t str, name: &str) -> Vec<(&'t str, u64)> {
@@ -533,6 +575,34 @@ mod tests {
                 ("{runtime=\"1\",function=\"firewall\",reason=\"denied\"}", 3),
             ]
         );
+    }
+
+    #[test]
+    fn what_others_said_and_may_not_is_in_the_figures() {
+        let mut snapshot = fake::snapshot();
+        snapshot.switches[0].words_refused = 5;
+        (snapshot.runtimes[1].words_refused, snapshot.runtimes[1].flows_refused) = (6, 7);
+        snapshot.runtimes[0].words_lost = 8;
+        snapshot.links = vec![LinkStats {
+            from: WorkerId::Switch(0),
+            to: WorkerId::Runtime(1),
+            kind: "channel",
+            session: 7,
+            counters: PortCounters::default(),
+            refused: [("tag", 4)].into(),
+            repeated: 9,
+        }];
+        let text = text(&snapshot);
+        let words = [
+            ("{switch=\"0\"}", 5),
+            ("{runtime=\"0\"}", 0),
+            ("{runtime=\"1\"}", 6),
+        ];
+        assert_eq!(samples(&text, "flowkeep_refused_words_total"), words);
+        assert_eq!(sum(&text, "flowkeep_refused_flows_total"), 7);
+        assert_eq!(sum(&text, "flowkeep_lost_words_total"), 8);
+        assert_eq!(sum(&text, "flowkeep_link_repeated_frames_total"), 9);
+        assert_eq!(sum(&text, "flowkeep_link_refused_frames_total"), 4);
     }
 
     #[test]

@@ -82,6 +82,24 @@ pub struct RuntimeStatus {
     /// It is not there: it was removed, or has yet to be added.
     #[serde(default)]
     pub absent: bool,
+    /// Flows that came from other runtimes and were over, since their bytes were no state of their functions or nobody expected them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub refused_flows: u64,
+    /// Words of other workers that none may say.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub refused_words: u64,
+    /// Words for switches that were lost for want of a buffer.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lost_words: u64,
+}
+
+/// One switch.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct SwitchStatus {
+    /// Its number.
+    pub switch: u16,
+    /// Words of other workers that none may say, or more of them than there is room for.
+    pub refused_words: u64,
 }
 
 /// One port.
@@ -121,6 +139,9 @@ pub struct Status {
     pub flows: Flows,
     /// Each runtime.
     pub runtimes: Vec<RuntimeStatus>,
+    /// Each switch.
+    #[serde(default)]
+    pub switches: Vec<SwitchStatus>,
     /// Each port.
     pub ports: Vec<PortStatus>,
     /// The functions' own counters, by `function/counter`.
@@ -152,21 +173,17 @@ pub struct LinkStatus {
     pub lost_packets: u64,
     /// What was refused of what came in, by reason.
     pub refused: BTreeMap<String, u64>,
+    /// Frames that were sent again although the first of them had come: nothing is wrong with them.
+    #[serde(default)]
+    pub repeated_frames: u64,
 }
 
 impl From<&LinkStats> for LinkStatus {
     fn from(link: &LinkStats) -> Self {
-        let mut refused: BTreeMap<String, u64> = link
-            .refused
-            .iter()
+        let refused = link.refused.iter();
+        let refused = refused
             .map(|(reason, count)| ((*reason).to_owned(), *count))
             .collect();
-        let told: u64 = refused.values().sum();
-        // Frames of which the link says no more than that they were none of its own.
-        let other = link.counters.refused_packets.saturating_sub(told);
-        if other > 0 {
-            refused.insert("not_ours".to_owned(), other);
-        }
         LinkStatus {
             from: link.from.to_string(),
             to: link.to.to_string(),
@@ -176,6 +193,7 @@ impl From<&LinkStats> for LinkStatus {
             sent_packets: link.counters.sent_packets,
             lost_packets: link.counters.unsent_packets,
             refused,
+            repeated_frames: link.repeated,
         }
     }
 }
@@ -237,6 +255,18 @@ impl From<&Snapshot> for Status {
                     waiting: runtime.waiting,
                     leaving: runtime.leaving,
                     absent: snapshot.absent.contains(&snapshot.runtime_number(number)),
+                    refused_flows: runtime.flows_refused,
+                    refused_words: runtime.words_refused,
+                    lost_words: runtime.words_lost,
+                })
+                .collect(),
+            switches: snapshot
+                .switches
+                .iter()
+                .enumerate()
+                .map(|(place, switch)| SwitchStatus {
+                    switch: snapshot.switch_number(place),
+                    refused_words: switch.words_refused,
                 })
                 .collect(),
             ports: snapshot
@@ -336,6 +366,16 @@ impl fmt::Display for Status {
             ]);
         }
         write!(f, "{table}")?;
+        for runtime in &self.runtimes {
+            let who = format!("runtime {}", runtime.runtime);
+            refused(f, &who, "flows of other runtimes", "refused", runtime.refused_flows)?;
+            refused(f, &who, "words of other workers", "refused", runtime.refused_words)?;
+            refused(f, &who, "words for switches", "lost", runtime.lost_words)?;
+        }
+        for switch in &self.switches {
+            let who = format!("switch {}", switch.switch);
+            refused(f, &who, "words of other workers", "refused", switch.refused_words)?;
+        }
         if !self.ports.is_empty() {
             let mut table = Table::new(&["Port", ">Received", ">", ">Sent", ">", ">Failed", ">Lost"]);
             for port in &self.ports {
@@ -386,6 +426,14 @@ impl fmt::Display for Status {
             write!(f, "\n{table}")?;
         }
         Ok(())
+    }
+}
+
+/// A line for what a healthy cluster has none of.
+fn refused(f: &mut fmt::Formatter<'_>, who: &str, what: &str, done: &str, count: u64) -> fmt::Result {
+    match count {
+        0 => Ok(()),
+        _ => writeln!(f, "{who}: {done} {} {what}", grouped(count)),
     }
 }
 
@@ -662,6 +710,7 @@ pub fn human_size(bytes: u64) -> String {
 mod tests {
     use super::*;
     use crate::cluster::fake;
+    use crate::config::layout::WorkerId;
 
     #[test]
     fn a_status_as_a_table() {
@@ -696,6 +745,44 @@ Counter       Count
 nat/mappings      4
 "
         );
+    }
+
+    #[test]
+    fn what_others_said_and_may_not_is_told() {
+        let mut snapshot = fake::snapshot();
+        let status = Status::from(&snapshot);
+        assert!(!status.to_string().contains("words"), "{status}");
+        (snapshot.runtimes[1].flows_refused, snapshot.runtimes[1].words_refused) = (3, 1_200);
+        (snapshot.runtimes[0].words_lost, snapshot.switches[0].words_refused) = (2, 5);
+        snapshot.links = vec![LinkStats {
+            from: WorkerId::Switch(0),
+            to: WorkerId::Runtime(1),
+            kind: "channel",
+            session: 7,
+            counters: Default::default(),
+            refused: [("tag", 4)].into(),
+            repeated: 9,
+        }];
+        let status = Status::from(&snapshot);
+        let text = status.to_string();
+        for line in [
+            "runtime 1: refused 3 flows of other runtimes\n",
+            "runtime 1: refused 1,200 words of other workers\n",
+            "runtime 0: lost 2 words for switches\n",
+            "switch 0: refused 5 words of other workers\n",
+            "switch 0 – runtime 1: refused 4 (tag)\n",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+        // What comes again since an acknowledgement was late is nobody's fault.
+        assert!(!text.contains("duplicate") && !text.contains("refused 9"), "{text}");
+        let json = serde_json::to_value(&status).unwrap();
+        assert_eq!(json["runtimes"][1]["refused_words"], 1200);
+        assert_eq!(json["runtimes"][1]["refused_flows"], 3);
+        assert_eq!(json["runtimes"][0]["lost_words"], 2);
+        assert_eq!(json["switches"][0]["refused_words"], 5);
+        assert_eq!(json["links"][0]["repeated_frames"], 9);
+        assert_eq!(serde_json::from_value::<Status>(json).unwrap(), status);
     }
 
     #[test]

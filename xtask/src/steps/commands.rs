@@ -263,13 +263,15 @@ macro_rules! fuzz {
 }
 
 /// All fuzzers, each for so many seconds.
-pub fn fuzzers(seconds: u32) -> [Step; 8] {
+pub fn fuzzers(seconds: u32) -> [Step; 9] {
     let mut all = [
         fuzz!("parse"),
         fuzz!("rewrite"),
         fuzz!("messages"),
         fuzz!("channel"),
         fuzz!("peer"),
+        // As long as what workers say in twenty moves.
+        fuzz!("words", "-max_len=65536"),
         fuzz!("capture"),
         fuzz!("config", "-dict=fuzz/corpus/config.dict"),
         fuzz!("rules"),

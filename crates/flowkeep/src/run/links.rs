@@ -126,25 +126,34 @@ impl WorkerLink {
             LinkTo::Switch(number) => WorkerId::Switch(number.into()),
             LinkTo::Runtime(number) => WorkerId::Runtime(number.into()),
         };
-        let mut refused = BTreeMap::new();
+        let (mut refused, mut repeated) = (BTreeMap::new(), 0);
         let kind = match self {
             WorkerLink::Ring(_) => "ring",
-            WorkerLink::Memory(_) => "memory",
+            WorkerLink::Memory(_) => {
+                // The link says no more of them than that they were none.
+                refused.insert("not_ours", self.counters().refused_packets);
+                "memory"
+            }
             WorkerLink::Channel(peer) => {
                 let channel = peer.channel_counters();
+                // Sent again, although the first had come: that is how nothing is lost.
+                repeated = channel.dropped(DropReason::Duplicate);
                 let dropped = DropReason::ALL
                     .iter()
+                    .filter(|reason| **reason != DropReason::Duplicate)
                     .map(|reason| (reason.name(), channel.drops[*reason as usize]));
                 let own = peer.own_counters();
                 let words = Refused::ALL
                     .iter()
                     .map(|reason| (reason.name(), own.refused[*reason as usize]));
-                for (name, count) in dropped.chain(words).filter(|(_, count)| *count > 0) {
+                let others = ("not_ours", peer.link_counters().refused_packets);
+                for (name, count) in dropped.chain(words).chain([others]) {
                     *refused.entry(name).or_default() += count;
                 }
                 "channel"
             }
         };
+        refused.retain(|_, count| *count > 0);
         LinkStats {
             from,
             to,
@@ -152,6 +161,7 @@ impl WorkerLink {
             session: self.session(),
             counters: self.counters(),
             refused,
+            repeated,
         }
     }
 }

@@ -286,6 +286,11 @@ impl<L: FrameLink> Peer<L> {
         self.own
     }
 
+    /// What the link below counted: frames, and what was not this link's.
+    pub fn link_counters(&self) -> PortCounters {
+        self.link.counters()
+    }
+
     /// The smoothed round trip in nanoseconds, if one was measured.
     pub fn round_trip(&self) -> Option<u64> {
         self.channel.round_trip()
