@@ -127,10 +127,15 @@ impl WorkerLink {
             LinkTo::Runtime(number) => WorkerId::Runtime(number.into()),
         };
         let mut refused = BTreeMap::new();
+        let (mut differs, mut not_met_for) = (Default::default(), None);
         let kind = match self {
             WorkerLink::Ring(_) => "ring",
-            WorkerLink::Memory(_) => "memory",
+            WorkerLink::Memory(link) => {
+                differs = link.differs();
+                "memory"
+            }
             WorkerLink::Channel(peer) => {
+                (differs, not_met_for) = (peer.differs(), peer.not_met_for());
                 let channel = peer.channel_counters();
                 let dropped = DropReason::ALL
                     .iter()
@@ -152,6 +157,10 @@ impl WorkerLink {
             session: self.session(),
             counters: self.counters(),
             refused,
+            // Who knows the members fills it in.
+            member: String::new(),
+            differs,
+            not_met_for,
         }
     }
 }
