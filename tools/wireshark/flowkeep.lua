@@ -29,6 +29,7 @@ f.number = ProtoField.uint64("flowkeep.number", "Number")
 f.sequence = ProtoField.uint64("flowkeep.sequence", "Sequence")
 f.acknowledged = ProtoField.uint64("flowkeep.acknowledged", "Acknowledged")
 f.seen = ProtoField.uint64("flowkeep.seen", "Seen")
+f.agreed = ProtoField.uint64("flowkeep.agreed", "What both ends must have alike", base.HEX)
 f.window = ProtoField.uint16("flowkeep.window", "Window")
 f.length = ProtoField.uint16("flowkeep.length", "Length of the payload")
 f.words = ProtoField.uint8("flowkeep.words", "Words of what arrived")
@@ -145,9 +146,15 @@ function flowkeep.dissector(buffer, pinfo, root)
     tree:add(f.from_incarnation, buffer(8, 8))
     tree:add(f.to_incarnation, buffer(16, 8))
     tree:add(f.number, buffer(24, 8))
-    tree:add(f.sequence, buffer(32, 8))
-    tree:add(f.acknowledged, buffer(40, 8))
-    tree:add(f.seen, buffer(48, 8))
+    if kind == HELLO then
+        for at = 32, 48, 8 do
+            tree:add(f.agreed, buffer(at, 8))
+        end
+    else
+        tree:add(f.sequence, buffer(32, 8))
+        tree:add(f.acknowledged, buffer(40, 8))
+        tree:add(f.seen, buffer(48, 8))
+    end
     tree:add(f.window, buffer(56, 2))
     tree:add(f.length, buffer(58, 2))
     tree:add(f.words, buffer(60, 1))

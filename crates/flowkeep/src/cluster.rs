@@ -17,10 +17,12 @@ use crate::capture::{Frame, Wanted};
 use crate::config::layout::WorkerId;
 use crate::moving::{Order, Part, Receipt, Removal};
 use crate::trace::Step;
+use protocols::channel::{AGREED, DropReason};
 use runtime::PortCounters;
 use runtime::stats::{Named, RuntimeStats, SwitchStats};
 use runtime::worker::FlowView;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 use wire::FlowKey;
 
@@ -175,6 +177,23 @@ pub struct LinkStats {
     pub refused: BTreeMap<&'static str, u64>,
     /// Frames that were sent again although the first of them had come.
     pub repeated: u64,
+    /// The member at the other end.
+    pub member: String,
+    /// Of what both members must have alike, in what the other one that is there differs.
+    pub differs: [bool; AGREED],
+    /// Why what came last from the other end was refused, while there is no session.
+    pub not_met_for: Option<DropReason>,
+}
+
+/// Another member of a cluster of several processes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OtherMember {
+    /// Its name.
+    pub name: String,
+    /// Its host, as the configuration calls it.
+    pub host: String,
+    /// Its control socket there.
+    pub socket: PathBuf,
 }
 
 /// All figures of a cluster at one time.
@@ -196,6 +215,8 @@ pub struct Snapshot {
     pub links: Vec<LinkStats>,
     /// Of such a cluster: which member this is.
     pub member: Option<String>,
+    /// And who the others are.
+    pub others: Vec<OtherMember>,
 }
 
 /// Where all packets are.

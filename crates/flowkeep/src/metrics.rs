@@ -591,6 +591,9 @@ mod tests {
             counters: PortCounters::default(),
             refused: [("tag", 4)].into(),
             repeated: 9,
+            member: "b".into(),
+            differs: Default::default(),
+            not_met_for: None,
         }];
         let text = text(&snapshot);
         let words = [

@@ -413,6 +413,7 @@ mod tests {
     fn who_is_in_another_process_takes_and_is_not_told_to_give() {
         let places = [place(5, false), Place::elsewhere()];
         assert_eq!(order(Some(0), &[]).parts(&places), Ok(vec![(0, vec![1])]));
+        // Whoever knows whose they are has said so before (`run::part`).
         assert_eq!(order(None, &[0]).parts(&places), Ok(vec![]));
         for said in [
             order(Some(1), &[0]).parts(&places).map(drop),

@@ -5,10 +5,12 @@
 
 use crate::apply::report::Listed;
 use crate::cluster::{Cursor, LinkStats, Snapshot};
+use crate::member::secrets;
+use protocols::channel::DropReason;
 use runtime::stats::Named;
 use runtime::worker::FlowView;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -149,9 +151,23 @@ pub struct Status {
     /// Of a cluster of several processes: which member this is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
+    /// The other members, of which nothing is in these figures.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<OtherStatus>,
     /// Each link to another process.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<LinkStatus>,
+}
+
+/// Another member of a cluster of several processes.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct OtherStatus {
+    /// Its name.
+    pub member: String,
+    /// Its host, as the configuration calls it.
+    pub host: String,
+    /// Its control socket there.
+    pub socket: String,
 }
 
 /// One link to another process.
@@ -161,10 +177,16 @@ pub struct LinkStatus {
     pub from: String,
     /// The worker at the other end, like `runtime 1`.
     pub to: String,
+    /// The member that has that one.
+    #[serde(default)]
+    pub member: String,
     /// `memory`, or `channel` to another host.
     pub kind: String,
     /// Whether somebody is at the other end.
     pub is_there: bool,
+    /// Why not, if somebody is there and is not met.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub why: String,
     /// Packets received.
     pub received_packets: u64,
     /// Packets sent.
@@ -187,8 +209,10 @@ impl From<&LinkStats> for LinkStatus {
         LinkStatus {
             from: link.from.to_string(),
             to: link.to.to_string(),
+            member: link.member.clone(),
             kind: link.kind.to_owned(),
             is_there: link.session != 0,
+            why: why_not_met(link).unwrap_or_default(),
             received_packets: link.counters.received_packets,
             sent_packets: link.counters.sent_packets,
             lost_packets: link.counters.unsent_packets,
@@ -196,6 +220,28 @@ impl From<&LinkStats> for LinkStatus {
             repeated_frames: link.repeated,
         }
     }
+}
+
+/// Why somebody who is at the other end of a link is not met.
+fn why_not_met(link: &LinkStats) -> Option<String> {
+    if link.session != 0 {
+        return None;
+    }
+    if let Some(differs) = secrets::difference(link.differs) {
+        return Some(format!(
+            "its configuration differs from this one's: {differs}. All members read the same file"
+        ));
+    }
+    let why = match link.not_met_for? {
+        DropReason::UnknownKey => "its frames have a key of a number that is in none of this one's `keys`",
+        DropReason::Tag => {
+            "its frames do not have the tag that this one's key of that number makes: the key files differ, or somebody forges frames"
+        }
+        DropReason::Protection => "one of the two has protection = \"damage-only\" and the other has keys",
+        DropReason::Version => "its frames are of another version",
+        _ => return None,
+    };
+    Some(why.to_owned())
 }
 
 impl From<&Snapshot> for Status {
@@ -285,6 +331,15 @@ impl From<&Snapshot> for Status {
                 .collect(),
             counters,
             member: snapshot.member.clone(),
+            others: snapshot
+                .others
+                .iter()
+                .map(|other| OtherStatus {
+                    member: other.name.clone(),
+                    host: other.host.clone(),
+                    socket: other.socket.display().to_string(),
+                })
+                .collect(),
             links: snapshot.links.iter().map(LinkStatus::from).collect(),
         }
     }
@@ -309,7 +364,7 @@ impl fmt::Display for Status {
             human_time(Duration::from_secs_f64(self.uptime_seconds.max(0.0)))
         )?;
         if let Some(member) = &self.member {
-            write!(f, ", member {member}")?;
+            write!(f, ", member {member} alone")?;
         }
         if self.generation > 0 {
             write!(f, ", generation {}", self.generation)?;
@@ -395,7 +450,7 @@ impl fmt::Display for Status {
             let mut table = Table::new(&["Link", "", "", ">Received", ">Sent", ">Lost", ">Refused"]);
             for link in &self.links {
                 table.row([
-                    format!("{} – {}", link.from, link.to),
+                    format!("{} – {} of {}", link.from, link.to, link.member),
                     link.kind.clone(),
                     if link.is_there { "there" } else { "nobody there" }.to_owned(),
                     grouped(link.received_packets),
@@ -405,6 +460,12 @@ impl fmt::Display for Status {
                 ]);
             }
             write!(f, "\n{table}")?;
+            let mut said = BTreeSet::new();
+            for link in self.links.iter().filter(|link| !link.why.is_empty()) {
+                if said.insert((&link.member, &link.why)) {
+                    writeln!(f, "member {} is not met: {}", link.member, link.why)?;
+                }
+            }
             for link in &self.links {
                 for (reason, count) in &link.refused {
                     writeln!(
@@ -416,6 +477,17 @@ impl fmt::Display for Status {
                     )?;
                 }
             }
+        }
+        if !self.others.is_empty() {
+            let mut table = Table::new(&["Other member", "Host", "Asked by"]);
+            for other in &self.others {
+                table.row([
+                    other.member.clone(),
+                    other.host.clone(),
+                    format!("--socket {}", other.socket),
+                ]);
+            }
+            write!(f, "\n{table}")?;
         }
         let counted: Vec<(&String, &u64)> = self.counters.iter().filter(|(_, count)| **count > 0).collect();
         if !counted.is_empty() {
@@ -762,6 +834,9 @@ nat/mappings      4
             counters: Default::default(),
             refused: [("tag", 4)].into(),
             repeated: 9,
+            member: "b".into(),
+            differs: Default::default(),
+            not_met_for: None,
         }];
         let status = Status::from(&snapshot);
         let text = status.to_string();

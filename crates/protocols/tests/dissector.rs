@@ -15,6 +15,7 @@ fn frames() -> Vec<Vec<u8>> {
             receive_frames: 64,
             first_sequence: u64::from(u32::MAX) - 1,
             first_number: u64::MAX - 4,
+            agreed: [1, 2 << 60, 3],
             ..Settings::new(
                 worker,
                 3 - worker,
@@ -131,7 +132,7 @@ fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
     file
 }
 
-const FIELDS: [&str; 20] = [
+const FIELDS: [&str; 21] = [
     "version",
     "kind",
     "flags",
@@ -146,6 +147,7 @@ const FIELDS: [&str; 20] = [
     "sequence",
     "acknowledged",
     "seen",
+    "agreed",
     "window",
     "length",
     "words",
@@ -171,6 +173,18 @@ fn expected(frame: &[u8]) -> Vec<String> {
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect();
+    let is_hello = head.kind == Kind::Hello;
+    let unless_hello = |number: u64| {
+        if is_hello {
+            String::new()
+        } else {
+            number.to_string()
+        }
+    };
+    let agreed = match is_hello {
+        true => head.agreed().map(|word| format!("0x{word:016x}")).join(","),
+        false => String::new(),
+    };
     vec![
         wire::VERSION.to_string(),
         (head.kind as u8).to_string(),
@@ -183,9 +197,10 @@ fn expected(frame: &[u8]) -> Vec<String> {
         head.from_incarnation.to_string(),
         head.to_incarnation.to_string(),
         head.number.to_string(),
-        head.sequence.to_string(),
-        head.acknowledged.to_string(),
-        head.seen.to_string(),
+        unless_hello(head.sequence),
+        unless_hello(head.acknowledged),
+        unless_hello(head.seen),
+        agreed,
         head.window.to_string(),
         head.length.to_string(),
         head.words.to_string(),

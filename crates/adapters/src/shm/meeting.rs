@@ -14,6 +14,9 @@
 //!
 //! Nothing here waits: each step is tried again at the next look, some milliseconds later.
 //!
+//! A hello says what both ends must have alike. Who says something else is sent away with this end's hello, without memory, so that both know; and
+//! neither tries again for [`REST`] looks.
+//!
 //! Invariants: the directory is this user's alone, and so is who connects; what a hello says is held against what this end is; a hello
 //! that does not come within [`PATIENCE`] looks closes the connection; one process listens for an end at a time.
 //!
@@ -22,6 +25,7 @@
 use super::ring::{Reader, Writer};
 use super::shared::Mapping;
 use super::{Settings, ShmError};
+use protocols::channel::AGREED;
 use runtime::message;
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -40,11 +44,13 @@ use std::path::{Path, PathBuf};
 use wire::packet::FRAME_MAX;
 
 /// `FKLINK` and the version of everything that both ends must agree on: hello, ring, heads (`runtime::peer`).
-const MAGIC: [u8; 8] = *b"FKLINK\0\x01";
+const MAGIC: [u8; 8] = *b"FKLINK\0\x02";
 /// Bytes of a hello.
-const HELLO: usize = 32;
+const HELLO: usize = 48;
 /// Looks after which a connection without a hello is closed.
 const PATIENCE: u32 = 1000;
+/// Looks between two attempts to meet somebody who has something else than both must have alike.
+const REST: u32 = 250;
 /// Bells heard at a look.
 const BELLS: usize = 64;
 
@@ -57,6 +63,17 @@ struct Hello {
     frame_max: u32,
     /// Bytes of its memory.
     length: u64,
+    /// Words on what both must have alike.
+    agreed: [u64; AGREED],
+}
+
+/// Why a hello is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NotMet {
+    /// It is no hello to this end.
+    Wrong(&'static str),
+    /// In these parts of what both must have alike it has something else.
+    Differs([bool; AGREED]),
 }
 
 impl Hello {
@@ -67,12 +84,21 @@ impl Hello {
         bytes[10..12].copy_from_slice(&self.to.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.frame_max.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.length.to_le_bytes());
+        for (place, word) in bytes[24..].as_chunks_mut::<8>().0.iter_mut().zip(self.agreed) {
+            *place = word.to_le_bytes();
+        }
         bytes
     }
 
     /// A hello to the end of `settings`; else what is wrong.
-    fn read(bytes: &[u8], settings: &Settings) -> Result<Hello, &'static str> {
-        let bytes: &[u8; HELLO] = bytes.try_into().map_err(|_| "no hello")?;
+    fn read(bytes: &[u8], settings: &Settings) -> Result<Hello, NotMet> {
+        if !bytes.starts_with(&MAGIC[..6]) {
+            return Err(NotMet::Wrong("no hello"));
+        }
+        if !bytes.starts_with(&MAGIC) {
+            return Err(NotMet::Wrong("another version of the link"));
+        }
+        let bytes: &[u8; HELLO] = bytes.try_into().map_err(|_| NotMet::Wrong("no hello"))?;
         let short = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let hello = Hello {
             from: short(8),
@@ -81,18 +107,23 @@ impl Hello {
             length: bytes[16..]
                 .first_chunk()
                 .map_or(0, |length| u64::from_le_bytes(*length)),
+            agreed: std::array::from_fn(|word| {
+                let word = bytes[24 + 8 * word..].first_chunk();
+                word.map_or(0, |word| u64::from_le_bytes(*word))
+            }),
         };
-        if bytes[..8] != MAGIC {
-            return Err("another version of the link");
-        }
         if (hello.from, hello.to) != (settings.far, settings.near) {
-            return Err("other workers' numbers");
+            return Err(NotMet::Wrong("other workers' numbers"));
+        }
+        if hello.agreed != settings.agreed {
+            let differs = std::array::from_fn(|part| hello.agreed[part] != settings.agreed[part]);
+            return Err(NotMet::Differs(differs));
         }
         let longest = usize::try_from(hello.frame_max).unwrap_or(usize::MAX);
         let lengths = super::bytes_min(longest.min(FRAME_MAX))..=super::MEMORY_MAX;
         let length = usize::try_from(hello.length).unwrap_or(usize::MAX);
         if !(message::FRAME_MAX..=FRAME_MAX).contains(&longest) || !lengths.contains(&length) {
-            return Err("a length that cannot be");
+            return Err(NotMet::Wrong("a length that cannot be"));
         }
         Ok(hello)
     }
@@ -167,6 +198,9 @@ pub(super) struct Meeting {
     /// Of the end that listens, with what names its file.
     listener: Option<(OwnedFd, (u64, u64))>,
     pending: Option<Pending>,
+    /// Looks that are let pass, and what the last one who was sent away had otherwise.
+    rest: u32,
+    differs: [bool; AGREED],
     /// Everything that may wake a sleeper.
     wakes: OwnedFd,
 }
@@ -201,6 +235,8 @@ impl Meeting {
             path,
             listener,
             pending: None,
+            rest: 0,
+            differs: [false; AGREED],
             wakes,
         })
     }
@@ -212,6 +248,10 @@ impl Meeting {
 
     /// Goes on looking for the other end. An error is one of an attempt, after which the next may go well; an empty one is not worth a word.
     pub fn look(&mut self) -> Result<Option<Way>, String> {
+        if self.rest > 0 {
+            self.rest -= 1;
+            return Ok(None);
+        }
         if self.pending.is_none() {
             self.pending = self.begin()?;
         }
@@ -226,9 +266,28 @@ impl Meeting {
         let Some(Pending { connection, ours, .. }) = self.pending.take() else {
             return Ok(None);
         };
-        let Some((hello, theirs)) = heard? else {
-            return Ok(None);
+        let (hello, theirs) = match heard {
+            Ok(Some(heard)) => heard,
+            Ok(None) => return Ok(None),
+            Err(NotHeard::Failed(why)) => return Err(why),
+            Err(NotHeard::NotMet(NotMet::Wrong(why))) => return Err(why.to_owned()),
+            Err(NotHeard::NotMet(NotMet::Differs(differs))) => {
+                self.differs = differs;
+                // Who listens tells the other one, which has told what it is and waits, and hears the next at once: it may be another.
+                match &self.listener {
+                    Some(_) => {
+                        let _ = send(
+                            &connection,
+                            &self.hello(0).write(),
+                            SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
+                        );
+                    }
+                    None => self.rest = REST,
+                }
+                return Ok(None);
+            }
         };
+        self.differs = [false; AGREED];
         let ours = match ours {
             Some(ours) => ours,
             None => self.say_hello(&connection)?,
@@ -236,6 +295,22 @@ impl Meeting {
         Way::new(&self.settings, connection, ours, hello, &theirs)
             .map(Some)
             .map_err(|error| error.to_string())
+    }
+
+    /// What the last one who was sent away for it had otherwise than both must have it.
+    pub fn differs(&self) -> [bool; AGREED] {
+        self.differs
+    }
+
+    /// What this end says of itself, with so much memory.
+    fn hello(&self, length: u64) -> Hello {
+        Hello {
+            from: self.settings.near,
+            to: self.settings.far,
+            frame_max: self.settings.frame_max as u32,
+            length,
+            agreed: self.settings.agreed,
+        }
     }
 
     /// In a session: sends away whoever else comes. It is tried again, and so the one that comes when the session is over is heard.
@@ -288,12 +363,7 @@ impl Meeting {
                 settings.bytes >> 10
             )
         })?;
-        let hello = Hello {
-            from: settings.near,
-            to: settings.far,
-            frame_max: settings.frame_max as u32,
-            length: mapping.length() as u64,
-        };
+        let hello = self.hello(mapping.length() as u64);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         let descriptors = [memory.as_fd()];
@@ -329,8 +399,16 @@ fn failure(error: Errno) -> String {
     }
 }
 
+/// Why there is no hello.
+enum NotHeard {
+    /// The connection does not work.
+    Failed(String),
+    /// It is not taken.
+    NotMet(NotMet),
+}
+
 /// The other end's hello and memory; none if it has not come yet.
-fn hear_hello(connection: &OwnedFd, settings: &Settings) -> Result<Option<(Hello, OwnedFd)>, String> {
+fn hear_hello(connection: &OwnedFd, settings: &Settings) -> Result<Option<(Hello, OwnedFd)>, NotHeard> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = [0; HELLO + 1];
@@ -343,10 +421,10 @@ fn hear_hello(connection: &OwnedFd, settings: &Settings) -> Result<Option<(Hello
     ) {
         Ok(message) => message.bytes,
         Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
-        Err(error) => return Err(failure(error)),
+        Err(error) => return Err(NotHeard::Failed(failure(error))),
     };
     if length == 0 {
-        return Err(String::new());
+        return Err(NotHeard::Failed(String::new()));
     }
     let mut memory = None;
     for message in control.drain() {
@@ -354,10 +432,10 @@ fn hear_hello(connection: &OwnedFd, settings: &Settings) -> Result<Option<(Hello
             memory = descriptors.last();
         }
     }
-    let hello = Hello::read(&bytes[..length.min(bytes.len())], settings)?;
+    let hello = Hello::read(&bytes[..length.min(bytes.len())], settings).map_err(NotHeard::NotMet)?;
     memory
         .map(|memory| Some((hello, memory)))
-        .ok_or_else(|| "a hello without memory".into())
+        .ok_or_else(|| NotHeard::NotMet(NotMet::Wrong("a hello without memory")))
 }
 
 /// Makes the directory if it is not there; it must be this user's, and nobody else may write there.

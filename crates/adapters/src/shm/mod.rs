@@ -45,6 +45,7 @@ mod shared;
 use crate::clock::monotonic_ns;
 use crate::report::Reports;
 use meeting::{Meeting, Way};
+use protocols::channel::AGREED;
 use ring::{Reader, Record, Violation};
 use runtime::env::{AttachError, BURST, Burst, Port, PortCounters, give_or_keep};
 use runtime::message;
@@ -85,6 +86,8 @@ pub struct Settings {
     pub spared: usize,
     /// How many ports the cluster has: a packet with a higher number is refused.
     pub ports: u8,
+    /// Words on what both ends must have alike, each on a part of it: who says others is not met.
+    pub agreed: [u64; AGREED],
 }
 
 impl Settings {
@@ -99,6 +102,7 @@ impl Settings {
             frame_max: message::FRAME_MAX,
             spared: 64,
             ports: u8::MAX,
+            agreed: [0; AGREED],
         }
     }
 }
@@ -232,6 +236,11 @@ impl ShmLink {
     /// Buffers that are here: packets without room, and other pools' empty ones.
     pub fn waiting(&self) -> usize {
         self.unsaid() + self.homeward.len()
+    }
+
+    /// In which parts of what both ends must have alike the other end, which is not met for that, differs.
+    pub fn differs(&self) -> [bool; AGREED] {
+        self.meeting.differs()
     }
 
     /// Sessions that this end ended because the other one wrote what cannot be.

@@ -31,6 +31,7 @@ fn settings(directory: &Path, near: u16) -> Settings {
         frame_max: FRAME,
         spared: SPARED,
         ports: u8::MAX,
+        agreed: [0; AGREED],
     }
 }
 
@@ -445,7 +446,7 @@ fn strangers_are_sent_away() {
     for hello in [
         &b"FKLINK\0\x09 of another version ...."[..],
         b"hello",
-        b"FKLINK\0\x01\x01\0\0\0",
+        b"FKLINK\0\x02\x01\0\0\0",
         &[0; 32],
         &[0xff; 100],
     ] {
@@ -466,6 +467,39 @@ fn strangers_are_sent_away() {
     let mut b = Talker::new(open(directory.path(), 1));
     meet(&mut a, &mut b);
     assert_eq!(a.pool.free(), BUFFERS);
+}
+
+/// Who has something else than both must have alike is not met, whoever of the two listens; both know in what; and when one has mended it they meet.
+#[test]
+fn who_disagrees_is_not_met() {
+    let directory = tempfile::tempdir().unwrap();
+    let reports = Reports::default();
+    let of = |near, agreed| {
+        let settings = Settings {
+            agreed,
+            ..settings(directory.path(), near)
+        };
+        Talker::new(ShmLink::open(settings, reports.clone()).unwrap())
+    };
+    let mut a = of(0, [1, 2, 3]);
+    let mut b = of(1, [1, 2, 4]);
+    let began = Instant::now();
+    while [a.link.differs(), b.link.differs()] != [[false, false, true]; 2] {
+        assert!(
+            began.elapsed() < PATIENCE,
+            "{:?} {:?}",
+            a.link.differs(),
+            b.link.differs()
+        );
+        a.step(0);
+        b.step(0);
+        assert_eq!((a.link.session(), b.link.session()), (0, 0));
+    }
+    drop(b);
+    let mut b = of(1, [1, 2, 3]);
+    meet(&mut a, &mut b);
+    assert_eq!([a.link.differs(), b.link.differs()], [[false; AGREED]; 2]);
+    assert_eq!(reports.take(), [], "status says it");
 }
 
 /// One end writes anything anywhere in both memories, again and again: the other ends the session, keeps its buffers, and meets the next.

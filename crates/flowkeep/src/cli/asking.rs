@@ -26,6 +26,22 @@ pub(super) fn foreign() -> Failure {
     Failure::failed(control::FOREIGN)
 }
 
+/// What to say behind *it is not there*: of one of several processes, that another may have it.
+pub(super) fn or_elsewhere(client: &mut Client) -> String {
+    let Ok(Answer::Status(status)) = client.ask(&Request::Status) else {
+        return String::new();
+    };
+    let Some(member) = &status.member else {
+        return String::new();
+    };
+    let others = status.others.iter();
+    let others = others.map(|other| format!("--socket {} (member `{}`)", other.socket, other.member));
+    format!(
+        "; that is of member `{member}` alone, and the others are asked by their own sockets: {}",
+        others.collect::<Vec<_>>().join(", ")
+    )
+}
+
 /// Prints a thing as JSON, or as people read it.
 pub(super) fn show<T: serde::Serialize + std::fmt::Display>(
     thing: &T,
@@ -127,10 +143,12 @@ pub fn flow_show(
         destination,
         vlan,
     };
-    match ask(&mut connect(asking)?, &Request::Flow(key))? {
+    let mut client = connect(asking)?;
+    match ask(&mut client, &Request::Flow(key))? {
         Answer::Flow(Some(flow)) => show(&flow, asking, out),
         Answer::Flow(None) => Err(Failure::failed(format!(
-            "there is no flow {protocol} {source} {destination}"
+            "there is no flow {protocol} {source} {destination}{}",
+            or_elsewhere(&mut client)
         ))),
         _ => Err(foreign()),
     }

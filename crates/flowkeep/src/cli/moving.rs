@@ -11,7 +11,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::asking::{ask, connect, foreign, show};
+use super::asking::{ask, connect, foreign, or_elsewhere, show};
 use super::{Asking, Failure, Which, print};
 use crate::config::values::protocol_number;
 use crate::control::client::Client;
@@ -103,7 +103,8 @@ fn at_home(
     };
     let Some(flow) = found else {
         return Err(Failure::failed(format!(
-            "there is no flow {name}, or it is on its way at this moment; `flowkeep flow list` shows which there are"
+            "there is no flow {name}, or it is on its way at this moment; `flowkeep flow list` shows which there are{}",
+            or_elsewhere(client)
         )));
     };
     let at = flow.runtime;

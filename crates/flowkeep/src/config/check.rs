@@ -25,10 +25,38 @@ fn ports(config: &Config, document: &mut Document<'_, '_>) {
             let problem = format!("there is another port `{}` before", port.name);
             document.problem_at(&format!("port[{index}].name"), &problem, remedy);
         }
+        same_interface(config, index, document);
         if port.input.is_none() && port.output.is_none() {
             let remedy = "add a line input = \"pcap:in.pcap\", or output = …";
             document.problem_at(&format!("port[{index}]"), "has neither input nor output", remedy);
         }
+    }
+}
+
+/// A port reads an interface that one before it reads in the same way: both would have each packet, or one of them would have none.
+fn same_interface(config: &Config, index: usize, document: &mut Document<'_, '_>) {
+    let port = &config.port[index];
+    let Some(uri) = port.input.as_ref().map(super::Uri::as_str) else {
+        return;
+    };
+    // Several sockets that share out an interface's packets say so.
+    if !(uri.starts_with("afpacket:") || uri.starts_with("afxdp:")) || uri.contains("fanout=") {
+        return;
+    }
+    let host = |port: &super::Port| {
+        let named = port.member.as_ref();
+        let only = || config.member.iter().find(|member| member.switches.is_some());
+        let member = named.and_then(|name| config.member.iter().find(|member| member.name == *name));
+        member.or_else(only).map(|member| member.host.clone())
+    };
+    let same = |other: &&super::Port| {
+        other.input.as_ref().map(super::Uri::as_str) == Some(uri) && host(other) == host(port)
+    };
+    if let Some(other) = config.port[..index].iter().find(same) {
+        let problem = format!("`{uri}` is read by port `{}` already", other.name);
+        let remedy =
+            "name another interface, or another queue of it (afxdp:…?queue=1), or take this port out";
+        document.problem_at(&format!("port[{index}].input"), &problem, remedy);
     }
 }
 

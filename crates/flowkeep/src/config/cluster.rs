@@ -23,6 +23,7 @@
 use super::document::Document;
 use super::problem::write_instead;
 use super::{Config, values};
+use crate::member::socket_of;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -165,7 +166,9 @@ pub(super) fn check(config: &mut Config, document: &mut Document<'_, '_>) {
     }
     names(config, document);
     workers(config, document);
+    clock(config, document);
     addresses(config, document);
+    files_and_sockets(config, document);
     keys(config, document);
     ports(config, document);
 }
@@ -234,6 +237,75 @@ fn workers(config: &mut Config, document: &mut Document<'_, '_>) {
         sum.clamp(1, 64) as u16
     });
     [config.switches, config.runtimes] = sums;
+}
+
+/// Of a capture's packets only one process would know the times.
+fn clock(config: &Config, document: &mut Document<'_, '_>) {
+    if config.clock == super::Clock::Capture {
+        let problem =
+            "a replay by a capture's own time is for one process: the others do not see its packets' times";
+        let remedy = "write clock = \"machine\", or take the members out and run it with `flowkeep run`";
+        document.problem_at("clock", problem, remedy);
+    }
+}
+
+/// What members of one host cannot share: each would take it away from the other, or write over what the other writes.
+fn files_and_sockets(config: &Config, document: &mut Document<'_, '_>) {
+    let socket = |member: &super::Member| member.socket.clone().unwrap_or_else(|| socket_of(&member.name));
+    for (index, member) in config.member.iter().enumerate() {
+        let before = || {
+            config.member[..index]
+                .iter()
+                // Of two of one name that is said.
+                .filter(|other| other.host == member.host && other.name != member.name)
+        };
+        let mut same = |setting: &str, value: &str, other: &super::Member, remedy: &str| {
+            let problem = format!("`{value}` is that of member `{}` on the same host", other.name);
+            document.problem_at(&format!("member[{index}].{setting}"), &problem, remedy);
+        };
+        if let Some(other) = before().find(|other| socket(other) == socket(member)) {
+            let remedy = "give each member a control socket of its own, or take the line out";
+            same("socket", &socket(member).display().to_string(), other, remedy);
+        }
+        if let Some(own) = member.metrics
+            && let Some(other) = before().find(|other| other.metrics.is_some_and(|there| collide(own, there)))
+        {
+            let remedy = "give each member a port of its own";
+            same("metrics", &own.to_string(), other, remedy);
+        }
+        if let Some(own) = member.events.as_deref().filter(|file| !is_shared(file))
+            && let Some(other) = before().find(|other| other.events.as_deref() == Some(own))
+        {
+            let remedy = "give each member a file of its own; what they write would be mixed up";
+            same("events", own, other, remedy);
+        }
+        if let (Some((interface, own)), Some(other)) = (
+            member.segment(),
+            before().find(|other| {
+                matches!((other.segment(), member.segment()), (Some((a, x)), Some((b, y))) if a == b && x != y)
+            }),
+        ) {
+            let shown = own.map(|byte| format!("{byte:02x}")).join(":");
+            let problem = format!(
+                "`{shown}` is not what member `{}` says of `{interface}` on the same host",
+                other.name
+            );
+            let remedy = format!("write the same for both: `ip link show {interface}` says which");
+            document.problem_at(&format!("member[{index}].link_address"), &problem, &remedy);
+        }
+    }
+}
+
+/// Whether only one of two listening sockets can be had.
+fn collide(one: SocketAddr, other: SocketAddr) -> bool {
+    let (a, b) = (one.ip(), other.ip());
+    let overlap = a == b || a.is_unspecified() || b.is_unspecified();
+    one.port() != 0 && one.port() == other.port() && overlap
+}
+
+/// A file that any number of processes may write to.
+fn is_shared(file: &str) -> bool {
+    file == "-" || file == "/dev/null"
 }
 
 /// Links between hosts need addresses, each host its own.
@@ -593,6 +665,74 @@ mod tests {
         let (line, problem, _) = wrong(&[CLUSTER, &front(&a), &left(&on("52:54:00:12:34"))]);
         assert_eq!(line, "link_address = \"52:54:00:12:34\"");
         assert!(problem.contains("no link address"), "{problem}");
+    }
+
+    /// What two members of a host cannot both have; on different hosts they can.
+    #[test]
+    fn what_cannot_be_had_twice_is_said_with_its_place() {
+        for (one, other, line, says) in [
+            (
+                "socket = \"/run/a.sock\"",
+                "socket = \"/run/a.sock\"",
+                "socket = \"/run/a.sock\"",
+                "`/run/a.sock` is that of member `front` on the same host",
+            ),
+            (
+                "metrics = \"127.0.0.1:9465\"",
+                "metrics = \"127.0.0.1:9465\"",
+                "metrics = \"127.0.0.1:9465\"",
+                "`127.0.0.1:9465` is that of member `front`",
+            ),
+            (
+                "metrics = \"127.0.0.1:9465\"",
+                "metrics = \"0.0.0.0:9465\"",
+                "metrics = \"0.0.0.0:9465\"",
+                "`0.0.0.0:9465` is that of member `front`",
+            ),
+            (
+                "events = \"all.jsonl\"",
+                "events = \"all.jsonl\"",
+                "events = \"all.jsonl\"",
+                "`all.jsonl` is that of member `front`",
+            ),
+            (
+                "interface = \"eth1\"\nlink_address = \"52:54:00:00:00:01\"",
+                "interface = \"eth1\"\nlink_address = \"52:54:00:00:00:02\"",
+                "link_address = \"52:54:00:00:00:02\"",
+                "`52:54:00:00:00:02` is not what member `front` says of `eth1`",
+            ),
+        ] {
+            let front = member("front", &format!("switches = 1\n{one}"));
+            let left = |more: &str| member("left", &format!("runtimes = 1\n{more}"));
+            let (found, problem, remedy) = wrong(&[CLUSTER, &front, &left(other)]);
+            assert_eq!(found, line);
+            assert!(problem.starts_with(says), "{problem}");
+            assert!(!remedy.is_empty());
+            let elsewhere = format!("{other}\nhost = \"b\"\naddress = \"10.0.0.2\"");
+            let front = member("front", &format!("switches = 1\n{one}\naddress = \"10.0.0.1\""));
+            assert!(read(&[CLUSTER, &front, &left(&elsewhere)]).is_ok(), "{other}");
+        }
+        for fine in [
+            "events = \"-\"",
+            "events = \"/dev/null\"",
+            "metrics = \"127.0.0.1:0\"",
+        ] {
+            let front = member("front", &format!("switches = 1\n{fine}"));
+            assert!(read(&[CLUSTER, &front, &member("left", &format!("runtimes = 1\n{fine}"))]).is_ok());
+        }
+        // The one that a member has if nothing is said.
+        let default = crate::member::socket_of("left");
+        let front = member("front", &format!("switches = 1\nsocket = {default:?}"));
+        let (line, problem, _) = wrong(&[CLUSTER, &front, &member("left", "runtimes = 1")]);
+        assert!(
+            line == "[[member]]" && problem.contains("is that of member `front`"),
+            "{line}: {problem}"
+        );
+
+        let (front, left) = (member("front", "switches = 1"), member("left", "runtimes = 1"));
+        let (line, problem, remedy) = wrong(&["clock = \"capture\"\n", CLUSTER, &front, &left]);
+        assert_eq!(line, "clock = \"capture\"");
+        assert!(problem.contains("is for one process") && remedy.contains("clock = \"machine\""));
     }
 
     #[test]

@@ -272,9 +272,16 @@ impl<'t, 'r> Document<'t, 'r> {
             Some((problem, expected)) => (problem, format!("expected {expected}")),
             None => (error.message(), String::new()),
         };
+        let is_header = self.text[..span.start.min(self.text.len())].ends_with('[');
+        let remedy = match self.text.get(span.clone()) {
+            Some(list @ ("port" | "chain" | "member")) if is_header && problem == "duplicate key" => {
+                format!("write [[{list}]], each time: there may be several")
+            }
+            _ => expected,
+        };
         let place = Problem::at(&self.file, self.text, span);
         self.problems
-            .push(place.saying("", format!("this is no TOML: {problem}"), expected));
+            .push(place.saying("", format!("this is no TOML: {problem}"), remedy));
     }
 
     /// Notes what serde says.
@@ -413,6 +420,10 @@ fn in_words(message: &str, value: &str, example: Option<&str>) -> (String, Strin
         .find_map(|start| message.strip_prefix(start));
     if let Some((_, expected)) = wrong_kind.and_then(|rest| rest.split_once(", expected ")) {
         let expected = plain(expected);
+        if expected == LIST && value.starts_with('[') {
+            let problem = format!("expected one of several, found {value}");
+            return (problem, format!("write [{value}]: there may be several"));
+        }
         let shown = if value.contains('\n') || value.is_empty() {
             "something else"
         } else {
@@ -433,6 +444,9 @@ fn names_in(message: &str) -> Vec<&str> {
     message.split('`').skip(1).step_by(2).collect()
 }
 
+/// What a list is called.
+const LIST: &str = "a list in brackets";
+
 /// Rust's names for kinds of values in an operator's words.
 fn plain(expected: &str) -> String {
     let number = |most: &str| format!("a whole number from 0 to {most}");
@@ -445,7 +459,7 @@ fn plain(expected: &str) -> String {
         "f32" | "f64" => "a number".to_owned(),
         "a boolean" => "true or false".to_owned(),
         "a string" | "string" => "text in quotes".to_owned(),
-        "a sequence" => "a list in brackets".to_owned(),
+        "a sequence" => LIST.to_owned(),
         "a map" => "a table".to_owned(),
         other if other.starts_with("struct ") => "a table".to_owned(),
         other if other.starts_with("enum ") => "one of its names in quotes".to_owned(),

@@ -19,13 +19,37 @@ pub struct Client {
     reader: BufReader<UnixStream>,
 }
 
+/// Members of a cluster of several processes whose sockets are where this one was looked for.
+fn members_beside(path: &Path) -> String {
+    let entries = path.parent().and_then(|folder| std::fs::read_dir(folder).ok());
+    let mut sockets: Vec<String> = entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path().display().to_string())
+        .filter(|other| {
+            other.ends_with(".sock") && other.contains("/flowkeep-") && UnixStream::connect(other).is_ok()
+        })
+        .take(MEMBERS_NAMED)
+        .collect();
+    sockets.sort();
+    match sockets.is_empty() {
+        true => String::new(),
+        false => format!(": {}", sockets.join(", ")),
+    }
+}
+
+/// So many members are named where none was.
+const MEMBERS_NAMED: usize = 8;
+
 impl Client {
     /// Connects. The error says what to do.
     pub fn connect(path: &Path) -> Result<Self, String> {
         let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused => format!(
-                "no Flowkeep answers at {}; start one with `flowkeep run`, or name its socket with --socket",
-                path.display()
+                "no Flowkeep answers at {}; start one with `flowkeep run`, or name its socket with --socket{}",
+                path.display(),
+                members_beside(path)
             ),
             ErrorKind::PermissionDenied => format!(
                 "you may not open {}: it belongs to the user who runs that Flowkeep",
@@ -186,6 +210,14 @@ mod tests {
         );
         let problem = Client::connect(&place.socket()).unwrap_err();
         assert!(problem.contains("no Flowkeep answers at"), "{problem}");
+        // Of a cluster of several processes, the members' sockets are beside it.
+        let member = place.0.join("flowkeep-left.sock");
+        let _server = Server::start(&member, Arc::new(Fake::default())).unwrap();
+        let problem = Client::connect(&place.socket()).unwrap_err();
+        assert!(
+            problem.ends_with(&format!("with --socket: {}", member.display())),
+            "{problem}"
+        );
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub enum IncarnationError {
         source: io::Error,
     },
     /// Somebody else's file.
-    #[error("{} does not hold a number; it is {found:?}", path.display())]
+    #[error("{} does not hold what a start can have been; it is {found:?}", path.display())]
     Content {
         /// Which.
         path: PathBuf,
@@ -63,6 +63,9 @@ impl IncarnationError {
         }
     }
 }
+
+/// No start is so late (it is in the year 2262), and each has room for what it counts on by itself.
+const MOST: u64 = i64::MAX as u64;
 
 impl Incarnation {
     /// The next one of a member that remembers the last in `directory`.
@@ -111,10 +114,13 @@ impl Incarnation {
         let last = match text.trim() {
             // Made just now, or by who was killed before it was written: that one spoke to nobody.
             "" => 0,
-            number => number.parse().map_err(|_| IncarnationError::Content {
-                path: path.clone(),
-                found: text.chars().take(24).collect(),
-            })?,
+            number => {
+                let number = number.parse().ok().filter(|number| *number < MOST);
+                number.ok_or_else(|| IncarnationError::Content {
+                    path: path.clone(),
+                    found: text.chars().take(24).collect(),
+                })?
+            }
         };
         let number = now.max(last + 1);
         // Of a fixed length, so that it is overwritten whole.
@@ -185,6 +191,10 @@ mod tests {
         let error = Incarnation::take_at(&directory.0, "left", 20).unwrap_err();
         assert!(error.to_string().contains("dear diary"), "{error}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "dear diary");
+        // A number that no start has had, behind which there would be no room.
+        std::fs::write(&path, u64::MAX.to_string()).unwrap();
+        let error = Incarnation::take_at(&directory.0, "left", 20).unwrap_err();
+        assert!(matches!(error, IncarnationError::Content { .. }), "{error}");
         // Whoever was killed before anything was written.
         std::fs::write(&path, "").unwrap();
         assert_eq!(

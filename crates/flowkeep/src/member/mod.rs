@@ -3,16 +3,16 @@
 //! # Theory of operation
 //!
 //! ```text
-//!   secrets.rs      key files ──► the keys of links; the seed of all hashes; a word on the configuration
+//!   secrets.rs      key files ──► the keys of links; the seed of all hashes; words on the configuration
 //!   incarnation.rs  a number that grows from start to start, and the lock of whoever is this member
 //! ```
 //!
 //! *The seed* is the same in all processes, since groups and their homes are told by hash, and nobody outside may know it. It is derived from a key
 //! file that stays when keys are changed (`seed`, or the first of `keys` at the start).
 //!
-//! *The word* stands for everything in the configuration that members must agree on: who they are, chains and functions, sizes, the version of this program, since states go from
-//! process to process as bytes. It is the network that frames name, and part of the name of the place where processes of one host meet. So members
-//! whose files differ have no session with each other, rather than flows with other functions' states.
+//! *The words* stand for everything in the configuration that members must agree on: who they are, chains and functions, sizes, the version of this program, since states go from
+//! process to process as bytes. Links say them when they meet. So members whose files differ have no session with each other, rather than flows with
+//! other functions' states, and both say in what they differ ([`strangers`]).
 //!
 //! Invariants: no two processes are one member at a time; an incarnation is greater than every one before it.
 //!
@@ -20,6 +20,7 @@
 
 pub mod incarnation;
 pub mod secrets;
+pub mod strangers;
 
 use crate::config::layout::Layout;
 use crate::config::{Config, Problem, point};
@@ -84,6 +85,8 @@ pub struct Membership {
     pub secrets: Secrets,
     /// Where processes of this host meet.
     pub meeting: PathBuf,
+    /// The configuration's file.
+    pub file: PathBuf,
 }
 
 impl Drop for Membership {
@@ -102,9 +105,6 @@ impl Membership {
         written: &Written<'_>,
     ) -> Result<Self, Box<Problem>> {
         let place = which(kind, name, config, written)?;
-        if let Some((at, problem, remedy)) = one_process_only(config) {
-            return Err(written.problem(at, problem, remedy).into());
-        }
         let secrets = Secrets::read(config, written)?;
         let directory = directory(config);
         let incarnation = Incarnation::take(&directory, name).map_err(|error| {
@@ -115,12 +115,7 @@ impl Membership {
             written.problem(at, &error.to_string(), &error.remedy())
         })?;
         let member = &config.member[place];
-        let meeting = format!(
-            "/dev/shm/flowkeep-{}-{}-{:08x}",
-            user(),
-            config.cluster.name(),
-            secrets.word as u32
-        );
+        let meeting = format!("/dev/shm/flowkeep-{}-{}", user(), config.cluster.name());
         let layout = Layout::of_member(config, place);
         let socket = || socket_of(name);
         config.control.socket = Some(member.socket.clone().unwrap_or_else(socket));
@@ -133,6 +128,7 @@ impl Membership {
             incarnation,
             secrets,
             meeting: PathBuf::from(meeting),
+            file: written.path.to_owned(),
         })
     }
 }
@@ -179,16 +175,6 @@ fn which(kind: Kind, name: &str, config: &Config, written: &Written<'_>) -> Resu
     Err(written
         .problem(&at, &format!("member `{name}` has {what}"), &remedy)
         .into())
-}
-
-/// Settings that are for a cluster of one process.
-fn one_process_only(config: &Config) -> Option<(&'static str, &'static str, &'static str)> {
-    let is_capture = config.clock == crate::config::Clock::Capture;
-    is_capture.then_some((
-        "clock",
-        "a replay by a capture's own time is for one process: the others do not see its packets' times",
-        "run it with `flowkeep run`, or write clock = \"machine\"",
-    ))
 }
 
 /// Where members remember things.

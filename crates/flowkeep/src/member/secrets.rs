@@ -5,7 +5,8 @@
 //! ```text
 //!   keys[0], keys[1] … ──► Protection: sends with the first, accepts all
 //!   seed, or keys[0]   ──► seed of all hashes
-//!   seed, configuration ─► word
+//!   seed, configuration ─► words on what members must agree on, a part each ([`PARTS`])
+//!   name of the cluster ─► network that frames name
 //! ```
 //!
 //! Invariant: nothing that is derived for one purpose says anything of a key, or of what is derived for another.
@@ -15,7 +16,7 @@
 use super::Written;
 use crate::config::{Config, Problem, cluster};
 use adapters::keys::{self, KeyError};
-use protocols::channel::{Key, Keys, Protection};
+use protocols::channel::{AGREED, Key, Keys, Protection};
 use std::path::Path;
 use wire::HashSeed;
 
@@ -26,8 +27,10 @@ pub struct Secrets {
     pub seed: HashSeed,
     /// Of the links between hosts.
     pub protection: Protection,
-    /// Stands for what members must agree on.
-    pub word: u64,
+    /// Stand for what members must agree on, each for one of [`PARTS`].
+    pub agreed: [u64; AGREED],
+    /// The network that frames between hosts name: 24 bits.
+    pub network: u32,
     /// The file that the seed is from.
     seed_file: String,
 }
@@ -41,6 +44,28 @@ impl std::fmt::Debug for Secrets {
 /// Whom a derived secret is for, after BLAKE3's rule for such words: fixed, and used for nothing else.
 const SEED: &str = "flowkeep 2026-11-22 cluster: seed of all hashes";
 const WORD: &str = "flowkeep 2026-11-22 cluster: what members must agree on";
+const NETWORK: &str = "flowkeep 2026-11-22 cluster: network";
+
+/// The parts of what members must agree on.
+pub const PARTS: [&str; AGREED] = [
+    "the version of flowkeep",
+    "[[chain]] or [function]",
+    "settings outside of them ([cluster], [[member]], [[port]], sizes, …)",
+];
+
+/// What is different, in words; nothing if nothing is. The seed is in all parts.
+pub fn difference(differs: [bool; AGREED]) -> Option<String> {
+    let parts: Vec<&str> = PARTS
+        .into_iter()
+        .zip(differs)
+        .filter_map(|(part, differs)| differs.then_some(part))
+        .collect();
+    match parts.len() {
+        0 => None,
+        AGREED => Some("all of it, or the file that the seed of the hashes is derived from".to_owned()),
+        _ => Some(parts.join(", and ")),
+    }
+}
 
 impl Secrets {
     /// Reads the key files that the configuration names.
@@ -61,11 +86,13 @@ impl Secrets {
         let bytes = derive(SEED, &[&secret, cluster.name().as_bytes()]);
         let part = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("32 bytes"));
         let agreed = agreed(written.tree);
-        let word = derive(WORD, &[&secret, agreed.as_bytes()]);
+        let word = |bytes: [u8; 32]| u64::from_le_bytes(*bytes.first_chunk().expect("32 bytes"));
+        let network = word(derive(NETWORK, &[cluster.name().as_bytes()]));
         Ok(Secrets {
             seed: HashSeed([part(0), part(8), part(16)]),
             protection,
-            word: u64::from_le_bytes(*word.first_chunk().expect("32 bytes")),
+            agreed: agreed.map(|part| word(derive(WORD, &[&secret, part.as_bytes()]))),
+            network: network as u32 >> 8,
             seed_file: seed_file.clone(),
         })
     }
@@ -153,8 +180,8 @@ fn read_key(file: &str, at: &str, written: &Written<'_>) -> Result<(u8, [u8; 32]
     })
 }
 
-/// What members must agree on, as text: the configuration without what is each one's own business.
-fn agreed(tree: &toml::Table) -> String {
+/// What members must agree on, as texts, in [`PARTS`]: the configuration without what is each one's own business.
+fn agreed(tree: &toml::Table) -> [String; AGREED] {
     let mut tree = tree.clone();
     for own in ["control", "metrics", "log", "threads", "idle"] {
         tree.remove(own);
@@ -171,7 +198,12 @@ fn agreed(tree: &toml::Table) -> String {
             }
         }
     }
-    format!("{} {tree:?}", env!("CARGO_PKG_VERSION"))
+    let chains = ["chain", "function"].map(|table| tree.remove(table));
+    [
+        env!("CARGO_PKG_VERSION").to_owned(),
+        format!("{chains:?}"),
+        format!("{tree:?}"),
+    ]
 }
 
 #[cfg(test)]
@@ -247,17 +279,35 @@ mod tests {
             format!("threads = 1\n{}", text(&keys(&[&one]), "", "\"flow_monitor\"")),
         ] {
             let other = read(&same).unwrap();
-            assert_eq!((other.seed.0, other.word), (base.seed.0, base.word), "{same}");
+            assert_eq!((other.seed.0, other.agreed), (base.seed.0, base.agreed), "{same}");
         }
         // What all must have alike.
-        for apart in [
-            text(&keys(&[&one]), "", "\"firewall\", \"flow_monitor\""),
-            text(&keys(&[&one]), "host = \"here\"", "\"flow_monitor\""),
-            format!("flows_max = 5\n{}", text(&keys(&[&one]), "", "\"flow_monitor\"")),
-            text(&keys(&[&two]), "", "\"flow_monitor\""),
+        for (apart, differs) in [
+            (
+                text(&keys(&[&one]), "", "\"firewall\", \"flow_monitor\""),
+                "[[chain]] or [function]",
+            ),
+            (
+                text(&keys(&[&one]), "host = \"here\"", "\"flow_monitor\""),
+                "settings outside",
+            ),
+            (
+                format!("flows_max = 5\n{}", text(&keys(&[&one]), "", "\"flow_monitor\"")),
+                "settings outside",
+            ),
+            (
+                text(&keys(&[&two]), "", "\"flow_monitor\""),
+                "all of it, or the file",
+            ),
         ] {
-            assert_ne!(read(&apart).unwrap().word, base.word, "{apart}");
+            let other = read(&apart).unwrap();
+            let said = difference(std::array::from_fn(|part| {
+                other.agreed[part] != base.agreed[part]
+            }));
+            assert!(said.unwrap().starts_with(differs), "{apart}");
+            assert_eq!(other.network, base.network);
         }
+        assert_eq!(difference([false; AGREED]), None);
         let other = read(&text(&keys(&[&two]), "", "\"flow_monitor\"")).unwrap();
         assert_ne!(other.seed.0, base.seed.0);
     }

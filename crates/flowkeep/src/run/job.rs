@@ -8,9 +8,10 @@ use crate::cluster::Cluster;
 use crate::config::{self, Config, Problem};
 use crate::control::{self, server};
 use crate::member::secrets::Secrets;
+use crate::member::strangers::Strangers;
 use crate::member::{Membership, Written};
 use crate::metrics;
-use crate::report::Status;
+use crate::report::{LinkStatus, Status};
 use crate::signals::Hangup;
 use adapters::open::Ports;
 use adapters::report::Report;
@@ -18,6 +19,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Runs a cluster to its end and prints what it did: a table, or with `json` one object on the last line.
 pub fn run(job: RunJob) -> ExitCode {
@@ -31,6 +33,9 @@ pub fn run(job: RunJob) -> ExitCode {
 }
 
 type Failed = (u8, String);
+
+/// How often a member looks whether others are there that it does not meet.
+const LOOK: Duration = Duration::from_secs(1);
 
 fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
     let RunJob {
@@ -60,15 +65,23 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
     let running_cluster: Arc<dyn Cluster> = running.cluster();
     let reports = running.reports();
     let mut told = tell(reports.take());
+    let (mut strangers, mut look_at) = (Strangers::default(), Instant::now());
     let outcome = running.wait(|cluster: &dyn Cluster| {
         told |= tell(reports.take());
+        if member.is_some() && Instant::now() >= look_at {
+            look_at = Instant::now() + LOOK;
+            let links: Vec<LinkStatus> = links.stats().iter().map(LinkStatus::from).collect();
+            for line in strangers.look(&links) {
+                let _ = writeln!(io::stderr(), "{line}");
+            }
+        }
         if hangup.as_ref().is_some_and(Hangup::was_raised) {
             match (&member, &keyring) {
                 (Some(member), Some(keyring)) => {
                     let _ = match take_keys(member, keyring, &links) {
-                        Ok(()) => writeln!(
+                        Ok(more) => writeln!(
                             io::stderr(),
-                            "SIGHUP: links have the keys of {}",
+                            "SIGHUP: links have the keys of {}{more}",
                             member.path.display()
                         ),
                         Err(problem) => writeln!(io::stderr(), "SIGHUP: {problem}"),
@@ -103,8 +116,8 @@ fn join(job: &MemberJob, config: &mut Config) -> Result<Membership, Failed> {
     Ok(membership)
 }
 
-/// On SIGHUP to a member: its links take the keys that the file names now. What else has changed in it counts from the next start on.
-fn take_keys(job: &MemberJob, secrets: &Secrets, links: &Links) -> Result<(), String> {
+/// On SIGHUP to a member: its links take the keys that the file names now. What else has changed in it counts from the next start on, which is said.
+fn take_keys(job: &MemberJob, secrets: &Secrets, links: &Links) -> Result<String, String> {
     let read = config::read_tree(&job.path, &job.registry);
     let shown = |problems: Vec<Problem>| {
         problems
@@ -123,7 +136,16 @@ fn take_keys(job: &MemberJob, secrets: &Secrets, links: &Links) -> Result<(), St
     let protection = secrets
         .next(&config, &written)
         .map_err(|problem| problem.to_string())?;
-    links.protect(&protection)
+    links.protect(&protection)?;
+    // Who changed more than keys would think that it is in force.
+    let there = Secrets::read(&config, &written).map_err(|problem| problem.to_string())?;
+    let differs = std::array::from_fn(|part| there.agreed[part] != secrets.agreed[part]);
+    Ok(match crate::member::secrets::difference(differs) {
+        None => String::new(),
+        Some(parts) => format!(
+            ". Nothing else of it is in force, and it differs from what runs: {parts}. That needs all members to be stopped and started again"
+        ),
+    })
 }
 
 /// On SIGHUP: puts the file in force again, unless that cut flows. On a thread of its own, since who waits here sees to the end.

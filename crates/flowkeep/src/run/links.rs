@@ -127,14 +127,17 @@ impl WorkerLink {
             LinkTo::Runtime(number) => WorkerId::Runtime(number.into()),
         };
         let (mut refused, mut repeated) = (BTreeMap::new(), 0);
+        let (mut differs, mut not_met_for) = (Default::default(), None);
         let kind = match self {
             WorkerLink::Ring(_) => "ring",
-            WorkerLink::Memory(_) => {
+            WorkerLink::Memory(link) => {
+                differs = link.differs();
                 // The link says no more of them than that they were none.
                 refused.insert("not_ours", self.counters().refused_packets);
                 "memory"
             }
             WorkerLink::Channel(peer) => {
+                (differs, not_met_for) = (peer.differs(), peer.not_met_for());
                 let channel = peer.channel_counters();
                 // Sent again, although the first had come: that is how nothing is lost.
                 repeated = channel.dropped(DropReason::Duplicate);
@@ -162,6 +165,10 @@ impl WorkerLink {
             counters: self.counters(),
             refused,
             repeated,
+            // Who knows the members fills it in.
+            member: String::new(),
+            differs,
+            not_met_for,
         }
     }
 }

@@ -30,7 +30,7 @@ mod watching;
 
 use crate::apply::report::Change;
 use crate::apply::{Ask, Live, Source};
-use crate::cluster::{Cluster, Cursor, PortStats, Snapshot, Subject, ThreadShare, Watching};
+use crate::cluster::{Cluster, Cursor, LinkStats, PortStats, Snapshot, Subject, ThreadShare, Watching};
 use crate::config::Config;
 use crate::config::layout::{Layout, PortPlace};
 use crate::member::Membership;
@@ -78,6 +78,11 @@ impl Links {
     /// Has them take other keys, for what is sent and what is received. What cannot be changed is whether there are any.
     pub fn protect(&self, protection: &Protection) -> Result<(), String> {
         part::protect(&self.0, protection)
+    }
+
+    /// How they are.
+    pub fn stats(&self) -> Vec<LinkStats> {
+        self.0.links()
     }
 }
 
@@ -465,6 +470,12 @@ impl Shared {
             uptime: self.began.elapsed(),
             numbers: [self.switches.keys().copied().collect(), Vec::new()],
             member: self.part.as_ref().map(|part| part.name.clone()),
+            others: self
+                .part
+                .as_ref()
+                .map(|part| part.others.clone())
+                .unwrap_or_default(),
+            links: self.links(),
             ..Snapshot::default()
         };
         for ((number, switch), names) in self.switches.iter().zip(&self.ports) {
@@ -495,14 +506,22 @@ impl Shared {
             snapshot.numbers[1].push(number);
             snapshot.runtimes.push(stats);
         }
-        if self.part.is_some() {
-            for worker in self.workers() {
-                if let Some(Answer::Links(links)) = worker.ask(Question::Links) {
-                    snapshot.links.extend(links);
-                }
+        snapshot
+    }
+
+    /// Links to other processes, if there are others.
+    fn links(&self) -> Vec<LinkStats> {
+        let Some(part) = &self.part else { return Vec::new() };
+        let mut all = Vec::new();
+        for worker in self.workers() {
+            if let Some(Answer::Links(links)) = worker.ask(Question::Links) {
+                all.extend(links);
             }
         }
-        snapshot
+        for link in &mut all {
+            link.member = part.member_of(link.to).to_owned();
+        }
+        all
     }
 
     /// What the runtimes say of themselves, to choose among them; those of other processes are not asked, but whether they are there.
@@ -628,8 +647,18 @@ impl Cluster for Shared {
         {
             return Err(self.elsewhere(from));
         }
+        let places = self.places()?;
+        if let Some(part) = &self.part
+            && order.to.iter().all(|to| usize::from(*to) < places.len())
+        {
+            let here: Vec<u16> = self.runtimes().keys().copied().collect();
+            let is_there = |number: u16| !places[usize::from(number)].absent;
+            if let Some(problem) = part.cannot_move(order, &here, is_there) {
+                return Err(problem);
+            }
+        }
         let mut parts = Vec::new();
-        for (from, to) in order.parts(&self.places()?)? {
+        for (from, to) in order.parts(&places)? {
             let question = Question::Order(migrate::Order {
                 selector: selector.clone(),
                 to,

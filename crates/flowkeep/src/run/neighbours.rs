@@ -1,10 +1,12 @@
 //! Links of a member's workers to those of other members: which kind, between which places.
 //!
 //! ```text
-//!   same `host`       shared memory; both meet in a directory named by the cluster and what its members agree on
+//!   same `host`       shared memory; both meet in a directory named by the cluster
 //!   different `host`  channel, with the cluster's keys: on Ethernet where both have an interface for it, else
-//!                     over Geneve and UDP, whose network is what members agree on
+//!                     over Geneve and UDP, whose network is the cluster's name
 //! ```
+//!
+//! Either kind says what members must agree on when it meets, and meets nobody who says something else.
 //!
 //! Not here: what the links do (`adapters::shm`, `runtime::peer`).
 
@@ -18,7 +20,7 @@ use adapters::ether::EtherLink;
 use adapters::interface::Interface;
 use adapters::report::Reports;
 use adapters::shm;
-use adapters::udp::{UdpLink, UdpSettings};
+use adapters::udp::{UdpError, UdpLink, UdpSettings};
 use protocols::link::geneve::Front;
 use runtime::peer::{self, FrameLink, Peer};
 
@@ -61,6 +63,17 @@ impl<'a> Neighbours<'a> {
         made.map_err(|source| RunError::Link { near, far, source })
     }
 
+    /// What this machine says of a setting of this member.
+    fn of_setting(&self, setting: &str, what: &dyn std::fmt::Display) -> Failed {
+        let (place, member) = (self.member.place, self.member);
+        format!(
+            "{what}. It is what {} says: member[{place}].{setting}, of member `{}`",
+            member.file.display(),
+            member.name
+        )
+        .into()
+    }
+
     fn memory(&self, near: WorkerId, far: WorkerId) -> Result<WorkerLink, Failed> {
         let layout = &self.member.layout;
         let settings = shm::Settings {
@@ -72,6 +85,7 @@ impl<'a> Neighbours<'a> {
             spared: SPARED,
             ports: self.ports,
             frame_max: self.frame_max,
+            agreed: self.member.secrets.agreed,
         };
         let link = shm::ShmLink::open(settings, self.reports.clone())?;
         Ok(WorkerLink::Memory(Box::new(link)))
@@ -83,16 +97,17 @@ impl<'a> Neighbours<'a> {
         let here = &self.config.member[self.member.place];
         let (link, frame_max): (Box<dyn FrameLink + Send>, usize) = match (here.segment(), there.segment()) {
             (Some((name, own)), Some((_, peer))) => {
-                let interface = Interface::find(name)?;
+                let interface =
+                    Interface::find(name).map_err(|error| self.of_setting("interface", &error))?;
                 if interface.mac != own {
-                    return Err(not_its(&interface, own).into());
+                    return Err(self.of_setting("link_address", &not_its(&interface, own)));
                 }
                 let link = EtherLink::open(&interface, peer, (from, to), &self.reports)?;
                 (Box::new(link), interface.mtu as usize)
             }
             _ => {
                 let front = Front {
-                    network: secrets.word as u32 >> 8,
+                    network: secrets.network,
                     from,
                     to,
                 };
@@ -103,12 +118,18 @@ impl<'a> Neighbours<'a> {
                     settings.port = port;
                 }
                 let frame_max = settings.frame_max;
-                (Box::new(UdpLink::open(settings, &self.reports)?), frame_max)
+                let opened = UdpLink::open(settings, &self.reports);
+                let link = opened.map_err(|error| match error {
+                    UdpError::NotHere { .. } => self.of_setting("address", &error),
+                    error => error.into(),
+                })?;
+                (Box::new(link), frame_max)
             }
         };
         let incarnation = self.member.incarnation.number();
         let mut settings = peer::Settings::new(from, to, incarnation, secrets.protection.clone());
         settings.channel.frame_max = frame_max;
+        settings.channel.agreed = secrets.agreed;
         settings.frame_max = self.frame_max;
         settings.spared = SPARED;
         settings.ports = self.ports;

@@ -20,9 +20,9 @@
 
 use super::driver::{Answer, Question};
 use super::{LOOK, Shared};
-use crate::cluster::Cluster;
-use crate::config::Config;
+use crate::cluster::{Cluster, OtherMember};
 use crate::config::layout::{Layout, WorkerId};
+use crate::config::{Config, Member};
 use crate::member::{Membership, socket_of};
 use crate::moving::Order;
 use protocols::channel::Protection;
@@ -44,27 +44,85 @@ pub(super) struct Part {
     pub name: String,
     /// By runtime, the member that has it, and that one's control socket.
     pub runtimes: Vec<(String, PathBuf)>,
+    /// By switch, the member that has it.
+    pub switches: Vec<String>,
+    /// All other members.
+    pub others: Vec<OtherMember>,
+    /// Its file, for what is to be typed.
+    pub file: PathBuf,
 }
 
 impl Part {
     pub fn of(config: &Config, member: &Membership) -> Self {
-        let of = |runtime| {
-            let place = Layout::member_of(config, WorkerId::Runtime(runtime))?;
-            let member = &config.member[place];
-            let socket = member.socket.clone().unwrap_or_else(|| socket_of(&member.name));
-            Some((member.name.clone(), socket))
+        let of = |worker| Some(&config.member[Layout::member_of(config, worker)?]);
+        let socket = |member: &Member| member.socket.clone().unwrap_or_else(|| socket_of(&member.name));
+        let runtime = |runtime| {
+            let member = of(WorkerId::Runtime(runtime))?;
+            Some((member.name.clone(), socket(member)))
         };
+        let switch = |switch| Some(of(WorkerId::Switch(switch))?.name.clone());
+        let others = config.member.iter().filter(|other| other.name != member.name);
         Part {
             name: member.name.clone(),
-            runtimes: (0..member.layout.runtimes).filter_map(of).collect(),
+            runtimes: (0..member.layout.runtimes).filter_map(runtime).collect(),
+            switches: (0..member.layout.switches).filter_map(switch).collect(),
+            others: others
+                .map(|other| OtherMember {
+                    name: other.name.clone(),
+                    host: other.host.clone(),
+                    socket: socket(other),
+                })
+                .collect(),
+            file: member.file.clone(),
         }
+    }
+
+    /// The member that has a worker.
+    pub fn member_of(&self, worker: WorkerId) -> &str {
+        match worker {
+            WorkerId::Switch(number) => self.switches.get(number).map_or("", String::as_str),
+            WorkerId::Runtime(number) => self.runtimes.get(number).map_or("", |(name, _)| name),
+        }
+    }
+
+    /// Why no flow of this process can be meant by an order, if so: those that are to move are others' to give away, or who is to take them is
+    /// not there. `here`: the runtimes of this process; `is_there`: whether a runtime of another is.
+    pub fn cannot_move(&self, order: &Order, here: &[u16], is_there: impl Fn(u16) -> bool) -> Option<String> {
+        let all = 0..self.runtimes.len() as u16;
+        let gives = |number: &u16| match order.from {
+            Some(from) => from == *number,
+            None => !order.to.contains(number),
+        };
+        if !here.iter().any(gives) {
+            let others = all.filter(gives).map(|number| {
+                let (member, socket) = &self.runtimes[usize::from(number)];
+                format!(
+                    "runtime {number}: --socket {} (member `{member}`)",
+                    socket.display()
+                )
+            });
+            let others: Vec<String> = others.collect();
+            return Some(format!(
+                "member `{}` has no runtime that would give flows away; nothing has moved. A runtime is told to by its own member's socket: {}",
+                self.name,
+                others.join(", ")
+            ));
+        }
+        let absent = |number: &&u16| !here.contains(number) && !is_there(**number);
+        let number = order.to.iter().find(absent)?;
+        let (member, _) = &self.runtimes[usize::from(*number)];
+        Some(format!(
+            "runtime {number} is not there: member `{member}` does not run, or is not met (`flowkeep status` shows which links have somebody at the \
+             other end); nothing has moved. Start it: flowkeep node {} --member {member}",
+            self.file.display()
+        ))
     }
 
     /// Why the configuration does not change here.
     pub fn no_change(&self) -> String {
         format!(
-            "member `{}` is one of several processes, and a change must be in force in all of them or in none: that is not there yet. Stop the members, \
-             change the file, and start them again; keys alone can be changed while they run (SIGHUP)",
+            "member `{}` is one of several processes, and a change must be in force in all of them or in none: that is not there yet. Stop all members, \
+             change the file, and start them again; flows end with that. Keys alone can be changed while they run (SIGHUP)",
             self.name
         )
     }

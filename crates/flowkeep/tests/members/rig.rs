@@ -7,21 +7,33 @@ use flowkeep::report::Status;
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long anything may take that takes no time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A folder of its own with a configuration and keys, gone afterwards.
-pub struct Folder(pub PathBuf);
+/// A folder of its own with a configuration and keys, gone afterwards, however the test ends.
+pub struct Folder(pub PathBuf, u8);
 
 impl Folder {
     pub fn new(name: &str) -> Self {
+        static FOLDERS: AtomicU8 = AtomicU8::new(1);
         let path = std::env::temp_dir().join(format!("flowkeep-members-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
-        let folder = Folder(path);
+        let folder = Folder(path, FOLDERS.fetch_add(1, Ordering::Relaxed));
         folder.key("edge.key", 1);
         folder
+    }
+
+    /// The cluster's name: processes of a host meet by it.
+    fn cluster(&self) -> String {
+        format!("test-{}-{}", std::process::id(), self.1)
+    }
+
+    /// An address of this machine that no other test has: tests run beside each other.
+    pub fn host(&self, number: u8) -> String {
+        format!("127.{}.{}.{number}", 1 + std::process::id() % 250, self.1)
     }
 
     /// Writes a key file.
@@ -50,8 +62,8 @@ impl Folder {
     /// this machine is one by itself.
     pub fn members(&self, members: &[(&str, &str, &str)]) -> String {
         let mut text = format!(
-            "[cluster]\nname = \"test-{}\"\nkeys = [\"{}\"]\ndirectory = \"{}\"\nport = {}\n",
-            std::process::id(),
+            "[cluster]\nname = \"{}\"\nkeys = [\"{}\"]\ndirectory = \"{}\"\nport = {}\n",
+            self.cluster(),
             self.path("edge.key"),
             self.path("state"),
             // Of its own, since tests run beside each other.
@@ -83,9 +95,18 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        if !std::thread::panicking() {
-            let _ = std::fs::remove_dir_all(&self.0);
+        if std::thread::panicking() {
+            for entry in std::fs::read_dir(&self.0).into_iter().flatten().flatten() {
+                let name = entry.file_name().display().to_string();
+                if name.ends_with(".err") {
+                    eprintln!("{name}: {}", self.read(&name));
+                }
+            }
         }
+        let _ = std::fs::remove_dir_all(&self.0);
+        // Where members met that were killed.
+        let user = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap());
+        let _ = std::fs::remove_dir_all(format!("/dev/shm/flowkeep-{user}-{}", self.cluster()));
     }
 }
 
@@ -153,6 +174,17 @@ impl Member {
     pub fn wait_for_all(&self) -> Status {
         self.wait_until("all are to be there", |status| {
             !status.links.is_empty() && status.links.iter().all(|link| link.is_there)
+        })
+    }
+
+    /// Waits until somebody is at the other end of its links to these workers.
+    #[track_caller]
+    pub fn wait_for(&self, workers: &[&str]) -> Status {
+        self.wait_until("these are to be there", |status| {
+            let mut links = status.links.iter();
+            workers
+                .iter()
+                .all(|worker| links.any(|link| link.to == *worker && link.is_there))
         })
     }
 
@@ -245,4 +277,18 @@ pub fn refused(words: &[&str]) -> (i32, String) {
     let mut said = String::new();
     process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     (process.wait().unwrap().code().unwrap_or(-1), said)
+}
+
+/// Waits until a member has said this on standard error.
+#[track_caller]
+pub fn wait_for_word(folder: &Folder, member: &str, word: &str) {
+    let began = Instant::now();
+    loop {
+        let said = folder.read(&format!("{member}.err"));
+        if said.contains(word) {
+            return;
+        }
+        assert!(began.elapsed() < PATIENCE, "{member}: {word:?}, but {said}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }

@@ -47,11 +47,13 @@ pub enum DropReason {
     BrokenMessage,
     /// A message longer than is taken.
     LongMessage,
+    /// A hello of somebody who has other things than both ends must have alike.
+    Disagreement,
 }
 
 impl DropReason {
     /// All of them, in the order of [`Counters::drops`].
-    pub const ALL: [DropReason; 20] = [
+    pub const ALL: [DropReason; 21] = [
         DropReason::Short,
         DropReason::Version,
         DropReason::Field,
@@ -72,6 +74,7 @@ impl DropReason {
         DropReason::QueueFull,
         DropReason::BrokenMessage,
         DropReason::LongMessage,
+        DropReason::Disagreement,
     ];
     /// How many there are.
     pub const COUNT: usize = DropReason::ALL.len();
@@ -99,6 +102,7 @@ impl DropReason {
             DropReason::QueueFull => "queue_full",
             DropReason::BrokenMessage => "broken_message",
             DropReason::LongMessage => "long_message",
+            DropReason::Disagreement => "disagreement",
         }
     }
 }

@@ -45,6 +45,9 @@
 //! So a restarted peer is recognised by the first frame it sends, and what was meant for the one before it is given up, counted and
 //! told. Messages queued before anybody was met are for the first that is.
 //!
+//! *Agreement.* A hello says, in three words, what both ends must have alike ([`Settings::agreed`]). Who says other words is not met, and it is known in
+//! which of them the two differ ([`Channel::differs`]). Both ends come to know it, as both say hello.
+//!
 //! An end that hears nothing for longer than its worker waits may give the session up: it takes a greater incarnation itself ([`Channel::renew`]), and for
 //! the other end, dead or alive, it has restarted.
 //!
@@ -64,6 +67,7 @@
 //! | within a session each message is delivered once and in order | `any_network_delivers_in_order_exactly_once` |
 //! | after the network is whole, everything is delivered in bounded time | the same, its second half |
 //! | memory is bounded by the settings, nothing is allocated after the start | `memory_stays_bounded`, `nothing_is_allocated_after_the_start` |
+//! | who has something else than both must have alike is not met, and both know why | `who_disagrees_is_not_met` |
 //! | a frame that is not this session's, or forged, or repeated, changes nothing | `a_frame_is_good_once_and_in_its_session`, `hostile_frames_are_counted` |
 //! | same inputs, same outputs | `the_same_seed_makes_the_same_run` |
 //!
@@ -94,7 +98,7 @@ pub use auth::{Key, Keys, Protection};
 pub use counters::{Counters, DropReason};
 use receiving::{Arrived, Receiving};
 use sending::{Parts, Sending};
-pub use settings::{BadSettings, Settings};
+pub use settings::{AGREED, BadSettings, Settings};
 use wire::{HEAD, Head, Kind, TAG, WORDS_MAX, flag};
 
 /// What goes into a channel.
@@ -208,6 +212,10 @@ pub struct Channel {
     heard: Option<u64>,
     /// It knows this one.
     met: bool,
+    /// What was otherwise in the last hello that was refused for it.
+    differs: [bool; AGREED],
+    /// Why the last frame was refused that came while nobody was met.
+    not_met_for: Option<DropReason>,
     /// A message was refused and `Room` not said since.
     refused: bool,
     /// Something is to be acknowledged, or a hello answered, at once.
@@ -251,6 +259,8 @@ impl Channel {
             events: 0,
             heard: None,
             met: false,
+            differs: [false; AGREED],
+            not_met_for: None,
             refused: false,
             answer: false,
             ask: false,
@@ -337,6 +347,9 @@ impl Channel {
             Ok(handled) => handled,
             Err(reason) => {
                 self.counters.drop(reason);
+                if !self.met {
+                    self.not_met_for = Some(reason);
+                }
                 Handled::Done
             }
         }
@@ -355,6 +368,9 @@ impl Channel {
             self.settings.protection.check(&head, frame)?;
         }
         // From here on the frame is the other end's own, of some time.
+        if head.kind == Kind::Hello {
+            self.compare(head.agreed())?;
+        }
         if self.heard != Some(head.from_incarnation) {
             self.on_incarnation(head.from_incarnation)?;
         }
@@ -437,6 +453,27 @@ impl Channel {
         taken.map(|_| ())
     }
 
+    /// Holds what a hello says against what both ends must have alike. Who has something else hears none of this end's hellos either,
+    /// so no other frame of it is for this incarnation.
+    fn compare(&mut self, theirs: [u64; AGREED]) -> Result<(), DropReason> {
+        let ours = self.settings.agreed;
+        if theirs == ours {
+            return Ok(());
+        }
+        self.differs = core::array::from_fn(|part| ours[part] != theirs[part]);
+        Err(DropReason::Disagreement)
+    }
+
+    /// In which parts of what both ends must have alike the other end, which is not met for that, differs.
+    pub fn differs(&self) -> [bool; AGREED] {
+        self.differs
+    }
+
+    /// Why the last frame was refused that came while nobody was met: what may keep the two from meeting.
+    pub fn not_met_for(&self) -> Option<DropReason> {
+        self.not_met_for.filter(|_| !self.met)
+    }
+
     /// The other end, in a life that was not known.
     #[cold]
     fn on_incarnation(&mut self, incarnation: u64) -> Result<(), DropReason> {
@@ -501,6 +538,8 @@ impl Channel {
         }
         self.met = true;
         self.answer = true;
+        self.differs = [false; AGREED];
+        self.not_met_for = None;
         self.counters.sessions += 1;
         self.events += 1;
         self.queue.push_back(Pending::Met(incarnation));

@@ -195,6 +195,7 @@ impl Channel {
             }
             let number = self.sending.take_number();
             head = self.head(Kind::Hello, number);
+            head.agree(self.settings.agreed);
             self.answer = false;
             self.hello_at = self.now.saturating_add(self.settings.hello_ns);
         }

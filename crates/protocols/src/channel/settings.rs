@@ -45,7 +45,12 @@ pub struct Settings {
     pub first_number: u64,
     /// How frames are protected; at both ends the same.
     pub protection: Protection,
+    /// Words on what both ends must have alike, each on a part of it. Hellos say them, and who says others is not met.
+    pub agreed: [u64; AGREED],
 }
+
+/// So many words a hello says of what both ends must have alike.
+pub const AGREED: usize = 3;
 
 impl Settings {
     /// Settings for a pair of workers on a link of Ethernet's usual MTU.
@@ -69,6 +74,7 @@ impl Settings {
             first_sequence: 1,
             first_number: 1,
             protection,
+            agreed: [0; AGREED],
         }
     }
 

@@ -28,10 +28,12 @@
 //! message is one record that is first and last, or several, none of them empty, that follow each other. Frames are as long
 //! as they say, to the byte.
 //!
-//! What a frame acknowledges stands in frames of kind 2 and 3. In the others `sequence`, `acknowledged`, `seen`, `window` and
-//! `words` are 0 and not read.
+//! What a frame acknowledges stands in frames of kind 2 and 3. In the others `window` and `words` are 0 and not read. A hello has the three words of
+//! what both ends must have alike in `sequence`, `acknowledged` and `seen` ([`Head::agreed`]); a packet has 0 there.
 //!
 //! Not here: who may send what when (the module above).
+
+use super::settings::AGREED;
 
 /// The version that is spoken.
 pub const VERSION: u8 = 1;
@@ -179,6 +181,16 @@ impl Head {
             return Err(Malformed::Length);
         }
         Ok(head)
+    }
+
+    /// What a hello says of what both ends must have alike.
+    pub fn agreed(&self) -> [u64; AGREED] {
+        [self.sequence, self.acknowledged, self.seen]
+    }
+
+    /// Has a hello say that.
+    pub fn agree(&mut self, words: [u64; AGREED]) {
+        [self.sequence, self.acknowledged, self.seen] = words;
     }
 
     /// Writes the head; `words` are what [`Head::words`] counts.

@@ -281,6 +281,16 @@ impl<L: FrameLink> Peer<L> {
         self.channel.counters()
     }
 
+    /// In which parts of what both ends must have alike the other end, which is not met for that, differs.
+    pub fn differs(&self) -> [bool; channel::AGREED] {
+        self.channel.differs()
+    }
+
+    /// Why the last frame was refused that came while nobody was met.
+    pub fn not_met_for(&self) -> Option<channel::DropReason> {
+        self.channel.not_met_for()
+    }
+
     /// What this end counted by itself.
     pub fn own_counters(&self) -> PeerCounters {
         self.own

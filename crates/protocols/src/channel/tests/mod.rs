@@ -264,6 +264,41 @@ fn meet(a: &mut Channel, b: &mut Channel, now: u64) {
     assert!(a.is_met() && b.is_met());
 }
 
+/// Who has something else than both must have alike is nobody; both know in what, and when one of them has come to its senses they meet.
+#[test]
+fn who_disagrees_is_not_met() {
+    let of = |worker, incarnation, agreed| {
+        let settings = Settings {
+            worker,
+            peer: 1 - worker,
+            incarnation,
+            agreed,
+            ..settings()
+        };
+        Channel::new(settings, 0).unwrap()
+    };
+    let (mut a, mut b) = (of(0, 10, [7, 8, 9]), of(1, 11, [7, 0, 9]));
+    exchange(&mut a, &mut b, 0, &mut |_| {});
+    for end in [&a, &b] {
+        assert!(!end.is_met());
+        assert_eq!(end.differs(), [false, true, false]);
+        assert_eq!(end.counters().dropped(DropReason::Disagreement), 1);
+        assert_eq!(end.not_met_for(), Some(DropReason::Disagreement));
+    }
+    let mut b = of(1, 12, [7, 8, 9]);
+    meet(&mut a, &mut b, settings().hello_ns);
+    assert_eq!((a.differs(), b.differs()), ([false; AGREED], [false; AGREED]));
+    assert_eq!((a.not_met_for(), b.not_met_for()), (None, None));
+    // One that begins anew with something else does not end what the other believes to be a session, and is in none.
+    let mut b = of(1, 13, [7, 8, 1]);
+    exchange(&mut a, &mut b, 2 * settings().hello_ns, &mut |_| {});
+    assert!(a.is_met() && !b.is_met());
+    assert_eq!(a.differs(), [false, false, true]);
+    a.renew(20);
+    exchange(&mut a, &mut b, 3 * settings().hello_ns, &mut |_| {});
+    assert!(!a.is_met() && !b.is_met());
+}
+
 /// A sender meets its bound, sees it and counts it, and hears when there is room; the other end has no more than it offered.
 #[test]
 fn back_pressure_is_seen_and_counted() {

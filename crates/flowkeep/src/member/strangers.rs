@@ -1,0 +1,64 @@
+//! Says of members that are there and are not met why that is: once each, as long as it is so.
+//!
+//! What keeps two members apart is known where their links are: what came last from the other end was refused, and for what
+//! ([`LinkStatus::why`]). Whoever runs the member should not have to look for it: a line for each other member and each reason, until that one is met.
+//!
+//! Not here: members of which nothing comes (`status` shows that nobody is there); what hellos say (`protocols::channel`, `adapters::shm`).
+
+use crate::report::LinkStatus;
+use std::collections::BTreeSet;
+
+/// What has been said.
+#[derive(Debug, Default)]
+pub struct Strangers(BTreeSet<(String, String)>);
+
+impl Strangers {
+    /// What is to be said now, by all links.
+    pub fn look(&mut self, links: &[LinkStatus]) -> Vec<String> {
+        let is_apart = |name: &String| links.iter().any(|link| link.member == *name && !link.is_there);
+        self.0.retain(|(member, _)| is_apart(member));
+        let mut lines = Vec::new();
+        for link in links.iter().filter(|link| !link.is_there) {
+            if !link.why.is_empty() && self.0.insert((link.member.clone(), link.why.clone())) {
+                lines.push(format!("member `{}` is not met: {}", link.member, link.why));
+            }
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_is_said_once_until_they_have_met() {
+        let link = |member: &str, is_there, why: &str| LinkStatus {
+            member: member.to_owned(),
+            is_there,
+            why: why.to_owned(),
+            ..LinkStatus::default()
+        };
+        let mut strangers = Strangers::default();
+        // Two links to the same one, and one that nothing is known of.
+        let all = [
+            link("left", false, "a"),
+            link("left", false, "a"),
+            link("right", false, ""),
+        ];
+        assert_eq!(strangers.look(&all), ["member `left` is not met: a"]);
+        assert!(strangers.look(&all).is_empty());
+        assert_eq!(
+            strangers.look(&[link("left", false, "b"), link("right", false, "a")]),
+            ["member `left` is not met: b", "member `right` is not met: a"]
+        );
+        assert!(strangers.look(&[link("left", true, "")]).is_empty());
+        assert_eq!(strangers.look(&all).len(), 1);
+        // Met by one of its workers only.
+        assert!(
+            strangers
+                .look(&[link("left", true, ""), link("left", false, "a")])
+                .is_empty()
+        );
+    }
+}
