@@ -162,7 +162,7 @@ impl<P: Port> Runtime<P> {
         }
         for block in &moving.blocks_told {
             for link in 0..self.links.len() {
-                self.answer_anyway(link, Answer::NoBlock(*block, moving.group));
+                self.answer_anyway(link, Answer::Block(*block, moving.group));
             }
         }
     }
@@ -170,30 +170,48 @@ impl<P: Port> Runtime<P> {
     /// A switch asks whether a group has a block here.
     #[cold]
     pub(in crate::worker) fn hear_block_doubted(&mut self, link: usize, block: Block, group: GroupKey) {
-        if self.owners.at(block.addr, block.first) == Some(group) {
-            return;
-        }
-        let id = self.moves.at(group.hash(&self.settings.seed));
-        let most = BLOCKS_MAX * usize::from(self.settings.switches);
-        let may = match id.and_then(|id| self.moves.moving(id)) {
-            // It is yet to be seen. A group has no more blocks.
-            Some(moving) if moving.group == group => {
-                let is_new = !moving.asked.contains(&(link, block));
-                if is_new && moving.asked.len() < most {
-                    moving.asked.push((link, block));
-                }
-                !is_new || moving.asked.len() < most
-            }
-            _ => self.answer_switch(link, Answer::NoBlock(block, group)),
-        };
+        let may = self.answer_switch(link, Answer::Block(block, group));
         self.moves.words_refused += u64::from(!may);
+    }
+
+    /// Whether it is yet to be seen if a group has a block: it is on its way. It is told when that is over.
+    pub(super) fn is_block_deferred(&mut self, link: usize, block: Block, group: GroupKey) -> bool {
+        let most = BLOCKS_MAX * usize::from(self.settings.switches);
+        let id = self.moves.at(group.hash(&self.settings.seed));
+        let moving = id.and_then(|id| self.moves.moving(id));
+        let is_under_way = |moving: &&mut Moving| {
+            moving.group == group && !matches!(moving.machine.phase(), Part::Announcing { .. })
+        };
+        let Some(moving) = moving.filter(is_under_way) else {
+            return false;
+        };
+        if !moving.asked.contains(&(link, block)) {
+            // A group has no more blocks.
+            let may = moving.asked.len() < most;
+            if may {
+                moving.asked.push((link, block));
+            }
+            self.moves.words_refused += u64::from(!may);
+        }
+        true
+    }
+
+    /// Tells all switches again which blocks a group has here: they may have forgotten them with somebody who is gone.
+    #[cold]
+    pub(super) fn claim_again(&mut self, group: GroupKey) {
+        let blocks: Vec<_> = self.owners.of(&group).collect();
+        for block in blocks {
+            for link in 0..self.links.len() {
+                self.answer_anyway(link, Answer::Block(block, group));
+            }
+        }
     }
 
     /// What switches have asked while a group was on its way.
     #[cold]
     pub(super) fn answer_asked(&mut self, moving: &Moving) {
         for (link, block) in &moving.asked {
-            self.answer_anyway(*link, Answer::NoBlock(*block, moving.group));
+            self.answer_anyway(*link, Answer::Block(*block, moving.group));
         }
         if let Part::Active = moving.machine.phase() {
             // Once what was kept is processed, it is said anyway.
@@ -248,5 +266,14 @@ impl<P: Port> Runtime<P> {
     pub fn moves_under_way(&self) -> Vec<(crate::group::GroupKey, Part)> {
         let all = self.moves.all.iter().flatten();
         all.map(|moving| (moving.group, moving.machine.phase())).collect()
+    }
+
+    /// Which groups have which blocks here, for tests.
+    #[cfg(test)]
+    pub fn blocks(&self) -> Vec<((nf::Addr, u16), crate::group::GroupKey)> {
+        let places = self.owners.places().into_iter();
+        places
+            .filter_map(|(addr, first)| Some(((addr, first), self.owners.at(addr, first)?)))
+            .collect()
     }
 }

@@ -82,6 +82,7 @@ impl<P: Port> Runtime<P> {
             _ => {}
         }
         let is_slot = matches!(part, Part::Buffering { from, is_staged: false, .. } if from == gone);
+        let is_staged = matches!(part, Part::Buffering { from, is_staged: true, .. } if from == gone);
         let (group, epoch) = (moving.group, moving.machine.latest());
         let aliases = if is_slot {
             moving.aliases.clone()
@@ -89,6 +90,9 @@ impl<P: Port> Runtime<P> {
             Vec::new()
         };
         self.drive(id, Input::Removed(gone));
+        if is_staged {
+            self.claim_again(group);
+        }
         if is_slot {
             // What comes by the routes that lead here begins anew.
             self.say_installed(group, aliases.clone(), epoch);

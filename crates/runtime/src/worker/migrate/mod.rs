@@ -655,6 +655,7 @@ impl<P: Port> Runtime<P> {
             // Here, at whichever end: what was kept goes on, and whether the group is idle is to be seen now.
             Part::Active => {
                 if moving.is_to_be_routed {
+                    self.claim_again(moving.group);
                     self.say_routed(moving.group, moving.aliases.clone());
                 }
                 self.process_kept(moving.kept, moving.group, moving.aliases);

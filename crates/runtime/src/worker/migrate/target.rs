@@ -349,6 +349,7 @@ impl<P: Port> Runtime<P> {
             installed_at: now,
             is_unclear: moving.figures.is_unclear,
         };
+        let is_unclear = moving.figures.is_unclear;
         let is_unsound = core::mem::take(&mut moving.is_unsound);
         let (aliases, epoch) = (moving.aliases.clone(), moving.machine.latest());
         self.moves.reserved -= left as usize;
@@ -362,6 +363,10 @@ impl<P: Port> Runtime<P> {
                 for block in blocks {
                     // One that came twice, or overlaps, keeps its first owner.
                     self.owners.claim(block, group);
+                }
+                if is_unclear {
+                    // A switch that is told late may have nobody who tells it, should the source go.
+                    self.claim_again(group);
                 }
                 self.moves.flows_moved[0] += actors.len() as u64;
                 self.install_flows(&actors, place);
