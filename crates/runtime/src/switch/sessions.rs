@@ -13,7 +13,13 @@
 //! anywhere. Routes are looked through some each step; a packet that meets one before, forgets it and is routed anew. A route knows by which *life* of
 //! its runtime it was made, so a runtime that begins anew gets nothing that was the one's before. Both ends count what is sent and consumed
 //! from 0 again. Blocks are forgotten with the runtime that had their group: a look at all of them, a millisecond for 65,536, and none where it
-//! had none.
+//! had none. Where a group moves, or has moved, and the other end lives, that one may have it, and its blocks: it is asked about each (`BlockDoubted`), says that it has it
+//! (`BlockClaimed`) or not (`BlockDoubted`), and nobody who begins anew is told *all* before it has.
+//!
+//! ```text
+//!   holder S ─Reroute─► S, other T ─Behind─► T, other S;  a claim by another than the holder makes that one it, and the one before the other
+//!   the holder goes ─► the other lives: it is the holder, and asked │ else: forgotten
+//! ```
 //!
 //! *Moves.* What is re-routed to a runtime that is not there is refused ([`HomeInput::Reroute`](protocols::ownership::HomeInput)'s `is_removed`). A group whose
 //! target goes before it has said that it is installed is still its source's: the route goes back there. If the source goes first, the target has the
@@ -61,6 +67,8 @@ struct Holder {
     blocks: u32,
     /// Who else may have it, should that one go: it moves, or has moved, from or to there.
     other: u16,
+    /// Both have claimed blocks: the group began anew at one before it was known to be over at the other.
+    is_mixed: bool,
 }
 
 /// Which runtimes are there to be chosen, and what is to be forgotten of those that were.
@@ -108,9 +116,11 @@ impl Sessions {
             runtime,
             blocks: 0,
             other: NO_RUNTIME,
+            is_mixed: false,
         });
         if holder.runtime != runtime {
             (holder.runtime, holder.other) = (runtime, holder.runtime);
+            holder.is_mixed = true;
         }
         holder.blocks += u32::from(is_new);
     }
@@ -361,6 +371,10 @@ impl<P: Port, L: Port> Switch<P, L> {
                 holder.other = NO_RUNTIME;
             }
             if holder.runtime != gone {
+                if core::mem::take(&mut holder.is_mixed) {
+                    // Some may have been those of who is gone.
+                    doubtful.insert(*group);
+                }
                 continue;
             }
             is_one = true;
@@ -373,14 +387,13 @@ impl<P: Port, L: Port> Switch<P, L> {
                 doubtful.insert(*group);
             }
         }
-        if !is_one {
-            return;
+        if is_one {
+            self.blocks.retain(|group| {
+                let holder = holders.get(group);
+                holder.is_none_or(|holder| holder.runtime != gone)
+            });
+            holders.retain(|_, holder| holder.runtime != gone);
         }
-        self.blocks.retain(|group| {
-            let holder = holders.get(group);
-            holder.is_none_or(|holder| holder.runtime != gone)
-        });
-        holders.retain(|_, holder| holder.runtime != gone);
         if !doubtful.is_empty() {
             self.ask_about(&doubtful);
         }

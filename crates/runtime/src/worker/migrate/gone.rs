@@ -18,7 +18,8 @@
 //!
 //! What is on its way is told first, and only so: what is told of everything else is what is here and stays here as far as is known.
 //!
-//! A group whose only home is gone while it is called back waits for the next switch there: it has no packets until then.
+//! A group may be called back because its home is gone, or go when it is called back: then nobody tells the target, so the source does (`Back`), which the target
+//! acts on when it has seen the end of that switch, too, and so has all its packets. If it has seen another begin there, that one is told by the source, and tells it.
 
 use super::super::Runtime;
 use super::answers::Answer;
@@ -29,7 +30,7 @@ use crate::group::GroupKey;
 use crate::message::Message;
 use alloc::vec::Vec;
 use nf::Block;
-use protocols::ownership::{Input, Phase as Part, SwitchSays, Switches};
+use protocols::ownership::{Input, Phase as Part, Says, Switches};
 
 impl<P> Moves<P> {
     /// The links to other runtimes, of one that ends.
@@ -57,27 +58,41 @@ impl<P: Port> Runtime<P> {
         self.moves.peers[runtime].as_ref().map_or(0, Port::session)
     }
 
-    /// What a switch that is not there would have said of a group.
+    /// A switch that is not there has nothing to say of a group any more.
     fn answer_for(&mut self, id: u32, switch: u8) {
         let Some(moving) = self.moves.moving(id) else {
             return;
         };
-        let epoch = moving.machine.latest();
-        let says = match moving.machine.phase() {
-            Part::Rerouting { unanswered, .. } | Part::Returning { unanswered, .. }
-                if unanswered.has(switch) =>
-            {
-                SwitchSays::Rerouted(epoch)
-            }
-            Part::Buffering { unclear, .. } if unclear.has(switch) => {
+        let peer = match moving.machine.phase() {
+            Part::Buffering { from, .. } | Part::Yielding { to: from, .. } => Some(from),
+            _ => None,
+        };
+        let backs = moving.backs.extract_if(.., |(home, _)| *home == switch);
+        let back = backs.last().map(|(_, says)| says).zip(peer);
+        if moving.machine.awaits(switch) {
+            if let Part::Buffering { .. } = moving.machine.phase() {
                 // Another may be there already, and read the source's words behind this one's.
                 moving.figures.is_unclear = true;
-                SwitchSays::Clear(epoch)
             }
-            Part::Yielding { to, unmoved } if unmoved.has(switch) => SwitchSays::Moved(to, epoch),
-            _ => return,
-        };
-        self.drive(id, Input::HearSwitch(switch, says));
+            self.drive(id, Input::SwitchGone(switch));
+        }
+        if let Some((says, peer)) = back {
+            self.drive(id, Input::Hear(peer, says, Ok(())));
+        }
+    }
+
+    /// Whether nothing comes from a switch any more, or never did.
+    pub(super) fn is_past(&self, switch: u8) -> bool {
+        switch >= self.settings.switches || !self.sessions.has_switch(usize::from(switch))
+    }
+
+    /// The source calls a group back, and has seen the end of a switch that is still there as far as is known here, or is again: in that case it says so itself.
+    pub(super) fn hear_back_later(&mut self, id: u32, home: u8, says: Says) {
+        if let Some(moving) = self.moves.moving(id)
+            && moving.backs.len() < usize::from(Switches::MAX)
+        {
+            moving.backs.push((home, says));
+        }
     }
 
     /// Answers for those switches that are not there.

@@ -37,6 +37,7 @@ impl Moving {
             is_pinned: false,
             is_told_late: false,
             blocks_told: Vec::new(),
+            backs: Vec::new(),
             asked: Vec::new(),
             keys_asked: Vec::new(),
             is_to_be_routed: false,
