@@ -428,11 +428,7 @@ impl Script {
         }
         if random.once_in(2) {
             for _ in 0..random.between(1, 2) {
-                // With NAT not both, as yet: talks are left unanswered that should be (docs/status.md).
-                let who = match self.moves.is_empty() || !self.scenario.has_nat() {
-                    true => random.below(workers),
-                    false => random.below(u64::from(self.shape.switches)),
-                };
+                let who = random.below(workers);
                 let who = Who::Worker(who as u8, random.between(MILLI / 10, 20 * MILLI));
                 self.faults.push(Timed {
                     at: random.below(span),

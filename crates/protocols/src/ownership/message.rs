@@ -123,6 +123,8 @@ pub enum Says {
     Gone(Epoch),
     /// What was kept from this home has been handed over before this.
     End(Epoch, u8),
+    /// The group is called back, and this home is gone, which would have said so.
+    Back(Epoch, u8),
     /// There is a higher epoch.
     Fenced(Epoch),
 }

@@ -51,13 +51,17 @@
 //! `Done`; everything may come twice. Between `State` and `Done` the source waits however long it takes: it never resumes by
 //! itself. If T is removed then, the copy is *orphaned*, and recovery decides ([`Input::Grant`]).
 //!
+//! *A switch that is gone* has nothing under way to anybody: so it has answered, whatever it was asked ([`Input::SwitchGone`]). The one thing that somebody else
+//! would have heard of it is that the group was called back. S says that itself (`Back`), and T, once it knows, too, that nothing comes from that home any more,
+//! does as with `Moved`.
+//!
 //! Invariants, each a checker of `tests::model`, which explores this code to the last state at small bounds: at most one runtime is active;
 //! each packet is processed once, in order, on the latest state, or is a counted drop; packets leave in order; while a runtime lives
 //! that has the state, some live one has it; from every state the end can be reached. `Bug` lists rules that were broken to see
 //! the checkers fire.
 //!
 //! Not here: replicas ([`Output::Settle`] is where the source will wait for its replica's word, `Done` where the target will have
-//! sent its base: until then every move ends unprotected); failure of a switch (its standby answers in its stead); packets' bytes.
+//! sent its base: until then every move ends unprotected); a switch that begins anew (the driver tells it where groups go); packets' bytes.
 
 mod home;
 mod message;
@@ -96,6 +100,10 @@ enum Bug {
     AnswersOnce,
     /// The target forgets that `Done` may be lost.
     SaysDoneOnce,
+    /// The target is not told that a group is called back whose home is gone.
+    SilentOfGone,
+    /// The target waits for an exit that is gone.
+    WaitsForGone,
 }
 
 #[cfg(test)]

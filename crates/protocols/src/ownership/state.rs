@@ -17,6 +17,8 @@ pub struct Ownership {
     homes: Switches,
     /// The switches by which its packets may leave.
     exits: Switches,
+    /// Returning: homes that are gone, of which the target was told so.
+    backed: Switches,
 }
 
 impl Ownership {
@@ -29,6 +31,7 @@ impl Ownership {
             announced: Epoch { view: 0, count: 0 },
             homes: Switches::NONE,
             exits,
+            backed: Switches::NONE,
         }
     }
 
@@ -41,6 +44,7 @@ impl Ownership {
             announced: epoch,
             homes,
             exits,
+            backed: Switches::NONE,
         }
     }
 
@@ -76,6 +80,19 @@ impl Ownership {
     /// Whether nothing is left to be done or waited for.
     pub const fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Absent | Phase::Active)
+    }
+
+    /// Whether something is awaited of a switch that it will never say, should it be gone.
+    pub const fn awaits(&self, switch: u8) -> bool {
+        match self.phase {
+            Phase::Rerouting { unanswered, .. } => unanswered.has(switch),
+            Phase::Returning {
+                unanswered, unended, ..
+            } => unanswered.has(switch) || (unended.has(switch) && !self.backed.has(switch)),
+            Phase::Buffering { unclear, .. } => unclear.has(switch),
+            Phase::Yielding { unmoved, .. } => unmoved.has(switch),
+            _ => false,
+        }
     }
 
     /// Whether the state of this epoch is awaited here.
@@ -138,6 +155,7 @@ impl Ownership {
             Input::Move(to) => self.on_move(to, out),
             Input::Hear(from, says, room) => self.on_runtime(from, says, room, out),
             Input::HearSwitch(switch, says) => self.on_switch(switch, says, out),
+            Input::SwitchGone(switch) => self.on_switch_gone(switch, out),
             Input::Settled => self.on_settled(out),
             Input::Ended => self.on_ended(out),
             Input::Fired(Timer::Retry) => self.on_retry(out),
@@ -255,6 +273,14 @@ impl Ownership {
                 self.on_returned(out);
             }
             (Says::Fenced(epoch), _) => self.on_fenced(epoch, out),
+            (Says::Back(epoch, home), Phase::Buffering { from: source, .. }) if from == source => {
+                self.on_moved(home, from, epoch, out);
+            }
+            (Says::Back(epoch, home), Phase::Yielding { to, .. }) if from == to => {
+                self.on_moved(home, from, epoch, out);
+            }
+            // Nothing is kept.
+            (Says::Back(epoch, home), _) => out(Output::Tell(from, Says::End(epoch, home))),
             // Late, or said again.
             _ => {}
         }
@@ -358,6 +384,35 @@ impl Ownership {
             (SwitchSays::Moved(to, epoch), _) => self.on_moved(switch, to, epoch, out),
             (SwitchSays::Fenced(epoch), _) => self.on_fenced(epoch, out),
             _ => {}
+        }
+    }
+
+    fn on_switch_gone(&mut self, switch: u8, out: &mut impl FnMut(Output)) {
+        let says = match self.phase {
+            Phase::Rerouting { unanswered, .. } | Phase::Returning { unanswered, .. }
+                if unanswered.has(switch) =>
+            {
+                Some(SwitchSays::Rerouted(self.announced))
+            }
+            Phase::Buffering { unclear, .. } if unclear.has(switch) && !has(Bug::WaitsForGone) => {
+                Some(SwitchSays::Clear(self.announced))
+            }
+            Phase::Yielding { to, unmoved } if unmoved.has(switch) => {
+                Some(SwitchSays::Moved(to, self.announced))
+            }
+            _ => None,
+        };
+        if let Some(says) = says {
+            self.on_switch(switch, says, out);
+        }
+        if let Phase::Returning { peer, unended, .. } = self.phase
+            && unended.has(switch)
+            && !self.backed.has(switch)
+        {
+            self.backed = self.backed.with(switch);
+            if !has(Bug::SilentOfGone) {
+                out(Output::Tell(peer, Says::Back(self.announced, switch)));
+            }
         }
     }
 
@@ -589,6 +644,7 @@ impl Ownership {
             _ => self.homes,
         };
         self.announced = self.announced.next();
+        self.backed = Switches::NONE;
         self.phase = Phase::Returning {
             peer: to,
             unanswered: homes,

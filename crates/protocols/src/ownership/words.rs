@@ -98,6 +98,9 @@ pub enum Input {
     Hear(RuntimeId, Says, Result<(), Refusal>),
     /// A switch speaks.
     HearSwitch(u8, SwitchSays),
+    /// A switch is gone, and nothing of it is on the way any more: what it still had to say is known. To be said once it is so, and again as long as
+    /// the machine [awaits](super::Ownership::awaits) something of it.
+    SwitchGone(u8),
     /// After [`Output::Settle`]: no call waits, all that was received is processed and on its way out.
     Settled,
     /// Its last flow has ended here.

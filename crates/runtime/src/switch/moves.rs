@@ -144,6 +144,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             // It had this re-routed before this switch began anew, and the target has told first.
             home.source = Some(RuntimeId(runtime as u16));
         }
+        self.sessions.note_reroute(&reroute.group, runtime, reroute.to.0);
         let input = HomeInput::Reroute {
             by: RuntimeId(runtime as u16),
             from: reroute.from,
@@ -234,6 +235,15 @@ impl<P: Port, L: Port> Switch<P, L> {
     pub fn route_keys(&self) -> Vec<(GroupKey, u16)> {
         let routes = self.routes.iter().filter(|route| route.runtime != NO_RUNTIME);
         routes.map(|route| (route.key, route.runtime)).collect()
+    }
+
+    /// The blocks there are, and their groups.
+    #[cfg(test)]
+    pub fn blocks_known(&self) -> Vec<((nf::Addr, u16), GroupKey)> {
+        let places = self.blocks.places().into_iter();
+        places
+            .filter_map(|(addr, first)| Some(((addr, first), self.blocks.at(addr, first)?)))
+            .collect()
     }
 
     pub(super) fn say(&mut self, to: RuntimeId, group: GroupKey, says: SwitchSays) {

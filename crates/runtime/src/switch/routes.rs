@@ -210,6 +210,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         }
         self.blocks.claim(block, group);
         self.sessions.note_claim(group, runtime, before != Some(group));
+        self.sessions.note_answer(runtime, block, group);
     }
 
     /// A block of a group on its way: whoever is known to have the block, or the group, is the one to ask.
@@ -223,6 +224,7 @@ impl<P: Port, L: Port> Switch<P, L> {
 
     /// A runtime has not got a group's block: nobody has, if that one had the group.
     fn doubt_block(&mut self, runtime: usize, block: Block, group: GroupKey) {
+        self.sessions.note_answer(runtime, block, group);
         if self.blocks.at(block.addr, block.first) != Some(group) {
             return;
         }

@@ -13,7 +13,13 @@
 //! anywhere. Routes are looked through some each step; a packet that meets one before, forgets it and is routed anew. A route knows by which *life* of
 //! its runtime it was made, so a runtime that begins anew gets nothing that was the one's before. Both ends count what is sent and consumed
 //! from 0 again. Blocks are forgotten with the runtime that had their group: a look at all of them, a millisecond for 65,536, and none where it
-//! had none.
+//! had none. Where a group moves, or has moved, and the other end lives, that one may have it, and its blocks: it is asked about each (`BlockDoubted`), says that it has it
+//! (`BlockClaimed`) or not (`BlockDoubted`), and nobody who begins anew is told *all* before it has.
+//!
+//! ```text
+//!   holder S ─Reroute─► S, other T ─Behind─► T, other S;  a claim by another than the holder makes that one it, and the one before the other
+//!   the holder goes ─► the other lives: it is the holder, and asked │ else: forgotten
+//! ```
 //!
 //! *Moves.* What is re-routed to a runtime that is not there is refused ([`HomeInput::Reroute`](protocols::ownership::HomeInput)'s `is_removed`). A group whose
 //! target goes before it has said that it is installed is still its source's: the route goes back there. If the source goes first, the target has the
@@ -54,6 +60,17 @@ const STEP: u64 = 1000;
 /// Where blocks begin.
 type Places = Vec<(Addr, u16)>;
 
+/// Who has a group with blocks.
+#[derive(Clone, Copy)]
+struct Holder {
+    runtime: u16,
+    blocks: u32,
+    /// Who else may have it, should that one go: it moves, or has moved, from or to there.
+    other: u16,
+    /// Both have claimed blocks: the group began anew at one before it was known to be over at the other.
+    is_mixed: bool,
+}
+
 /// Which runtimes are there to be chosen, and what is to be forgotten of those that were.
 #[derive(Default)]
 pub(super) struct Sessions {
@@ -61,8 +78,10 @@ pub(super) struct Sessions {
     pub available: Vec<u16>,
     /// Routes not looked at since a session ended: those below.
     unseen: usize,
-    /// Whose blocks there are: a group's runtime, and how many it has.
-    holders: HashMap<GroupKey, (u16, u32)>,
+    /// Whose blocks there are, by group.
+    holders: HashMap<GroupKey, Holder>,
+    /// What runtimes are asked about blocks whose holder has gone, and have not answered.
+    asked: HashSet<(u16, Block, GroupKey)>,
     /// Blocks that go back to runtimes that are not there.
     kept: HashSet<(u16, Block)>,
     /// Until when to wait for runtimes to tell what they have, and then for one that new groups may go to.
@@ -92,16 +111,25 @@ impl Sessions {
 
     /// A block is this group's, which is there.
     pub fn note_claim(&mut self, group: GroupKey, runtime: usize, is_new: bool) {
-        let holder = self.holders.entry(group).or_insert((0, 0));
-        holder.0 = runtime as u16;
-        holder.1 += u32::from(is_new);
+        let runtime = runtime as u16;
+        let holder = self.holders.entry(group).or_insert(Holder {
+            runtime,
+            blocks: 0,
+            other: NO_RUNTIME,
+            is_mixed: false,
+        });
+        if holder.runtime != runtime {
+            (holder.runtime, holder.other) = (runtime, holder.runtime);
+            holder.is_mixed = true;
+        }
+        holder.blocks += u32::from(is_new);
     }
 
     /// A block is this group's no more.
     pub fn note_release(&mut self, group: &GroupKey) {
         if let Some(holder) = self.holders.get_mut(group) {
-            holder.1 -= 1;
-            if holder.1 == 0 {
+            holder.blocks -= 1;
+            if holder.blocks == 0 {
                 self.holders.remove(group);
             }
         }
@@ -110,14 +138,31 @@ impl Sessions {
     /// A group, and its blocks with it, goes there, if it is there where it comes from.
     pub fn note_move(&mut self, group: &GroupKey, from: usize, to: u16) {
         let holder = self.holders.get_mut(group);
-        if let Some(holder) = holder.filter(|holder| usize::from(holder.0) == from) {
-            holder.0 = to;
+        if let Some(holder) = holder.filter(|holder| usize::from(holder.runtime) == from) {
+            (holder.runtime, holder.other) = (to, holder.runtime);
+        }
+    }
+
+    /// A group begins to move.
+    pub fn note_reroute(&mut self, group: &GroupKey, from: usize, to: u16) {
+        let holder = self.holders.get_mut(group);
+        if let Some(holder) =
+            holder.filter(|holder| usize::from(holder.runtime) == from && holder.runtime != to)
+        {
+            holder.other = to;
+        }
+    }
+
+    /// A runtime has said whether a group has a block there.
+    pub fn note_answer(&mut self, runtime: usize, block: Block, group: GroupKey) {
+        if !self.asked.is_empty() {
+            self.asked.remove(&(runtime as u16, block, group));
         }
     }
 
     /// Who has a group that has blocks.
     pub fn holder(&self, group: &GroupKey) -> Option<usize> {
-        self.holders.get(group).map(|(holder, _)| usize::from(*holder))
+        self.holders.get(group).map(|holder| usize::from(holder.runtime))
     }
 }
 
@@ -275,6 +320,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             let link = &self.runtimes[runtime];
             if (self.sessions.is_among_others && !link.has_told)
                 || self.moves.has_unsaid(runtime)
+                || !self.sessions.asked.is_empty()
                 || link.link.room() <= link.burst.len()
             {
                 self.sessions.telling.push((runtime, blocks));
@@ -304,7 +350,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             return;
         };
         let holder = self.sessions.holders.get(&group);
-        if holder.is_some_and(|(holder, _)| usize::from(*holder) == runtime) {
+        if holder.is_some_and(|holder| usize::from(holder.runtime) == runtime) {
             return;
         }
         let ports = self.blocks.size_at(first);
@@ -314,17 +360,57 @@ impl<P: Port, L: Port> Switch<P, L> {
         );
     }
 
+    /// Forgets the blocks of a runtime that is gone, but for those of groups that another may have: that one is asked.
     fn forget_blocks(&mut self, runtime: usize) {
-        let holders = &mut self.sessions.holders;
-        if holders
-            .values()
-            .any(|(holder, _)| usize::from(*holder) == runtime)
-        {
+        let gone = runtime as u16;
+        self.sessions.asked.retain(|(to, ..)| *to != gone);
+        let (holders, runtimes) = (&mut self.sessions.holders, &self.runtimes);
+        let (mut is_one, mut doubtful) = (false, HashSet::new());
+        for (group, holder) in holders.iter_mut() {
+            if holder.other == gone {
+                holder.other = NO_RUNTIME;
+            }
+            if holder.runtime != gone {
+                if core::mem::take(&mut holder.is_mixed) {
+                    // Some may have been those of who is gone.
+                    doubtful.insert(*group);
+                }
+                continue;
+            }
+            is_one = true;
+            let other = core::mem::replace(&mut holder.other, NO_RUNTIME);
+            if runtimes
+                .get(usize::from(other))
+                .is_some_and(|link| link.session != 0)
+            {
+                holder.runtime = other;
+                doubtful.insert(*group);
+            }
+        }
+        if is_one {
             self.blocks.retain(|group| {
                 let holder = holders.get(group);
-                holder.is_none_or(|(holder, _)| usize::from(*holder) != runtime)
+                holder.is_none_or(|holder| holder.runtime != gone)
             });
-            holders.retain(|_, (holder, _)| usize::from(*holder) != runtime);
+            holders.retain(|_, holder| holder.runtime != gone);
+        }
+        if !doubtful.is_empty() {
+            self.ask_about(&doubtful);
+        }
+    }
+
+    /// Asks those who may have these groups about their blocks.
+    fn ask_about(&mut self, groups: &HashSet<GroupKey>) {
+        for (addr, first) in self.blocks.places() {
+            let group = self.blocks.at(addr, first).filter(|group| groups.contains(group));
+            if let Some(group) = group
+                && let Some(holder) = self.sessions.holder(&group)
+            {
+                let ports = self.blocks.size_at(first);
+                let block = Block { addr, first, ports };
+                self.sessions.asked.insert((holder as u16, block, group));
+                self.moves.say(holder, Message::BlockDoubted(block, group));
+            }
         }
     }
 
@@ -367,9 +453,10 @@ impl<P: Port, L: Port> Switch<P, L> {
             return true;
         }
         if route.is_awaited && has_source {
-            // Its source has not let go of it.
+            // Its source has not let go of it, or has when the other one's last word was lost with it: it is asked.
             self.turn_route(index, route.source);
             self.routes[index as usize].is_awaited = false;
+            self.doubt_anyway(index);
             return true;
         }
         self.remove_route(index);

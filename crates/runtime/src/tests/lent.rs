@@ -15,14 +15,14 @@ const SHARE: u16 = 8;
 const PORTS: u16 = 64;
 
 /// Gives each inside host a block of this runtime's share: the first that is free.
-struct Lender {
+pub(super) struct Lender {
     home: u16,
     is_taken: RefCell<[bool; SHARE as usize]>,
 }
 
 #[derive(FlowState, Default, Clone, Copy, Debug)]
 #[repr(C)]
-struct Lent {
+pub(super) struct Lent {
     /// One more than whose share it is of, 0 for no block.
     home: u16,
     number: u16,
@@ -105,7 +105,7 @@ fn blocks(members: &mut Members, switches: usize) -> Vec<u64> {
         .collect()
 }
 
-fn fill(members: &mut Members, switch: usize, hosts: core::ops::Range<u8>) {
+pub(super) fn fill(members: &mut Members, switch: usize, hosts: core::ops::Range<u8>) {
     members.feed(switch, hosts.map(packet_of));
 }
 

@@ -294,7 +294,16 @@ impl Members {
         self.runtimes[runtime].as_mut().unwrap()
     }
 
-    fn step(&mut self, worker: usize) -> usize {
+    /// What one worker sent another, and that has not been read, never arrives.
+    pub(super) fn lose(&mut self, from: usize, to: usize) {
+        let lost = self.queues.get(&(from, to)).map(|queue| queue.take());
+        for sent in lost.into_iter().flatten() {
+            self.ether.lose(&sent.packet);
+            self.ether.give(sent.packet);
+        }
+    }
+
+    pub(super) fn step(&mut self, worker: usize) -> usize {
         match worker.checked_sub(self.switches.len()) {
             None => self.switches[worker]
                 .as_mut()
@@ -388,7 +397,7 @@ impl Members {
     }
 
     /// No key has an actor at two runtimes, and no group is at two.
-    fn assert_one_home(&self) {
+    pub(super) fn assert_one_home(&self) {
         let (mut groups, mut keys) = (HashSet::new(), HashSet::new());
         for runtime in self.runtimes.iter().flatten() {
             let has_groups = self.plan.affinity() != nf::Affinity::Flow;
@@ -398,6 +407,23 @@ impl Members {
             for flow in runtime.flows(0, 10_000).0 {
                 assert!(keys.insert(flow.key), "{} is at two runtimes", flow.key);
             }
+        }
+    }
+
+    /// Each block is one group's, and all switches that are there know it, and no other.
+    pub(super) fn assert_blocks_are_known(&self, what: &str) {
+        let mut blocks = HashMap::new();
+        for runtime in self.runtimes.iter().flatten() {
+            for (place, group) in runtime.blocks() {
+                assert!(
+                    blocks.insert(place, group).is_none(),
+                    "{place:?} is given twice: {what}"
+                );
+            }
+        }
+        for (index, switch) in self.switches.iter().flatten().enumerate() {
+            let known: HashMap<_, _> = switch.blocks_known().into_iter().collect();
+            assert_eq!(known, blocks, "at switch {index}: {what}");
         }
     }
 

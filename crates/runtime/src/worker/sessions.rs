@@ -22,6 +22,9 @@
 //! that are not there: for a time), says meanwhile that it is leaving, takes no groups and begins none (`too_early`): what it would hand out may be in use. A block that it was
 //! told of comes home by way of those switches that told of it.
 //!
+//! *Blocks that switches ask about*, or may have forgotten with somebody who is gone, are told as they are then: here (`BlockClaimed`) or not (`BlockDoubted`), or, while their
+//! group is on its way, when that is over. No group begins to move before that is told.
+//!
 //! A ring's other end was there from the beginning, and of one that begins with this runtime there is nothing to tell: it costs nothing.
 //!
 //! Invariants: with *all told*, the switch has every route and block that leads here; words for a switch that is gone are not said to the next.

@@ -127,6 +127,7 @@ const CALM: Bounds = Bounds {
     losses: 0,
     hasty: 0,
     crash: false,
+    switch_goes: false,
 };
 
 fn hold(name: &str, bounds: Bounds) {
@@ -206,6 +207,31 @@ fn a_crash_at_any_step() {
     );
 }
 
+#[test]
+fn a_switch_that_goes_at_any_step() {
+    let going = Bounds {
+        switch_goes: true,
+        ..CALM
+    };
+    hold("one home that goes, two moves", Bounds { moves: 2, ..going });
+    hold(
+        "two homes, one goes",
+        Bounds {
+            homes: 2,
+            packets: 1,
+            ..going
+        },
+    );
+    hold(
+        "one home that goes, a crash",
+        Bounds {
+            packets: 1,
+            crash: true,
+            ..going
+        },
+    );
+}
+
 /// Each broken rule, and where it shows.
 #[test]
 fn every_rule_that_is_broken_is_noticed() {
@@ -215,6 +241,10 @@ fn every_rule_that_is_broken_is_noticed() {
         ..CALM
     };
     let lossy = Bounds { losses: 1, ..CALM };
+    let going = Bounds {
+        switch_goes: true,
+        ..CALM
+    };
     let planted = [
         (Bug::OneAnswerIsEnough, two_homes, ""),
         (Bug::NoClear, CALM, "leaves behind"),
@@ -227,6 +257,8 @@ fn every_rule_that_is_broken_is_noticed() {
         (Bug::SilentWhenEmpty, lossy, "end cannot be reached"),
         (Bug::AnswersOnce, lossy, "end cannot be reached"),
         (Bug::SaysDoneOnce, lossy, ""),
+        (Bug::SilentOfGone, going, "end cannot be reached"),
+        (Bug::WaitsForGone, going, "end cannot be reached"),
     ];
     for (bug, bounds, expected) in planted {
         let story = with(bug, &bounds).expect_err("a broken rule is noticed");

@@ -36,6 +36,8 @@ pub(super) struct Bounds {
     /// Retries although something is still on its way.
     pub(super) hasty: u8,
     pub(super) crash: bool,
+    /// Whether one of the switches goes.
+    pub(super) switch_goes: bool,
 }
 
 /// On a link.
@@ -78,6 +80,11 @@ pub(super) struct World {
     /// Who has heard of the removal: the runtimes, then the switches.
     told: [bool; RUNTIMES + HOMES_MAX],
     must_survive: bool,
+    /// The switch that is gone, and which runtimes know.
+    gone: Option<usize>,
+    noticed: [bool; RUNTIMES],
+    /// *Back*, until it is known that the home is gone.
+    back: [Vec<Says>; RUNTIMES],
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,6 +106,8 @@ pub(super) enum Action {
     TellSwitch(usize),
     Grant(usize),
     Forget,
+    GoSwitch(usize),
+    Notice(usize),
 }
 
 pub(super) type Check = Result<(), String>;
@@ -131,6 +140,9 @@ impl World {
             is_published: false,
             told: [false; RUNTIMES + HOMES_MAX],
             must_survive: true,
+            gone: None,
+            noticed: [false; RUNTIMES],
+            back: Default::default(),
         }
     }
 
@@ -175,6 +187,9 @@ impl World {
             if self.is_published && !self.told[RUNTIMES + h] {
                 all.push(Action::TellSwitch(h));
             }
+            if bounds.switch_goes && self.gone.is_none() {
+                all.push(Action::GoSwitch(h));
+            }
         }
         for r in 0..RUNTIMES {
             if !self.across[r].is_empty() {
@@ -207,6 +222,9 @@ impl World {
             if self.is_published && !self.told[r] {
                 all.push(Action::TellRuntime(r));
             }
+            if self.gone.is_some() && !self.noticed[r] {
+                all.push(Action::Notice(r));
+            }
             if self.all_told(bounds) && matches!(machine.phase(), Phase::Forwarding { is_removed: true, .. })
             {
                 all.push(Action::Grant(r));
@@ -227,7 +245,7 @@ impl World {
             Action::Come(h) => {
                 let n = self.came[h];
                 self.came[h] += 1;
-                match self.homes[h].route {
+                match self.homes[h].route.filter(|_| self.gone != Some(h)) {
                     Some(RuntimeId(r)) => self.send_down(h, usize::from(r), Item::Packet(h as u8, n)),
                     None => self.drop_packet(h as u8, n),
                 }
@@ -287,6 +305,14 @@ impl World {
                     home.handle(HomeInput::Forget, |_| {});
                 }
             }
+            Action::GoSwitch(h) => {
+                self.gone = Some(h);
+                for r in 0..RUNTIMES {
+                    let lost = packets(&core::mem::take(&mut self.up[r][h]));
+                    self.lose(lost);
+                }
+            }
+            Action::Notice(r) => self.notice(r, bounds)?,
         }
         self.check()
     }
@@ -295,6 +321,7 @@ impl World {
         let was = self.copies[r].take();
         self.runtimes[r] = None;
         self.settling[r] = false;
+        self.back[r].clear();
         // Once it has said that it holds the state, the other one is right to drop it.
         let has_said = self.across[r]
             .iter()
@@ -312,6 +339,34 @@ impl World {
         }
         gone.extend(packets(&core::mem::take(&mut self.across[1 - r])));
         gone.into_iter().for_each(|(h, n)| self.drop_packet(h, n));
+    }
+
+    /// A runtime hears that the switch is gone: behind all that it sent, or a part of it that is lost.
+    fn notice(&mut self, r: usize, bounds: &Bounds) -> Check {
+        let Some(h) = self.gone else { return Ok(()) };
+        self.noticed[r] = true;
+        let lost = packets(&core::mem::take(&mut self.down[h][r]));
+        self.lose(lost);
+        self.answer_for_gone(r, bounds)?;
+        for says in core::mem::take(&mut self.back[r]) {
+            self.handle(r, Input::Hear(id(1 - r), says, Ok(())), bounds)?;
+        }
+        Ok(())
+    }
+
+    fn answer_for_gone(&mut self, r: usize, bounds: &Bounds) -> Check {
+        let Some(h) = self.gone.filter(|_| self.noticed[r]) else {
+            return Ok(());
+        };
+        let awaits = |machine: Ownership| machine.awaits(h as u8) && !has(Bug::WaitsForGone);
+        if self.runtimes[r].is_some_and(awaits) {
+            self.handle(r, Input::SwitchGone(h as u8), bounds)?;
+        }
+        Ok(())
+    }
+
+    fn lose(&mut self, packets: Vec<(u8, u8)>) {
+        packets.into_iter().for_each(|(h, n)| self.drop_packet(h, n));
     }
 
     fn publish(&mut self) {
@@ -408,6 +463,10 @@ impl World {
                     }
                 }
             }
+            Item::Says(says @ Says::Back(..)) if !self.noticed[r] => {
+                self.back[r].push(says);
+                Ok(())
+            }
             Item::Says(says) => self.handle(r, Input::Hear(other, says, room), bounds),
             Item::State(epoch, copy) => {
                 if machine.wants_state(epoch) {
@@ -432,15 +491,17 @@ impl World {
         for output in outputs {
             self.carry_out(r, output, bounds)?;
         }
-        Ok(())
+        self.answer_for_gone(r, bounds)
     }
 
     fn carry_out(&mut self, r: usize, output: Output, bounds: &Bounds) -> Check {
         match output {
             Output::Tell(_, says) => self.send_across(r, Item::Says(says)),
             Output::TellSwitches(switches, words) => {
-                for switch in switches.iter() {
-                    self.up[r][usize::from(switch)].push(Item::Tell(words));
+                for switch in switches.iter().map(usize::from) {
+                    if self.gone != Some(switch) {
+                        self.up[r][switch].push(Item::Tell(words));
+                    }
                 }
             }
             Output::Settle => self.settling[r] = true,
@@ -500,7 +561,10 @@ impl World {
         }
         copy[home] = n + 1;
         let exit = (home + 1) % bounds.homes;
-        self.up[r][exit].push(Item::Packet(h, n));
+        match self.gone == Some(exit) {
+            true => self.drop_packet(h, n),
+            false => self.up[r][exit].push(Item::Packet(h, n)),
+        }
         Ok(())
     }
 
@@ -541,20 +605,23 @@ impl World {
                 .all(|came| *came == bounds.packets)
             && live.clone().all(Ownership::is_over)
             && (self.crashed().is_none() || self.all_told(bounds))
+            && (self.gone.is_none() || (0..RUNTIMES).all(|r| self.noticed[r] || self.runtimes[r].is_none()))
+            && self.back.iter().all(Vec::is_empty)
     }
 
     /// Checkers of an end: everything is out or accounted for, and all agree on who has the group.
     pub(super) fn check_end(&self, bounds: &Bounds) -> Check {
         let active = (0..RUNTIMES).find(|r| self.runtimes[*r].is_some_and(|machine| machine.is_active()));
         for h in 0..bounds.homes {
-            if self.crashed().is_none() && (self.dropped[h] != 0 || self.left[h] != bounds.packets) {
+            let nobody = self.crashed().is_none() && self.gone.is_none();
+            if nobody && (self.dropped[h] != 0 || self.left[h] != bounds.packets) {
                 return Err(format!("of home {h} a packet is lost, and nobody has crashed"));
             }
             let copy = active.and_then(|r| self.copies[r]);
             if copy.is_some_and(|copy| (copy[h]..bounds.packets).any(|n| self.dropped[h] & 1 << n == 0)) {
                 return Err(format!("of home {h} a packet is missing, and not counted"));
             }
-            if self.homes[h].route != active.map(id) {
+            if self.gone != Some(h) && self.homes[h].route != active.map(id) {
                 return Err(format!(
                     "home {h} sends to {:?}, and {active:?} has it",
                     self.homes[h].route

@@ -24,8 +24,8 @@ use nf::Block;
 pub(super) enum Answer {
     /// The key is idle, if it is.
     Idle(GroupKey),
-    /// The group has not got the block, if so.
-    NoBlock(Block, GroupKey),
+    /// Whether the group has the block.
+    Block(Block, GroupKey),
     /// Whoever has the key is to be asked.
     Doubted(GroupKey),
 }
@@ -72,8 +72,11 @@ impl<P: Port> Runtime<P> {
                 _ if !self.sessions.has_switch(link) => continue,
                 Answer::Idle(key) if self.has_group(&key) || self.is_deferred(&key) => continue,
                 Answer::Idle(key) => Message::Idle(key, 0),
-                Answer::NoBlock(block, group) if self.owners.at(block.addr, block.first) == Some(group) => continue,
-                Answer::NoBlock(block, group) => Message::BlockDoubted(block, group),
+                Answer::Block(block, group) if self.is_block_deferred(link, block, group) => continue,
+                Answer::Block(block, group) if self.owners.at(block.addr, block.first) == Some(group) => {
+                    Message::BlockClaimed(block, group)
+                }
+                Answer::Block(block, group) => Message::BlockDoubted(block, group),
                 Answer::Doubted(key) => Message::Doubted(key),
             };
             self.append(link, &message);

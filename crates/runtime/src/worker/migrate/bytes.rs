@@ -326,6 +326,7 @@ fn numbers(says: Says) -> (u8, Epoch, u64) {
         Says::Gone(epoch) => (7, epoch, 0),
         Says::End(epoch, home) => (8, epoch, u64::from(home)),
         Says::Fenced(epoch) => (9, epoch, 0),
+        Says::Back(epoch, home) => (10, epoch, u64::from(home)),
     }
 }
 
@@ -344,6 +345,7 @@ fn says(what: u8, epoch: Epoch, argument: u64) -> Option<Says> {
         7 => Says::Gone(epoch),
         8 => Says::End(epoch, u8::try_from(argument).ok()?),
         9 => Says::Fenced(epoch),
+        10 => Says::Back(epoch, u8::try_from(argument).ok()?),
         _ => return None,
     })
 }
@@ -406,6 +408,7 @@ mod tests {
             Says::Gone(epoch),
             Says::End(epoch, 3),
             Says::Fenced(epoch),
+            Says::Back(epoch, 2),
         ];
         let mut records: Vec<Record<'_>> = all
             .into_iter()

@@ -18,7 +18,8 @@
 //!
 //! What is on its way is told first, and only so: what is told of everything else is what is here and stays here as far as is known.
 //!
-//! A group whose only home is gone while it is called back waits for the next switch there: it has no packets until then.
+//! A group may be called back because its home is gone, or go when it is called back: then nobody tells the target, so the source does (`Back`), which the target
+//! acts on when it has seen the end of that switch, too, and so has all its packets. If it has seen another begin there, that one is told by the source, and tells it.
 
 use super::super::Runtime;
 use super::answers::Answer;
@@ -29,7 +30,7 @@ use crate::group::GroupKey;
 use crate::message::Message;
 use alloc::vec::Vec;
 use nf::Block;
-use protocols::ownership::{Input, Phase as Part, SwitchSays, Switches};
+use protocols::ownership::{Input, Phase as Part, Says, Switches};
 
 impl<P> Moves<P> {
     /// The links to other runtimes, of one that ends.
@@ -57,27 +58,41 @@ impl<P: Port> Runtime<P> {
         self.moves.peers[runtime].as_ref().map_or(0, Port::session)
     }
 
-    /// What a switch that is not there would have said of a group.
+    /// A switch that is not there has nothing to say of a group any more.
     fn answer_for(&mut self, id: u32, switch: u8) {
         let Some(moving) = self.moves.moving(id) else {
             return;
         };
-        let epoch = moving.machine.latest();
-        let says = match moving.machine.phase() {
-            Part::Rerouting { unanswered, .. } | Part::Returning { unanswered, .. }
-                if unanswered.has(switch) =>
-            {
-                SwitchSays::Rerouted(epoch)
-            }
-            Part::Buffering { unclear, .. } if unclear.has(switch) => {
+        let peer = match moving.machine.phase() {
+            Part::Buffering { from, .. } | Part::Yielding { to: from, .. } => Some(from),
+            _ => None,
+        };
+        let backs = moving.backs.extract_if(.., |(home, _)| *home == switch);
+        let back = backs.last().map(|(_, says)| says).zip(peer);
+        if moving.machine.awaits(switch) {
+            if let Part::Buffering { .. } = moving.machine.phase() {
                 // Another may be there already, and read the source's words behind this one's.
                 moving.figures.is_unclear = true;
-                SwitchSays::Clear(epoch)
             }
-            Part::Yielding { to, unmoved } if unmoved.has(switch) => SwitchSays::Moved(to, epoch),
-            _ => return,
-        };
-        self.drive(id, Input::HearSwitch(switch, says));
+            self.drive(id, Input::SwitchGone(switch));
+        }
+        if let Some((says, peer)) = back {
+            self.drive(id, Input::Hear(peer, says, Ok(())));
+        }
+    }
+
+    /// Whether nothing comes from a switch any more, or never did.
+    pub(super) fn is_past(&self, switch: u8) -> bool {
+        switch >= self.settings.switches || !self.sessions.has_switch(usize::from(switch))
+    }
+
+    /// The source calls a group back, and has seen the end of a switch that is still there as far as is known here, or is again: in that case it says so itself.
+    pub(super) fn hear_back_later(&mut self, id: u32, home: u8, says: Says) {
+        if let Some(moving) = self.moves.moving(id)
+            && moving.backs.len() < usize::from(Switches::MAX)
+        {
+            moving.backs.push((home, says));
+        }
     }
 
     /// Answers for those switches that are not there.
@@ -162,7 +177,7 @@ impl<P: Port> Runtime<P> {
         }
         for block in &moving.blocks_told {
             for link in 0..self.links.len() {
-                self.answer_anyway(link, Answer::NoBlock(*block, moving.group));
+                self.answer_anyway(link, Answer::Block(*block, moving.group));
             }
         }
     }
@@ -170,30 +185,48 @@ impl<P: Port> Runtime<P> {
     /// A switch asks whether a group has a block here.
     #[cold]
     pub(in crate::worker) fn hear_block_doubted(&mut self, link: usize, block: Block, group: GroupKey) {
-        if self.owners.at(block.addr, block.first) == Some(group) {
-            return;
-        }
-        let id = self.moves.at(group.hash(&self.settings.seed));
-        let most = BLOCKS_MAX * usize::from(self.settings.switches);
-        let may = match id.and_then(|id| self.moves.moving(id)) {
-            // It is yet to be seen. A group has no more blocks.
-            Some(moving) if moving.group == group => {
-                let is_new = !moving.asked.contains(&(link, block));
-                if is_new && moving.asked.len() < most {
-                    moving.asked.push((link, block));
-                }
-                !is_new || moving.asked.len() < most
-            }
-            _ => self.answer_switch(link, Answer::NoBlock(block, group)),
-        };
+        let may = self.answer_switch(link, Answer::Block(block, group));
         self.moves.words_refused += u64::from(!may);
+    }
+
+    /// Whether it is yet to be seen if a group has a block: it is on its way. It is told when that is over.
+    pub(super) fn is_block_deferred(&mut self, link: usize, block: Block, group: GroupKey) -> bool {
+        let most = BLOCKS_MAX * usize::from(self.settings.switches);
+        let id = self.moves.at(group.hash(&self.settings.seed));
+        let moving = id.and_then(|id| self.moves.moving(id));
+        let is_under_way = |moving: &&mut Moving| {
+            moving.group == group && !matches!(moving.machine.phase(), Part::Announcing { .. })
+        };
+        let Some(moving) = moving.filter(is_under_way) else {
+            return false;
+        };
+        if !moving.asked.contains(&(link, block)) {
+            // A group has no more blocks.
+            let may = moving.asked.len() < most;
+            if may {
+                moving.asked.push((link, block));
+            }
+            self.moves.words_refused += u64::from(!may);
+        }
+        true
+    }
+
+    /// Tells all switches again which blocks a group has here: they may have forgotten them with somebody who is gone.
+    #[cold]
+    pub(super) fn claim_again(&mut self, group: GroupKey) {
+        let blocks: Vec<_> = self.owners.of(&group).collect();
+        for block in blocks {
+            for link in 0..self.links.len() {
+                self.answer_anyway(link, Answer::Block(block, group));
+            }
+        }
     }
 
     /// What switches have asked while a group was on its way.
     #[cold]
     pub(super) fn answer_asked(&mut self, moving: &Moving) {
         for (link, block) in &moving.asked {
-            self.answer_anyway(*link, Answer::NoBlock(*block, moving.group));
+            self.answer_anyway(*link, Answer::Block(*block, moving.group));
         }
         if let Part::Active = moving.machine.phase() {
             // Once what was kept is processed, it is said anyway.
@@ -248,5 +281,14 @@ impl<P: Port> Runtime<P> {
     pub fn moves_under_way(&self) -> Vec<(crate::group::GroupKey, Part)> {
         let all = self.moves.all.iter().flatten();
         all.map(|moving| (moving.group, moving.machine.phase())).collect()
+    }
+
+    /// Which groups have which blocks here, for tests.
+    #[cfg(test)]
+    pub fn blocks(&self) -> Vec<((nf::Addr, u16), crate::group::GroupKey)> {
+        let places = self.owners.places().into_iter();
+        places
+            .filter_map(|(addr, first)| Some(((addr, first), self.owners.at(addr, first)?)))
+            .collect()
     }
 }

@@ -11,7 +11,8 @@
 //!   target: the state is here, whole ─► installed; else the slot is closed, and the routes lead to nothing
 //! ```
 //!
-//! The routes of a group that came back are said anew: a switch may have forgotten those that led to who is gone.
+//! The routes and blocks of a group that came back are said anew: a switch may have forgotten those that led to who is gone. So are the blocks of one that
+//! was installed because its source is gone: a switch that had not read *Behind* has forgotten them with that one.
 //!
 //! Should the other one have lived all the while, its installed copy is the older one by epoch: the homes tell it so (`Moved`), and it drops the
 //! group as one that has moved away: with no word to its functions that would give back what the group took.
@@ -82,6 +83,7 @@ impl<P: Port> Runtime<P> {
             _ => {}
         }
         let is_slot = matches!(part, Part::Buffering { from, is_staged: false, .. } if from == gone);
+        let is_staged = matches!(part, Part::Buffering { from, is_staged: true, .. } if from == gone);
         let (group, epoch) = (moving.group, moving.machine.latest());
         let aliases = if is_slot {
             moving.aliases.clone()
@@ -89,6 +91,9 @@ impl<P: Port> Runtime<P> {
             Vec::new()
         };
         self.drive(id, Input::Removed(gone));
+        if is_staged {
+            self.claim_again(group);
+        }
         if is_slot {
             // What comes by the routes that lead here begins anew.
             self.say_installed(group, aliases.clone(), epoch);

@@ -122,6 +122,8 @@ struct Moving {
     is_told_late: bool,
     /// Source: blocks that it was told of then.
     blocks_told: Vec<nf::Block>,
+    /// Target: the group is called back, and its home there is gone; to be acted on when nothing comes from it any more.
+    backs: Vec<(u8, Says)>,
     /// Blocks that switches have asked about, and which have.
     asked: Vec<(usize, nf::Block)>,
     /// The same of its keys.
@@ -250,7 +252,9 @@ impl<P: Port> Moves<P> {
 
     /// Whether there is a link to a runtime.
     fn has_peer(&self, runtime: RuntimeId) -> bool {
-        self.peers.get(usize::from(runtime.0)).is_some_and(Option::is_some)
+        self.peers
+            .get(usize::from(runtime.0))
+            .is_some_and(Option::is_some)
     }
 
     /// Packets kept.
@@ -450,6 +454,7 @@ impl<P: Port> Runtime<P> {
             match says {
                 Says::Cancel(epoch) => self.tell_runtime(peer, group, Says::Canceled(epoch)),
                 Says::Done(epoch) => self.tell_runtime(peer, group, Says::Gone(epoch)),
+                Says::Back(epoch, home) => self.tell_runtime(peer, group, Says::End(epoch, home)),
                 _ => {}
             }
             return;
@@ -469,6 +474,11 @@ impl<P: Port> Runtime<P> {
         }
         if let Says::Done(_) = says {
             self.note_done(id, figures);
+        }
+        if let Says::Back(_, home) = says
+            && !self.is_past(home)
+        {
+            return self.hear_back_later(id, home, says);
         }
         self.drive(id, Input::Hear(RuntimeId(peer), says, room));
     }
@@ -655,6 +665,7 @@ impl<P: Port> Runtime<P> {
             // Here, at whichever end: what was kept goes on, and whether the group is idle is to be seen now.
             Part::Active => {
                 if moving.is_to_be_routed {
+                    self.claim_again(moving.group);
                     self.say_routed(moving.group, moving.aliases.clone());
                 }
                 self.process_kept(moving.kept, moving.group, moving.aliases);

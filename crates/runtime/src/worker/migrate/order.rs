@@ -334,7 +334,7 @@ impl<P: Port> Runtime<P> {
 
     /// Sends the next groups on their way, if half of those that may be have arrived; answers how many.
     pub(super) fn begin_moves(&mut self) -> usize {
-        if self.is_changing() || self.sessions.is_telling() {
+        if self.is_changing() || self.sessions.is_telling() || !self.moves.answers.is_empty() {
             return 0;
         }
         let (most, flows_max) = (

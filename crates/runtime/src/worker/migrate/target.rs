@@ -37,6 +37,7 @@ impl Moving {
             is_pinned: false,
             is_told_late: false,
             blocks_told: Vec::new(),
+            backs: Vec::new(),
             asked: Vec::new(),
             keys_asked: Vec::new(),
             is_to_be_routed: false,
@@ -349,6 +350,7 @@ impl<P: Port> Runtime<P> {
             installed_at: now,
             is_unclear: moving.figures.is_unclear,
         };
+        let is_unclear = moving.figures.is_unclear;
         let is_unsound = core::mem::take(&mut moving.is_unsound);
         let (aliases, epoch) = (moving.aliases.clone(), moving.machine.latest());
         self.moves.reserved -= left as usize;
@@ -362,6 +364,10 @@ impl<P: Port> Runtime<P> {
                 for block in blocks {
                     // One that came twice, or overlaps, keeps its first owner.
                     self.owners.claim(block, group);
+                }
+                if is_unclear {
+                    // A switch that is told late may have nobody who tells it, should the source go.
+                    self.claim_again(group);
                 }
                 self.moves.flows_moved[0] += actors.len() as u64;
                 self.install_flows(&actors, place);

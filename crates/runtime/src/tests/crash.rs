@@ -1,0 +1,196 @@
+//! Who crashes while groups with blocks of ports move: the blocks are with their groups afterwards, at every switch, and given to nobody else.
+
+use super::lent::{Lender, fill};
+use super::sessions::{Members, SECOND, everywhere};
+use super::*;
+use crate::switch::Policy;
+use crate::worker::migrate;
+use std::format;
+use std::vec;
+
+/// Two switches, then the source and the target of a move.
+const SWITCHES: usize = 2;
+const SOURCE: usize = 2;
+const TARGET: usize = 3;
+
+/// In which order workers take single steps: none ahead; the target ahead of the switches; switches that are slow.
+const ORDERS: [&[usize]; 4] = [
+    &[SOURCE, 0, TARGET, 1],
+    &[SOURCE, TARGET, SOURCE, 1, TARGET, 0],
+    &[
+        SOURCE, TARGET, SOURCE, TARGET, SOURCE, TARGET, 0, SOURCE, TARGET, SOURCE, TARGET, 1,
+    ],
+    &[1, 0, TARGET, SOURCE],
+];
+
+/// Three hosts of the source, with a block each, on their way to the target, which has three, too.
+fn on_their_way(order: &[usize], steps: usize) -> Members {
+    let mut members = Members::all(2, 2, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
+    fill(&mut members, 0, 1..7);
+    assert_eq!(members.flows(), [3, 3]);
+    members.runtime(0).order(everywhere(0, 2)).unwrap();
+    for step in 0..steps {
+        members.now += 1000;
+        members.step(order[step % order.len()]);
+    }
+    members
+}
+
+/// Whether who crashed begins anew.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Anew {
+    AtOnce,
+    Later,
+    /// Behind new flows at the other one.
+    MuchLater,
+}
+
+/// `lost`: to which switches what it had just sent is lost with it.
+fn crash_after(order: &[usize], steps: usize, who: usize, lost: &[usize], anew: Anew) {
+    let what = format!("{who} after {steps} steps of {order:?}, lost {lost:?}, {anew:?}");
+    let mut members = on_their_way(order, steps);
+    members.stop(who);
+    for switch in lost {
+        members.lose(who, *switch);
+    }
+    if anew == Anew::AtOnce {
+        members.start(who);
+    }
+    members.settle();
+    members.assert_one_home();
+    members.assert_blocks_are_known(&what);
+    if anew == Anew::MuchLater {
+        fill(&mut members, 1, 20..23);
+        members.assert_blocks_are_known(&what);
+    }
+    if anew != Anew::AtOnce {
+        members.start(who);
+        members.settle();
+    }
+    // Who begins anew has blocks to give, but those that are in use.
+    fill(&mut members, 1, 10..15);
+    members.assert_one_home();
+    members.assert_blocks_are_known(&what);
+    members.check();
+    assert_eq!(
+        members.runtime(0).moves_left().len() + members.runtime(1).moves_left().len(),
+        0,
+        "{what}"
+    );
+    members.assert_nothing_stays();
+}
+
+#[test]
+fn blocks_stay_with_their_groups_when_a_runtime_crashes() {
+    for order in ORDERS {
+        for steps in (0..40).step_by(if cfg!(miri) { 9 } else { 1 }) {
+            for anew in [Anew::AtOnce, Anew::Later, Anew::MuchLater] {
+                for who in [SOURCE, TARGET] {
+                    for lost in [&[][..], &[0], &[1], &[0, 1]] {
+                        crash_after(order, steps, who, lost, anew);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What is missed of a switch on another host: two seconds (`peer::Settings::dead_after_ns`).
+const MISSED_AFTER: u64 = 2 * SECOND;
+
+/// A switch that is stuck, alone with two runtimes while all flows of the first move, until it is missed; and then whatever was on its way.
+fn move_behind_a_dead_switch(timeout: u64) -> (Members, migrate::Receipt) {
+    let mut members = Members::all(1, 2, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
+    fill(&mut members, 0, 1..13);
+    assert_eq!(members.flows(), [6, 6]);
+    (0..2).for_each(|runtime| members.runtime(runtime).set_move_timeout(timeout));
+    let number = members.runtime(0).order(everywhere(0, 2)).unwrap();
+    let until = members.now + MISSED_AFTER;
+    while members.now < until {
+        members.now += SECOND / 1000;
+        (1..3).for_each(|runtime| drop(members.step(runtime)));
+    }
+    assert_eq!(members.flows()[0], 6, "no home has answered");
+    members.stop(0);
+    // Moves that take too long are looked for at every 64th step.
+    for _ in 0..3 {
+        members.settle();
+        members.now += SECOND;
+        (0..64).for_each(|_| (1..3).for_each(|runtime| drop(members.step(runtime))));
+    }
+    members.settle();
+    let receipt = members.runtime(0).receipt(number).unwrap();
+    (members, receipt)
+}
+
+#[test]
+fn a_move_whose_only_switch_dies_goes_on_without_it() {
+    // As members do (`flowkeep`: `run::build`): longer than it takes to miss a switch.
+    let (mut members, receipt) = move_behind_a_dead_switch(4 * SECOND);
+    assert_eq!(
+        (receipt.is_over, receipt.moved, receipt.failed),
+        (true, 6, 0),
+        "{receipt:?}"
+    );
+    assert_eq!(members.flows(), [0, 12]);
+    back_with_a_switch(members);
+}
+
+#[test]
+fn a_group_that_is_called_back_without_a_switch_comes_back() {
+    let (mut members, receipt) = move_behind_a_dead_switch(SECOND);
+    assert_eq!(
+        (receipt.is_over, receipt.moved, receipt.failed),
+        (true, 0, 6),
+        "{receipt:?}"
+    );
+    assert_eq!(members.flows(), [6, 6]);
+    let left = [members.runtime(0).moves_left(), members.runtime(1).moves_left()];
+    assert_eq!(left, [vec![], vec![]] as [Vec<std::string::String>; 2]);
+    back_with_a_switch(members);
+}
+
+/// A switch begins anew: flows are where they were, and take packets.
+fn back_with_a_switch(mut members: Members) {
+    let there = members.flows();
+    members.start(0);
+    members.settle();
+    members.assert_blocks_are_known("with a switch again");
+    let before: u64 = (0..2)
+        .map(|runtime| members.runtime(runtime).stats().passed)
+        .sum();
+    fill(&mut members, 0, 1..13);
+    let after: u64 = (0..2)
+        .map(|runtime| members.runtime(runtime).stats().passed)
+        .sum();
+    assert_eq!((members.flows(), after - before), (there, 12));
+    members.assert_one_home();
+    members.check();
+    members.assert_nothing_stays();
+}
+
+#[test]
+fn blocks_come_home_while_a_switch_is_not_there() {
+    let mut members = Members::all(2, 2, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
+    fill(&mut members, 0, 1..7);
+    members.runtime(0).order(everywhere(0, 2)).unwrap();
+    members.settle();
+    assert_eq!(members.flows(), [0, 6]);
+    members.stop(1);
+    members.settle();
+    members.now += 20 * SECOND;
+    members.settle();
+    assert_eq!(members.flows(), [0, 0]);
+    // Each runtime gives as many hosts a block as it has of its own.
+    let mut hosts = 10..200;
+    while members.dropped("no_block") == 0 {
+        let host = hosts.next().unwrap();
+        fill(&mut members, 0, host..host + 1);
+    }
+    assert_eq!(
+        members.flows()[0],
+        8,
+        "the first has all of its blocks again: {:?}",
+        members.flows()
+    );
+}
