@@ -143,6 +143,12 @@ pub trait Port {
         1
     }
 
+    /// Of a link between workers: whether what is transmitted here may be there later than what is transmitted afterwards on another link, since the
+    /// other end is another process. A ring's is there before.
+    fn is_apart(&self) -> bool {
+        false
+    }
+
     /// Writes out what is buffered.
     fn flush(&mut self) {}
 
@@ -192,6 +198,9 @@ impl<P: Port + ?Sized> Port for alloc::boxed::Box<P> {
     }
     fn session(&self) -> u64 {
         (**self).session()
+    }
+    fn is_apart(&self) -> bool {
+        (**self).is_apart()
     }
     fn flush(&mut self) {
         (**self).flush();

@@ -13,6 +13,7 @@
 //! | 15 | block doubted, and by a switch, too: address 16, first port 2, ports 2, group 40 | 61 |
 //! | 12 | leaving: whether it gets no new groups 1 | 2 |
 //! | 13 | all told | 1 |
+//! | 16 | hear: round 8 | 9 |
 //!
 //! And a switch to a runtime:
 //!
@@ -22,6 +23,7 @@
 //! | 6 | taken: second key 40 | 41 |
 //! | 1 | block claimed, by a group of another runtime: as above | 61 |
 //! | 13 | all told | 1 |
+//! | 17 | heard: round 8 | 9 |
 //!
 //! Of groups that move (`worker::migrate`, `switch::moves`), to and from a switch:
 //!
@@ -37,7 +39,9 @@
 //! come to lead there.
 //!
 //! *Told before the first packet leaves*: a runtime passes the frame on before the packet whose replies it is about, so a
-//! switch that reads its links before its ports knows the route before a reply can come.
+//! switch that reads its links before its ports knows the route before a reply can come. A switch of another process may hear it later than the packet leaves by
+//! another one: it is asked to say when it has (*hear*, *heard*), and the packet waits for that (`worker::unheard`). Rounds grow from 1 while a runtime lives;
+//! *heard* says it of all rounds up to this one, in the link's session.
 //!
 //! A *second key* of a translated flow, where the switch could not route it otherwise, is announced as a group of its own
 //! (type 3) and ends as one (type 4).
@@ -94,6 +98,10 @@ pub enum Message {
     Leaving(bool),
     /// What there is for a switch to know is said; by a switch: which blocks are in use.
     AllTold,
+    /// Say when all before this has been heard, by this number.
+    Hear(u64),
+    /// By a switch: all before *hear* with this number is in its tables.
+    Heard(u64),
     /// The block is nobody's, and goes back to the runtime that it belongs to; by a switch to that one: it is over here.
     BlockReturned(Block, RuntimeId),
 }
@@ -206,6 +214,11 @@ impl Message {
             }
             Message::Leaving(is_leaving) => writer.put(&[12, u8::from(*is_leaving)]),
             Message::AllTold => writer.put(&[13]),
+            Message::Hear(round) | Message::Heard(round) => {
+                let is_asked = matches!(self, Message::Hear(_));
+                writer.put(&[if is_asked { 16 } else { 17 }]);
+                writer.put(&round.to_be_bytes());
+            }
             Message::BlockReturned(block, runtime) => {
                 writer.put(&[10]);
                 writer.block(block);
@@ -273,6 +286,8 @@ impl Message {
             13 => Message::AllTold,
             14 => Message::BlockTold(reader.block()?, GroupKey::from_words(reader.words()?)),
             15 => Message::BlockDoubted(reader.block()?, GroupKey::from_words(reader.words()?)),
+            16 => Message::Hear(u64::from_be_bytes(*reader.take::<8>()?)),
+            17 => Message::Heard(u64::from_be_bytes(*reader.take::<8>()?)),
             10 => Message::BlockReturned(reader.block()?, reader.runtime()?),
             _ => return None,
         };
@@ -396,6 +411,8 @@ mod tests {
             group.prop_map(Message::Taken),
             any::<bool>().prop_map(Message::Leaving),
             Just(Message::AllTold),
+            any::<u64>().prop_map(Message::Hear),
+            any::<u64>().prop_map(Message::Heard),
         ]
     }
 

@@ -62,6 +62,8 @@ pub enum DropReason {
     TooEarly,
     /// As many packets kept for groups that move as configured.
     MovingFull,
+    /// More packets wait for switches of other processes to hear of their flows than may.
+    UnheardFull,
     /// Kept or passed on for a group that moves, when the runtime at the other end went.
     PeerGone,
     /// No port on the side the packet should leave by.
@@ -76,7 +78,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 32] = {
+    pub const ALL: [DropReason; 33] = {
         use DropReason::*;
         [
             FrameTruncated,
@@ -106,6 +108,7 @@ impl DropReason {
             RouteOver,
             TooEarly,
             MovingFull,
+            UnheardFull,
             PeerGone,
             NoEgress,
             PortUnsent,
@@ -145,6 +148,7 @@ impl DropReason {
             RouteOver => "route_over",
             TooEarly => "too_early",
             MovingFull => "moving_full",
+            UnheardFull => "unheard_full",
             PeerGone => "peer_gone",
             NoEgress => "no_egress",
             PortUnsent => "port_unsent",
@@ -165,8 +169,14 @@ impl From<wire::ParseError> for DropReason {
 }
 
 /// Drops by the runtime's own reasons.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Drops([u64; DropReason::ALL.len()]);
+
+impl Default for Drops {
+    fn default() -> Self {
+        Drops([0; DropReason::ALL.len()])
+    }
+}
 
 impl Drops {
     /// Counts one.
@@ -206,7 +216,8 @@ pub struct RuntimeStats {
     pub passed: u64,
     /// Packets that functions made.
     pub emitted: u64,
-    /// Packets in the runtime now: queued behind waiting calls, held for functions, fragments that wait for their first one.
+    /// Packets in the runtime now: queued behind waiting calls, held for functions, fragments that wait for their first one, first packets
+    /// of which switches have yet to hear.
     pub held: u64,
     /// Drops, by function and reason; those never counted are left out.
     pub dropped: Vec<Named>,

@@ -170,6 +170,12 @@ impl Port for Link {
             Link::Far(far) => far.peer.session(),
         }
     }
+    fn is_apart(&self) -> bool {
+        match self {
+            Link::Near(ring) => ring.is_apart(),
+            Link::Far(far) => far.peer.is_apart(),
+        }
+    }
     fn flush(&mut self) {
         if let Link::Far(far) = self {
             far.peer.flush();

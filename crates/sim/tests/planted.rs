@@ -4,7 +4,7 @@ use flowkeep_sim::{self as sim, Scenario};
 use wire::planted;
 
 /// A bug's name, which is where it stands in the code; the scenario that has that code; the checker that must fire first.
-const BUGS: [(&str, Scenario, &str); 24] = [
+const BUGS: [(&str, Scenario, &str); 25] = [
     ("route_over_too_early", Scenario::Bridge, "one_actor"),
     ("second_packet_overtakes", Scenario::Nat, "order"),
     ("drop_not_counted", Scenario::Bridge, "conservation"),
@@ -18,6 +18,7 @@ const BUGS: [(&str, Scenario, &str); 24] = [
     ("idle_not_told", Scenario::Gateway, "converged"),
     ("buffers_not_fetched_home", Scenario::Nat, "converged"),
     ("choice_by_history", Scenario::Nat, "same_run"),
+    ("left_unheard", Scenario::Balance, "delivered"),
     // Groups that move.
     ("kept_packet_lost", Scenario::Nat, "moved"),
     ("second_flow_not_sent", Scenario::Nat, "moved"),

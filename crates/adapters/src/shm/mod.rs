@@ -578,6 +578,11 @@ impl Port for ShmLink {
         Some(vec![self.meeting.descriptor()])
     }
 
+    /// What waits for room here may be there later than what another link took afterwards.
+    fn is_apart(&self) -> bool {
+        true
+    }
+
     fn session(&self) -> u64 {
         if self.way.is_some() { self.sessions } else { 0 }
     }

@@ -99,6 +99,9 @@ impl Port for WorkerLink {
     fn session(&self) -> u64 {
         of_each!(self, port => port.session())
     }
+    fn is_apart(&self) -> bool {
+        of_each!(self, port => port.is_apart())
+    }
     fn flush(&mut self) {
         of_each!(self, port => port.flush());
     }

@@ -558,6 +558,10 @@ impl<L: FrameLink> Port for Peer<L> {
     }
 
     #[inline]
+    fn is_apart(&self) -> bool {
+        true
+    }
+
     fn session(&self) -> u64 {
         self.session
     }

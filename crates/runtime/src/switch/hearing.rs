@@ -66,7 +66,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             Message::Behind(_, to, _) => is_there(*to) && !is_its(*to),
             Message::BlockReturned(_, home) => is_there(*home),
             // Only switches say so.
-            Message::Taken(_) | Message::Switch(..) => false,
+            Message::Taken(_) | Message::Switch(..) | Message::Heard(_) => false,
             Message::BlockReleased(_)
             | Message::BlockDoubted(..)
             | Message::Routed(_)
@@ -74,6 +74,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             | Message::Doubted(_)
             | Message::Installed(..)
             | Message::Leaving(_)
+            | Message::Hear(_)
             | Message::AllTold => true,
         }
     }

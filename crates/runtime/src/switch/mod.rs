@@ -131,6 +131,8 @@ struct RuntimeLink<L> {
     enough: usize,
     /// What is to be asked, behind the packets sent so far.
     questions: Option<PacketBox>,
+    /// Up to which round it is to be told that all has been heard.
+    heard: Option<u64>,
     /// Packets sent, counted as the runtime counts what it consumes.
     sent: u32,
     sent_total: u64,
@@ -241,6 +243,7 @@ impl<P: Port, L: Port> Switch<P, L> {
                     link,
                     burst: Burst::new(),
                     questions: None,
+                    heard: None,
                     sent: 0,
                     sent_total: 0,
                     groups: 0,
@@ -491,6 +494,9 @@ impl<P: Port, L: Port> Switch<P, L> {
                 runtime
                     .link
                     .transmit(self.now, &mut self.pool, &mut runtime.burst);
+            }
+            if runtime.heard.is_some() {
+                runtime.say_heard(&mut self.pool);
             }
             if let Some(frame) = runtime.questions.take() {
                 let mut burst = Burst::new();

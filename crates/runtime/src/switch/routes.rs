@@ -25,7 +25,7 @@
 //! question or an *Idle* on the way (`one_home_per_group`, where nothing is left at the end).
 
 use super::choice::MAGLEV_ENTRIES;
-use super::{Lane, Policy, Switch};
+use super::{Lane, Policy, RuntimeLink, Switch};
 use crate::env::Port;
 use crate::group::GroupKey;
 use crate::message::Message;
@@ -33,7 +33,7 @@ use crate::stats::DropReason;
 use nf::{Affinity, Block};
 use protocols::ownership::{Epoch, RuntimeId, SwitchSays};
 use wire::packet::flag;
-use wire::{FlowKey, PacketBox, planted};
+use wire::{FlowKey, PacketBox, Pool, planted};
 
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
@@ -60,6 +60,24 @@ pub(super) const NO_RUNTIME: u16 = u16::MAX;
 const QUESTIONS: usize = 8;
 /// Bytes of a frame of questions beyond which no word of a refused key is added, for the same reason.
 const SAID_MAX: usize = 2 * QUESTIONS * crate::message::RECORD_MAX;
+
+impl<L> RuntimeLink<L> {
+    /// Says up to which round all has been heard: once a step, behind the questions; without a buffer, later.
+    #[cold]
+    pub(super) fn say_heard(&mut self, pool: &mut Pool) {
+        if self.questions.is_none()
+            && let Some(mut frame) = pool.take()
+        {
+            Message::begin(&mut frame);
+            self.questions = Some(frame);
+        }
+        if let (Some(frame), Some(round)) = (&mut self.questions, self.heard)
+            && Message::Heard(round).append(frame)
+        {
+            self.heard = None;
+        }
+    }
+}
 
 impl<P: Port, L: Port> Switch<P, L> {
     pub(super) fn find(&self, group: &GroupKey) -> Option<u32> {
@@ -160,6 +178,8 @@ impl<P: Port, L: Port> Switch<P, L> {
                 Message::Routed(group) => self.routed(runtime, group),
                 Message::Leaving(is_leaving) => self.set_leaving(runtime as u16, is_leaving),
                 Message::AllTold => self.runtimes[runtime].has_told = true,
+                // Behind what is said of refused keys.
+                Message::Hear(round) => self.runtimes[runtime].heard = Some(round),
                 Message::Idle(group, consumed) => {
                     self.refused
                         .retain(|(key, to, _)| (*key, *to) != (group, runtime));
@@ -180,7 +200,7 @@ impl<P: Port, L: Port> Switch<P, L> {
                 }
                 Message::Doubted(key) => self.doubt_after(runtime, &key),
                 // Which nobody may say here.
-                Message::Taken(_) | Message::Switch(..) => {}
+                Message::Taken(_) | Message::Switch(..) | Message::Heard(_) => {}
             }
         }
         if !bytes.is_empty() {

@@ -241,7 +241,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         let link = &mut self.runtimes[runtime];
         if before != 0 {
             link.life = link.life.wrapping_add(1);
-            (link.sent, link.is_leaving) = (0, false);
+            (link.sent, link.is_leaving, link.heard) = (0, false, None);
             // Words for the one before; buffers go home all the same.
             let mut words: Burst = link.questions.take().into_iter().collect();
             let (said, others) = link

@@ -1,5 +1,6 @@
 //! From a burst of packets to their chains: the path that is counted in cycles.
 
+use super::unheard::is_unheard;
 use super::{Job, Runtime};
 use crate::actor::{NO_GROUP, Phase, flag};
 use crate::env::{BURST, Burst, Port};
@@ -474,6 +475,9 @@ impl<P: Port> Runtime<P> {
             }
         } else {
             self.settle_all();
+            if is_unheard(self.slab.header(actor).flags) {
+                return self.wait_behind(actor, packet);
+            }
         }
         self.pass(packet);
     }

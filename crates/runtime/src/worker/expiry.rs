@@ -1,6 +1,7 @@
 //! The end of flows and groups.
 
 use super::Runtime;
+use super::unheard::is_unheard;
 use crate::actor::{NO_GROUP, Phase, flag};
 use crate::env::Port;
 use crate::group::GroupKey;
@@ -61,6 +62,9 @@ impl<P: Port> Runtime<P> {
     pub(super) fn end_adapted(&mut self, actor: u32) {
         let is_of_before = self.is_of_before(actor);
         self.drop_held(actor);
+        if is_unheard(self.slab.header(actor).flags) {
+            self.end_unheard(actor);
+        }
         let header = *self.slab.header(actor);
         let state = self.slab.state(actor);
         let group = self.group_state(header.group, state);
@@ -196,6 +200,7 @@ impl<P: Port> Runtime<P> {
                 }
                 Message::BlockClaimed(block, _) => self.hear_in_use(link, block),
                 Message::AllTold => self.hear_all_told(link),
+                Message::Heard(round) => self.unheard.hear(link, round),
                 // Nothing that a switch says.
                 _ => self.refuse_word(),
             }

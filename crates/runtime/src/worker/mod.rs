@@ -10,6 +10,7 @@
 //!                    expiry.rs  a few due flows are looked at
 //!                    change.rs  a few flows are asked what another configuration makes of them
 //!                    sessions.rs switches that begin anew are told what there is
+//!                    unheard.rs first packets of which switches of other processes have heard leave
 //!   links ◄transmit─ output.rs  messages first, then packets and empty buffers
 //! ```
 //!
@@ -37,6 +38,7 @@ mod output;
 pub mod parking;
 mod sessions;
 mod settle;
+mod unheard;
 mod view;
 mod waiting;
 mod watching;
@@ -194,6 +196,7 @@ pub struct Runtime<P: Port> {
     finish_cursor: u32,
     moves: migrate::Moves<P>,
     sessions: sessions::Sessions,
+    unheard: unheard::Unheard,
     affinity: Affinity,
     /// Open while somebody watches.
     eye: MaybeEye,
@@ -330,6 +333,7 @@ impl<P: Port> Runtime<P> {
             outputs: links.iter().map(|_| output::Output::default()).collect(),
             backlog: links.iter().map(|_| PacketList::new()).collect(),
             sessions: sessions::Sessions::new(&links, affinity),
+            unheard: unheard::Unheard::new(&links, settings.switches, settings.now),
             links,
             pool,
             log,
@@ -392,6 +396,7 @@ impl<P: Port> Runtime<P> {
             work.other += self.walk();
             work.other += self.go_on_moving();
             work.other += self.go_on_telling();
+            work.other += self.let_heard_go();
         } else {
             // Buffers come home from other runtimes, too.
             work.other += self.hear_runtimes();
@@ -404,6 +409,7 @@ impl<P: Port> Runtime<P> {
     /// Ends up to `budget` flows as if they had expired; `true` when none is left. For a graceful stop.
     pub fn finish(&mut self, budget: usize) -> bool {
         self.stop_moving();
+        self.let_unheard_go();
         self.fragments.finish();
         self.drop_fragments();
         let done = self.end_all(budget);
@@ -432,6 +438,7 @@ impl<P: Port> Runtime<P> {
             && self.backlog.iter().all(PacketList::is_empty)
             && self.moves.is_idle()
             && self.moves.has_said_all()
+            && self.unheard.is_empty()
     }
 
     /// The links, for tests and drivers.
@@ -502,6 +509,7 @@ impl<P: Port> Runtime<P> {
             held: u64::from(self.held_count + self.queued_count)
                 + self.frames.waiting() as u64
                 + self.moves.kept() as u64
+                + self.unheard.held() as u64
                 + self.turned.len() as u64
                 + self.fragments.held() as u64,
             dropped,

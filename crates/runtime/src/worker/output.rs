@@ -1,7 +1,7 @@
 //! What leaves a runtime: packets, messages, and buffers on their way home.
 //!
 //! Messages go first: before any packet is transmitted on any link, all messages said so far are on all links. That is the
-//! whole of "told before the first packet that uses it leaves".
+//! whole of "told before the first packet that uses it leaves", but for switches of other processes (`unheard.rs`).
 
 use super::Runtime;
 use crate::actor::NO_GROUP;
@@ -112,6 +112,7 @@ impl<P: Port> Runtime<P> {
     }
 
     fn transmit_links(&mut self) {
+        self.close_round();
         for (link, output) in self.links.iter_mut().zip(&mut self.outputs) {
             if let Some(frame) = output.messages.take() {
                 let mut burst = Burst::new();
@@ -162,9 +163,13 @@ impl<P: Port> Runtime<P> {
             Message::Routed(group) if !group.is_second_key(self.affinity) => Some(home(group)),
             _ => None,
         };
+        let is_needed = matches!(message, Message::BlockClaimed(..) | Message::Routed(_));
         for link in 0..self.links.len() {
             if only.is_none_or(|only| usize::from(only) == link) && self.sessions.has_switch(link) {
                 self.append(link, &message);
+                if is_needed {
+                    self.unheard.note(link);
+                }
             }
         }
     }

@@ -146,6 +146,11 @@ impl Sessions {
         self.has_absent
     }
 
+    /// Whether a switch that begins anew has been told what there is.
+    pub fn is_told(&self, switch: usize) -> bool {
+        self.telling.iter().all(|telling| telling.link != switch)
+    }
+
     /// Whether some switch is being told what there is.
     pub fn is_telling(&self) -> bool {
         !self.telling.is_empty()
@@ -170,6 +175,7 @@ impl<P: Port> Runtime<P> {
         if let Some(frame) = self.outputs[link].messages.take() {
             self.recycle(frame);
         }
+        self.unheard.session_over(link, session != 0);
         if let Some(beginning) = &mut self.sessions.beginning {
             beginning.told = beginning.told.without(link as u8);
         }
@@ -319,6 +325,7 @@ impl<P: Port> Runtime<P> {
             self.append(link, &Message::Leaving(true));
         }
         self.append(link, &Message::AllTold);
+        self.unheard.note(link);
         1
     }
 

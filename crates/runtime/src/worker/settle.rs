@@ -9,7 +9,7 @@
 //!
 //! ```text
 //!   launched ──first packet passes, key as before──► settled
-//!       └─────first packet passes, translated──► settling ──burst ends, or somebody looks──► settled
+//!       └─────first packet passes, translated──► settling ──burst ends, or somebody looks──► settled, or waits until switches have heard (`unheard`)
 //!                                                    └────another flow has the key──► over, nothing has left
 //! ```
 //!
@@ -22,6 +22,7 @@
 //! between two steps.
 
 use super::Runtime;
+use super::unheard::is_unheard;
 use crate::actor::{NO_GROUP, Phase, flag};
 use crate::env::{BURST, Port};
 use crate::group::GroupKey;
@@ -65,6 +66,9 @@ impl<P: Port> Runtime<P> {
     /// Passes a packet of a flow that is not settled: with its first packet it begins to.
     #[cold]
     pub(super) fn settle(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
+        if is_unheard(self.slab.header(actor).flags) {
+            return self.wait_behind(actor, packet);
+        }
         if self.slab.header(actor).flags & flag::SETTLING != 0 {
             // Its first packet leaves before this one.
             if wire::planted::is("second_packet_overtakes") {
@@ -73,6 +77,9 @@ impl<P: Port> Runtime<P> {
             self.settle_all();
             if self.slab.header(actor).phase == Phase::Free {
                 return self.drop_packet(packet, DropReason::ReplyKeyTaken);
+            }
+            if is_unheard(self.slab.header(actor).flags) {
+                return self.wait_behind(actor, packet);
             }
             return self.pass(packet);
         }
@@ -141,7 +148,11 @@ impl<P: Port> Runtime<P> {
                 header.flags |= flag::SECOND_ALONG;
             }
             self.announce_second_key(actor, key, &settling.packet);
-            self.pass(settling.packet);
+            if !self.has_unheard() {
+                self.pass(settling.packet);
+            } else if let Some(packet) = self.wait_unheard(actor, settling.packet) {
+                self.refuse_flow(actor, packet, DropReason::UnheardFull);
+            }
         }
     }
 
@@ -178,9 +189,13 @@ impl<P: Port> Runtime<P> {
         let hash = key.hash(&self.settings.seed);
         if let Some(value) = self.find(hash, &key)
             && value & 1 == 1
-            && self.slab.header(value >> 1).phase == Phase::Active
         {
-            self.end_actor(value >> 1);
+            if is_unheard(self.slab.header(value >> 1).flags) {
+                self.refuse_unheard(value >> 1);
+            }
+            if self.slab.header(value >> 1).phase == Phase::Active {
+                self.end_actor(value >> 1);
+            }
         }
     }
 

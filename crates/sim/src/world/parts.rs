@@ -102,7 +102,7 @@ impl World<'_> {
             self.fail(moved::adds_up(&figures));
         }
         if self.script.loses_nothing() {
-            self.fail(moved::nothing_lost(self.script, &self.packets));
+            self.fail(moved::nothing_lost(self.script, &self.packets, &figures));
         }
         let runtimes = &mut self.cluster.runtimes;
         let receipts = self.orders.iter().map(|(from, number)| {

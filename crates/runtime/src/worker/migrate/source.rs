@@ -1,6 +1,7 @@
 //! The source's end of a move: what is asked, sent and dropped.
 
 use super::super::Runtime;
+use super::super::unheard::is_unheard;
 use super::bytes::{Facts, Figures, Record};
 use super::{AHEAD, Class, Kept};
 use crate::actor::{Change, NO_GROUP, Phase, flag};
@@ -74,6 +75,11 @@ impl<P: Port> Runtime<P> {
             let is_waiting = actors
                 .iter()
                 .any(|actor| self.slab.header(*actor).phase == Phase::Waiting);
+            // What switches have yet to hear of leaves before *behind* is said.
+            let has_unheard = self.unheard.has_over()
+                || actors
+                    .iter()
+                    .any(|actor| is_unheard(self.slab.header(*actor).flags));
             // A flow that was not settled when the move began may have got a second key that no home was told about.
             let is_known = self.aliases_of(&actors).iter().all(|key| known.contains(key));
             let Some(moving) = self.moves.moving(id) else {
@@ -83,7 +89,7 @@ impl<P: Port> Runtime<P> {
             if !is_known {
                 moving.deadline = 0;
             }
-            if is_waiting || !is_known {
+            if is_waiting || has_unheard || !is_known {
                 self.moves.settling.push(id);
             } else {
                 moving.is_settling = false;
@@ -399,6 +405,10 @@ impl<P: Port> Runtime<P> {
         } else {
             Side::Inside
         };
+        if is_unheard(header.flags) {
+            // A copy that is nobody's; one that moves has none that wait.
+            self.end_unheard(actor);
+        }
         let cx = self.prepare(actor, side, Direction::Opening);
         for step in self.stages.way(header.chain, Direction::Opening) {
             // SAFETY: the state is this actor's, laid out for this chain; no call of it waits.
