@@ -30,7 +30,7 @@ impl Drop for Peer {
 /// Waits until what is asked for holds.
 #[track_caller]
 fn until(watcher: &mut Watcher, what: &str, mut holds: impl FnMut(&Watcher) -> bool) {
-    let end = Instant::now() + Duration::from_secs(5);
+    let end = Instant::now() + Duration::from_secs(60);
     while !holds(watcher) {
         assert!(Instant::now() < end, "{what}: {:?}", watcher.network());
         watcher.wait(Duration::from_millis(100)).expect("netlink");

@@ -10,7 +10,7 @@ use wire::LinkType;
 
 type End = ([u8; 4], u16);
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 const WORLD: [u8; 4] = [198, 51, 100, 7];
 const HOSTS: u8 = 8;
 const LIMIT: u32 = 20;

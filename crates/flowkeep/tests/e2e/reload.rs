@@ -113,7 +113,7 @@ fn beside(path: &Path, work: impl FnOnce(&dyn Cluster) + Send + 'static) -> Ran 
     let cluster: Arc<dyn Cluster> = running.cluster();
     let worker = std::thread::spawn(move || {
         let flows = |cluster: &dyn Cluster| cluster.snapshot().runtimes.iter().map(|r| r.flows).sum::<u64>();
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while flows(&*cluster) < 1500 && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -41,7 +41,7 @@ impl Drop for Folder {
 }
 
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !is_so() {
         assert!(Instant::now() < deadline, "{what} did not come to be");
         std::thread::sleep(Duration::from_millis(2));

@@ -72,8 +72,8 @@ fn an_idle_cluster_sleeps(one: &str, other: &str) {
         assert!(cluster.stop().unwrap().status.success());
     }
     assert!(used[0] <= 5, "{used:?}");
-    // Otherwise nothing was measured.
-    assert!(used[2] > 20, "{used:?}");
+    // Otherwise nothing was measured. Who never sleeps gets what others leave it.
+    assert!(used[2] > 2 * used[0].max(2), "{used:?}");
 }
 
 fn everything_is_accounted_for(one: &str, other: &str) {

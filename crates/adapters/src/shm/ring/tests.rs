@@ -206,7 +206,7 @@ fn threads_nothing_put_in_is_slept_through() {
             reader.lie_down();
             if number < RECORDS && reader.next().unwrap().is_none() {
                 heard
-                    .recv_timeout(std::time::Duration::from_secs(20))
+                    .recv_timeout(std::time::Duration::from_secs(60))
                     .expect("woken");
             }
             reader.get_up();

@@ -29,7 +29,7 @@ pub const POOL: [u8; 4] = [203, 0, 113, 64];
 /// What must not come is waited for so long, and counted besides.
 const NOTHING: Duration = Duration::from_millis(250);
 /// What must come has so long, on a busy machine.
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 
 const MACS: [[u8; 6]; 4] = [
     [2, 0, 0, 0, 1, 1],
