@@ -195,8 +195,12 @@ fn nowhere(from: u16, places: &[Place]) -> String {
     let why: Vec<String> = others
         .filter_map(|(number, place)| Some(format!("{number} is {}", place.closed()?)))
         .collect();
+    let remedy = match places.iter().any(|place| place.absent) {
+        true => "Start one that is not there, or say `flowkeep runtime resume N` for one that is drained",
+        false => "Say `flowkeep runtime resume N` for one that is drained",
+    };
     format!(
-        "no other runtime takes the flows of runtime {from} ({}); nothing has changed. Say `flowkeep runtime resume N` for one that is drained",
+        "no other runtime takes the flows of runtime {from} ({}); nothing has changed. {remedy}",
         why.join(", ")
     )
 }
@@ -424,6 +428,19 @@ mod tests {
                     .starts_with("runtime 1 is in another process; name that one's socket")
             );
         }
+    }
+
+    #[test]
+    fn who_is_not_there_is_to_be_started() {
+        let absent = Place {
+            absent: true,
+            ..Place::elsewhere()
+        };
+        let said = may_leave(0, &[place(5, false), absent]).unwrap_err();
+        assert!(
+            said.contains("(1 is not there)") && said.contains("Start one that is not there"),
+            "{said}"
+        );
     }
 
     #[test]

@@ -63,6 +63,7 @@
 
 mod allocations;
 mod build;
+mod link;
 mod moving;
 mod outcome;
 mod play;
@@ -75,6 +76,7 @@ mod watch;
 mod tests;
 
 pub use allocations::{CountingAllocator, allocations};
+pub use link::{Link, link};
 pub use moving::{Migration, Survived, Way, migration, survives_migration};
 pub use outcome::{Fate, FlowFields, Outcome};
 pub use play::{Setup, run, setup};

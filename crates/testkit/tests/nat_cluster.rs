@@ -3,6 +3,7 @@
 //! What NAT's own tests cannot show: that packets from outside, hairpinned ones and ICMP errors find the runtime that
 //! has the mapping, whatever the number of runtimes and switches; and that nothing is left when all flows are over.
 
+use flowkeep_testkit::{Link, link};
 use functions::nat::{Config, Filtering, Nat, StaticMapping, StaticProtocol};
 use nf::{Side, WorkerInfo};
 use runtime::chain::{ChainRule, Match, Plan};
@@ -11,11 +12,9 @@ use runtime::stage::{Configured, Factory};
 use runtime::switch::{self, Policy, SideRule, Switch};
 use runtime::worker::migrate::{Order, Selector};
 use runtime::{Runtime, Settings};
-use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::rc::Rc;
 use wire::memory::Region;
-use wire::{HashSeed, LinkType, PacketBox, Pool};
+use wire::{HashSeed, LinkType, Pool};
 
 type V4 = ([u8; 4], u16);
 
@@ -40,37 +39,6 @@ impl Port for World {
         let sent = burst.iter().map(|p| (p.exit(), p.frame().to_vec()));
         self.output.extend(sent);
         dispose(pool, burst);
-    }
-    fn counters(&self) -> PortCounters {
-        PortCounters::default()
-    }
-}
-
-/// One end of a link.
-struct Link {
-    incoming: Rc<RefCell<VecDeque<PacketBox>>>,
-    outgoing: Rc<RefCell<VecDeque<PacketBox>>>,
-}
-
-fn link() -> (Link, Link) {
-    let (a, b) = (Rc::default(), Rc::default());
-    let end = |incoming: &Rc<_>, outgoing: &Rc<_>| Link {
-        incoming: Rc::clone(incoming),
-        outgoing: Rc::clone(outgoing),
-    };
-    (end(&a, &b), end(&b, &a))
-}
-
-impl Port for Link {
-    fn receive(&mut self, _: u64, _: &mut Pool, burst: &mut Burst) {
-        while !burst.is_full()
-            && let Some(packet) = self.incoming.borrow_mut().pop_front()
-        {
-            burst.push(packet);
-        }
-    }
-    fn transmit(&mut self, _: u64, _: &mut Pool, burst: &mut Burst) {
-        self.outgoing.borrow_mut().extend(burst.drain(..));
     }
     fn counters(&self) -> PortCounters {
         PortCounters::default()

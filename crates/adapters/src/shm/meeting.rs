@@ -435,7 +435,7 @@ fn hear_hello(connection: &OwnedFd, settings: &Settings) -> Result<Option<(Hello
     let hello = Hello::read(&bytes[..length.min(bytes.len())], settings).map_err(NotHeard::NotMet)?;
     memory
         .map(|memory| Some((hello, memory)))
-        .ok_or_else(|| NotHeard::NotMet(NotMet::Wrong("a hello without memory")))
+        .ok_or(NotHeard::NotMet(NotMet::Wrong("a hello without memory")))
 }
 
 /// Makes the directory if it is not there; it must be this user's, and nobody else may write there.

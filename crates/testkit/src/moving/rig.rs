@@ -20,6 +20,7 @@
 //! Not here: what is played (`mod`), what came out (`story`).
 
 use crate::build::Last;
+use crate::link::{Link, link};
 use crate::sent::Copied;
 use nf::cx::EFFECTS_MAX;
 use nf::{Endpoint, Side, WorkerInfo};
@@ -28,11 +29,9 @@ use runtime::stats::{Named, RuntimeStats};
 use runtime::switch::{self, Policy, SideRule, Switch};
 use runtime::worker::migrate::{Order, Receipt, Selector};
 use runtime::{Burst, Port, PortCounters, Runtime, Settings};
-use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::rc::Rc;
 use wire::memory::Region;
-use wire::{HashSeed, LinkType, PacketBox, Pool};
+use wire::{HashSeed, LinkType, Pool};
 
 /// A frame that left.
 #[derive(Clone, PartialEq, Eq)]
@@ -94,43 +93,6 @@ impl Port for World {
     }
 }
 
-/// One end of a link.
-struct Wire {
-    incoming: Rc<RefCell<VecDeque<PacketBox>>>,
-    outgoing: Rc<RefCell<VecDeque<PacketBox>>>,
-}
-
-fn wire() -> (Wire, Wire) {
-    let (there, back): (Rc<_>, Rc<_>) = (Rc::default(), Rc::default());
-    let near = Wire {
-        incoming: Rc::clone(&back),
-        outgoing: Rc::clone(&there),
-    };
-    let far = Wire {
-        incoming: there,
-        outgoing: back,
-    };
-    (near, far)
-}
-
-impl Port for Wire {
-    fn receive(&mut self, _: u64, _: &mut Pool, burst: &mut Burst) {
-        while !burst.is_full()
-            && let Some(packet) = self.incoming.borrow_mut().pop_front()
-        {
-            burst.push(packet);
-        }
-    }
-
-    fn transmit(&mut self, _: u64, _: &mut Pool, burst: &mut Burst) {
-        self.outgoing.borrow_mut().extend(burst.drain(..));
-    }
-
-    fn counters(&self) -> PortCounters {
-        PortCounters::default()
-    }
-}
-
 /// Buffers of each worker.
 const BUFFERS: usize = 1024;
 /// Workers that have had this many turns without coming to rest never will.
@@ -157,8 +119,8 @@ pub struct Shape {
 
 /// See the module's page.
 pub struct Rig {
-    switches: Vec<Switch<World, Wire>>,
-    runtimes: Vec<Runtime<Wire>>,
+    switches: Vec<Switch<World, Link>>,
+    runtimes: Vec<Runtime<Link>>,
     pub now: u64,
     pub events: String,
     /// Flows that have moved, and those that had to stay (a call of theirs waits, or the target is full).
@@ -175,9 +137,9 @@ impl Rig {
         };
         let count = shape.switches;
         let mut runtimes = Vec::new();
-        let mut links: Vec<Vec<Wire>> = (0..count).map(|_| Vec::new()).collect();
+        let mut links: Vec<Vec<Link>> = (0..count).map(|_| Vec::new()).collect();
         for number in 0..RUNTIMES {
-            let (near, far): (Vec<Wire>, Vec<Wire>) = (0..count).map(|_| wire()).unzip();
+            let (near, far): (Vec<Link>, Vec<Link>) = (0..count).map(|_| link()).unzip();
             links
                 .iter_mut()
                 .zip(near)
@@ -201,15 +163,15 @@ impl Rig {
                 format!("the configuration of `{function}` is refused: {error}")
             })?);
         }
-        let (near, far) = wire();
+        let (near, far) = link();
         if let [first, second] = &mut runtimes[..] {
             first.join(vec![None, Some(near)]);
             second.join(vec![Some(far), None]);
         }
-        let mut peers: Vec<Vec<Option<Wire>>> =
+        let mut peers: Vec<Vec<Option<Link>>> =
             (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
         if let [first, second] = &mut peers[..] {
-            let (near, far) = wire();
+            let (near, far) = link();
             (first[1], second[0]) = (Some(near), Some(far));
         }
         let mut switches = Vec::new();

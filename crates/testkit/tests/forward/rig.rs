@@ -6,6 +6,7 @@
 //!   dmz   port 2  eth 4  10.9.0.1/24 and, tagged 20, eth 5 10.8.0.1/24
 //! ```
 
+use flowkeep_testkit::{Link, link};
 use functions::forward::tables::{Interface, Kind, Neighbour, Route, Way};
 use functions::forward::{Config, Feed, Forward};
 use functions::nat::Nat;
@@ -15,12 +16,10 @@ use runtime::env::{Burst, Port, PortCounters, dispose};
 use runtime::stage::{Configured, Factory};
 use runtime::switch::{self, Policy, SideRule, Switch};
 use runtime::{Runtime, Settings};
-use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::rc::Rc;
 use std::sync::Arc;
 use wire::memory::Region;
-use wire::{HashSeed, LinkType, PacketBox, Pool};
+use wire::{HashSeed, LinkType, Pool};
 
 pub const LAN: u8 = 0;
 pub const WAN: u8 = 1;
@@ -59,37 +58,6 @@ impl Port for World {
     fn transmit(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) {
         self.output.extend(burst.iter().map(|p| p.frame().to_vec()));
         dispose(pool, burst);
-    }
-    fn counters(&self) -> PortCounters {
-        PortCounters::default()
-    }
-}
-
-/// One end of a link.
-struct Link {
-    incoming: Rc<RefCell<VecDeque<PacketBox>>>,
-    outgoing: Rc<RefCell<VecDeque<PacketBox>>>,
-}
-
-fn link() -> (Link, Link) {
-    let (a, b) = (Rc::default(), Rc::default());
-    let end = |incoming: &Rc<_>, outgoing: &Rc<_>| Link {
-        incoming: Rc::clone(incoming),
-        outgoing: Rc::clone(outgoing),
-    };
-    (end(&a, &b), end(&b, &a))
-}
-
-impl Port for Link {
-    fn receive(&mut self, _: u64, _: &mut Pool, burst: &mut Burst) {
-        while !burst.is_full()
-            && let Some(packet) = self.incoming.borrow_mut().pop_front()
-        {
-            burst.push(packet);
-        }
-    }
-    fn transmit(&mut self, _: u64, _: &mut Pool, burst: &mut Burst) {
-        self.outgoing.borrow_mut().extend(burst.drain(..));
     }
     fn counters(&self) -> PortCounters {
         PortCounters::default()
