@@ -311,6 +311,13 @@ impl Slab {
         }
     }
 
+    /// Asks the processor for an actor's header alone.
+    #[inline(always)]
+    pub fn prefetch_header(&self, index: u32) {
+        let start = self.region.start().as_ptr();
+        prefetch(start.wrapping_add(index as usize * self.stride));
+    }
+
     /// The actors that the next `count` launches will take, as far as there are that many.
     #[inline]
     pub fn next_free(&self, count: usize) -> impl Iterator<Item = u32> {

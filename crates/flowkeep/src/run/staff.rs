@@ -37,7 +37,7 @@ use runtime::worker::change::Prepared;
 use runtime::worker::parking::{Legacy, Remains};
 use std::collections::BTreeMap;
 use std::mem;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -119,20 +119,35 @@ pub(super) struct Staff {
     sessions: Mutex<u64>,
 }
 
-/// What workers do goes before making one: hundreds of megabytes are found and cleared by the kernel, on their processors. With this
-/// niceness whoever makes has a tenth of a processor where another wants all of it, so that it comes to an end there, too.
-const NICE: i32 = 10;
+/// What workers do goes before making one: hundreds of megabytes are found and cleared by the kernel, on their processors. With the first
+/// niceness whoever makes has a tenth of a processor where another wants all of it; the others are for a machine so busy that it would not come to an end,
+/// each for when it has taken [`LONGER`] more.
+const NICE: [i32; 3] = [10, 5, 0];
+const LONGER: Duration = Duration::from_secs(5);
 
 /// Does something in a thread that others go before.
-fn aside<T: Send>(make: impl FnOnce() -> T + Send) -> T {
-    let nicely = || {
-        // The calling thread's alone. It can always be asked for; without it, it is as before.
-        let _ = rustix::process::setpriority_process(None, NICE);
+fn aside<T: Send>(make: impl FnOnce() -> Result<T, RunError> + Send) -> Result<T, RunError> {
+    let (begin, begun) = channel();
+    let (end, ended) = channel::<()>();
+    let nicely = move || {
+        let _ended = end;
+        let _ = begin.send(rustix::thread::gettid());
         make()
     };
     std::thread::scope(|scope| {
-        let made = scope.spawn(nicely).join();
-        made.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let maker = std::thread::Builder::new().name("maker".into());
+        let making = maker.spawn_scoped(scope, nicely).map_err(RunError::Thread)?;
+        let thread = begun.recv().ok();
+        for nice in NICE {
+            // That thread's alone. Less can always be asked for; who may not have it back goes on with that.
+            if let Some(thread) = thread {
+                let _ = rustix::process::setpriority_process(Some(thread), nice);
+            }
+            if ended.recv_timeout(LONGER) == Err(RecvTimeoutError::Disconnected) {
+                break;
+            }
+        }
+        making.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 

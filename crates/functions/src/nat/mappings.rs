@@ -114,6 +114,9 @@ const PENDING_MAX: usize = 32;
 /// How many entries ahead of the one taken are fetched.
 const AHEAD: usize = 4;
 
+/// How many moving flows later the entries that a flow's chains begin with are fetched: their heads have come by then.
+const BEHIND: usize = 4;
+
 /// The tables. See the module's page.
 pub(super) struct Mappings {
     entries: Vec<Mapping>,
@@ -126,6 +129,8 @@ pub(super) struct Mappings {
     pending: Vec<(u32, u64)>,
     peers: Option<Peers>,
     seed: HashSeed,
+    /// Hashes of outside and inside of the last flows that [`Mappings::prefetch_moving`] was asked for, and where the next goes.
+    moving: ([[u64; 2]; BEHIND], usize),
 }
 
 impl Mappings {
@@ -144,6 +149,7 @@ impl Mappings {
             pending: Vec::with_capacity(PENDING_MAX),
             peers: peers.map(Peers::new),
             seed,
+            moving: ([[0; 2]; BEHIND], 0),
         }
     }
 
@@ -183,9 +189,27 @@ impl Mappings {
             .prefetch(self.inside_hash(inside, remote, protocol, vlan));
     }
 
-    /// Fetches what [`Mappings::by_outside`] will look at first.
-    pub fn prefetch_outside(&self, outside: V4Endpoint, protocol: u8) {
-        self.outside.prefetch(self.outside_hash(outside, protocol));
+    /// Fetches what a flow that arrives or leaves will look at: the heads of its mapping's chains, and, a few flows later, the entries that
+    /// those name. With as many mappings as there is room for, a third of the chains begins with another's.
+    pub fn prefetch_moving(
+        &mut self,
+        inside: V4Endpoint,
+        outside: V4Endpoint,
+        remote: V4Endpoint,
+        protocol: u8,
+        vlan: u16,
+    ) {
+        let hashes = [
+            self.outside_hash(outside, protocol),
+            self.inside_hash(inside, remote, protocol, vlan),
+        ];
+        self.outside.prefetch(hashes[0]);
+        self.inside.prefetch(hashes[1]);
+        let (last, at) = &mut self.moving;
+        let [outside, inside] = core::mem::replace(&mut last[*at], hashes);
+        *at = (*at + 1) % BEHIND;
+        self.prefetch_entry(self.outside.first(outside));
+        self.prefetch_entry(self.inside.first(inside));
     }
 
     /// Fetches a mapping.

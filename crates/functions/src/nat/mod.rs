@@ -207,14 +207,13 @@ impl NetworkFunction for Nat {
         if !flow.is_translated() || flow.mapping == STATIC {
             return;
         }
-        let mappings = &self.tables.borrow().mappings;
+        let mappings = &mut self.tables.borrow_mut().mappings;
         // On its way here its mapping's number is another runtime's.
         if leaves {
             mappings.prefetch_entry(flow.mapping);
         }
         let remote = self.key_part(flow.remote);
-        mappings.prefetch_outside(flow.outside, key.protocol());
-        mappings.prefetch(flow.inside, remote, key.protocol(), key.vlan());
+        mappings.prefetch_moving(flow.inside, flow.outside, remote, key.protocol(), key.vlan());
     }
 
     fn arrived(&self, flow: &mut Translation, why: Arrival, cx: &mut Cx<Self>) {

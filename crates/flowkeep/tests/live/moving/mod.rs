@@ -16,6 +16,7 @@
 //! counted where it happens ([`Site::overload`]); of datagrams as many may be missing, over all clients, as were lost that way, and nothing may
 //! come twice or in another order in any case. Nothing is tried again.
 
+mod adding;
 pub mod probe;
 
 use crate::network::PATIENCE;

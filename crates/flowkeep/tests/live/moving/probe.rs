@@ -116,6 +116,11 @@ impl Seen {
         gaps.iter().map(|(_, length)| *length).max().unwrap_or(0)
     }
 
+    /// The longest that a datagram was on its way, there and back.
+    pub fn longest(&mut self) -> Duration {
+        self.back.latency(1000)
+    }
+
     /// Whatever is neither there in order nor missing.
     pub fn crooked(&self) -> u64 {
         let of = |track: &Track| track.doubled + track.disordered.len() as u64 + track.wrong;

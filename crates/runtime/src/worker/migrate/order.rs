@@ -13,7 +13,7 @@
 //! others since is known by its count, and costs another look.
 
 use super::super::Runtime;
-use super::Moving;
+use super::{AHEAD, Moving};
 use crate::actor::{NO_GROUP, Phase, flag};
 use crate::env::Port;
 use crate::group::GroupKey;
@@ -305,6 +305,8 @@ impl<P: Port> Runtime<P> {
         let mut lists = core::mem::take(&mut self.moves.orders.spare);
         lists.begin(self.groups.used(), self.slab.used());
         for actor in 0..self.slab.used() {
+            // Headers are further apart than the processor looks ahead by itself.
+            self.slab.prefetch_header(actor + 2 * AHEAD as u32);
             let header = self.slab.header(actor);
             if !matches!(header.phase, Phase::Active | Phase::Waiting) {
                 continue;
@@ -408,7 +410,9 @@ impl<P: Port> Runtime<P> {
                 header.group == index && !matches!(header.phase, Phase::Free | Phase::Arriving)
             };
             let mut actors = Vec::with_capacity(self.groups.flows(index) as usize);
-            actors.extend(listed.filter(is_of_it));
+            // Their headers are fetched together.
+            actors.extend(listed.inspect(|actor| self.slab.prefetch_header(*actor)));
+            actors.retain(is_of_it);
             if actors.len() != self.groups.flows(index) as usize {
                 missing.push((place, group));
             }

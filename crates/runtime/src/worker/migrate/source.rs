@@ -197,6 +197,9 @@ impl<P: Port> Runtime<P> {
         let group = moving.group;
         let actors = core::mem::take(&mut moving.actors);
         let mut bytes = 0;
+        for actor in actors.iter().skip(sending.sent).take(AHEAD) {
+            self.slab.prefetch(*actor);
+        }
         while sending.sent < actors.len() && self.has_room_to_send(to, stride) {
             if let Some(ahead) = actors.get(sending.sent + AHEAD) {
                 self.slab.prefetch(*ahead);
@@ -382,6 +385,9 @@ impl<P: Port> Runtime<P> {
     }
 
     fn depart_flows(&mut self, actors: &[u32]) {
+        for actor in actors.iter().take(AHEAD) {
+            self.slab.prefetch(*actor);
+        }
         for (at, chunk) in actors.chunks(AHEAD).enumerate() {
             // Each would wait for its own cache misses.
             for actor in actors.iter().skip((at + 1) * AHEAD).take(AHEAD) {
