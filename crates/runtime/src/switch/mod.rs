@@ -30,7 +30,7 @@
 //! | `watching` | what whoever watches sees here ([`crate::watch`]) |
 //!
 //! Invariants: a group has one route, at its home; every packet received is passed to a runtime or peer, or is a counted
-//! drop; links are read before ports.
+//! drop; links are read before what ports bring is routed.
 //!
 //! Fragments go to the home of their datagram first, which gives them their ports ([`crate::fragments`]), and then to that of
 //! their group.
@@ -126,6 +126,8 @@ pub struct Settings {
 
 struct RuntimeLink<L> {
     link: L,
+    /// What is on it when a port is read was put there before the packets that come of it: see [`Switch::catch_up`].
+    is_ring: bool,
     burst: Burst,
     /// With less room than this its queue counts as full: two bursts, or all of a queue that does not hold as many, so that its ports are read at all.
     enough: usize,
@@ -198,6 +200,8 @@ pub fn home_of(hash: u64, switches: u8) -> u8 {
 
 /// How many bursts of a link are taken at a time, so that links keep up with ports.
 const LINK_BURSTS: usize = 8;
+/// How often, at least, a ring is read on until it is empty.
+const CATCH_UP: usize = 256;
 const NOBODY: u32 = u32::MAX;
 /// Second keys that were refused and of whose flows' end nothing was heard yet, at most.
 const REFUSED: usize = 64;
@@ -234,6 +238,7 @@ impl<P: Port, L: Port> Switch<P, L> {
                 .into_iter()
                 .map(|link| RuntimeLink {
                     enough: link.room().min(2 * crate::env::BURST),
+                    is_ring: !link.is_apart(),
                     session: link.session(),
                     life: 0,
                     is_leaving: false,
@@ -362,6 +367,19 @@ impl<P: Port, L: Port> Switch<P, L> {
         count
     }
 
+    /// Between reading a port, or a peer, and routing what it brought, where another switch of this process may have sent what that answers: whatever was said before that
+    /// left is on the rings now, though it was not when this step read them. Other links' ends are asked whether they have heard (`worker::unheard`).
+    fn catch_up(&mut self) {
+        for index in 0..self.runtimes.len() {
+            // No more than a ring can hold.
+            let mut bursts = self.pool.total() / BURST + CATCH_UP;
+            while self.runtimes[index].is_ring && bursts > 0 && self.read_runtime(index) > 0 {
+                bursts -= 1;
+                self.answer_moves();
+            }
+        }
+    }
+
     fn read_peer(&mut self, index: usize) -> usize {
         if self.peers[index].is_none() || !self.may_route() {
             return 0;
@@ -372,6 +390,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         }
         let count = burst.len();
         if count > 0 {
+            self.catch_up();
             self.take_from_peer(&mut burst);
         }
         count

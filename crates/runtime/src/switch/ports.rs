@@ -180,6 +180,9 @@ impl<P: Port, L: Port> Switch<P, L> {
         slot.port.receive(self.now, &mut self.pool, &mut burst);
         let count = burst.len();
         if count > 0 {
+            if self.settings.switches > 1 {
+                self.catch_up();
+            }
             self.take_in(index, &mut burst);
         }
         count

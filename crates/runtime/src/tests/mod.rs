@@ -11,6 +11,7 @@ mod lent;
 mod moves;
 mod sessions;
 mod spread;
+mod unheard;
 mod waits;
 mod watching;
 mod words;

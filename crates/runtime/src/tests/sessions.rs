@@ -121,6 +121,10 @@ impl Port for Wire {
         self.session
     }
 
+    fn is_apart(&self) -> bool {
+        true
+    }
+
     fn counters(&self) -> PortCounters {
         PortCounters::default()
     }
@@ -301,6 +305,10 @@ impl Members {
             self.ether.lose(&sent.packet);
             self.ether.give(sent.packet);
         }
+    }
+
+    pub(super) fn workers(&self) -> usize {
+        self.lives.len()
     }
 
     pub(super) fn step(&mut self, worker: usize) -> usize {

@@ -12,7 +12,7 @@ use std::vec;
 use wire::HashSeed;
 use wire::packet::Kind;
 
-type Queue = Rc<RefCell<VecDeque<PacketBox>>>;
+pub(super) type Queue = Rc<RefCell<VecDeque<PacketBox>>>;
 
 /// Who is at the other end of a link.
 type Session = Rc<Cell<u64>>;
