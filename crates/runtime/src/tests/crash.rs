@@ -1,5 +1,6 @@
 //! Who crashes while groups with blocks of ports move: the blocks are with their groups afterwards, at every switch, and given to nobody else.
 
+use super::groups::packet_of;
 use super::lent::{Lender, fill};
 use super::sessions::{Members, SECOND, everywhere};
 use super::*;
@@ -95,7 +96,35 @@ fn blocks_stay_with_their_groups_when_a_runtime_crashes() {
     }
 }
 
-/// What is missed of a switch on another host: two seconds (`peer::Settings::dead_after_ns`).
+#[test]
+fn a_group_that_begins_anew_before_a_switch_knows_leaves_no_block_there() {
+    let mut members = Members::all(2, 2, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
+    fill(&mut members, 0, 1..7);
+    assert_eq!(members.flows(), [3, 3]);
+    members.stop(TARGET);
+    let packets = (1..7).map(packet_of);
+    members.switch(0).port_mut(0).input.extend(packets);
+    // The second switch is stuck meanwhile; then it hears of their new blocks before it sees that the second runtime is gone.
+    for _ in 0..20 {
+        members.now += 1000;
+        members.step(0);
+        members.step(SOURCE);
+    }
+    assert!(
+        members.flows()[0] > 3,
+        "some have begun anew: {:?}",
+        members.flows()
+    );
+    members.settle();
+    members.assert_blocks_are_known("without it");
+    members.start(TARGET);
+    members.settle();
+    members.assert_blocks_are_known("with it");
+    members.check();
+    members.assert_nothing_stays();
+}
+
+/// After how long a switch on another host is missed: two seconds (`peer::Settings::dead_after_ns`).
 const MISSED_AFTER: u64 = 2 * SECOND;
 
 /// A switch that is stuck, alone with two runtimes while all flows of the first move, until it is missed; and then whatever was on its way.
