@@ -581,7 +581,10 @@ mod tests {
     fn what_others_said_and_may_not_is_in_the_figures() {
         let mut snapshot = fake::snapshot();
         snapshot.switches[0].words_refused = 5;
-        (snapshot.runtimes[1].words_refused, snapshot.runtimes[1].flows_refused) = (6, 7);
+        (
+            snapshot.runtimes[1].words_refused,
+            snapshot.runtimes[1].flows_refused,
+        ) = (6, 7);
         snapshot.runtimes[0].words_lost = 8;
         snapshot.links = vec![LinkStats {
             from: WorkerId::Switch(0),

@@ -368,8 +368,20 @@ impl fmt::Display for Status {
         write!(f, "{table}")?;
         for runtime in &self.runtimes {
             let who = format!("runtime {}", runtime.runtime);
-            refused(f, &who, "flows of other runtimes", "refused", runtime.refused_flows)?;
-            refused(f, &who, "words of other workers", "refused", runtime.refused_words)?;
+            refused(
+                f,
+                &who,
+                "flows of other runtimes",
+                "refused",
+                runtime.refused_flows,
+            )?;
+            refused(
+                f,
+                &who,
+                "words of other workers",
+                "refused",
+                runtime.refused_words,
+            )?;
             refused(f, &who, "words for switches", "lost", runtime.lost_words)?;
         }
         for switch in &self.switches {
@@ -752,8 +764,14 @@ nat/mappings      4
         let mut snapshot = fake::snapshot();
         let status = Status::from(&snapshot);
         assert!(!status.to_string().contains("words"), "{status}");
-        (snapshot.runtimes[1].flows_refused, snapshot.runtimes[1].words_refused) = (3, 1_200);
-        (snapshot.runtimes[0].words_lost, snapshot.switches[0].words_refused) = (2, 5);
+        (
+            snapshot.runtimes[1].flows_refused,
+            snapshot.runtimes[1].words_refused,
+        ) = (3, 1_200);
+        (
+            snapshot.runtimes[0].words_lost,
+            snapshot.switches[0].words_refused,
+        ) = (2, 5);
         snapshot.links = vec![LinkStats {
             from: WorkerId::Switch(0),
             to: WorkerId::Runtime(1),
@@ -775,7 +793,10 @@ nat/mappings      4
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
         // What comes again since an acknowledgement was late is nobody's fault.
-        assert!(!text.contains("duplicate") && !text.contains("refused 9"), "{text}");
+        assert!(
+            !text.contains("duplicate") && !text.contains("refused 9"),
+            "{text}"
+        );
         let json = serde_json::to_value(&status).unwrap();
         assert_eq!(json["runtimes"][1]["refused_words"], 1200);
         assert_eq!(json["runtimes"][1]["refused_flows"], 3);

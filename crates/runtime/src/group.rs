@@ -316,7 +316,8 @@ impl BlockOwners {
     /// where blocks of its size begin; of no more sizes than chains have, since each is looked for with each packet; and there are not too many.
     pub fn may_note(&self, block: &Block) -> bool {
         let ports = block.ports.max(1);
-        let is_whole = block.first.is_multiple_of(ports) && u32::from(block.first) + u32::from(ports) <= 1 << 16;
+        let is_whole =
+            block.first.is_multiple_of(ports) && u32::from(block.first) + u32::from(ports) <= 1 << 16;
         let is_known = self.sizes.contains(&ports) || self.sizes.len() < SIZES;
         is_whole && is_known && (self.len() < self.most || self.at(block.addr, block.first).is_some())
     }

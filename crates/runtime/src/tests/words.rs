@@ -101,7 +101,10 @@ fn word() -> impl Strategy<Value = Message> {
 #[derive(Clone, Debug)]
 enum Event {
     /// A packet comes in.
-    Packet { host: u8, flow: u16 },
+    Packet {
+        host: u8,
+        flow: u16,
+    },
     /// One end says words, and so many times over.
     Words(u8, Vec<Message>, u8),
     /// It says bytes.
@@ -182,14 +185,20 @@ impl Stranger {
         if self.link.session.get() == 0 {
             return;
         }
-        let Some(mut packet) = self.pool.take() else { return };
+        let Some(mut packet) = self.pool.take() else {
+            return;
+        };
         fill(&mut packet);
         self.made += u64::from(packet.kind() == Kind::Data);
         self.link.outgoing.borrow_mut().push_back(packet);
     }
 
     fn say_words(&mut self, words: &[Message], times: u8) {
-        let mut words = words.iter().cycle().take(words.len() * usize::from(times)).peekable();
+        let mut words = words
+            .iter()
+            .cycle()
+            .take(words.len() * usize::from(times))
+            .peekable();
         while words.peek().is_some() {
             self.say(|frame| {
                 Message::begin(frame);
@@ -238,7 +247,9 @@ impl Stranger {
     fn give_back(&mut self, count: u8, is_whole: bool, notes: u8) {
         self.look();
         for _ in 0..count {
-            let Some(mut packet) = self.kept.pop_front() else { return };
+            let Some(mut packet) = self.kept.pop_front() else {
+                return;
+            };
             if packet.kind() != Kind::Data || !is_whole || self.link.session.get() == 0 {
                 self.lost += u64::from(packet.kind() == Kind::Data);
                 packet.set_kind(Kind::Empty);
@@ -247,7 +258,11 @@ impl Stranger {
             } else if notes & 2 != 0 {
                 packet.set_flags(flag::TURN_AROUND);
             }
-            packet.set_exit(if notes & 4 == 0 { Side::Inside } else { Side::Outside });
+            packet.set_exit(if notes & 4 == 0 {
+                Side::Inside
+            } else {
+                Side::Outside
+            });
             self.link.outgoing.borrow_mut().push_back(packet);
         }
     }
@@ -265,7 +280,11 @@ impl Stranger {
 
 fn plan_of(chain: usize) -> Plan {
     match chain {
-        0 => plan(vec![factory::<Hosts>(), factory::<Meter>(), factory::<Masquerade>()]),
+        0 => plan(vec![
+            factory::<Hosts>(),
+            factory::<Meter>(),
+            factory::<Masquerade>(),
+        ]),
         1 => plan(vec![factory::<Leaser>()]),
         _ => plan(vec![factory::<Meter>(), factory::<Masquerade>()]),
     }

@@ -72,7 +72,9 @@ impl<P: Port> Runtime<P> {
                 _ if !self.sessions.has_switch(link) => continue,
                 Answer::Idle(key) if self.has_group(&key) || self.is_deferred(&key) => continue,
                 Answer::Idle(key) => Message::Idle(key, 0),
-                Answer::NoBlock(block, group) if self.owners.at(block.addr, block.first) == Some(group) => continue,
+                Answer::NoBlock(block, group) if self.owners.at(block.addr, block.first) == Some(group) => {
+                    continue;
+                }
                 Answer::NoBlock(block, group) => Message::BlockDoubted(block, group),
                 Answer::Doubted(key) => Message::Doubted(key),
             };

@@ -250,7 +250,9 @@ impl<P: Port> Moves<P> {
 
     /// Whether there is a link to a runtime.
     fn has_peer(&self, runtime: RuntimeId) -> bool {
-        self.peers.get(usize::from(runtime.0)).is_some_and(Option::is_some)
+        self.peers
+            .get(usize::from(runtime.0))
+            .is_some_and(Option::is_some)
     }
 
     /// Packets kept.

@@ -11,8 +11,8 @@
 //! Invariants: a record or packet that was taken here is sent, once, behind all that was taken before it.
 
 use super::super::Runtime;
-use super::{MOVES_MAX, Moves};
 use super::bytes::Record;
+use super::{MOVES_MAX, Moves};
 use crate::env::{Burst, Port};
 use crate::message::Message;
 use alloc::collections::VecDeque;
