@@ -16,8 +16,9 @@
 //!
 //! The ends of a switch are runtimes 0, 1, 2 and another switch; those of runtime 1 are a switch and runtimes 0 and 2.
 
-use flowkeep::nf::{Side, WorkerInfo};
+use functions::flow_monitor::{self, FlowMonitor};
 use functions::nat::{Config, Nat};
+use nf::{Side, WorkerInfo};
 use runtime::chain::{ChainRule, Match, Plan};
 use runtime::env::{Burst, Port, PortCounters, dispose};
 use runtime::message::Message;
@@ -98,7 +99,12 @@ impl Port for World {
 }
 
 fn pool(count: usize, origin: u8) -> Pool {
-    Pool::new(Region::heap(Pool::region_length(count, 1024)), count, 1024, origin)
+    Pool::new(
+        Region::heap(Pool::region_length(count, 1024)),
+        count,
+        1024,
+        origin,
+    )
 }
 
 /// Whoever is at the other end.
@@ -153,7 +159,9 @@ impl Stranger {
     fn give_back(&mut self, count: u8, how: u8) {
         self.look();
         for _ in 0..count {
-            let Some(mut packet) = self.kept.pop_front() else { return };
+            let Some(mut packet) = self.kept.pop_front() else {
+                return;
+            };
             if how & 1 == 0 || packet.kind() != Kind::Data || self.link.session.get() == 0 {
                 packet.set_kind(Kind::Empty);
             } else if how & 2 != 0 {
@@ -184,11 +192,10 @@ fn plan(input: u8) -> Plan {
                 ..Config::default()
             },
         )),
-        _ => flowkeep::functions()
-            .entry("flow_monitor")
-            .expect("a function")
-            .defaults()
-            .expect("its settings"),
+        _ => Box::new(Configured::<FlowMonitor>::new(
+            "flow_monitor",
+            flow_monitor::Config::default(),
+        )),
     };
     let rule = ChainRule {
         name: "all".to_owned(),
@@ -398,7 +405,10 @@ pub fn run(input: &[u8]) {
         worker.step(now);
         for stranger in &strangers {
             let unread = stranger.link.incoming.borrow();
-            let words = unread.iter().filter(|packet| packet.kind() == Kind::Message).count();
+            let words = unread
+                .iter()
+                .filter(|packet| packet.kind() == Kind::Message)
+                .count();
             assert!(words <= UNREAD_MAX || matches!(worker, Worker::Runtime(_)));
         }
     }
@@ -407,8 +417,14 @@ pub fn run(input: &[u8]) {
 
 /// Everybody is gone and gives back what it had: nothing of theirs is left.
 fn end(mut worker: Worker, mut strangers: Vec<Stranger>, mut now: u64) {
-    let sessions = if let Worker::Switch(_) = worker { 3 } else { strangers.len() };
-    strangers[..sessions].iter_mut().for_each(|stranger| stranger.renew(false));
+    let sessions = if let Worker::Switch(_) = worker {
+        3
+    } else {
+        strangers.len()
+    };
+    strangers[..sessions]
+        .iter_mut()
+        .for_each(|stranger| stranger.renew(false));
     for round in 0..60 {
         now += 10_000 * MS;
         worker.step(now);
@@ -419,7 +435,9 @@ fn end(mut worker: Worker, mut strangers: Vec<Stranger>, mut now: u64) {
                 runtime.take_events(&mut String::new());
             }
         }
-        strangers.iter_mut().for_each(|stranger| stranger.give_back(u8::MAX, 0));
+        strangers
+            .iter_mut()
+            .for_each(|stranger| stranger.give_back(u8::MAX, 0));
     }
     strangers.iter_mut().for_each(Stranger::look);
     match &mut worker {
@@ -471,7 +489,15 @@ pub fn real(first: u8) -> [Vec<u8>; 2] {
     };
     let ports = vec![(World::default(), rule)];
     let links = vec![switch_0, switch_1];
-    let mut switch = Switch::new(settings, plan(first), ports, links, vec![None], pool(96, 0), Region::heap);
+    let mut switch = Switch::new(
+        settings,
+        plan(first),
+        ports,
+        links,
+        vec![None],
+        pool(96, 0),
+        Region::heap,
+    );
     let mut runtimes = [
         runtime(plan(first), 0, 3, vec![runtime_0], 1),
         runtime(plan(first), 1, 3, vec![runtime_1], 2),
@@ -483,7 +509,10 @@ pub fn real(first: u8) -> [Vec<u8>; 2] {
         now += MS;
         if step % 20 == 0 {
             let number = (step / 20) as u8;
-            switch.port_mut(0).0.push_back(datagram(number % 3 + 1, number % 4, false));
+            switch
+                .port_mut(0)
+                .0
+                .push_back(datagram(number % 3 + 1, number % 4, false));
             if number % 4 == 3 {
                 let from = usize::from(number / 4 % 2);
                 let order = Order {
@@ -515,7 +544,11 @@ pub fn real(first: u8) -> [Vec<u8>; 2] {
 fn said(packet: &PacketBox, end: u8) -> Vec<u8> {
     match packet.kind() {
         Kind::Message => event(0, end, packet.frame()),
-        Kind::Data => event(1, end, &[&packet.hash().to_be_bytes()[..], packet.frame()].concat()),
+        Kind::Data => event(
+            1,
+            end,
+            &[&packet.hash().to_be_bytes()[..], packet.frame()].concat(),
+        ),
         Kind::Empty => Vec::new(),
     }
 }

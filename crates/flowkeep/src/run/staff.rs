@@ -147,7 +147,9 @@ fn aside<T: Send>(make: impl FnOnce() -> Result<T, RunError> + Send) -> Result<T
                 break;
             }
         }
-        making.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        making
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 

@@ -78,11 +78,15 @@ fn a_runtime_comes(scheme: &'static str) {
             site.log.expect("receipt", good, &answer);
         });
         drop(burning);
-        println!("longest round trip {before:?} before, {with:?} with a new runtime; {lost_before} and {lost_with} missing");
+        println!(
+            "longest round trip {before:?} before, {with:?} with a new runtime; {lost_before} and {lost_with} missing"
+        );
         let most = PAUSE.max(before * WORSE);
-        site.log.expect("pause", with <= most, format!("{with:?}, before {before:?}"));
+        site.log
+            .expect("pause", with <= most, format!("{with:?}, before {before:?}"));
         let good = lost_with <= lost_before + probe::GAP_MAX;
-        site.log.expect("missing", good, format!("{lost_with}, before {lost_before}"));
+        site.log
+            .expect("missing", good, format!("{lost_with}, before {lost_before}"));
     });
     site.end();
 }
