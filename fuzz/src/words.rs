@@ -295,6 +295,11 @@ fn runtime(plan: Plan, number: u16, runtimes: u16, links: Vec<Link>, origin: u8)
         inside: vec!["10.0.0.0/8".parse().expect("a prefix")],
         moves_max: 4,
         kept_max: 16,
+        // Little memory, since each input has workers of its own.
+        waiting_max: 4,
+        held_max: 16,
+        fragments_max: 16,
+        events_max: 1 << 14,
         ..Settings::alone(FLOWS)
     };
     match Runtime::new(settings, plan, links, pool(140, origin), Region::heap) {
@@ -425,11 +430,11 @@ fn end(mut worker: Worker, mut strangers: Vec<Stranger>, mut now: u64) {
     strangers[..sessions]
         .iter_mut()
         .for_each(|stranger| stranger.renew(false));
-    for round in 0..60 {
+    for round in 0..30 {
         now += 10_000 * MS;
         worker.step(now);
         if let Worker::Runtime(runtime) = &mut worker
-            && round > 50
+            && round > 20
         {
             while !runtime.finish(100) {
                 runtime.take_events(&mut String::new());
@@ -505,14 +510,14 @@ pub fn real(first: u8) -> [Vec<u8>; 2] {
     runtimes[0].join(vec![None, Some(between_0), None]);
     runtimes[1].join(vec![Some(between_1), None, None]);
     let mut now = 0;
-    for step in 0..400_u32 {
-        now += MS;
-        if step % 20 == 0 {
+    for step in 0..600_u32 {
+        // Behind the moves all flows end, and all buffers go home.
+        let is_heard = step < 400;
+        now += if is_heard { MS } else { 10_000 * MS };
+        if step % 20 == 0 && is_heard {
             let number = (step / 20) as u8;
-            switch
-                .port_mut(0)
-                .0
-                .push_back(datagram(number % 3 + 1, number % 4, false));
+            let frame = datagram(number % 3 + 1, number % 4, false);
+            switch.port_mut(0).0.push_back(frame);
             if number % 4 == 3 {
                 let from = usize::from(number / 4 % 2);
                 let order = Order {
@@ -523,13 +528,14 @@ pub fn real(first: u8) -> [Vec<u8>; 2] {
             }
         }
         switch.step(now);
-        runtimes.iter_mut().for_each(|runtime| {
+        for runtime in &mut runtimes {
             runtime.step(now);
-        });
+            runtime.take_events(&mut String::new());
+        }
         for (a, b, whose) in &joints {
             for (from, to, whose) in [(a, b, whose[0]), (b, a, whose[1])] {
                 for packet in from.incoming.take() {
-                    if let Some((input, end)) = whose {
+                    if let Some((input, end)) = whose.filter(|_| is_heard) {
                         heard[input].extend(said(&packet, end));
                     }
                     to.outgoing.borrow_mut().push_back(packet);
@@ -537,6 +543,7 @@ pub fn real(first: u8) -> [Vec<u8>; 2] {
             }
         }
     }
+    assert_eq!(switch.pool().free(), switch.pool().total(), "all is over");
     heard
 }
 

@@ -288,6 +288,8 @@ impl Cluster {
     }
 
     pub(super) fn check(&self) {
+        let refused: u64 = self.switches.iter().map(|s| s.stats().words_refused).sum();
+        assert_eq!(refused, 0, "real runtimes say nothing that they may not");
         let received: u64 = self.switches.iter().map(|s| s.stats().received).sum();
         let sent: u64 = self.switches.iter().map(|s| s.stats().sent).sum();
         let mut dropped: u64 = self
@@ -301,6 +303,7 @@ impl Cluster {
         for runtime in &self.runtimes {
             assert_conserved(runtime);
             let stats = runtime.stats();
+            assert_eq!((stats.words_refused, stats.words_lost), (0, 0), "of what real workers say");
             dropped += stats.dropped.iter().map(|d| d.count).sum::<u64>();
             held += stats.held;
             emitted += stats.emitted;
