@@ -29,7 +29,6 @@ use runtime::stats::{Named, RuntimeStats};
 use runtime::switch::{self, Policy, SideRule, Switch};
 use runtime::worker::migrate::{Order, Receipt, Selector};
 use runtime::{Burst, Port, PortCounters, Runtime, Settings};
-use std::collections::VecDeque;
 use wire::memory::Region;
 use wire::{HashSeed, LinkType, Pool};
 
