@@ -30,8 +30,10 @@ mod parts;
 use crate::Time;
 use crate::checkers::delivered::Delivered;
 use crate::checkers::order::Order;
-use crate::checkers::{Sighting, Violation, conservation, endpoints, enforced, one_actor};
-use crate::frame::{self, End, Frame, Head, Label};
+use crate::checkers::read::Read;
+use crate::checkers::{Sighting, Violation, conservation, delivered, endpoints, enforced, limited, one_actor};
+use crate::frame::{self, Assembly, End, Frame, Head, Label, PARTS_MAX, Transport};
+use crate::kinds::ROUTERS;
 use crate::link::Clock;
 use crate::network::{Arrival, Passage, Path};
 use crate::random::{Random, Stream};
@@ -58,9 +60,22 @@ pub(crate) struct Packet {
     pub is_answer: bool,
     /// Damaged: it may be anything.
     pub is_wild: bool,
+    /// How long its fragments are, if it was taken apart, and how often each, or the whole, has come and gone.
+    pub split: u16,
+    pub passages: [Passages; PARTS_MAX],
+    /// What it is about, if it is an ICMP error.
+    pub about: u16,
+}
+
+/// How often something has entered the cluster and left it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Passages {
     pub entered: u16,
     pub left: u16,
 }
+
+/// Those who put fragments together, by packet.
+type Assemblies = BTreeMap<u16, Assembly>;
 
 /// Something that is to happen.
 enum Due {
@@ -120,6 +135,8 @@ struct Host {
     to: Path,
     from: Path,
     server: Server,
+    /// What it has of packets in fragments.
+    assemblies: Assemblies,
 }
 
 /// How often a worker takes a turn without anything to do, in nanoseconds.
@@ -153,9 +170,12 @@ pub(crate) struct World<'s> {
     /// Talks that have begun, or are about to, and are not over.
     open_talks: u32,
     pub packets: Vec<Packet>,
+    /// What has left of packets in fragments.
+    leaving: Assemblies,
     pub timeline: Timeline,
     order: Order,
     delivered: Delivered,
+    read: Read,
     /// What groups were ordered to move: from which runtime, and the number it gave the order.
     orders: Vec<(u16, u32)>,
     /// Orders that are still to be given in this part.
@@ -199,10 +219,11 @@ impl<'s> World<'s> {
             };
             Host {
                 addr: addr_of(host),
-                port: port_of(script, host),
+                port: port_of(script, host, 0),
                 to: path(0),
                 from: path(1),
                 server: Server::default(),
+                assemblies: Assemblies::new(),
             }
         });
         // Nobody sends the identifier 0: that is what the cluster makes.
@@ -210,6 +231,7 @@ impl<'s> World<'s> {
             talk: 0,
             head: Head {
                 id: 0,
+                is_v6: false,
                 source: End::default(),
                 destination: End::default(),
                 transport: frame::Transport::Other(0),
@@ -217,8 +239,9 @@ impl<'s> World<'s> {
             label: None,
             is_answer: false,
             is_wild: true,
-            entered: 0,
-            left: 0,
+            split: 0,
+            passages: Default::default(),
+            about: 0,
         };
         Ok(World {
             plan,
@@ -235,9 +258,11 @@ impl<'s> World<'s> {
             flying: 0,
             open_talks: 0,
             packets: vec![nobody],
+            leaving: Assemblies::new(),
             timeline: Timeline::new(records),
             order: Order::default(),
             delivered: Delivered::default(),
+            read: Read::default(),
             orders: Vec::new(),
             open_orders: 0,
             looks: 0,
@@ -290,7 +315,8 @@ impl<'s> World<'s> {
 
     fn is_at_rest(&self) -> bool {
         let is_silent = self.flying == 0 && self.open_talks == 0 && self.open_orders == 0;
-        is_silent && self.cluster.is_at_rest() && self.cluster.moves_nothing()
+        let is_over = self.cluster.moves_nothing() && self.cluster.waits_for_nothing();
+        is_silent && self.cluster.is_at_rest() && is_over
     }
 
     fn happen(&mut self, due: Due) {
@@ -353,6 +379,7 @@ impl<'s> World<'s> {
         };
         if !self.lines.is_empty() {
             self.timeline.fold(self.lines.as_bytes());
+            self.read.hear(self.script, &self.lines);
             self.lines.clear();
         }
         if work > 0 {
@@ -387,6 +414,12 @@ impl<'s> World<'s> {
         } else {
             (turns.pace << turns.vain.min(11)).min(VAIN_MAX)
         };
+        // Calls that wait are due by the worker's own clock.
+        let runtime = worker.checked_sub(switches);
+        let waiting = runtime.map(|runtime| &self.cluster.runtimes[usize::from(runtime)]);
+        if let Some(due) = waiting.filter(|runtime| runtime.has_waiting()).and_then(|runtime| runtime.next_at()) {
+            self.rouse(worker, now + due.saturating_sub(local));
+        }
         if let Some(at) = self.pending(worker) {
             self.rouse(worker, at.max(now + patience));
         }
@@ -420,15 +453,18 @@ impl<'s> World<'s> {
                     std::mem::take(&mut interface.left),
                 )
             };
-            for id in entered {
+            for (id, part) in entered {
                 self.cluster.entered += 1;
                 self.timeline.note(self.now(), Event::Entered(port as u8, id));
                 let packet = &mut self.packets[usize::from(id)];
-                packet.entered += 1;
-                self.order.entered(port as u8, packet);
+                packet.passages[usize::from(part)].entered += 1;
+                let is_by_itself = self.script.shape.switches > 1 || self.script.kinds.is_spread;
+                self.order.entered(port as u8, packet, part, is_by_itself);
             }
             for bytes in left {
                 self.cluster.left += 1;
+                let is_own = frame::id_of(self.link, &bytes).is_none_or(|id| id == 0);
+                self.cluster.own += u64::from(is_own);
                 self.leave(port, bytes);
             }
         }
@@ -440,25 +476,73 @@ impl<'s> World<'s> {
         let now = self.now();
         self.timeline.note(now, Event::Left(port as u8, id));
         self.timeline.fold(&bytes);
-        let read = frame::read(self.link, &bytes);
-        let found = match self.packets.get_mut(usize::from(id)) {
-            Some(packet) if id != 0 => {
-                packet.left += 1;
-                judge(self.script, packet, read, &mut self.order, &mut self.delivered)
-            }
-            // The cluster's own.
-            _ => Ok(()),
-        };
+        let found = self.judge(id, &bytes);
         self.fail(found);
-        let destination = bytes
-            .get(frame::link_length(self.link) + 16..)
-            .and_then(|rest| rest.first_chunk::<4>());
-        let Some(host) = destination.and_then(|addr| self.hosts.iter().position(|host| host.addr == *addr))
+        let destination = frame::destination_of(self.link, &bytes);
+        let Some(host) = destination.and_then(|addr| self.hosts.iter().position(|host| host.addr == addr))
         else {
             return;
         };
         let passage = self.hosts[host].from.put(now, bytes.len());
-        self.fly(Frame { id, bytes }, passage, |frame| Due::ToHost(frame, host));
+        let part = self.part_of(id, &bytes);
+        self.fly(Frame { id, part, bytes }, passage, |frame| {
+            Due::ToHost(frame, host)
+        });
+    }
+
+    /// Which part of its packet a frame is, by its own words.
+    fn part_of(&self, id: u16, bytes: &[u8]) -> u8 {
+        match self.packets.get(usize::from(id)) {
+            Some(packet) if packet.split > 0 => {
+                frame::part_of(self.link, bytes, packet.split).unwrap_or(0)
+            }
+            _ => 0,
+        }
+    }
+
+    /// What the checkers say of a frame that has left.
+    fn judge(&mut self, id: u16, bytes: &[u8]) -> Result<(), Violation> {
+        let part = self.part_of(id, bytes);
+        let (script, link) = (self.script, self.link);
+        let about = |packets: &[Packet], id: u16| packets.get(usize::from(id)).cloned();
+        let whole = match self.packets.get_mut(usize::from(id)) {
+            Some(packet) if id != 0 => {
+                packet.passages[usize::from(part)].left += 1;
+                conservation::left(packet, part)?;
+                if packet.is_wild {
+                    return Ok(());
+                }
+                let talk = &script.talks[usize::from(packet.talk)];
+                enforced::left(packet, talk)?;
+                self.order.left(packet, part, script.scenario.has_balancer())?;
+                if packet.split == 0 {
+                    None
+                } else {
+                    let assembly = self.leaving.entry(id).or_default();
+                    match assembly.take(link, part, bytes) {
+                        // Its flow may have ended and begun anew in between.
+                        Ok(_) | Err(_) if self.order.is_cut() => return Ok(()),
+                        Ok(Some(whole)) => Some(whole),
+                        Ok(None) => return Ok(()),
+                        Err(what) => return Err(delivered::wrong_part(packet, part, &what)),
+                    }
+                }
+            }
+            // The cluster's own.
+            // About one with damaged addresses.
+            _ if !frame::is_between_hosts(link, bytes) => return Ok(()),
+            _ => return delivered::own(frame::read(link, bytes), |id| about(&self.packets, id)),
+        };
+        let packet = &self.packets[usize::from(id)];
+        let Some((head, payload)) = frame::read(link, whole.as_deref().unwrap_or(bytes)) else {
+            return Err(Violation::new("delivered", format!("{packet} left damaged")));
+        };
+        if packet.about != 0 {
+            let about = &self.packets[usize::from(packet.about)];
+            return self.delivered.error_left(script, packet, about, &head);
+        }
+        let has_jumped = self.order.is_cut();
+        self.delivered.left(script, packet, &head, payload, has_jumped)
     }
 
     /// A frame is on its way, or lost.
@@ -484,7 +568,9 @@ impl<'s> World<'s> {
             let Some(id) = self.new_id() else { return };
             self.timeline.note(self.now(), Event::Damaged(frame.id, id));
             frame::damage(self.link, &mut frame.bytes, bit, id);
-            (packet.head.id, packet.is_wild, packet.entered, packet.left) = (id, true, 0, 0);
+            (packet.head.id, packet.is_wild, packet.split, packet.passages) =
+                (id, true, 0, Default::default());
+            frame.part = 0;
             self.packets.push(packet);
             frame.id = id;
         }
@@ -510,12 +596,22 @@ impl<'s> World<'s> {
 
     fn arrive_at_host(&mut self, frame: &Frame, host: usize) {
         self.flying -= 1;
-        let read = frame::read(self.link, &frame.bytes);
+        let is_part = self.packets[usize::from(frame.id)].split > 0;
+        let whole = if is_part {
+            let assembly = self.hosts[host].assemblies.entry(frame.id).or_default();
+            assembly.take(self.link, frame.part, &frame.bytes).ok().flatten()
+        } else {
+            None
+        };
+        let is_short = is_part && whole.is_none();
+        let bytes = whole.as_deref().unwrap_or(&frame.bytes);
+        let read = frame::read(self.link, bytes).filter(|_| !is_short);
         self.timeline
             .note(self.now(), Event::Arrived(host as u8, frame.id, read.is_some()));
         let Some((heard, payload)) = read else { return };
         let packet = &self.packets[usize::from(frame.id)];
         let (talk_index, is_answer, is_own) = (packet.talk, packet.is_answer, frame.id == 0);
+        let label = self.script.label(talk_index, packet.label, payload);
         let mut wishes = std::mem::take(&mut self.wishes);
         let talks = &self.script.talks;
         // A reset that the cluster made says itself whom it is for.
@@ -535,13 +631,51 @@ impl<'s> World<'s> {
             if !is_for_client {
                 self.hosts[host]
                     .server
-                    .hear(self.clock.get(), &heard, payload, &mut wishes);
+                    .hear(self.clock.get(), &heard, (label, payload.len()), &mut wishes);
             } else if talk.client == heard.destination {
-                self.clients[index].hear(index as u16, talk, &heard, payload, &mut wishes);
+                self.clients[index].hear(index as u16, talk, &heard, label, &mut wishes);
             }
             self.grant(host, index as u16, !is_for_client, &mut wishes);
         }
         self.wishes = wishes;
+        if !is_part {
+            self.complain(host, frame, &heard);
+        }
+    }
+
+    /// A host, or a router before it, answers what arrived with an ICMP error.
+    fn complain(&mut self, host: usize, frame: &Frame, heard: &Head) {
+        let about = &self.packets[usize::from(frame.id)];
+        let is_error = matches!(heard.transport, Transport::Error { .. } | Transport::Other(_));
+        if self.script.kinds.errors == 0 || is_error || frame.id == 0 || about.is_wild {
+            return;
+        }
+        let Some((is_router, is_whole, which)) = self.script.error_about(frame.id) else {
+            return;
+        };
+        let own = self.hosts[host].addr;
+        let from = match is_router {
+            true => ROUTERS[usize::from(own[0] == 10)],
+            false => own,
+        };
+        let (talk, is_answer) = (about.talk, !about.is_answer);
+        let error = frame::error(self.link, frame, heard, from, is_whole, which);
+        let (Some((mut head, quoted)), Some(id)) = (error, self.new_id()) else {
+            return;
+        };
+        head.id = id;
+        let bytes = frame::write(self.link, &head, &quoted);
+        self.packets.push(Packet {
+            talk,
+            head,
+            label: None,
+            is_answer,
+            is_wild: false,
+            split: 0,
+            passages: Default::default(),
+            about: frame.id,
+        });
+        self.put(host, id, 0, bytes);
     }
 
     fn wake_client(&mut self, talk: u16) {
@@ -579,8 +713,7 @@ impl<'s> World<'s> {
         if head.source.addr == STRANGER {
             self.delivered.tempt(&mut head);
         }
-        let size = usize::from(self.script.talks[usize::from(talk)].size);
-        let payload = label.map_or_else(Vec::new, |label| frame::payload(&label, size));
+        let payload = label.map_or_else(Vec::new, |label| self.script.payload(&label));
         let bytes = frame::write(self.link, &head, &payload);
         self.packets.push(Packet {
             talk,
@@ -588,14 +721,37 @@ impl<'s> World<'s> {
             label,
             is_answer,
             is_wild: false,
-            entered: 0,
-            left: 0,
+            split: 0,
+            passages: Default::default(),
+            about: 0,
         });
+        let talk = &self.script.talks[usize::from(talk)];
+        let Some((count, order)) = self.script.parts_of(talk, id) else {
+            return self.put(host, id, 0, bytes);
+        };
+        let (parts, length) = frame::split(self.link, &bytes, count);
+        if let Some(packet) = self.packets.last_mut() {
+            packet.split = length;
+        }
+        for part in order {
+            if let Some(bytes) = parts.get(part) {
+                self.put(host, id, part as u8, bytes.clone());
+            }
+        }
+    }
+
+    /// Puts a frame on a host's path to the cluster.
+    fn put(&mut self, host: usize, id: u16, part: u8, bytes: Vec<u8>) {
         let now = self.now();
         self.timeline.note(now, Event::Sent(id));
-        let port = self.hosts[host].port;
+        let port = match self.script.kinds.is_spread {
+            true => port_of(self.script, host, usize::from(part)),
+            false => self.hosts[host].port,
+        };
         let passage = self.hosts[host].to.put(now, bytes.len());
-        self.fly(Frame { id, bytes }, passage, |frame| Due::ToPort(frame, port));
+        self.fly(Frame { id, part, bytes }, passage, |frame| {
+            Due::ToPort(frame, port)
+        });
     }
 
     /// Shows all flows to the checkers of them.
@@ -614,40 +770,23 @@ impl<'s> World<'s> {
         if self.script.scenario.has_nat() {
             self.fail(endpoints::check(&seen, variant.endpoint_independent));
         }
+        if self.script.scenario.has_streams() {
+            self.fail(limited::check(&seen));
+        }
         let rings = self.cluster.rings(&self.script.shape);
         self.fail(conservation::bounds(&self.script.shape, &counts, &rings));
         self.seen = seen;
     }
 }
 
-/// What the checkers say of a frame that has left.
-fn judge(
-    script: &Script,
-    packet: &Packet,
-    read: Option<(Head, &[u8])>,
-    order: &mut Order,
-    delivered: &mut Delivered,
-) -> Result<(), Violation> {
-    conservation::left(packet)?;
-    if packet.is_wild {
-        return Ok(());
-    }
-    enforced::left(packet, &script.talks[usize::from(packet.talk)])?;
-    let Some((head, payload)) = read else {
-        return Err(Violation::new("delivered", format!("{packet} left damaged")));
-    };
-    delivered.left(script, packet, &head, payload, order.is_cut())?;
-    order.left(packet, script.scenario.has_balancer())
-}
-
-/// By which port a host is connected: one of its side.
-fn port_of(script: &Script, host: usize) -> usize {
+/// By which port a host is connected: one of its side; a fragment perhaps by a later one.
+fn port_of(script: &Script, host: usize, part: usize) -> usize {
     let shape = &script.shape;
     let is_inside = host < usize::from(INSIDE_HOSTS);
     let ports: Vec<usize> = (0..usize::from(shape.ports))
         .filter(|port| shape.by_address || (cluster::side_of(shape, *port) == nf::Side::Inside) == is_inside)
         .collect();
-    ports[host % ports.len()]
+    ports[(host + part) % ports.len()]
 }
 
 impl Turns {
