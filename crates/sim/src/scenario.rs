@@ -81,7 +81,10 @@ impl Scenario {
     }
 
     pub(crate) fn has_nat(self) -> bool {
-        matches!(self, Scenario::Nat | Scenario::Gateway | Scenario::Edge | Scenario::Slow)
+        matches!(
+            self,
+            Scenario::Nat | Scenario::Gateway | Scenario::Edge | Scenario::Slow
+        )
     }
 
     pub(crate) fn has_balancer(self) -> bool {

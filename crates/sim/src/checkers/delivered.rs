@@ -103,7 +103,8 @@ impl Delivered {
         let is_translated = script.scenario.has_nat() && is_external(now.source) && !now.is_v6;
         if is_translated {
             self.holders.insert((protocol, now.source), talk.client);
-        } else if now.source != talk.client || script.scenario.has_nat() && !now.is_v6 && talk.client.addr[0] == 10
+        } else if now.source != talk.client
+            || script.scenario.has_nat() && !now.is_v6 && talk.client.addr[0] == 10
         {
             return wrong("as somebody else's");
         }
@@ -127,8 +128,14 @@ impl Delivered {
             );
             Err(Violation::new(NAME, what))
         };
-        let (Transport::Error { kind, code, quote }, Transport::Error { kind: k, code: c, quote: sent }) =
-            (now.transport, packet.head.transport)
+        let (
+            Transport::Error { kind, code, quote },
+            Transport::Error {
+                kind: k,
+                code: c,
+                quote: sent,
+            },
+        ) = (now.transport, packet.head.transport)
         else {
             return wrong("as no error");
         };

@@ -68,11 +68,22 @@ pub(crate) mod flags {
 /// The transport of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Transport {
-    Tcp { flags: u8, seq: u32, ack: u32 },
+    Tcp {
+        flags: u8,
+        seq: u32,
+        ack: u32,
+    },
     Udp,
-    Echo { is_reply: bool, number: u16 },
+    Echo {
+        is_reply: bool,
+        number: u16,
+    },
     /// An ICMP error of this type and code.
-    Error { kind: u8, code: u8, quote: Quote },
+    Error {
+        kind: u8,
+        code: u8,
+        quote: Quote,
+    },
     Other(u8),
 }
 
@@ -330,9 +341,7 @@ pub(crate) fn is_between_hosts(link: LinkType, frame: &[u8]) -> bool {
     let quoted = ip + IP6 + 8;
     let is_error = is_v6 && frame.get(ip + 6) == Some(&ICMP6);
     !is_v6
-        || is_ours(ip + 8)
-            && is_ours(ip + 24)
-            && (!is_error || is_ours(quoted + 8) && is_ours(quoted + 24))
+        || is_ours(ip + 8) && is_ours(ip + 24) && (!is_error || is_ours(quoted + 8) && is_ours(quoted + 24))
 }
 
 fn id_at(link: LinkType, frame: &[u8]) -> usize {

@@ -78,11 +78,7 @@ pub(crate) fn error(
 ) -> Option<(Head, Vec<u8>)> {
     let bytes = frame.bytes.get(super::link_length(link)..)?;
     let header = if heard.is_v6 { 40 } else { 20 };
-    let quoted = if is_whole {
-        bytes
-    } else {
-        bytes.get(..header + 8)?
-    };
+    let quoted = if is_whole { bytes } else { bytes.get(..header + 8)? };
     // Port unreachable, time exceeded, host (address) unreachable.
     let (kind, code) = match (heard.is_v6, which % 3) {
         (false, 0) => (3, 3),
