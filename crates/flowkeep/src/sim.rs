@@ -5,8 +5,10 @@
 //! depends on nothing but its seed.
 
 use crate::cli::{FAILURE, USAGE};
-use crate::registry::Registry;
+use crate::registry::{Entry, Registry};
 use runtime::chain::Plan;
+use schemars::Schema;
+use sim::dawdler::Dawdler;
 use sim::{Failure, Outcome, Scenario};
 use std::collections::HashMap;
 use std::io::{IsTerminal, Write};
@@ -28,15 +30,20 @@ pub struct SimJob {
     pub json: bool,
 }
 
-/// Makes plans of configurations' texts, and remembers them.
-pub fn planner(registry: &Registry) -> impl FnMut(&str) -> Result<Plan, String> + use<'_> {
+/// Makes plans of configurations' texts, and remembers them. Beside the functions of the registry there is the simulator's own that waits.
+pub fn planner(registry: &Registry) -> impl FnMut(&str) -> Result<Plan, String> + use<> {
+    let mut entries = registry.entries().to_vec();
+    if registry.entry(<Dawdler as nf::NetworkFunction>::NAME).is_none() {
+        entries.push(Entry::of::<Dawdler>(|_| Schema::default()));
+    }
+    let registry = Registry::new(entries);
     let mut plans: HashMap<String, Plan> = HashMap::new();
     move |text| {
         if let Some(plan) = plans.get(text) {
             return Ok(plan.clone());
         }
         let mut config =
-            crate::config::parse("the scenario's configuration", text, registry).map_err(|problems| {
+            crate::config::parse("the scenario's configuration", text, &registry).map_err(|problems| {
                 let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
                 problems.join("\n\n")
             })?;

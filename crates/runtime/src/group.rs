@@ -16,7 +16,7 @@ use core::ptr::NonNull;
 use nf::{Addr, Affinity, Block, Endpoint, Side};
 use wire::memory::{Region, prefetch};
 use wire::packet::flag;
-use wire::{FlowKey, HashSeed, Packet};
+use wire::{FlowKey, HashSeed, Packet, planted};
 
 /// What names a group.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -115,7 +115,8 @@ impl GroupKey {
         }
         // An ICMP error belongs where the packet it quotes belongs: seen from the error, that one's ends are swapped. Its
         // protocol is the quoted one's, too: an endpoint of a static mapping has an owner for one protocol only.
-        let (near, far, protocol) = match wire::parse::quoted(packet) {
+        let quoted = wire::parse::quoted(packet).filter(|_| !planted::is("error_goes_by_its_own_ends"));
+        let (near, far, protocol) = match quoted {
             Some(quoted) => (quoted.destination, quoted.source, quoted.protocol),
             None => (packet.source(), packet.destination(), packet.protocol()),
         };
@@ -130,6 +131,9 @@ impl GroupKey {
             && let Some(group) = owner(inside, protocol)
         {
             return group;
+        }
+        if packet.side() == Side::Outside && packet.version() == 6 && planted::is("answer_over_v6_elsewhere") {
+            return GroupKey::of_address(outside.addr);
         }
         match affinity {
             Affinity::InsideEndpoint => GroupKey::of_endpoint(inside, protocol),

@@ -12,19 +12,22 @@
 //! | module | what |
 //! |---|---|
 //! | [`scenario`] | configurations, and what hosts may expect of them |
-//! | `script` | what a run does |
+//! | `script`, `kinds` | what a run does |
 //! | `world` | doing it: workers, hosts, parts of a run |
 //! | `network`, `link`, `apart`, `frame` | what is between hosts and workers, and between workers of one process and of several |
 //! | [`checkers`] | what must hold |
+//! | `streams`, [`dawdler`] | what is said where streams are read; a function that waits |
 //! | `timeline` | what happened: a digest, and words |
 //! | [`mod@run`], `shrink` | runs of seeds; making a failure small |
 //!
-//! Not here: functions. Whoever runs scenarios hands over how to make a plan of a configuration ([`run::Planner`]), since functions and
+//! Not here: functions but that one. Whoever runs scenarios hands over how to make a plan of a configuration ([`run::Planner`]), since functions and
 //! runtime do not see each other. What is simulated, what is not, and how to add a checker: `docs/simulator.md`.
 
 mod apart;
 pub mod checkers;
+pub mod dawdler;
 mod frame;
+mod kinds;
 mod link;
 pub mod network;
 mod random;
@@ -32,6 +35,7 @@ pub mod run;
 pub mod scenario;
 mod script;
 mod shrink;
+mod streams;
 mod timeline;
 mod world;
 

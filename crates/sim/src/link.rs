@@ -119,8 +119,8 @@ pub(crate) struct Interface {
     /// How many of them there may be, unless the port waits.
     depth: usize,
     waits: bool,
-    /// Identifiers of what the switch has taken in since somebody looked.
-    pub entered: Vec<u16>,
+    /// Identifiers of what the switch has taken in since somebody looked, and which part each was.
+    pub entered: Vec<(u16, u8)>,
     /// What the switch has sent since somebody looked.
     pub left: Vec<Vec<u8>>,
     counters: PortCounters,
@@ -169,7 +169,7 @@ impl Port for Socket {
             assert!(fits, "buffers are made for the frames of the script");
             packet.set_timestamp(now);
             interface.counters.received_packets += 1;
-            interface.entered.push(frame.id);
+            interface.entered.push((frame.id, frame.part));
             burst.push(packet);
         }
     }

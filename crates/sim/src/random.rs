@@ -23,6 +23,8 @@ pub(crate) enum Stream {
     Moves = 4,
     /// Processes that are apart, and the network between them.
     Apart = 5,
+    /// What else talks are made of: versions, fragments, errors.
+    Kinds = 6,
 }
 
 impl Random {

@@ -173,6 +173,9 @@ fn in_words(script: &Script) -> Vec<String> {
     if script.noise != crate::network::Noise::default() {
         lines.push(format!("all paths, all the time: {:?}", script.noise));
     }
+    if script.kinds != crate::kinds::Kinds::default() {
+        lines.push(format!("of a thousand: {:?}", script.kinds));
+    }
     for timed in &script.faults {
         let at = crate::timeline::Millis(timed.at);
         lines.push(format!(

@@ -9,9 +9,14 @@
 //! | `balance` | load balancer, flow monitor; clients outside | flow |
 //! | `nat` | NAT | inside address |
 //! | `gateway` | firewall, NAT, load balancer, flow monitor | inside address |
+//! | `dual` | as `bridge`; IPv6, fragments and ICMP errors, too | flow |
+//! | `inspect` | limits per host, IDS, HTTP parser, flow monitor | inside address |
+//! | `slow` | a function that waits, NAT | inside address |
+//! | `edge` | as `gateway`; IPv6, fragments, ICMP errors and hairpins, too | inside address |
 
 use crate::frame::End;
 use crate::random::Random;
+use crate::streams::NEEDLES;
 use std::fmt;
 use std::str::FromStr;
 
@@ -26,15 +31,27 @@ pub enum Scenario {
     Nat,
     /// Firewall, NAT, load balancer and flow monitor.
     Gateway,
+    /// Firewall and flow monitor, with IPv6, fragments and ICMP errors.
+    Dual,
+    /// Firewall, NAT, load balancer and flow monitor, with IPv6, fragments, ICMP errors and hairpins.
+    Edge,
+    /// Limits per host, IDS, HTTP parser and flow monitor: TCP talks are HTTP.
+    Inspect,
+    /// A function that waits, and NAT.
+    Slow,
 }
 
 impl Scenario {
     /// All of them.
-    pub const ALL: [Scenario; 4] = [
+    pub const ALL: [Scenario; 8] = [
         Scenario::Bridge,
         Scenario::Balance,
         Scenario::Nat,
         Scenario::Gateway,
+        Scenario::Dual,
+        Scenario::Edge,
+        Scenario::Inspect,
+        Scenario::Slow,
     ];
 
     /// As it is typed.
@@ -44,6 +61,10 @@ impl Scenario {
             Scenario::Balance => "balance",
             Scenario::Nat => "nat",
             Scenario::Gateway => "gateway",
+            Scenario::Dual => "dual",
+            Scenario::Edge => "edge",
+            Scenario::Inspect => "inspect",
+            Scenario::Slow => "slow",
         }
     }
 
@@ -53,15 +74,46 @@ impl Scenario {
     }
 
     pub(crate) fn has_firewall(self) -> bool {
-        matches!(self, Scenario::Bridge | Scenario::Gateway)
+        matches!(
+            self,
+            Scenario::Bridge | Scenario::Gateway | Scenario::Dual | Scenario::Edge
+        )
     }
 
     pub(crate) fn has_nat(self) -> bool {
-        matches!(self, Scenario::Nat | Scenario::Gateway)
+        matches!(
+            self,
+            Scenario::Nat | Scenario::Gateway | Scenario::Edge | Scenario::Slow
+        )
     }
 
     pub(crate) fn has_balancer(self) -> bool {
-        matches!(self, Scenario::Balance | Scenario::Gateway)
+        matches!(self, Scenario::Balance | Scenario::Gateway | Scenario::Edge)
+    }
+
+    /// Whether talks are over IPv6 as well, packets taken apart, and answered with errors.
+    pub(crate) fn has_kinds(self) -> bool {
+        matches!(self, Scenario::Dual | Scenario::Edge)
+    }
+
+    /// Whether TCP talks are streams that functions read, and hosts have limits.
+    pub(crate) fn has_streams(self) -> bool {
+        self == Scenario::Inspect
+    }
+
+    /// Whether calls wait.
+    pub(crate) fn has_waits(self) -> bool {
+        self == Scenario::Slow
+    }
+
+    /// Whether all packets that leave are in flow monitors' records.
+    pub(crate) fn records_all(self) -> bool {
+        matches!(self, Scenario::Bridge | Scenario::Dual | Scenario::Inspect)
+    }
+
+    /// Whether hosts inside talk with each other by external endpoints.
+    pub(crate) fn has_hairpins(self) -> bool {
+        self == Scenario::Edge
     }
 }
 
@@ -94,8 +146,32 @@ pub(crate) const DENIED: [u16; 2] = [82, 83];
 /// Where servers listen behind a virtual address.
 pub(crate) const BACKEND_PORT: u16 = 8080;
 
+/// The external endpoint of a server inside, and that server: hosts inside that ask the first are turned around.
+pub(crate) const HAIRPIN: End = End::new([203, 0, 113, 9], 80);
+pub(crate) const HAIRPIN_SERVER: End = End::new(inside_host(0), BACKEND_PORT);
+
+/// Flows that a host may have opened at a time, where there are limits.
+pub(crate) const FLOWS_PER_HOST: u32 = 12;
+
+/// The settings of what reads streams, and of the limits.
+fn inspection() -> String {
+    let rule = |id: usize, way: &str| {
+        let needle = NEEDLES[id];
+        format!(
+            "alert tcp any any -> any any (msg:\"{needle}\"; flow:{way},established; content:\"{needle}\"; sid:{};)\n",
+            id + 1
+        )
+    };
+    format!(
+        "[function.host_limits]\nflows_per_host = {FLOWS_PER_HOST}\nnew_flows_per_second = \"none\"\n\
+         [function.ids]\nrules = '''\n{}{}'''\n",
+        rule(0, "to_server"),
+        rule(1, "to_client")
+    )
+}
+
 /// Numbers whose bits are even in number: that of none becomes that of another by one bit, so no damaged packet is one of another host's.
-pub(crate) fn even(index: u16) -> u16 {
+pub(crate) const fn even(index: u16) -> u16 {
     index << 1 | (index.count_ones() as u16 & 1)
 }
 
@@ -105,7 +181,7 @@ pub(crate) fn server(index: u16) -> [u8; 4] {
 }
 
 /// The host with this number, inside.
-pub(crate) fn inside_host(index: u16) -> [u8; 4] {
+pub(crate) const fn inside_host(index: u16) -> [u8; 4] {
     [10, 0, 0, even(index + 1) as u8]
 }
 
@@ -145,26 +221,32 @@ impl Variant {
 
     /// Whether NAT lets in who was never spoken to.
     pub fn admits_strangers(&self, scenario: Scenario) -> bool {
-        scenario == Scenario::Nat && self.filtering == "endpoint-independent"
+        let is_nat_alone = scenario.has_nat() && !scenario.has_firewall();
+        is_nat_alone && self.filtering == "endpoint-independent" || scenario.has_streams()
     }
 
     /// The configuration.
     pub fn toml(&self, scenario: Scenario) -> String {
         let chain: &[&str] = match scenario {
-            Scenario::Bridge => &["firewall", "flow_monitor"],
+            Scenario::Bridge | Scenario::Dual => &["firewall", "flow_monitor"],
             Scenario::Balance => &["load_balancer", "flow_monitor"],
             Scenario::Nat => &["nat"],
-            Scenario::Gateway => &["firewall", "nat", "load_balancer", "flow_monitor"],
+            Scenario::Inspect => &["host_limits", "ids", "http_parser", "flow_monitor"],
+            Scenario::Slow => &["dawdler", "nat"],
+            Scenario::Gateway | Scenario::Edge => &["firewall", "nat", "load_balancer", "flow_monitor"],
         };
         let mut text = format!("[[chain]]\nname = \"{scenario}\"\nfunctions = {chain:?}\n");
         if scenario.has_firewall() {
-            text += &self.firewall();
+            text += &self.firewall(scenario);
         }
         if scenario.has_nat() {
-            text += &self.nat();
+            text += &self.nat(scenario);
         }
         if scenario.has_balancer() {
             text += &self.balancer(scenario);
+        }
+        if scenario.has_streams() {
+            text += &inspection();
         }
         if chain.contains(&"flow_monitor") {
             text += "[function.flow_monitor]\nidle_timeout = \"1s\"\nclosed_timeout = \"100ms\"\n";
@@ -172,7 +254,7 @@ impl Variant {
         text
     }
 
-    fn firewall(&self) -> String {
+    fn firewall(&self, scenario: Scenario) -> String {
         let time = format!("\"{}ms\"", self.timeout_ms);
         let mut text = format!(
             "[function.firewall]\ntcp_loose = {}\n[function.firewall.timeouts]\n",
@@ -203,6 +285,12 @@ impl Variant {
             "ping",
             "protocol = \"icmp\"\nicmp_type = [\"echo-request\"]\naction = \"allow\"",
         );
+        if scenario.has_kinds() {
+            text += &rule(
+                "ping6",
+                "protocol = \"icmpv6\"\nicmp_type = [\"echo-request\"]\naction = \"allow\"",
+            );
+        }
         text += &rule(
             "rejected",
             &format!("protocol = [\"tcp\", \"udp\"]\ndestination_ports = [{REJECTED}]\naction = \"reject\""),
@@ -214,10 +302,17 @@ impl Variant {
                 DENIED[0]
             ),
         );
+        if scenario.has_hairpins() {
+            let [a, b, c, d] = HAIRPIN.addr;
+            text += &format!(
+                "[[function.firewall.rules]]\nname = \"turned\"\nprotocol = [\"tcp\", \"udp\"]\n\
+                 destination = [\"{a}.{b}.{c}.{d}/32\"]\naction = \"allow\"\n"
+            );
+        }
         text
     }
 
-    fn nat(&self) -> String {
+    fn nat(&self, scenario: Scenario) -> String {
         let [[a, b, c, d], _] = POOL;
         let (first, count) = POOL_PORTS;
         let mapping = if self.endpoint_independent {
@@ -225,9 +320,20 @@ impl Variant {
         } else {
             "address-and-port-dependent"
         };
+        let turned = if scenario.has_hairpins() {
+            let each = ["tcp", "udp"].map(|protocol| {
+                format!(
+                    "{{ inside = \"{}\", outside = \"{HAIRPIN}\", protocol = \"{protocol}\" }}",
+                    HAIRPIN_SERVER
+                )
+            });
+            format!("static = [{}]\n", each.join(", "))
+        } else {
+            String::new()
+        };
         let mut text = format!(
             "[function.nat]\npool = [\"{a}.{b}.{c}.{d}/31\"]\nports = \"{first}-{}\"\nblock_size = 64\nblocks_per_host = 2\n\
-             mapping = \"{mapping}\"\nfiltering = \"{}\"\npreserve_ports = {}\n[function.nat.timeouts]\nbelow_rfc = true\n",
+             mapping = \"{mapping}\"\nfiltering = \"{}\"\npreserve_ports = {}\n{turned}[function.nat.timeouts]\nbelow_rfc = true\n",
             first + count - 1,
             self.filtering,
             self.preserve_ports

@@ -15,6 +15,7 @@
 
 use crate::Time;
 use crate::frame::{End, PAYLOAD_MIN};
+use crate::kinds::Kinds;
 use crate::network::Noise;
 use crate::random::{Random, Stream};
 use crate::scenario::{
@@ -45,6 +46,10 @@ pub(crate) struct Shape {
     /// Ports wait for their reader and lose nothing.
     pub waits: bool,
     pub policy: Policy,
+    /// Packets in fragments that a worker follows.
+    pub fragments_max: u32,
+    /// Calls that wait at once, and packets behind them.
+    pub calls_max: (u32, u32),
     pub is_roomy: bool,
     pub flows_max: u32,
     pub routes_max: u32,
@@ -118,6 +123,7 @@ pub(crate) struct Talk {
     pub part: Part,
     pub start: Time,
     pub manner: Manner,
+    pub is_v6: bool,
     pub client: End,
     pub to: End,
     /// So many requests at once, so many times.
@@ -165,8 +171,10 @@ pub(crate) enum Who {
 pub(crate) enum Whom {
     /// All that are at the source.
     All,
-    /// Those with a flow of this host.
+    /// Those with a flow of this host, over IPv4.
     Host(u8),
+    /// The same over IPv6.
+    HostOverV6(u8),
 }
 
 /// An order to move groups: an operation as an operator plans it, no fault.
@@ -197,6 +205,7 @@ pub(crate) struct Script {
     pub shape: Shape,
     pub noise: Noise,
     pub delay: u64,
+    pub kinds: Kinds,
     pub is_calm: bool,
     pub talks: Vec<Talk>,
     pub moves: Vec<Move>,
@@ -224,6 +233,7 @@ impl Script {
             shape,
             noise,
             delay: PATH_DELAY_MIN + random.below(200 * MICRO),
+            kinds: Kinds::default(),
             is_calm,
             talks: Vec::new(),
             moves: Vec::new(),
@@ -237,6 +247,7 @@ impl Script {
             script.draw_faults(&mut random, span);
         }
         script.draw_faults_apart(span);
+        script.draw_kinds();
         script.faults.retain(|timed| timed.at < span);
         script.faults.sort_by_key(|timed| timed.at);
         script
@@ -304,6 +315,7 @@ impl Script {
             part,
             start,
             manner,
+            is_v6: false,
             client,
             to,
             burst: if is_unasked {
@@ -590,6 +602,8 @@ impl Shape {
                 Policy::RoundRobin,
                 Policy::Maglev,
             ]),
+            fragments_max: 16,
+            calls_max: (4, 16),
             is_roomy,
             flows_max: if is_roomy {
                 128
@@ -647,8 +661,10 @@ impl fmt::Display for Talk {
         let times = usize::from(self.rounds) * usize::from(self.burst);
         write!(
             f,
-            "{manner} {} to {}, {times} requests, {when}",
-            self.client, self.to
+            "{manner}{} {} to {}, {times} requests, {when}",
+            if self.is_v6 { " over IPv6" } else { "" },
+            self.client,
+            self.to
         )?;
         match self.fate {
             Fate::Answered => Ok(()),

@@ -67,7 +67,7 @@ impl Shrinker<'_, '_> {
         let mut helped = self.thin(|script| script.faults.len(), remove_fault)?;
         helped |= self.thin(|script| script.moves.len(), remove_move)?;
         helped |= self.thin(|script| script.talks.len(), remove_talk)?;
-        let simpler: [fn(&mut Script) -> bool; 6] = [
+        let simpler: [fn(&mut Script) -> bool; 10] = [
             |script| std::mem::take(&mut script.noise) != Noise::default(),
             |script| match &mut script.shape.apart {
                 Some(apart) => std::mem::take(&mut apart.noise) != Noise::default(),
@@ -76,6 +76,10 @@ impl Shrinker<'_, '_> {
             |script| script.shape.slow.take().is_some(),
             |script| std::mem::take(&mut script.shape.drift_ppm) != 0,
             |script| std::mem::take(&mut script.shape.ring_delay) != 0,
+            |script| std::mem::take(&mut script.kinds.errors) != 0,
+            |script| std::mem::take(&mut script.kinds.parts) != 0,
+            |script| std::mem::take(&mut script.kinds.is_shuffled),
+            |script| std::mem::take(&mut script.kinds.is_spread),
             shorten,
         ];
         for simplify in simpler {

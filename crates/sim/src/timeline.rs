@@ -153,6 +153,10 @@ pub(crate) fn in_words_of_move(order: &Move) -> String {
     let whom = match order.whom {
         Whom::All => "all groups".to_owned(),
         Whom::Host(host) => format!("the groups of {}", crate::world::address_of(usize::from(host))),
+        Whom::HostOverV6(host) => format!(
+            "the groups of {} over IPv6",
+            crate::world::address_of(usize::from(host))
+        ),
     };
     let to = match order.to {
         Some(to) => format!("runtime {to}"),
@@ -222,9 +226,18 @@ impl fmt::Display for Packet {
             }
             Transport::Udp => "udp".to_owned(),
             Transport::Echo { .. } => "ping".to_owned(),
+            Transport::Error { kind, code, quote } => format!("error {kind}/{code} about #{}", quote.id),
             Transport::Other(protocol) => format!("protocol {protocol}"),
         };
-        write!(f, "#{} {what} {} > {}", head.id, head.source, head.destination)?;
+        let version = if head.is_v6 { " over IPv6" } else { "" };
+        write!(
+            f,
+            "#{} {what}{version} {} > {}",
+            head.id, head.source, head.destination
+        )?;
+        if self.split > 0 {
+            write!(f, " in parts of {}", self.split)?;
+        }
         if self.is_wild {
             return f.write_str(" (damaged)");
         }

@@ -4,7 +4,7 @@ use flowkeep_sim::{self as sim, Scenario};
 use wire::planted;
 
 /// A bug's name, which is where it stands in the code; the scenario that has that code; the checker that must fire first.
-const BUGS: [(&str, Scenario, &str); 25] = [
+const BUGS: [(&str, Scenario, &str); 36] = [
     ("route_over_too_early", Scenario::Bridge, "one_actor"),
     ("second_packet_overtakes", Scenario::Nat, "order"),
     ("drop_not_counted", Scenario::Bridge, "conservation"),
@@ -19,6 +19,12 @@ const BUGS: [(&str, Scenario, &str); 25] = [
     ("buffers_not_fetched_home", Scenario::Nat, "converged"),
     ("choice_by_history", Scenario::Nat, "same_run"),
     ("left_unheard", Scenario::Balance, "delivered"),
+    // IPv6, ICMP errors, fragments.
+    ("answer_over_v6_elsewhere", Scenario::Edge, "moved"),
+    ("error_goes_by_its_own_ends", Scenario::Edge, "moved"),
+    ("quoted_port_left", Scenario::Edge, "delivered"),
+    ("held_fragment_without_ports", Scenario::Dual, "moved"),
+    ("fragments_not_taken_home", Scenario::Dual, "converged"),
     // Groups that move.
     ("kept_packet_lost", Scenario::Nat, "moved"),
     ("second_flow_not_sent", Scenario::Nat, "moved"),
@@ -31,6 +37,27 @@ const BUGS: [(&str, Scenario, &str); 25] = [
     ("departs_as_expired", Scenario::Nat, "returned"),
     ("departed_not_called", Scenario::Nat, "returned"),
     ("arrived_not_called", Scenario::Balance, "asserted"),
+    ("kept_packet_not_turned", Scenario::Edge, "converged"),
+    ("long_state_cut", Scenario::Inspect, "read"),
+    ("flow_arrives_uncounted", Scenario::Inspect, "limited"),
+    ("word_ends_others_state", Scenario::Inspect, "moved"),
+    ("call_not_waited_for", Scenario::Slow, "asserted"),
+    ("queued_packet_kept_late", Scenario::Slow, "order"),
+];
+
+/// Those that nothing shows but what only these scenarios have.
+const ONLY: [&str; 11] = [
+    "answer_over_v6_elsewhere",
+    "error_goes_by_its_own_ends",
+    "quoted_port_left",
+    "held_fragment_without_ports",
+    "fragments_not_taken_home",
+    "kept_packet_not_turned",
+    "long_state_cut",
+    "flow_arrives_uncounted",
+    "word_ends_others_state",
+    "call_not_waited_for",
+    "queued_packet_kept_late",
 ];
 
 /// Seeds within which each is found.
@@ -62,6 +89,32 @@ fn every_checker_finds_the_bug_planted_for_it() {
     }
     planted::choose("");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What the four scenarios without them see of the bugs that are there for IPv6, errors, fragments, hairpins, streams, limits and calls that wait: nothing.
+#[test]
+fn other_scenarios_do_not_find_them() {
+    const SEEDS: u64 = 60;
+    let registry = flowkeep::functions();
+    let mut planner = flowkeep::sim::planner(&registry);
+    let others = [
+        Scenario::Bridge,
+        Scenario::Balance,
+        Scenario::Nat,
+        Scenario::Gateway,
+    ];
+    for bug in ONLY {
+        assert!(BUGS.iter().any(|(listed, ..)| *listed == bug), "{bug}");
+        planted::choose(bug);
+        for (scenario, seed) in others
+            .into_iter()
+            .flat_map(|s| (0..SEEDS).map(move |seed| (s, seed)))
+        {
+            let outcome = sim::run(scenario, seed, &mut planner).unwrap();
+            assert_eq!(outcome.violation, None, "{bug}: {scenario} {seed}");
+        }
+    }
+    planted::choose("");
 }
 
 /// How often runs come to where each of the bugs of moving would be, which says how much of moving they see.

@@ -201,7 +201,10 @@ impl Packet {
         let change = PortChange {
             end,
             old: old_port,
-            new: inner.port,
+            new: match crate::planted::is("quoted_port_left") {
+                true => old_port,
+                false => inner.port,
+            },
         };
         write_port(body, version, quote.protocol, change, addresses, quote.whole);
         let after = crate::checksum::fold(crate::checksum::sum(inside, 0));

@@ -59,7 +59,7 @@ use alloc::vec::Vec;
 use pieces::{Fit, Pieces};
 use wire::fragment::{Fragment, fragment};
 use wire::packet::flag;
-use wire::{Addr, HashSeed, Packet, PacketBox, PacketList};
+use wire::{Addr, HashSeed, Packet, PacketBox, PacketList, planted};
 
 /// How long a datagram of IPv4 is followed, in nanoseconds.
 pub const V4_TIMEOUT: u64 = 30_000_000_000;
@@ -339,7 +339,10 @@ impl Tracker {
         let mut held = core::mem::take(&mut place.held);
         self.held -= held.len();
         while let Some(mut later) = held.pop() {
-            self.give_ports(at, &mut later);
+            match planted::is("held_fragment_without_ports") {
+                true => later.set_flags(flag::FOLLOWED),
+                false => self.give_ports(at, &mut later),
+            }
             self.released.push(later);
         }
         Some(self.pass(at, packet))

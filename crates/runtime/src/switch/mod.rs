@@ -448,7 +448,10 @@ impl<P: Port, L: Port> Switch<P, L> {
     /// `packets`, and routes them when there are more than a burst.
     #[cold]
     fn follow(&mut self, packet: PacketBox, packets: &mut Burst) {
-        let home = self.fragments.home(&packet, self.settings.switches);
+        let mut home = self.fragments.home(&packet, self.settings.switches);
+        if wire::planted::is("fragments_not_taken_home") {
+            home = self.settings.switch;
+        }
         if home != self.settings.switch {
             return self.hand_over(packet, home, false);
         }

@@ -11,7 +11,7 @@ use crate::watch::trace::{Event, Meeting};
 use core::ptr::NonNull;
 use nf::cx::{RawCx, effect};
 use nf::{Direction, Reason};
-use wire::{FlowKey, PacketBox, PacketList};
+use wire::{FlowKey, PacketBox, PacketList, planted};
 
 /// A call that waits: its job, where in the chain it is, and the packets of its flow that came later.
 pub(super) struct Parked {
@@ -234,8 +234,13 @@ impl<P: Port> Runtime<P> {
             }
             // The flow may be over, or another in its place: look it up as any packet.
             let hash = key.hash(&self.settings.seed);
-            // By which link it came is forgotten; it only matters to a group that is called back.
-            self.meet_again(packet, key, hash, way, 0);
+            // Behind the next call, if there is one: it came before whatever was kept since for a group that is called back.
+            let waiting = self.find(hash, &key).map(|value| value >> 1);
+            let waiting = waiting.filter(|actor| self.slab.header(*actor).phase == Phase::Waiting);
+            match waiting.filter(|_| !planted::is("queued_packet_kept_late")) {
+                Some(actor) => self.queue_behind(actor, packet),
+                None => self.meet_again(packet, key, hash, way, 0),
+            }
         }
     }
 

@@ -7,12 +7,17 @@ use runtime::stats::{RuntimeStats, SwitchStats};
 
 const NAME: &str = "conservation";
 
-/// A packet has left: not oftener than it entered.
-pub(crate) fn left(packet: &Packet) -> Result<(), Violation> {
-    if packet.left > packet.entered {
+/// A packet, or a part of it, has left: not oftener than it entered.
+pub(crate) fn left(packet: &Packet, part: u8) -> Result<(), Violation> {
+    let passages = &packet.passages[usize::from(part)];
+    if passages.left > passages.entered {
+        let of_part = match packet.split {
+            0 => String::new(),
+            _ => format!(" (fragment {part})"),
+        };
         let what = format!(
-            "{packet} entered {} times and left {} times",
-            packet.entered, packet.left
+            "{packet}{of_part} entered {} times and left {} times",
+            passages.entered, passages.left
         );
         return Err(Violation::new(NAME, what));
     }
@@ -34,6 +39,8 @@ pub(crate) struct Figures {
     /// What was seen from outside: frames taken in and sent.
     pub entered: u64,
     pub left: u64,
+    /// Of those sent, what the cluster made.
+    pub own: u64,
     /// Of each switch: buffers in its pool, and how many it has.
     pub pools: Vec<(usize, usize)>,
 }

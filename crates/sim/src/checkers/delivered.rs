@@ -5,8 +5,8 @@
 //! by it), the answer is late, and goes there, as with every NAT.
 
 use super::Violation;
-use crate::frame::{End, Head};
-use crate::scenario::{POOL, POOL_PORTS, Variant};
+use crate::frame::{End, Head, Transport};
+use crate::scenario::{HAIRPIN, HAIRPIN_SERVER, POOL, POOL_PORTS, Variant};
 use crate::script::Script;
 use crate::world::Packet;
 use std::collections::BTreeMap;
@@ -17,6 +17,8 @@ const NAME: &str = "delivered";
 #[derive(Default)]
 pub(crate) struct Delivered {
     holders: BTreeMap<(u8, End), End>,
+    /// By talk: with which ends its requests leave.
+    outward: BTreeMap<u16, (End, End)>,
 }
 
 impl Delivered {
@@ -44,14 +46,14 @@ impl Delivered {
         has_jumped: bool,
     ) -> Result<(), Violation> {
         let talk = &script.talks[usize::from(packet.talk)];
-        let label = crate::frame::label(payload);
+        let label = script.label(packet.talk, packet.label, payload);
         if label != packet.label || (label.is_none() && !payload.is_empty()) {
             return Err(Violation::new(
                 NAME,
                 format!("{packet} left with another payload"),
             ));
         }
-        if now.transport != packet.head.transport {
+        if (now.transport, now.is_v6) != (packet.head.transport, packet.head.is_v6) {
             return Err(Violation::new(
                 NAME,
                 format!("{packet} left as {:?}", now.transport),
@@ -93,17 +95,126 @@ impl Delivered {
         }
         let is_balanced =
             !is_ping && Variant::is_backend(script.scenario, now.destination) && is_virtual(talk.to.addr);
-        if !same(now.destination, talk.to) && !is_balanced && !is_external(talk.to) {
+        self.outward.insert(packet.talk, (now.source, now.destination));
+        let is_turned = talk.to == HAIRPIN && now.destination == HAIRPIN_SERVER;
+        if !same(now.destination, talk.to) && !is_balanced && !is_turned && !is_external(talk.to) {
             return wrong("for somebody else");
         }
-        let is_translated = script.scenario.has_nat() && is_external(now.source);
+        let is_translated = script.scenario.has_nat() && is_external(now.source) && !now.is_v6;
         if is_translated {
             self.holders.insert((protocol, now.source), talk.client);
-        } else if now.source != talk.client || script.scenario.has_nat() && talk.client.addr[0] == 10 {
+        } else if now.source != talk.client
+            || script.scenario.has_nat() && !now.is_v6 && talk.client.addr[0] == 10
+        {
             return wrong("as somebody else's");
         }
         Ok(())
     }
+}
+
+impl Delivered {
+    /// An ICMP error has left: it goes to who sent the packet that it is about, and quotes that as it was sent.
+    pub fn error_left(
+        &self,
+        script: &Script,
+        packet: &Packet,
+        about: &Packet,
+        now: &Head,
+    ) -> Result<(), Violation> {
+        let wrong = |what: &str| {
+            let what = format!(
+                "{packet} left {what}: {} > {}, {:?}, about {about}",
+                now.source, now.destination, now.transport
+            );
+            Err(Violation::new(NAME, what))
+        };
+        let (
+            Transport::Error { kind, code, quote },
+            Transport::Error {
+                kind: k,
+                code: c,
+                quote: sent,
+            },
+        ) = (now.transport, packet.head.transport)
+        else {
+            return wrong("as no error");
+        };
+        if (now.is_v6, kind, code) != (packet.head.is_v6, k, c) {
+            return wrong("as another error");
+        }
+        // Who has begun anew since, with other ends outside, is the same inside.
+        let ends = (quote.destination, quote.source);
+        let is_anew = about.is_answer
+            && self.outward.get(&packet.talk) == Some(&ends)
+            && now.destination.addr == quote.source.addr;
+        if is_anew {
+            return Ok(());
+        }
+        if now.destination.addr != about.head.source.addr {
+            // Who has the external endpoint now is told, as with answers.
+            let holder = self.holders.get(&(quote.protocol, sent.source));
+            return match holder.is_some_and(|holder| holder.addr == now.destination.addr) {
+                true => Ok(()),
+                false => wrong("for somebody who has not sent what it is about"),
+            };
+        }
+        let holder = self.holders.get(&(quote.protocol, sent.source));
+        if holder.is_some_and(|holder| holder.addr == now.destination.addr && *holder == quote.source) {
+            // The same host may have got the endpoint again, by another port of its own.
+        } else if quote.source != about.head.source {
+            return wrong("about another's packet");
+        }
+        let seq = match about.head.transport {
+            Transport::Tcp { seq, .. } => seq,
+            _ => 0,
+        };
+        let protocol = about.head.transport.protocol();
+        if (quote.id, quote.protocol, quote.seq) != (about.head.id, protocol, seq)
+            || quote.destination != about.head.destination
+        {
+            return wrong("about a packet that was not sent so");
+        }
+        if sent.is_sound && !quote.is_sound {
+            return wrong("with a wrong checksum in what it quotes");
+        }
+        let is_private = script.scenario.has_nat() && !now.is_v6 && packet.head.source.addr[0] == 10;
+        let is_own = now.source.addr == packet.head.source.addr && !is_private;
+        if !is_own && now.source.addr != about.head.destination.addr {
+            return wrong("from somebody else");
+        }
+        Ok(())
+    }
+}
+
+/// A fragment that has left does not belong to the others of its packet.
+pub(crate) fn wrong_part(packet: &Packet, part: u8, what: &str) -> Violation {
+    Violation::new(NAME, format!("fragment {part} of {packet} left, and {what}"))
+}
+
+/// Something of the cluster's own has left: its checksums are right, and what it says of a packet is what was sent.
+pub(crate) fn own(
+    read: Option<(Head, &[u8])>,
+    packet_of: impl Fn(u16) -> Option<Packet>,
+) -> Result<(), Violation> {
+    let Some((head, _)) = read else {
+        return Err(Violation::new(NAME, "a packet of the cluster's own left damaged"));
+    };
+    // A later fragment has no ports.
+    let is_end = |quoted: End, sent: End| quoted == sent || quoted == End::new(sent.addr, 0);
+    if let Transport::Error { quote, .. } = head.transport
+        && let Some(about) = packet_of(quote.id).filter(|about| !about.is_wild && quote.id != 0)
+        && (!is_end(quote.source, about.head.source)
+            || !is_end(quote.destination, about.head.destination)
+            || head.destination.addr != about.head.source.addr
+            || !quote.is_sound)
+    {
+        let what = format!(
+            "an error of the cluster's own left for {}, about {about}, quoted as {quote:?}",
+            head.destination
+        );
+        return Err(Violation::new(NAME, what));
+    }
+    Ok(())
 }
 
 fn is_virtual(addr: [u8; 4]) -> bool {

@@ -7,6 +7,8 @@
 //! | `delivered` | what leaves is unaltered, goes to whom it is for, and answers reach who asked | when one leaves |
 //! | `enforced` | what is not allowed never leaves, however full everything is | when one leaves |
 //! | `endpoints` | no two inside endpoints have one external endpoint; a mapping is one, and stays | after turns of runtimes |
+//! | `limited` | no host has more flows than its limit | after turns of runtimes |
+//! | `read` | streams are read on wherever a flow goes; each packet, request and match is recorded once | when all flows have ended |
 //! | `conservation` | nothing leaves oftener than it entered; in = out + held + dropped; queues and tables are bounded | always; at rest |
 //! | `returned` | what was taken is returned, once | when all flows have ended |
 //! | `moved` | a move of groups loses and doubles nothing, comes to an end and adds up | at rest |
@@ -26,9 +28,11 @@ pub(crate) mod converged;
 pub(crate) mod delivered;
 pub(crate) mod endpoints;
 pub(crate) mod enforced;
+pub(crate) mod limited;
 pub(crate) mod moved;
 pub(crate) mod one_actor;
 pub(crate) mod order;
+pub(crate) mod read;
 pub(crate) mod returned;
 pub(crate) mod same_run;
 

@@ -50,24 +50,28 @@ pub(crate) fn adds_up(figures: &Figures) -> Result<(), Violation> {
 }
 
 /// At rest, where no fault takes anything away from a flow: what came in of talks that must be answered has left, but for what was for the home of its group and that
-/// switch had not been met (`home_absent`): processes begin one after another.
+/// switch had not been met (`home_absent`): processes begin one after another. Fragments whose packet's first is dropped so, or did not come, wait, and then go nowhere.
 pub(crate) fn nothing_lost(script: &Script, packets: &[Packet], figures: &Figures) -> Result<(), Violation> {
+    let drops = figures.switches.iter().flat_map(|stats| &stats.dropped);
+    let absent = drops.filter(|named| named.name == "home_absent");
+    let excused: u64 = absent.map(|named| named.count).sum();
     let is_to_pass = |packet: &&Packet| {
         let talk = script.talks.get(usize::from(packet.talk));
-        talk.is_some_and(|talk| talk.fate == Fate::Answered) && !packet.is_wild
+        let has_come = packet.split == 0 || packet.passages[0].entered > 0 && excused == 0;
+        talk.is_some_and(|talk| talk.fate == Fate::Answered) && !packet.is_wild && has_come
+    };
+    let missing = |packet: &Packet| -> u64 {
+        let parts = packet.passages.iter();
+        parts
+            .map(|part| u64::from(part.entered.saturating_sub(part.left)))
+            .sum()
     };
     let lost: Vec<&Packet> = packets
         .iter()
         .filter(is_to_pass)
-        .filter(|packet| packet.left < packet.entered)
+        .filter(|packet| missing(packet) > 0)
         .collect();
-    let drops = figures.switches.iter().flat_map(|stats| &stats.dropped);
-    let absent = drops.filter(|named| named.name == "home_absent");
-    let excused: u64 = absent.map(|named| named.count).sum();
-    let count: u64 = lost
-        .iter()
-        .map(|packet| u64::from(packet.entered - packet.left))
-        .sum();
+    let count: u64 = lost.iter().map(|packet| missing(packet)).sum();
     match lost.first() {
         Some(packet) if count > excused => Err(Violation::new(
             NAME,

@@ -4,17 +4,23 @@
 //! begins anew, flows end with packets on their way, and what comes then is another flow's: order is asked for among what entered since the last such
 //! moment, and among what entered before. A load balancer's flow that begins anew then may be refused, and begin anew again, elsewhere, since its server still answers what
 //! came before (`one_actor`): of its packets no order is asked for any more.
+//!
+//! Fragments. One that comes before its packet's first waits for it, so of those nothing is asked, nor of what the network doubled. Where there are several switches, a packet's fragments take a way of their own, over a
+//! switch that is chosen by packet: there, and where they come in by several ports, they are in order among themselves, port by port. Nor is anything asked of ICMP errors.
 
 use super::Violation;
+use crate::frame::Transport;
 use crate::world::Packet;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Which packets are in order among themselves: talk, direction, port, and how many jumps there had been.
-type Name = (u16, bool, u8, u16);
+/// Which packets are in order among themselves: talk, direction, port, how many jumps there had been, and the packet, if its fragments go by themselves.
+type Name = (u16, bool, u8, u16, u16);
+/// A packet's identifier, and which part of it.
+type Part = (u16, u8);
 
 #[derive(Default)]
 struct Lane {
-    entered: Vec<u16>,
+    entered: Vec<Part>,
     /// How far those that left have got.
     passed: usize,
 }
@@ -25,7 +31,9 @@ pub(crate) struct Order {
     lanes: BTreeMap<Name, Lane>,
     era: u16,
     /// By packet: the last lane it entered.
-    lane_of: BTreeMap<u16, Name>,
+    lane_of: BTreeMap<Part, Name>,
+    /// Fragments of which no order is asked.
+    unasked: BTreeSet<Part>,
 }
 
 impl Order {
@@ -39,36 +47,56 @@ impl Order {
         self.era > 0
     }
 
-    pub fn entered(&mut self, port: u8, packet: &Packet) {
-        if packet.is_wild {
+    pub fn entered(&mut self, port: u8, packet: &Packet, part: u8, is_by_itself: bool) {
+        if packet.is_wild || matches!(packet.head.transport, Transport::Error { .. }) {
             return;
         }
-        let name = (packet.talk, packet.is_answer, port, self.era);
-        self.lanes.entry(name).or_default().entered.push(packet.head.id);
-        self.lane_of.insert(packet.head.id, name);
+        let name = (packet.head.id, part);
+        // Of a packet that is complete nothing is remembered: what comes once more may wait, too.
+        let is_once = packet.passages[usize::from(part)].entered == 1;
+        if packet.split > 0 && (!is_once || part > 0 && packet.passages[0].entered != 1) {
+            self.unasked.insert(name);
+        }
+        if self.unasked.contains(&name) {
+            return;
+        }
+        let apart = if packet.split > 0 && is_by_itself {
+            packet.head.id
+        } else {
+            0
+        };
+        let lane = (packet.talk, packet.is_answer, port, self.era, apart);
+        self.lanes.entry(lane).or_default().entered.push(name);
+        self.lane_of.insert(name, lane);
     }
 
-    pub fn left(&mut self, packet: &Packet, may_be_refused: bool) -> Result<(), Violation> {
-        let id = packet.head.id;
-        let Some(name) = self.lane_of.get(&id).copied() else {
+    pub fn left(&mut self, packet: &Packet, part: u8, may_be_refused: bool) -> Result<(), Violation> {
+        let part = (packet.head.id, part);
+        let Some(name) = self.lane_of.get(&part).copied() else {
             return Ok(());
         };
+        if self.unasked.contains(&part) {
+            return Ok(());
+        }
         if may_be_refused && name.3 > 0 {
             return Ok(());
         }
         // Of copies that came in before and after a jump it is the earliest that may still leave.
         for era in 0..=name.3 {
-            let Some(lane) = self.lanes.get_mut(&(name.0, name.1, name.2, era)) else {
+            let Some(lane) = self.lanes.get_mut(&(name.0, name.1, name.2, era, name.4)) else {
                 continue;
             };
-            if let Some(at) = lane.entered[lane.passed..].iter().position(|other| *other == id) {
+            if let Some(at) = lane.entered[lane.passed..]
+                .iter()
+                .position(|other| *other == part)
+            {
                 lane.passed += at + 1;
                 return Ok(());
             }
         }
         let lane = self.lanes.get(&name);
         let overtaken = lane.and_then(|lane| lane.entered.get(lane.passed.checked_sub(1)?));
-        let by = overtaken.map_or_else(String::new, |by| {
+        let by = overtaken.map_or_else(String::new, |(by, _)| {
             format!(", behind #{by}, which had entered after it")
         });
         Err(Violation::new("order", format!("{packet} left out of order{by}")))

@@ -40,6 +40,8 @@ pub(crate) struct Cluster {
     /// Frames taken in and sent, as seen from outside.
     pub entered: u64,
     pub left: u64,
+    /// Of those sent, what was of no host.
+    pub own: u64,
 }
 
 /// The link layer of a shape's ports.
@@ -74,6 +76,7 @@ impl Cluster {
             lives,
             entered: 0,
             left: 0,
+            own: 0,
         };
         let mut links: Vec<Vec<Option<Link>>> = (0..workers)
             .map(|_| (0..workers).map(|_| None).collect())
@@ -243,6 +246,11 @@ impl Cluster {
             && self.ends_are_at_rest()
     }
 
+    /// Whether no call waits.
+    pub fn waits_for_nothing(&self) -> bool {
+        !self.runtimes.iter().any(Runtime::has_waiting)
+    }
+
     /// Whether no group is on its way.
     pub fn moves_nothing(&self) -> bool {
         self.runtimes.iter().all(Runtime::finished)
@@ -380,7 +388,9 @@ pub(crate) fn side_of(shape: &Shape, port: usize) -> Side {
 }
 
 fn inside() -> Vec<Prefix> {
-    vec!["10.0.0.0/8".parse().expect("a prefix")]
+    ["10.0.0.0/8", "2001:db8::a00:0/104"]
+        .map(|prefix| prefix.parse().expect("a prefix"))
+        .to_vec()
 }
 
 /// By which port packets for inside, and for outside, leave.
@@ -397,7 +407,7 @@ fn switch_settings(script: &Script, index: usize, now: u64) -> runtime::switch::
         seed: HashSeed::FIXED,
         routes_max: shape.routes_max,
         policy: shape.policy,
-        fragments_max: 16,
+        fragments_max: shape.fragments_max,
         egress: egress(shape).map(|port| (port % switches == index).then_some((port / switches) as u8)),
         packet_clock: false,
         lead_max: u64::MAX,
@@ -416,10 +426,10 @@ fn runtime_settings(script: &Script, index: usize, now: u64) -> runtime::Setting
             seed: script.seed,
         },
         seed: HashSeed::FIXED,
-        waiting_max: 4,
-        queued_max: 16,
+        waiting_max: shape.calls_max.0,
+        queued_max: shape.calls_max.1,
         held_max: 16,
-        fragments_max: 16,
+        fragments_max: shape.fragments_max,
         events_max: EVENTS_MAX,
         moves_max: shape.moves_max,
         kept_max: shape.kept_max,

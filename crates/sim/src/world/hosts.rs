@@ -14,7 +14,7 @@
 //! since a SYN does not say.
 
 use crate::Time;
-use crate::frame::{End, Head, Label, Transport, flags, label};
+use crate::frame::{End, Head, Label, Transport, flags};
 use crate::script::{Manner, Talk};
 use std::collections::BTreeMap;
 
@@ -126,13 +126,13 @@ impl Client {
                     let seq = first(talk).wrapping_add(1 + u32::from(number) * u32::from(talk.size));
                     self.segment(talk, flags::ACK | flags::PUSH, seq)
                 }
-                Manner::Udp => head(talk.client, talk.to, Transport::Udp),
+                Manner::Udp => head(talk.is_v6, talk.client, talk.to, Transport::Udp),
                 Manner::Ping => {
                     let echo = Transport::Echo {
                         is_reply: false,
                         number,
                     };
-                    head(talk.client, talk.to, echo)
+                    head(talk.is_v6, talk.client, talk.to, echo)
                 }
             };
             wishes.push(Wish::Send(head, Some(label)));
@@ -152,11 +152,23 @@ impl Client {
         } else {
             0
         };
-        head(talk.client, talk.to, Transport::Tcp { flags, seq, ack })
+        head(
+            talk.is_v6,
+            talk.client,
+            talk.to,
+            Transport::Tcp { flags, seq, ack },
+        )
     }
 
-    /// A frame from the server.
-    pub fn hear(&mut self, index: u16, talk: &Talk, heard: &Head, payload: &[u8], wishes: &mut Vec<Wish>) {
+    /// A frame from the server, and what it says.
+    pub fn hear(
+        &mut self,
+        index: u16,
+        talk: &Talk,
+        heard: &Head,
+        label: Option<Label>,
+        wishes: &mut Vec<Wish>,
+    ) {
         if self.is_over() || self.stage == Stage::NotBegun {
             return;
         }
@@ -186,7 +198,7 @@ impl Client {
                 return self.end(true, wishes);
             }
         }
-        let Some(label) = label(payload).filter(|label| label.is_answer && label.talk == index) else {
+        let Some(label) = label.filter(|label| label.is_answer && label.talk == index) else {
             return;
         };
         if label.number >= talk.rounds * talk.burst || self.answered >> label.number & 1 == 1 {
@@ -226,9 +238,10 @@ fn first(talk: &Talk) -> u32 {
     0x1000_0000 + u32::from(talk.client.port) * 65_537
 }
 
-fn head(source: End, destination: End, transport: Transport) -> Head {
+fn head(is_v6: bool, source: End, destination: End, transport: Transport) -> Head {
     Head {
         id: 0,
+        is_v6,
         source,
         destination,
         transport,
@@ -247,19 +260,25 @@ struct Connection {
 /// A host as a server.
 #[derive(Default)]
 pub(crate) struct Server {
-    /// By the server's own end and the other.
-    connections: BTreeMap<(End, End), Connection>,
+    /// By version, the server's own end and the other.
+    connections: BTreeMap<(bool, End, End), Connection>,
 }
 
 impl Server {
-    /// A frame from a client.
-    pub fn hear(&mut self, now: Time, heard: &Head, payload: &[u8], wishes: &mut Vec<Wish>) {
-        let asked = label(payload).filter(|label| !label.is_answer);
+    /// A frame from a client, what it says, and the length of its payload.
+    pub fn hear(
+        &mut self,
+        now: Time,
+        heard: &Head,
+        (label, length): (Option<Label>, usize),
+        wishes: &mut Vec<Wish>,
+    ) {
+        let asked = label.filter(|label| !label.is_answer);
         let answer = asked.map(|label| Label {
             is_answer: true,
             ..label
         });
-        let back = |transport| head(heard.destination, heard.source, transport);
+        let back = |transport| head(heard.is_v6, heard.destination, heard.source, transport);
         match heard.transport {
             Transport::Udp if answer.is_some() => wishes.push(Wish::Send(back(Transport::Udp), answer)),
             Transport::Echo {
@@ -273,7 +292,7 @@ impl Server {
                 wishes.push(Wish::Send(back(transport), answer));
             }
             Transport::Tcp { flags, seq, .. } => {
-                self.hear_segment(now, heard, (flags, seq), (answer, payload.len()), wishes)
+                self.hear_segment(now, heard, (flags, seq), (answer, length), wishes)
             }
             _ => {}
         }
@@ -287,7 +306,7 @@ impl Server {
         (answer, length): (Option<Label>, usize),
         wishes: &mut Vec<Wish>,
     ) {
-        let name = (heard.destination, heard.source);
+        let name = (heard.is_v6, heard.destination, heard.source);
         if flags & flags::RST != 0 {
             self.connections.remove(&name);
             return;
@@ -305,7 +324,7 @@ impl Server {
                 seq: connection.ours,
                 ack: connection.theirs.wrapping_add(1),
             };
-            return wishes.push(Wish::Send(head(name.0, name.1, transport), None));
+            return wishes.push(Wish::Send(head(name.0, name.1, name.2, transport), None));
         }
         let Some(connection) = self.connections.get_mut(&name) else {
             return;
@@ -328,7 +347,7 @@ impl Server {
         };
         if is_fin || answer.is_some() {
             wishes.push(Wish::Send(
-                head(name.0, name.1, transport),
+                head(name.0, name.1, name.2, transport),
                 answer.filter(|_| !is_fin),
             ));
         }

@@ -17,6 +17,7 @@
 //! |---|---|
 //! | `cluster` | the workers and their links |
 //! | `apart` | frames between processes, and processes that crash alone |
+//! | `frames` | frames in the network, in and out |
 //! | `hosts` | clients and servers |
 //! | `parts` | faults, healing, what must then be so |
 //!
@@ -24,22 +25,25 @@
 
 mod apart;
 mod cluster;
+mod frames;
 mod hosts;
 mod parts;
 
 use crate::Time;
 use crate::checkers::delivered::Delivered;
 use crate::checkers::order::Order;
-use crate::checkers::{Sighting, Violation, conservation, endpoints, enforced, one_actor};
-use crate::frame::{self, End, Frame, Head, Label};
+use crate::checkers::read::Read;
+use crate::checkers::{Sighting, Violation, conservation, endpoints, limited, one_actor};
+use crate::frame::{self, Assembly, End, Frame, Head, Label, PARTS_MAX};
 use crate::link::Clock;
-use crate::network::{Arrival, Passage, Path};
+use crate::network::Path;
 use crate::random::{Random, Stream};
 use crate::scenario::{STRANGER, inside_host, server};
 use crate::script::{INSIDE_HOSTS, SERVERS, Script};
 use crate::timeline::{Event, Timeline};
 use apart::Past;
 use cluster::{Cluster, link_type};
+use frames::port_of;
 use hosts::{Client, Server, Wish};
 use runtime::chain::Plan;
 use std::cell::Cell;
@@ -58,9 +62,22 @@ pub(crate) struct Packet {
     pub is_answer: bool,
     /// Damaged: it may be anything.
     pub is_wild: bool,
+    /// How long its fragments are, if it was taken apart, and how often each, or the whole, has come and gone.
+    pub split: u16,
+    pub passages: [Passages; PARTS_MAX],
+    /// What it is about, if it is an ICMP error.
+    pub about: u16,
+}
+
+/// How often something has entered the cluster and left it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Passages {
     pub entered: u16,
     pub left: u16,
 }
+
+/// Those who put fragments together, by packet.
+type Assemblies = BTreeMap<u16, Assembly>;
 
 /// Something that is to happen.
 enum Due {
@@ -120,6 +137,8 @@ struct Host {
     to: Path,
     from: Path,
     server: Server,
+    /// What it has of packets in fragments.
+    assemblies: Assemblies,
 }
 
 /// How often a worker takes a turn without anything to do, in nanoseconds.
@@ -153,9 +172,12 @@ pub(crate) struct World<'s> {
     /// Talks that have begun, or are about to, and are not over.
     open_talks: u32,
     pub packets: Vec<Packet>,
+    /// What has left of packets in fragments.
+    leaving: Assemblies,
     pub timeline: Timeline,
     order: Order,
     delivered: Delivered,
+    read: Read,
     /// What groups were ordered to move: from which runtime, and the number it gave the order.
     orders: Vec<(u16, u32)>,
     /// Orders that are still to be given in this part.
@@ -199,10 +221,11 @@ impl<'s> World<'s> {
             };
             Host {
                 addr: addr_of(host),
-                port: port_of(script, host),
+                port: port_of(script, host, 0),
                 to: path(0),
                 from: path(1),
                 server: Server::default(),
+                assemblies: Assemblies::new(),
             }
         });
         // Nobody sends the identifier 0: that is what the cluster makes.
@@ -210,6 +233,7 @@ impl<'s> World<'s> {
             talk: 0,
             head: Head {
                 id: 0,
+                is_v6: false,
                 source: End::default(),
                 destination: End::default(),
                 transport: frame::Transport::Other(0),
@@ -217,8 +241,9 @@ impl<'s> World<'s> {
             label: None,
             is_answer: false,
             is_wild: true,
-            entered: 0,
-            left: 0,
+            split: 0,
+            passages: Default::default(),
+            about: 0,
         };
         Ok(World {
             plan,
@@ -235,9 +260,11 @@ impl<'s> World<'s> {
             flying: 0,
             open_talks: 0,
             packets: vec![nobody],
+            leaving: Assemblies::new(),
             timeline: Timeline::new(records),
             order: Order::default(),
             delivered: Delivered::default(),
+            read: Read::default(),
             orders: Vec::new(),
             open_orders: 0,
             looks: 0,
@@ -290,7 +317,8 @@ impl<'s> World<'s> {
 
     fn is_at_rest(&self) -> bool {
         let is_silent = self.flying == 0 && self.open_talks == 0 && self.open_orders == 0;
-        is_silent && self.cluster.is_at_rest() && self.cluster.moves_nothing()
+        let is_over = self.cluster.moves_nothing() && self.cluster.waits_for_nothing();
+        is_silent && self.cluster.is_at_rest() && is_over
     }
 
     fn happen(&mut self, due: Due) {
@@ -353,6 +381,7 @@ impl<'s> World<'s> {
         };
         if !self.lines.is_empty() {
             self.timeline.fold(self.lines.as_bytes());
+            self.read.hear(self.script, &self.lines);
             self.lines.clear();
         }
         if work > 0 {
@@ -387,6 +416,15 @@ impl<'s> World<'s> {
         } else {
             (turns.pace << turns.vain.min(11)).min(VAIN_MAX)
         };
+        // Calls that wait are due by the worker's own clock.
+        let runtime = worker.checked_sub(switches);
+        let waiting = runtime.map(|runtime| &self.cluster.runtimes[usize::from(runtime)]);
+        if let Some(due) = waiting
+            .filter(|runtime| runtime.has_waiting())
+            .and_then(|runtime| runtime.next_at())
+        {
+            self.rouse(worker, now + due.saturating_sub(local));
+        }
         if let Some(at) = self.pending(worker) {
             self.rouse(worker, at.max(now + patience));
         }
@@ -408,196 +446,6 @@ impl<'s> World<'s> {
         if has_frames { Some(self.now()) } else { rings }
     }
 
-    /// What a switch has taken in and sent since its last turn.
-    fn look_at_ports(&mut self, switch: u8) {
-        let switches = usize::from(self.script.shape.switches);
-        for port in (usize::from(switch)..self.cluster.interfaces.len()).step_by(switches) {
-            let interface = self.cluster.interfaces[port].clone();
-            let (entered, left) = {
-                let mut interface = interface.borrow_mut();
-                (
-                    std::mem::take(&mut interface.entered),
-                    std::mem::take(&mut interface.left),
-                )
-            };
-            for id in entered {
-                self.cluster.entered += 1;
-                self.timeline.note(self.now(), Event::Entered(port as u8, id));
-                let packet = &mut self.packets[usize::from(id)];
-                packet.entered += 1;
-                self.order.entered(port as u8, packet);
-            }
-            for bytes in left {
-                self.cluster.left += 1;
-                self.leave(port, bytes);
-            }
-        }
-    }
-
-    /// A frame has left by a port.
-    fn leave(&mut self, port: usize, bytes: Vec<u8>) {
-        let id = frame::id_of(self.link, &bytes).unwrap_or(0);
-        let now = self.now();
-        self.timeline.note(now, Event::Left(port as u8, id));
-        self.timeline.fold(&bytes);
-        let read = frame::read(self.link, &bytes);
-        let found = match self.packets.get_mut(usize::from(id)) {
-            Some(packet) if id != 0 => {
-                packet.left += 1;
-                judge(self.script, packet, read, &mut self.order, &mut self.delivered)
-            }
-            // The cluster's own.
-            _ => Ok(()),
-        };
-        self.fail(found);
-        let destination = bytes
-            .get(frame::link_length(self.link) + 16..)
-            .and_then(|rest| rest.first_chunk::<4>());
-        let Some(host) = destination.and_then(|addr| self.hosts.iter().position(|host| host.addr == *addr))
-        else {
-            return;
-        };
-        let passage = self.hosts[host].from.put(now, bytes.len());
-        self.fly(Frame { id, bytes }, passage, |frame| Due::ToHost(frame, host));
-    }
-
-    /// A frame is on its way, or lost.
-    fn fly(&mut self, frame: Frame, passage: Passage, due: impl Fn(Frame) -> Due) {
-        let now = self.now();
-        match passage {
-            Passage::Arrives(first, second) => {
-                if let Some(second) = second {
-                    self.fly_once(frame.clone(), second, &due);
-                }
-                self.fly_once(frame, first, &due);
-            }
-            Passage::Lost => self.timeline.note(now, Event::Lost(frame.id, false)),
-            Passage::Cut => self.timeline.note(now, Event::Lost(frame.id, true)),
-        }
-    }
-
-    fn fly_once(&mut self, mut frame: Frame, arrival: Arrival, due: &impl Fn(Frame) -> Due) {
-        if let Some(bit) = arrival.flipped {
-            let Some(mut packet) = self.packets.get(usize::from(frame.id)).cloned() else {
-                return;
-            };
-            let Some(id) = self.new_id() else { return };
-            self.timeline.note(self.now(), Event::Damaged(frame.id, id));
-            frame::damage(self.link, &mut frame.bytes, bit, id);
-            (packet.head.id, packet.is_wild, packet.entered, packet.left) = (id, true, 0, 0);
-            self.packets.push(packet);
-            frame.id = id;
-        }
-        self.flying += 1;
-        self.plan_for(arrival.at, due(frame));
-    }
-
-    /// The identifier of the next packet; none if all are used, which no script comes near.
-    fn new_id(&self) -> Option<u16> {
-        u16::try_from(self.packets.len()).ok()
-    }
-
-    fn arrive_at_port(&mut self, frame: Frame, port: usize) {
-        self.flying -= 1;
-        let id = frame.id;
-        let now = self.now();
-        let offered = self.cluster.interfaces[port].borrow_mut().offer(frame);
-        if !offered {
-            self.timeline.note(now, Event::Overflowed(id));
-        }
-        self.rouse((port % usize::from(self.script.shape.switches)) as u8, now);
-    }
-
-    fn arrive_at_host(&mut self, frame: &Frame, host: usize) {
-        self.flying -= 1;
-        let read = frame::read(self.link, &frame.bytes);
-        self.timeline
-            .note(self.now(), Event::Arrived(host as u8, frame.id, read.is_some()));
-        let Some((heard, payload)) = read else { return };
-        let packet = &self.packets[usize::from(frame.id)];
-        let (talk_index, is_answer, is_own) = (packet.talk, packet.is_answer, frame.id == 0);
-        let mut wishes = std::mem::take(&mut self.wishes);
-        let talks = &self.script.talks;
-        // A reset that the cluster made says itself whom it is for.
-        let resets = || {
-            talks
-                .iter()
-                .position(|talk| talk.client == heard.destination && talk.to == heard.source)
-        };
-        let index = if is_own {
-            resets()
-        } else {
-            Some(usize::from(talk_index))
-        };
-        let is_for_client = is_own || is_answer;
-        if let Some(index) = index {
-            let talk = &talks[index];
-            if !is_for_client {
-                self.hosts[host]
-                    .server
-                    .hear(self.clock.get(), &heard, payload, &mut wishes);
-            } else if talk.client == heard.destination {
-                self.clients[index].hear(index as u16, talk, &heard, payload, &mut wishes);
-            }
-            self.grant(host, index as u16, !is_for_client, &mut wishes);
-        }
-        self.wishes = wishes;
-    }
-
-    fn wake_client(&mut self, talk: u16) {
-        let mut wishes = std::mem::take(&mut self.wishes);
-        let of = &self.script.talks[usize::from(talk)];
-        self.clients[usize::from(talk)].wake(talk, of, &mut wishes);
-        if let Some(host) = self.hosts.iter().position(|host| host.addr == of.client.addr) {
-            self.grant(host, talk, false, &mut wishes);
-        }
-        self.wishes = wishes;
-    }
-
-    /// Does what a host wants.
-    fn grant(&mut self, host: usize, talk: u16, is_answer: bool, wishes: &mut Vec<Wish>) {
-        for wish in wishes.drain(..) {
-            match wish {
-                Wish::Send(head, label) => self.send(host, talk, is_answer, head, label),
-                Wish::Wake(after) => {
-                    let client = &mut self.clients[usize::from(talk)];
-                    client.timer += 1;
-                    let timer = client.timer;
-                    self.plan_for(self.now() + after, Due::Wake(talk, timer));
-                }
-                Wish::Over(done) => {
-                    self.open_talks -= 1;
-                    self.timeline.note(self.now(), Event::Over(talk, done));
-                }
-            }
-        }
-    }
-
-    fn send(&mut self, host: usize, talk: u16, is_answer: bool, mut head: Head, label: Option<Label>) {
-        let Some(id) = self.new_id() else { return };
-        head.id = id;
-        if head.source.addr == STRANGER {
-            self.delivered.tempt(&mut head);
-        }
-        let size = usize::from(self.script.talks[usize::from(talk)].size);
-        let payload = label.map_or_else(Vec::new, |label| frame::payload(&label, size));
-        let bytes = frame::write(self.link, &head, &payload);
-        self.packets.push(Packet {
-            talk,
-            head,
-            label,
-            is_answer,
-            is_wild: false,
-            entered: 0,
-            left: 0,
-        });
-        let now = self.now();
-        self.timeline.note(now, Event::Sent(id));
-        let port = self.hosts[host].port;
-        let passage = self.hosts[host].to.put(now, bytes.len());
-        self.fly(Frame { id, bytes }, passage, |frame| Due::ToPort(frame, port));
-    }
-
     /// Shows all flows to the checkers of them.
     fn look_at_flows(&mut self) {
         let mut seen = std::mem::take(&mut self.seen);
@@ -614,40 +462,13 @@ impl<'s> World<'s> {
         if self.script.scenario.has_nat() {
             self.fail(endpoints::check(&seen, variant.endpoint_independent));
         }
+        if self.script.scenario.has_streams() {
+            self.fail(limited::check(&seen));
+        }
         let rings = self.cluster.rings(&self.script.shape);
         self.fail(conservation::bounds(&self.script.shape, &counts, &rings));
         self.seen = seen;
     }
-}
-
-/// What the checkers say of a frame that has left.
-fn judge(
-    script: &Script,
-    packet: &Packet,
-    read: Option<(Head, &[u8])>,
-    order: &mut Order,
-    delivered: &mut Delivered,
-) -> Result<(), Violation> {
-    conservation::left(packet)?;
-    if packet.is_wild {
-        return Ok(());
-    }
-    enforced::left(packet, &script.talks[usize::from(packet.talk)])?;
-    let Some((head, payload)) = read else {
-        return Err(Violation::new("delivered", format!("{packet} left damaged")));
-    };
-    delivered.left(script, packet, &head, payload, order.is_cut())?;
-    order.left(packet, script.scenario.has_balancer())
-}
-
-/// By which port a host is connected: one of its side.
-fn port_of(script: &Script, host: usize) -> usize {
-    let shape = &script.shape;
-    let is_inside = host < usize::from(INSIDE_HOSTS);
-    let ports: Vec<usize> = (0..usize::from(shape.ports))
-        .filter(|port| shape.by_address || (cluster::side_of(shape, *port) == nf::Side::Inside) == is_inside)
-        .collect();
-    ports[host % ports.len()]
 }
 
 impl Turns {

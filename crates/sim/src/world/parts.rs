@@ -11,6 +11,7 @@ use super::apart::Past;
 use super::{Cluster, Due, World};
 use crate::checkers::conservation::{self, Figures};
 use crate::checkers::{Violation, converged, moved, returned};
+use crate::frame::PREFIX;
 use crate::network::Noise;
 use crate::run::Moved;
 use crate::scenario::TIMEOUT_MS_MAX;
@@ -157,6 +158,8 @@ impl World<'_> {
         converged::empty(&figures)?;
         let connections = self.connections();
         let is_all = !self.script.loses_workers();
+        let is_done = |talk: usize| self.clients[talk].stage == super::hosts::Stage::Done;
+        self.read.check(self.script, &figures, is_done)?;
         returned::check(&figures.runtimes, &figures.past_runtimes, &connections, is_all)
     }
 
@@ -193,6 +196,7 @@ impl World<'_> {
             unsent: self.past.unsent + cluster.unsent(),
             entered: cluster.entered,
             left: cluster.left,
+            own: cluster.own,
             pools: cluster
                 .switches
                 .iter()
@@ -247,6 +251,13 @@ impl World<'_> {
                 let addr = super::address_of(usize::from(host));
                 let prefix = Prefix::new(std::net::IpAddr::V4(addr).into(), 32);
                 Selector::Ends(prefix.expect("an address has 32 bits"))
+            }
+            Whom::HostOverV6(host) => {
+                let mut bytes = [0; 16];
+                bytes[..12].copy_from_slice(&PREFIX);
+                bytes[12..].copy_from_slice(&super::address_of(usize::from(host)).octets());
+                let prefix = Prefix::new(std::net::IpAddr::V6(bytes.into()).into(), 128);
+                Selector::Ends(prefix.expect("an address has 128 bits"))
             }
         };
         let others = (0..runtimes).filter(|to| *to != order.from);

@@ -70,7 +70,7 @@ use protocols::ownership::{
 };
 use telling::Telling;
 use wire::packet::Kind;
-use wire::{HashSeed, PacketBox};
+use wire::{HashSeed, PacketBox, planted};
 
 /// No runtime has more groups on their way to others at once.
 pub const MOVES_MAX: u32 = 256;
@@ -411,9 +411,14 @@ impl<P: Port> Runtime<P> {
                     flows,
                     figures,
                 } => {
-                    // What follows is another group's.
-                    let stream = &mut self.moves.incoming[peer];
-                    (stream.group, stream.actor) = (None, None);
+                    // Behind what is said of the group whose state comes, nothing more of it does. What is said of others may stand in between: who waits for
+                    // buffers does so in the middle of a state.
+                    let coming = self.moves.incoming[peer].group;
+                    let coming = coming.and_then(|id| self.moves.moving(id));
+                    if coming.is_some_and(|moving| moving.group == group) || planted::is("word_ends_others_state") {
+                        let stream = &mut self.moves.incoming[peer];
+                        (stream.group, stream.actor) = (None, None);
+                    }
                     self.hear_says(peer as u16, group, says, flows, figures);
                 }
                 other => self.take_piece(peer, other),

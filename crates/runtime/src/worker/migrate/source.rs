@@ -89,6 +89,7 @@ impl<P: Port> Runtime<P> {
             if !is_known {
                 moving.deadline = 0;
             }
+            let is_waiting = is_waiting && !planted::is("call_not_waited_for");
             if is_waiting || has_unheard || !is_known {
                 self.moves.settling.push(id);
             } else {

@@ -228,7 +228,9 @@ impl<P: Port> Runtime<P> {
         let length = state.len();
         let place = state.get_mut(from..from + bytes.len());
         let fits = place.is_some();
-        if let Some(place) = place {
+        if let Some(place) = place
+            && !(from >= 1024 && planted::is("long_state_cut"))
+        {
             place.copy_from_slice(bytes);
         }
         // Exactly as long as it is at all runtimes.
