@@ -303,7 +303,11 @@ impl Cluster {
         for runtime in &self.runtimes {
             assert_conserved(runtime);
             let stats = runtime.stats();
-            assert_eq!((stats.words_refused, stats.words_lost), (0, 0), "of what real workers say");
+            assert_eq!(
+                (stats.words_refused, stats.words_lost),
+                (0, 0),
+                "of what real workers say"
+            );
             dropped += stats.dropped.iter().map(|d| d.count).sum::<u64>();
             held += stats.held;
             emitted += stats.emitted;

@@ -81,7 +81,9 @@ pub(crate) fn at_rest(figures: &Figures) -> Result<(), Violation> {
         .sum();
     let lost: u64 = of_runtimes.map(|stats| stats.words_lost).sum();
     if refused + lost > 0 {
-        let what = format!("{refused} words of workers were refused, none of which says what it may not, and {lost} were lost");
+        let what = format!(
+            "{refused} words of workers were refused, none of which says what it may not, and {lost} were lost"
+        );
         return Err(Violation::new(NAME, what));
     }
     let missing = figures.missing();
