@@ -1,7 +1,7 @@
 //! Groups of several flows over several runtimes: each at one, and every route ends, whoever sends what to whom.
 
 use super::flows::{Hosts, Meter};
-use super::spread::{Cluster, cluster};
+use super::spread::{Cluster, cluster, cluster_with_buffers};
 use super::*;
 use crate::switch::Policy;
 use nf::{Affinity, Block, Cx, Endpoint, FlowState, Packet, Verdict, WorkerInfo, network_function};
@@ -67,6 +67,22 @@ fn a_route_that_no_flow_uses_ends() {
     cluster.now += 400 * SECOND;
     cluster.settle();
     assert_eq!(cluster.routes(), 0);
+}
+
+/// What a runtime needs for two switches is all that it has at rest, beside what the frame in hand keeps.
+#[test]
+fn a_question_is_answered_with_the_last_buffers() {
+    let plan = plan(vec![factory::<Hosts>()]);
+    let mut cluster = cluster_with_buffers(2, 1, &plan, 64, 36);
+    let (one, other) = ((outside(1), 1000), (outside(2), 2000));
+    for _ in 0..20 {
+        cluster.feed(0, [frame(one, other), frame(other, one)]);
+        cluster.feed(1, [frame(other, one), frame(one, other)]);
+    }
+    cluster.now += 400 * SECOND;
+    cluster.settle();
+    assert_eq!(cluster.routes(), 0);
+    assert!(cluster.runtimes[0].finished());
 }
 
 #[test]

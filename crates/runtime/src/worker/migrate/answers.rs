@@ -62,7 +62,8 @@ impl<P: Port> Runtime<P> {
     /// Goes on with answers; says how many were given.
     pub(super) fn go_on_answering(&mut self) -> usize {
         let mut count = 0;
-        while self.pool.free() > self.message_frames()
+        // One that is short by no more than a frame of these goes on: at rest a small pool may have no more than that.
+        while self.has_room_for_messages()
             && let Some((link, answer)) = self.moves.answers.pop_front()
         {
             count += 1;

@@ -252,7 +252,7 @@ impl<P: Port> Runtime<P> {
             return;
         }
         // What the step itself has to say goes before.
-        if self.moves.answers.is_empty() && self.pool.free() > self.message_frames() {
+        if self.moves.answers.is_empty() && self.has_room_for_messages() {
             self.tell_idle(key);
         } else if !self.answer_switch(link, Answer::Idle(key)) {
             self.moves.words_refused += 1;
