@@ -132,7 +132,8 @@ impl GroupKey {
         {
             return group;
         }
-        if packet.side() == Side::Outside && packet.version() == 6 && planted::is("answer_over_v6_elsewhere") {
+        if packet.side() == Side::Outside && packet.version() == 6 && planted::is("answer_over_v6_elsewhere")
+        {
             return GroupKey::of_address(outside.addr);
         }
         match affinity {

@@ -415,7 +415,9 @@ impl<P: Port> Runtime<P> {
                     // buffers does so in the middle of a state.
                     let coming = self.moves.incoming[peer].group;
                     let coming = coming.and_then(|id| self.moves.moving(id));
-                    if coming.is_some_and(|moving| moving.group == group) || planted::is("word_ends_others_state") {
+                    if coming.is_some_and(|moving| moving.group == group)
+                        || planted::is("word_ends_others_state")
+                    {
                         let stream = &mut self.moves.incoming[peer];
                         (stream.group, stream.actor) = (None, None);
                     }
