@@ -31,7 +31,7 @@ pub(crate) fn split(link: LinkType, frame: &[u8], count: usize) -> (Vec<Vec<u8>>
             bytes.extend([0, 0]);
             bytes.extend_from_slice(&frame[id_at(link, frame)..id_at(link, frame) + 2]);
         } else {
-            let words = offset / 8 | if is_more { 0x2000 } else { 0 };
+            let words = (offset / 8) | if is_more { 0x2000 } else { 0 };
             bytes[ip + 2..ip + 4].copy_from_slice(&((IP + part.len()) as u16).to_be_bytes());
             bytes[ip + 6..ip + 8].copy_from_slice(&words.to_be_bytes());
             seal(&mut bytes[ip..]);
