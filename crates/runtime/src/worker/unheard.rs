@@ -4,7 +4,7 @@
 //!
 //! A runtime says what switches must know before the packet leaves whose replies it is about (`output.rs`). A ring shows what was put on it before
 //! anything that another ring was given later: so a reply cannot overtake the word at another switch. Links to other processes have no such order among
-//! each other ([`Port::is_apart`](crate::env::Port::is_apart)): the frame with the word may be lost, and come again when the reply has been and gone. So there each switch is asked to say when it has heard, and
+//! each other ([`Port::is_apart`]): the frame with the word may be lost, and come again when the reply has been and gone. So there each switch is asked to say when it has heard, and
 //! the packet waits for that, as for a replica's acknowledgement (output commit).
 //!
 //! ```text
