@@ -259,11 +259,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             routes: Vec::with_capacity(routes),
             free: Vec::with_capacity(routes),
             refused: ArrayVec::new(),
-            doubtful: VecDeque::with_capacity(if plan.affinity() == Affinity::Flow {
-                0
-            } else {
-                routes
-            }),
+            doubtful: VecDeque::with_capacity(routes),
             second_keys: 0,
             blocks: BlockOwners::new(if plan.affinity() == Affinity::Flow {
                 0

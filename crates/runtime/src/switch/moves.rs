@@ -145,6 +145,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             home.source = Some(RuntimeId(runtime as u16));
         }
         self.sessions.note_reroute(&reroute.group, runtime, reroute.to.0);
+        self.sessions.forget_unmet(&reroute.key);
         let input = HomeInput::Reroute {
             by: RuntimeId(runtime as u16),
             from: reroute.from,
@@ -167,6 +168,10 @@ impl<P: Port, L: Port> Switch<P, L> {
         let (Some(index), Some(RuntimeId(now))) = (found, home.route) else {
             return;
         };
+        if self.runtimes[to].session == 0 && usize::from(now) == runtime && reroute.epoch > home.epoch {
+            self.sessions
+                .note_unmet(reroute.key, now, reroute.to.0, reroute.epoch);
+        }
         let route = &mut self.routes[index as usize];
         route.epoch = home.epoch;
         route.source = home.source.map_or(NO_RUNTIME, |source| source.0);
@@ -194,6 +199,7 @@ impl<P: Port, L: Port> Switch<P, L> {
     /// A route leads elsewhere from now on.
     pub(super) fn turn_route(&mut self, index: u32, to: u16) {
         let route = &mut self.routes[index as usize];
+        self.sessions.forget_unmet(&route.key);
         let before = usize::from(core::mem::replace(&mut route.runtime, to));
         let link = &mut self.runtimes[usize::from(to)];
         (route.last_sent, route.life) = (link.sent, link.life);

@@ -18,8 +18,9 @@
 //!                                                     └───► it has not: Idle with the count, the route ends or is doubted again
 //! ```
 //!
-//! Each question has a packet before it, so there are no more of them than packets. Where flows are by themselves nothing is
-//! asked: such a packet begins or meets the flow whose key its route has, or is declined, which says idle.
+//! Each question has a packet, or an *Idle*, before it, so there are no more of them than these. Where flows are by themselves nothing is
+//! asked of a route that was chosen: such a packet begins or meets the flow whose key its route has, or is declined, which says idle. An *Idle* that is refused
+//! is asked about there, too: no packet was sent for a route that a runtime's word has made, or turned.
 //!
 //! Invariants: a group has one route, at its home; a route for which nothing is on its way has a group at its runtime, or a
 //! question or an *Idle* on the way (`one_home_per_group`, where nothing is left at the end).
@@ -265,6 +266,9 @@ impl<P: Port, L: Port> Switch<P, L> {
     /// A runtime says that it has a group, or a flow with a second key.
     pub(super) fn routed(&mut self, runtime: usize, group: GroupKey) {
         let found = self.find_live(&group);
+        if let Some(index) = found {
+            self.meet(index, runtime as u16);
+        }
         let refused = match found.map(|index| self.routes[index as usize].runtime) {
             // Whoever has it already keeps it: its flow is older.
             Some(has) => (usize::from(has) != runtime).then_some(DropReason::ReplyKeyTaken),
@@ -276,6 +280,25 @@ impl<P: Port, L: Port> Switch<P, L> {
         if let Some(reason) = refused {
             self.refuse(runtime, group, reason);
         }
+    }
+
+    /// A runtime has what a route is for: if that was on its way there before this switch had met it, it leads there.
+    fn meet(&mut self, index: u32, runtime: u16) {
+        let Route {
+            key, runtime: has, ..
+        } = self.routes[index as usize];
+        if has == runtime {
+            // It has come back, or says of it behind this where it goes.
+            return self.sessions.forget_unmet(&key);
+        }
+        let Some(epoch) = self.sessions.unmet(&key, has, runtime) else {
+            return;
+        };
+        self.turn_route(index, runtime);
+        let source_life = self.runtimes[usize::from(has)].life;
+        let route = &mut self.routes[index as usize];
+        (route.source, route.source_life, route.epoch) = (has, source_life, epoch);
+        route.is_awaited = false;
     }
 
     /// A second key gets no route: the flow that wants it is over, and what it sent is dropped.
@@ -316,15 +339,17 @@ impl<P: Port, L: Port> Switch<P, L> {
         if usize::from(route.runtime) != runtime || route.is_awaited {
             return;
         }
-        // Sent since: the runtime has begun the group anew, or will, as a rule.
+        // Sent since: the runtime has begun the group anew, or will, as a rule; but not if a word has made the route, or turned it: then all that was
+        // sent is others'.
         if (consumed.wrapping_sub(route.last_sent) as i32) < 0 && !planted::is("route_over_too_early") {
-            return self.doubt(index);
+            return self.doubt_anyway(index);
         }
         self.remove_route(index);
     }
 
     pub(super) fn remove_route(&mut self, index: u32) {
         let Route { key, runtime, .. } = self.routes[index as usize];
+        self.sessions.forget_unmet(&key);
         self.table.remove(key.hash(&self.settings.seed), index);
         self.routes[index as usize].runtime = NO_RUNTIME;
         self.free.push(index);

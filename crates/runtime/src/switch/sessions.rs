@@ -26,7 +26,8 @@
 //! group or will say that it has not: it is asked.
 //!
 //! *A switch that begins anew* knows no routes, and its runtimes tell it theirs ([`Message::AllTold`](crate::message::Message) is the last word). Until all
-//! have, or the time for it is over ([`Switch::wait_to_be_told`]), it reads neither ports nor peers. Who tells later what another has been chosen for
+//! have, or the time for it is over ([`Switch::wait_to_be_told`]), it reads neither ports nor peers. A group that moves to a runtime which it has yet to meet is the source's until
+//! that one says that it has it, and that one's from then on ([`Sessions::note_unmet`]). Who tells later what another has been chosen for
 //! meanwhile, is told that it is [taken](crate::message::Message::Taken), and ends it: a group is at one runtime.
 //!
 //! *A runtime that begins anew* knows nothing of blocks of its pool that it had lent with groups that moved. When it has told what it has (a runtime that lives tells
@@ -47,7 +48,7 @@ use crate::message::Message;
 use alloc::vec::Vec;
 use hashbrown::{HashMap, HashSet};
 use nf::{Addr, Block};
-use protocols::ownership::RuntimeId;
+use protocols::ownership::{Epoch, RuntimeId};
 use wire::packet::Kind;
 
 /// Routes looked at in a step.
@@ -82,6 +83,8 @@ pub(super) struct Sessions {
     holders: HashMap<GroupKey, Holder>,
     /// What runtimes are asked about blocks whose holder has gone, and have not answered.
     asked: HashSet<(u16, Block, GroupKey)>,
+    /// Keys whose route is at the source of their move, since the target has not been met: source, target, and which change of hands.
+    unmet: HashMap<GroupKey, (u16, u16, Epoch)>,
     /// Blocks that go back to runtimes that are not there.
     kept: HashSet<(u16, Block)>,
     /// Until when to wait for runtimes to tell what they have, and then for one that new groups may go to.
@@ -151,6 +154,25 @@ impl Sessions {
         {
             holder.other = to;
         }
+    }
+
+    /// A key that has a route is re-routed from who has it to a runtime that is not there: it may be, and have the group, before this switch has met it.
+    pub fn note_unmet(&mut self, key: GroupKey, from: u16, to: u16, epoch: Epoch) {
+        self.unmet.insert(key, (from, to, epoch));
+    }
+
+    /// A key's route is turned, or forgotten.
+    #[inline]
+    pub fn forget_unmet(&mut self, key: &GroupKey) {
+        if !self.unmet.is_empty() {
+            self.unmet.remove(key);
+        }
+    }
+
+    /// Whether a key whose route is at the one runtime was on its way to the other, and of which change of hands that was.
+    pub fn unmet(&self, key: &GroupKey, from: u16, to: u16) -> Option<Epoch> {
+        let (source, target, epoch) = self.unmet.get(key)?;
+        ((*source, *target) == (from, to)).then_some(*epoch)
     }
 
     /// A runtime has said whether a group has a block there.
@@ -262,6 +284,9 @@ impl<P: Port, L: Port> Switch<P, L> {
                 }
             }
             self.sessions.unseen = self.routes.len();
+            let gone = runtime as u16;
+            let is_its = |from: u16, to: u16| from == gone || to == gone;
+            self.sessions.unmet.retain(|_, (from, to, _)| !is_its(*from, *to));
             self.forget_blocks(runtime);
         }
         if self.runtimes[runtime].session != 0 {

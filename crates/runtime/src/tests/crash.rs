@@ -1,5 +1,6 @@
 //! Who crashes while groups with blocks of ports move: the blocks are with their groups afterwards, at every switch, and given to nobody else.
 
+use super::flows::Meter;
 use super::groups::packet_of;
 use super::lent::{Lender, fill};
 use super::sessions::{Members, SECOND, everywhere};
@@ -225,4 +226,67 @@ fn blocks_come_home_while_a_switch_is_not_there() {
         "the first has all of its blocks again: {:?}",
         members.flows()
     );
+}
+
+#[test]
+fn a_slot_whose_source_is_gone_leaves_no_route_where_flows_are_by_themselves() {
+    for order in ORDERS {
+        for steps in 0..24 {
+            let mut members = Members::all(2, 2, Policy::RoundRobin, plan(vec![factory::<Meter>()]));
+            fill(&mut members, 0, 1..41);
+            members.runtime(0).order(everywhere(0, 2)).unwrap();
+            for step in 0..steps {
+                members.now += 1000;
+                members.step(order[step % order.len()]);
+            }
+            members.stop(SOURCE);
+            // More than the target reads in a step: what it says of the slot is behind some of them, and of no other is anything said.
+            members
+                .switch(0)
+                .port_mut(0)
+                .input
+                .extend((50..250).map(packet_of));
+            for worker in [0, 1, 0, 1, 0, 1] {
+                members.now += 1000;
+                members.step(worker);
+            }
+            members.assert_nothing_stays();
+        }
+    }
+}
+
+#[test]
+fn a_late_word_of_a_slot_does_not_end_what_began_when_it_was_closed() {
+    const FROM: usize = 1;
+    const TO: usize = 2;
+    let mut members = Members::all(1, 2, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
+    fill(&mut members, 0, 1..7);
+    members.runtime(0).set_move_timeout(SECOND);
+    members.runtime(0).order(everywhere(0, 2)).unwrap();
+    for worker in [FROM, TO, FROM] {
+        members.now += 1000;
+        members.step(worker);
+    }
+    // The groups are re-routed, with more packets behind that than the target reads in a step; their source never hears of it, and calls them back.
+    let packets = (0..8).flat_map(|_| (1..7).map(packet_of));
+    members.switch(0).port_mut(0).input.extend(packets);
+    for _ in 0..3 {
+        members.now += 1000;
+        members.step(0);
+    }
+    members.lose(0, FROM);
+    members.now += 2 * SECOND;
+    for _ in 0..128 {
+        members.step(FROM);
+    }
+    members.step(0);
+    members.stop(FROM);
+    members.settle();
+    assert_eq!(members.flows(), [0, 6], "all of them began anew, and go on");
+    members.assert_one_home();
+    members.assert_blocks_are_known("with the source gone");
+    members.start(FROM);
+    members.settle();
+    members.check();
+    members.assert_nothing_stays();
 }

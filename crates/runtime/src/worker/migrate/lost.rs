@@ -14,6 +14,9 @@
 //! The routes and blocks of a group that came back are said anew: a switch may have forgotten those that led to who is gone. So are the blocks of one that
 //! was installed because its source is gone: a switch that had not read *Behind* has forgotten them with that one.
 //!
+//! A source may have called the group back before it went, and a switch's word of that (`Moved`) come when the slot is closed, its source seen to be gone and the group begun
+//! anew here: it is of the slot, and not of what is here now.
+//!
 //! Should the other one have lived all the while, its installed copy is the older one by epoch: the homes tell it so (`Moved`), and it drops the
 //! group as one that has moved away: with no word to its functions that would give back what the group took.
 //!
@@ -24,6 +27,7 @@
 //! gone had from this runtime's pool, which nobody gives back.
 
 use super::super::Runtime;
+use super::Moves;
 use super::bytes::Stream;
 use super::telling::Word;
 use crate::actor::Phase;
@@ -34,6 +38,31 @@ use alloc::vec::Vec;
 use nf::Affinity;
 use protocols::ownership::{Epoch, Finished, Input, Phase as Part, RuntimeId, SwitchSays};
 use wire::packet::Kind;
+
+/// How many slots are remembered: of more than that, no switch's word is so late.
+const CLOSED: usize = 1024;
+
+/// A slot that was closed because its source was gone: of which group, from whom, and of which change of hands.
+pub(super) struct Closed {
+    group: GroupKey,
+    from: RuntimeId,
+    epoch: Epoch,
+}
+
+impl<P> Moves<P> {
+    fn note_closed(&mut self, closed: Closed) {
+        if self.closed.len() == CLOSED {
+            self.closed.pop_front();
+        }
+        self.closed.push_back(closed);
+    }
+
+    /// Whether a group's going back to a runtime is the end of a slot that is closed already, as that one was seen to be gone.
+    pub(super) fn is_of_closed(&self, group: &GroupKey, to: RuntimeId, epoch: Epoch) -> bool {
+        let mut closed = self.closed.iter();
+        closed.any(|slot| (slot.group, slot.from, slot.epoch.next()) == (*group, to, epoch))
+    }
+}
 
 impl<P: Port> Runtime<P> {
     /// The session of the link to a runtime is over: whoever was there is gone. To be called whenever it changes, once what the link brought
@@ -95,6 +124,8 @@ impl<P: Port> Runtime<P> {
             self.claim_again(group);
         }
         if is_slot {
+            let from = gone;
+            self.moves.note_closed(Closed { group, from, epoch });
             // What comes by the routes that lead here begins anew.
             self.say_installed(group, aliases.clone(), epoch);
             self.say_idle(group, aliases);

@@ -177,6 +177,8 @@ pub struct Moves<P> {
     pinned: u32,
     /// Blocks that switches have returned, and which have.
     returned: HashMap<nf::Block, Switches>,
+    /// Slots closed because their source was gone: what it may have had said of them (`lost`).
+    closed: VecDeque<lost::Closed>,
     pub(super) is_leaving: bool,
     /// Steps, in a replay.
     steps: u64,
@@ -213,6 +215,7 @@ impl<P: Port> Moves<P> {
             draining: None,
             pinned: 0,
             returned: HashMap::new(),
+            closed: VecDeque::new(),
             is_leaving: false,
             steps: 0,
             flows_moved: [0; 2],
@@ -513,6 +516,10 @@ impl<P: Port> Runtime<P> {
         let is_second = |id| self.moves.moving(id).is_some_and(|moving| moving.group != group);
         let is_anothers = found.is_some_and(is_second);
         match (found.filter(|_| !is_anothers), says) {
+            // What is here has begun since.
+            (_, SwitchSays::Moved(to, epoch)) if self.moves.is_of_closed(&group, to, epoch) => {
+                self.tell_runtime(to.0, group, Says::End(epoch, switch as u8));
+            }
             (Some(id), SwitchSays::Fenced(epoch)) => self.hear_fenced(id, switch as u8, epoch),
             (Some(id), _) => self.drive(id, Input::HearSwitch(switch as u8, says)),
             // Nothing was kept. Who has it nevertheless had a source that thought it gone, and took it back.
