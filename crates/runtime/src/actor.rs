@@ -161,6 +161,12 @@ impl Header {
         [self.phase as u8, self.generation] == [Phase::Active as u8, generation]
     }
 
+    /// Whether nothing of it has left, was answered or is held: it is no flow yet, and without the packet at hand it is over.
+    #[inline]
+    pub fn has_nothing_to_its_name(&self) -> bool {
+        !self.answered && self.flags & (flag::SETTLED | flag::SETTLING | flag::HOLDS) == 0
+    }
+
     /// The orientation of the opening direction in the first (0) or second (1) key.
     #[inline(always)]
     pub fn opening(&self, which: u32) -> Orientation {

@@ -262,6 +262,57 @@ fn words_wait_for_buffers_and_none_is_lost() {
     assert_eq!((cluster.flows(), cluster.routes()), (vec![0, 0], 0));
 }
 
+/// What is said of a group stands between the pieces of another's state, where that waits for buffers.
+#[test]
+fn a_word_about_another_group_does_not_end_a_state() {
+    let plan = plan(vec![factory::<Hosts>(), factory::<Meter>()]);
+    let mut cluster = cluster_with_buffers(1, 2, &plan, 1024, 100);
+    let count: u16 = 400;
+    let feed = |cluster: &mut Cluster| {
+        cluster.feed(0, (0..count).map(|n| udp(1, 1000 + n, 1, 80, false, b"x")));
+        cluster.feed(0, [2, 3].map(|host| udp(host, 1000, 1, 80, false, b"x")));
+    };
+    feed(&mut cluster);
+    let from = (0..2).find(|index| cluster.flows()[*index] > u64::from(count));
+    let from = from.expect("of three hosts one is where the first is");
+    let order = |selector| Order {
+        selector,
+        to: vec![1 - from as u16],
+    };
+    let first = Selector::Ends("10.0.0.1/32".parse().unwrap());
+    // Until a part of the first one's state has been sent, as far as there are buffers; then until the other has begun.
+    let is_enough: [fn(&Receipt) -> bool; 2] = [|first| first.bytes > 0, |other| other.under_way > 0];
+    let numbers = [(first, is_enough[0]), (Selector::All, is_enough[1])].map(|(selector, is_enough)| {
+        let number = cluster.runtimes[from].order(order(selector)).unwrap();
+        for _ in 0..100 {
+            if is_enough(&cluster.runtimes[from].receipt(number).unwrap()) {
+                break;
+            }
+            cluster.now += 1000;
+            cluster.switches[0].step(cluster.now);
+            cluster.runtimes[1 - from].step(cluster.now);
+            cluster.runtimes[from].step(cluster.now);
+        }
+        number
+    });
+    let receipts = numbers.map(|number| cluster.runtimes[from].receipt(number).unwrap());
+    assert!(
+        receipts.iter().all(|receipt| receipt.under_way == 1),
+        "{receipts:?}"
+    );
+    cluster.settle();
+    let receipts = numbers.map(|number| cluster.runtimes[from].receipt(number).unwrap());
+    let moved = receipts
+        .each_ref()
+        .map(|receipt| (receipt.is_over, receipt.moved));
+    assert_eq!(moved, [(true, u64::from(count)), (true, 1)], "{receipts:?}");
+    assert_eq!(cluster.runtimes[1 - from].stats().flows_refused, 0);
+    assert_eq!(cluster.flows()[1 - from], u64::from(count) + 2);
+    feed(&mut cluster);
+    cluster.check();
+    assert_nothing_stays(&mut cluster);
+}
+
 /// Who dies while its groups are on their way; or both live, and have lost sight of each other.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Dead {

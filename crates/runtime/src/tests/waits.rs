@@ -1,6 +1,7 @@
 //! Microthreads: order, bounds, and locals that live across an await.
 
 use super::*;
+use crate::worker::migrate::{Order, Selector};
 use nf::{Cx, Packet, Verdict, WorkerInfo, network_function};
 use std::sync::Arc;
 use std::time::Duration;
@@ -342,4 +343,44 @@ fn a_flow_that_begins_anew_behind_a_call_keeps_its_route() {
     cluster.now += 400_000 * MS;
     cluster.settle();
     assert_eq!(cluster.routes(), 0);
+}
+
+/// Packets behind a call that waited go behind the next one, not behind what was kept since.
+#[test]
+fn what_waited_goes_before_what_a_group_called_back_has_kept() {
+    let plan = plan(vec![factory::<Sleeper>()]);
+    let mut cluster = super::spread::cluster(1, 2, crate::switch::Policy::RoundRobin, &plan, 64);
+    let flow = |number: u8, wait: u8| udp(1, 1000, 1, 80, false, &[wait, number]);
+    cluster.feed(0, [flow(1, 0)]);
+    let from = (0..2)
+        .find(|index| cluster.runtimes[*index].stats().flows == 1)
+        .unwrap();
+    cluster.runtimes[from].set_move_timeout(MS);
+    // The first two wait, the third behind them.
+    cluster.feed(0, [flow(2, 10), flow(3, 10), flow(4, 0)]);
+    let order = Order {
+        selector: Selector::All,
+        to: vec![1 - from as u16],
+    };
+    let moving = cluster.runtimes[from].order(order).unwrap();
+    cluster.settle();
+    // Called back; its target takes no turn, so the move is not over.
+    let stand_still = |cluster: &mut super::spread::Cluster, ms: u32| {
+        // Moves are looked at in some steps only.
+        for _ in 0..ms * 50 {
+            cluster.now += MS / 50;
+            cluster.switches[0].step(cluster.now);
+            cluster.runtimes[from].step(cluster.now);
+        }
+    };
+    stand_still(&mut cluster, 5);
+    cluster.switches[0].port_mut(0).input.push_back(flow(5, 0));
+    stand_still(&mut cluster, 50);
+    assert_eq!(cluster.runtimes[from].receipt(moving).unwrap().under_way, 1);
+    cluster.settle();
+    let receipt = cluster.runtimes[from].receipt(moving).unwrap();
+    assert_eq!((receipt.is_over, receipt.failed), (true, 1), "{receipt:?}");
+    let order: Vec<u8> = cluster.sent().iter().map(number).collect();
+    assert_eq!(order, [1, 2, 3, 4, 5]);
+    cluster.check();
 }

@@ -3,7 +3,7 @@
 //! Not here: the usual way through a chain (`data.rs`), calls that wait (`waiting.rs`).
 
 use super::{Job, Runtime};
-use crate::actor::{Phase, flag};
+use crate::actor::Phase;
 use crate::env::Port;
 use crate::stage::Code;
 use crate::stats::DropReason;
@@ -77,9 +77,7 @@ impl<P: Port> Runtime<P> {
             }
         };
         // A flow whose first packet was refused is not kept; one that was told to end goes when its packet has gone.
-        let refused = code.drop_reason().is_some()
-            && !self.slab.header(actor).answered
-            && self.slab.header(actor).flags & (flag::SETTLED | flag::SETTLING | flag::HOLDS) == 0;
+        let refused = code.drop_reason().is_some() && self.slab.header(actor).has_nothing_to_its_name();
         if effects & effect::END != 0 || refused {
             match goes_on {
                 Some(job) => self.finish_then_end(job),

@@ -41,6 +41,8 @@ pub struct FlowEnds {
     pub second_key: Option<FlowKey>,
     /// Whether the first packet came from outside.
     pub is_from_outside: bool,
+    /// Whether the first packet's call waits, so that it is not known yet if this is a flow at all.
+    pub is_undecided: bool,
     /// Who sent the first packet, and to whom.
     pub ends: (Endpoint, Endpoint),
     /// The same as the first packet left, if the chain translated it.
@@ -60,6 +62,7 @@ impl<P: Port> Runtime<P> {
                 key: header.key,
                 second_key,
                 is_from_outside: header.flags & flag::FROM_OUTSIDE != 0,
+                is_undecided: header.phase == Phase::Waiting && header.has_nothing_to_its_name(),
                 ends: header.key.ends(header.opening(0)),
                 translated: second_key.map(|key| key.ends(header.opening(1))),
             });

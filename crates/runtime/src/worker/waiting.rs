@@ -90,8 +90,7 @@ impl<P: Port> Runtime<P> {
     fn refuse(&mut self, job: Job, reason: DropReason) {
         let Job { actor, packet, .. } = job;
         self.drop_packet(packet, reason);
-        let header = self.slab.header(actor);
-        if !header.answered && header.flags & (flag::SETTLED | flag::SETTLING | flag::HOLDS) == 0 {
+        if self.slab.header(actor).has_nothing_to_its_name() {
             self.end_actor(actor);
         }
     }

@@ -3,6 +3,9 @@
 //! Where a load balancer chooses a server for a client that has a flow with that server already, both flows' replies have one key. At one runtime the second flow never
 //! comes to be. At two, the switch refuses it as soon as it hears of it, and for so long there are two; nothing of the second leaves by that switch. So there a second key may be
 //! another's while something is on its way, and must not be at rest.
+//!
+//! A packet from outside for a mapping that is over is nobody's: NAT refuses it. Where a call waits before NAT has seen it, it is an actor for so long, and its key may be the second
+//! of a flow that NAT gives the same endpoint meanwhile, at a runtime that has begun anew. Nothing of it can leave.
 
 use super::{Sighting, Violation};
 
@@ -16,7 +19,9 @@ pub(crate) fn check(flows: &[Sighting], is_refusal_under_way: bool) -> Result<()
     keys.sort_unstable();
     for pair in keys.windows(2) {
         let is_refused = is_refusal_under_way && pair[1].1 && pair[0].2 != pair[1].2;
-        if pair[0].0 == pair[1].0 && pair[0].3 != pair[1].3 && !is_refused {
+        let first = &flows[pair[0].3].1;
+        let is_nobodys = pair[1].1 && !pair[0].1 && first.is_undecided && first.is_from_outside;
+        if pair[0].0 == pair[1].0 && pair[0].3 != pair[1].3 && !is_refused && !is_nobodys {
             let key = wire::FlowKey::from_words(pair[0].0);
             let what = format!(
                 "two actors are active for {key}: one at runtime {}, one at runtime {}",
