@@ -14,8 +14,8 @@
 //! The routes and blocks of a group that came back are said anew: a switch may have forgotten those that led to who is gone. So are the blocks of one that
 //! was installed because its source is gone: a switch that had not read *Behind* has forgotten them with that one.
 //!
-//! A source may have called the group back before it went, and a switch's word of that (`Moved`) come when the slot is closed, its source seen to be gone and the group begun
-//! anew here: it is of the slot, and not of what is here now.
+//! A source may have called the group back before it went, or have lived all the while, and a switch's word of that (`Moved`) come when the slot is closed, its source seen to be
+//! gone and the group begun anew here. That is no copy: it ends, and functions give back what it took.
 //!
 //! Should the other one have lived all the while, its installed copy is the older one by epoch: the homes tell it so (`Moved`), and it drops the
 //! group as one that has moved away: with no word to its functions that would give back what the group took.
@@ -213,6 +213,21 @@ impl<P: Port> Runtime<P> {
         }
         // Routes that were called back before.
         self.say_idle(group, aliases);
+    }
+
+    /// Another runtime has the group, or had it and is gone, and what is here began anew when its slot was closed: it ends, at once as far as there is room to say so.
+    #[cold]
+    pub(super) fn end_what_began(&mut self, group: GroupKey) {
+        let flows = self.flows_of(core::iter::once(group)).pop().unwrap_or_default();
+        for actor in flows {
+            let may = self.has_room_for_messages() && self.log.room() >= super::super::expiry::EVENT_ROOM;
+            if may && self.slab.header(actor).phase == Phase::Active {
+                self.end_actor(actor);
+            }
+        }
+        if self.has_group(&group) {
+            self.hear_taken(group);
+        }
     }
 
     fn say_idle(&mut self, group: GroupKey, mut keys: Vec<GroupKey>) {

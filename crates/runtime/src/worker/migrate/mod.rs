@@ -516,16 +516,15 @@ impl<P: Port> Runtime<P> {
         let is_second = |id| self.moves.moving(id).is_some_and(|moving| moving.group != group);
         let is_anothers = found.is_some_and(is_second);
         match (found.filter(|_| !is_anothers), says) {
-            // What is here has begun since.
-            (_, SwitchSays::Moved(to, epoch)) if self.moves.is_of_closed(&group, to, epoch) => {
-                self.tell_runtime(to.0, group, Says::End(epoch, switch as u8));
-            }
             (Some(id), SwitchSays::Fenced(epoch)) => self.hear_fenced(id, switch as u8, epoch),
             (Some(id), _) => self.drive(id, Input::HearSwitch(switch as u8, says)),
             // Nothing was kept. Who has it nevertheless had a source that thought it gone, and took it back.
             (None, SwitchSays::Moved(to, epoch)) => {
                 if to != self.me() && !is_anothers && self.has_group(&group) {
-                    self.drop_copy(group);
+                    match self.moves.is_of_closed(&group, to, epoch) {
+                        true => self.end_what_began(group),
+                        false => self.drop_copy(group),
+                    }
                 }
                 self.tell_runtime(to.0, group, Says::End(epoch, switch as u8));
             }
