@@ -52,8 +52,9 @@ fn duration() -> Duration {
     Duration::from_secs(seconds.unwrap_or(SHORT).max(10))
 }
 
-/// Timeouts are short, so that what floods leave behind goes within the time of a short run, too; NAT's as well, since a flow lasts as
-/// long as any function wants: with the four minutes that are usual the client's 2048 ports are used up after as many downloads.
+/// Timeouts are short, so that what floods leave behind goes within the time of a short run, too; those of NAT and the load balancer as well,
+/// since a flow lasts as long as any function of its chain wants: with the minutes that are usual the client's 2048 ports are used up
+/// after as many downloads.
 fn config(rule: &str) -> String {
     format!(
         r#"
@@ -105,6 +106,7 @@ addresses = ["{VIRTUAL}"]
 ports = 80
 protocol = "tcp"
 policy = "round_robin"
+idle_timeout = 8
 backends = [
     {{ name = "one", endpoint = "203.0.113.11:80" }},
     {{ name = "two", endpoint = "203.0.113.12:80" }},
