@@ -22,7 +22,7 @@
 //! | second keys that were refused | 64 | the oldest is forgotten: its flow goes without replies |
 //! | words to a runtime that is there, and those for one that is not | [`words_max`] each | refused |
 //! | blocks that go back to runtimes that are not there | as many as there may be, for each runtime | refused |
-//! | questions | a frame for each runtime in a step, as its link has room | they come later; *taken* is not said |
+//! | questions | a frame for each runtime in a step, as its link has room | they come later; *taken* waits as a word |
 //! | packets that wait for ports, turns, fragments | the buffers | nothing is read |
 //!
 //! Where no runtime says what it may not, nothing is refused: [`words_max`] and the number of blocks follow from what runtimes have. So a

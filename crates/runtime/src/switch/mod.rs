@@ -507,13 +507,13 @@ impl<P: Port, L: Port> Switch<P, L> {
 
     fn transmit_all(&mut self) {
         self.transmit_ports();
-        for runtime in &mut self.runtimes {
+        for (index, runtime) in self.runtimes.iter_mut().enumerate() {
             if !runtime.burst.is_empty() {
                 runtime
                     .link
                     .transmit(self.now, &mut self.pool, &mut runtime.burst);
             }
-            if runtime.heard.is_some() {
+            if runtime.heard.is_some() && !self.moves.has_unsaid(index) {
                 runtime.say_heard(&mut self.pool);
             }
             if let Some(frame) = runtime.questions.take() {

@@ -312,8 +312,10 @@ impl<P: Port, L: Port> Switch<P, L> {
         if let Some(frame) = self.question(runtime)
             && frame.frame().len() < SAID_MAX
         {
-            // If it does not fit, the flow stays until its time is over, and nothing of it leaves.
             Message::Taken(key).append(frame);
+        } else {
+            // Before *heard*, which lets go what waits of its flow.
+            self.moves.say(runtime, Message::Taken(key));
         }
     }
 

@@ -3,6 +3,7 @@
 use super::flows::Masquerade;
 use super::sessions::{Members, SECOND};
 use super::spread::{Link, Queue, link};
+use super::waits::Sleeper;
 use super::*;
 use crate::group::GroupKey;
 use crate::message::Message;
@@ -149,6 +150,30 @@ fn no_more_wait_than_may() {
     assert_eq!(stats.held, 64, "a quarter of its buffers");
     assert!(members.dropped("unheard_full") > 0);
     members.settle();
+    assert_eq!(members.runtime(0).stats().held, 0);
+    members.check();
+}
+
+#[test]
+fn a_flow_without_room_whose_next_packet_waits_for_its_call_is_its_own() {
+    let functions = vec![factory::<Masquerade>(), factory::<Sleeper>()];
+    let mut members = Members::all(3, 1, Policy::RoundRobin, plan(functions));
+    for _ in 0..6 {
+        let waiting = (0..u16::from(FLOWS)).map(|flow| udp(1, 1000 + flow, 1, 80, false, &[0, 1]));
+        feed_others(&mut members, waiting);
+    }
+    let (refused, flows) = (members.dropped("unheard_full"), members.flows()[0]);
+    assert_eq!(members.runtime(0).stats().held, 64, "no room");
+    // The first passes, and is settled when the next waits.
+    let both = (0..8).flat_map(|flow| [0, 5].map(|wait| udp(1, 1100 + flow, 1, 80, false, &[wait, 1])));
+    feed_others(&mut members, both);
+    assert!(members.flows()[0] > flows && members.dropped("unheard_full") > refused);
+    for _ in 0..20 {
+        members.now += 1_000_000;
+        members.settle();
+    }
+    assert_eq!(members.dropped("reply_key_taken"), 0);
+    assert_eq!(members.flows()[0], flows + 8);
     assert_eq!(members.runtime(0).stats().held, 0);
     members.check();
 }

@@ -171,6 +171,8 @@ pub struct Runtime<P: Port> {
     jobs: ArrayVec<Job, JOBS_MAX>,
     /// First packets whose flows' second keys are not yet in the table.
     settling: settle::Queue,
+    /// Why a settling flow was refused last.
+    refused_for: DropReason,
     /// What nothing is said of while packets are taken up that waited behind a call: a group and a second key.
     lingering: ArrayVec<GroupKey, 2>,
     /// By actor, place in its chain, and whether in the opening direction.
@@ -325,6 +327,7 @@ impl<P: Port> Runtime<P> {
             frames,
             jobs: ArrayVec::new(),
             settling: settle::Queue::default(),
+            refused_for: DropReason::ReplyKeyTaken,
             lingering: ArrayVec::new(),
             held: hashbrown::HashMap::with_capacity(room_for(settings.held_max as usize)),
             held_count: 0,

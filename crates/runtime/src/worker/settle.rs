@@ -76,7 +76,7 @@ impl<P: Port> Runtime<P> {
             }
             self.settle_all();
             if self.slab.header(actor).phase == Phase::Free {
-                return self.drop_packet(packet, DropReason::ReplyKeyTaken);
+                return self.drop_packet(packet, self.refused_for);
             }
             if is_unheard(self.slab.header(actor).flags) {
                 return self.wait_behind(actor, packet);
@@ -85,6 +85,9 @@ impl<P: Port> Runtime<P> {
         }
         if direction == Direction::Reply {
             return self.pass(packet);
+        }
+        if self.slab.header(actor).flags & flag::SECOND_KEY != 0 {
+            return self.settle_again(actor, packet);
         }
         let Some((mut key, way)) = FlowKey::of(&packet) else {
             self.slab.header_mut(actor).flags |= flag::SETTLED;
@@ -174,12 +177,24 @@ impl<P: Port> Runtime<P> {
     /// that hand out endpoints never let two flows have one second key; two flows that a rule sends to the same server may.
     #[cold]
     fn refuse_flow(&mut self, actor: u32, packet: PacketBox, reason: DropReason) {
+        self.refused_for = reason;
         self.drop_packet(packet, reason);
         let header = self.slab.header_mut(actor);
         match header.phase {
             Phase::Active => self.end_actor(actor),
             // Its next packet waits: with that it is tried again.
             _ => header.flags &= !flag::SETTLED,
+        }
+    }
+
+    /// Passes the next packet of a flow whose first found no room to wait in, while the next waited for its call: its second key is its own, and told.
+    #[cold]
+    fn settle_again(&mut self, actor: u32, packet: PacketBox) {
+        if !self.has_unheard() {
+            self.slab.header_mut(actor).flags |= flag::SETTLED;
+            self.pass(packet);
+        } else if let Some(packet) = self.wait_unheard(actor, packet) {
+            self.refuse_flow(actor, packet, DropReason::UnheardFull);
         }
     }
 

@@ -81,6 +81,10 @@ impl<P: Port> Runtime<P> {
                 Answer::Doubted(key) => Message::Doubted(key),
             };
             self.append(link, &message);
+            if let Message::BlockClaimed(..) = message {
+                // A new flow may use the block before the switch has heard.
+                self.unheard.note(link);
+            }
         }
         count
     }
