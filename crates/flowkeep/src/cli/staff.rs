@@ -81,6 +81,12 @@ pub fn add(
 /// `runtime remove`
 pub fn remove(runtime: u16, timeout: Duration, asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
     let mut client = connect(asking)?;
+    // A member's stay as long as it does: nothing of it is drained for a word that is refused in the end.
+    if let Answer::Status(status) = ask(&mut client, &Request::Status)?
+        && status.member.is_some()
+    {
+        return Err(Failure::failed(crate::run::MEMBERS_RUNTIMES));
+    }
     set_leaving(&mut client, runtime, true)?;
     let deadline = Instant::now() + timeout;
     let mut whole = Receipt::empty();

@@ -764,7 +764,7 @@ impl Cluster for Shared {
 /// How long switches may take to hear that a runtime is leaving.
 const HEARD: Duration = Duration::from_secs(5);
 /// Why runtimes do not come and go here.
-const MEMBERS_RUNTIMES: &str =
+pub(crate) const MEMBERS_RUNTIMES: &str =
     "the runtimes of a member come and go with its process: start another member, or stop this one";
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -66,6 +66,16 @@ fn a_runtime_comes(scheme: &'static str) {
                 }
             });
         }
+        // Once each host has asked for its neighbours' link addresses: what waits for that in a kernel may leave behind what comes later.
+        let on = AtomicBool::new(true);
+        std::thread::scope(|scope| {
+            let (client, server, on) = (&site.network.client, &site.network.server, &on);
+            for (host, port) in [("10.0.1.2", 7026), ("10.0.1.3", 7027)] {
+                scope.spawn(move || probe::probe(client, server, host, port, on));
+            }
+            std::thread::sleep(Duration::from_secs(1));
+            on.store(false, Ordering::Relaxed);
+        });
         let (before, lost_before) = probed(&site, [7006, 7007], || {
             std::thread::sleep(Duration::from_secs(3));
         });
