@@ -43,7 +43,7 @@ use runtime::switch::SideRule;
 use runtime::worker::change::{Before, ChangeError, ChangeState, CutFlow, Prepared, fits};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use wire::Prefix;
 
@@ -70,6 +70,9 @@ pub struct Ask {
     pub rollback: bool,
     /// List so many of the flows that are cut, at most [`LISTED_MAX`].
     pub listed: usize,
+    /// Wait for another change that is under way, instead of being refused for it: who sent a signal hears of no refusal.
+    #[serde(default)]
+    pub waits: bool,
 }
 
 /// Where a running cluster's configuration came from.
@@ -210,30 +213,33 @@ impl Live {
         self.infos.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// What is in force, unless another change has it in hand.
+    fn try_held(&self) -> Result<MutexGuard<'_, Held>, String> {
+        match self.held.try_lock() {
+            Ok(held) => Ok(held),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                Err("another change is under way; try again when it is done".into())
+            }
+        }
+    }
+
     /// Has runtimes come or go while no change is under way, and none begins: told what is in force, and who is there.
     pub fn staffing<R>(
         &self,
         change: impl FnOnce(&Plan, Generation, &mut Vec<WorkerInfo>) -> R,
     ) -> Result<R, String> {
-        let held = match self.held.try_lock() {
-            Ok(held) => held,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                return Err("another change is under way; try again when it is done".into());
-            }
-        };
+        let held = self.try_held()?;
         let mut infos = self.infos.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(change(&held.plan, Generation(held.generation), &mut infos))
     }
 
     /// Says what a change would do, or makes it.
     pub fn change(&self, ask: &Ask, workers: &dyn Workers) -> Result<Change, String> {
-        let mut held = match self.held.try_lock() {
-            Ok(held) => held,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                return Err("another change is under way; try again when it is done".into());
-            }
+        let mut held = if ask.waits {
+            self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        } else {
+            self.try_held()?
         };
         // What an earlier change left for calls that waited.
         (0..workers.runtimes()).for_each(|runtime| drop(workers.before(runtime)));

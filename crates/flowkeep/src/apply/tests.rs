@@ -112,6 +112,7 @@ fn ask(path: &Path) -> Ask {
         cut: false,
         rollback: false,
         listed: 0,
+        waits: false,
     }
 }
 
@@ -124,11 +125,9 @@ impl Drop for Folder {
     }
 }
 
-/// One runtime does not commit: the other goes back, nobody has heard of the new configuration, and the next change finds all as if nothing
-/// had been.
-#[test]
-fn who_does_not_commit_has_the_others_go_back() {
-    let folder = Folder(std::env::temp_dir().join(format!("flowkeep-apply-{}", std::process::id())));
+/// A cluster of the pair, and its file.
+fn cluster(name: &str) -> (Folder, PathBuf, Live, Pair) {
+    let folder = Folder(std::env::temp_dir().join(format!("flowkeep-apply-{name}-{}", std::process::id())));
     std::fs::create_dir_all(&folder.0).unwrap();
     let path = folder.0.join("a.toml");
     std::fs::write(&path, text("old", "203.0.113.0/31")).unwrap();
@@ -145,7 +144,7 @@ fn who_does_not_commit_has_the_others_go_back() {
         .collect();
     let pair = Pair {
         runtimes: [runtime(&plan, infos[0]), runtime(&plan, infos[1])],
-        is_stuck: Cell::new(true),
+        is_stuck: Cell::new(false),
         followed: Cell::new(0),
         claimed: RefCell::default(),
     };
@@ -157,6 +156,15 @@ fn who_does_not_commit_has_the_others_go_back() {
     };
     let outside = vec![vec![SideRule::Fixed(nf::Side::Outside)]];
     let live = Live::new(config, plan, Some(source), infos, outside);
+    (folder, path, live, pair)
+}
+
+/// One runtime does not commit: the other goes back, nobody has heard of the new configuration, and the next change finds all as if nothing
+/// had been.
+#[test]
+fn who_does_not_commit_has_the_others_go_back() {
+    let (_folder, path, live, pair) = cluster("stuck");
+    pair.is_stuck.set(true);
     std::fs::write(&path, text("new", "203.0.113.0/30")).unwrap();
     let failed = live.change(&ask(&path), &pair).unwrap_err();
     assert!(failed.contains("runtime 1 did not commit"), "{failed}");
@@ -186,6 +194,33 @@ fn who_does_not_commit_has_the_others_go_back() {
         (last, pair.followed.get()),
         (vec!["203.0.113.0/30".parse().unwrap()], 1)
     );
+}
+
+/// A hangup that comes while somebody compares files was lost once.
+#[test]
+fn who_waits_is_not_refused_for_another_change() {
+    let (_folder, path, live, pair) = cluster("waits");
+    let (begun, has_begun) = std::sync::mpsc::channel();
+    let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let live = &live;
+        scope.spawn(move || {
+            live.staffing(|_, _, _| {
+                begun.send(()).unwrap();
+                may_go_on.recv().unwrap();
+                std::thread::sleep(Duration::from_millis(200));
+            })
+        });
+        has_begun.recv().unwrap();
+        let refused = live.change(&ask(&path), &pair).unwrap_err();
+        assert!(refused.contains("under way"), "{refused}");
+        go_on.send(()).unwrap();
+        let waits = Ask {
+            waits: true,
+            ..ask(&path)
+        };
+        assert_eq!(live.change(&waits, &pair).unwrap().outcome, Outcome::Same);
+    });
 }
 
 #[test]

@@ -119,6 +119,7 @@ pub fn change(
         } else {
             listing.limit
         },
+        waits: false,
     };
     let change = asking::change(ask, &listing.asking)?;
     if listing.asking.json {

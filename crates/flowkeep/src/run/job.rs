@@ -19,6 +19,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Runs a cluster to its end and prints what it did: a table, or with `json` one object on the last line.
@@ -66,6 +67,7 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
     let reports = running.reports();
     let mut told = tell(reports.take());
     let (mut strangers, mut look_at) = (Strangers::default(), Instant::now());
+    let mut applying: Option<JoinHandle<()>> = None;
     let outcome = running.wait(|cluster: &dyn Cluster| {
         told |= tell(reports.take());
         if member.is_some() && Instant::now() >= look_at {
@@ -75,7 +77,10 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
                 let _ = writeln!(io::stderr(), "{line}");
             }
         }
-        if hangup.as_ref().is_some_and(Hangup::was_raised) {
+        // One that comes while the file is being applied is looked at afterwards.
+        if applying.as_ref().is_none_or(JoinHandle::is_finished)
+            && hangup.as_ref().is_some_and(Hangup::was_raised)
+        {
             match (&member, &keyring) {
                 (Some(member), Some(keyring)) => {
                     let _ = match take_keys(member, keyring, &links) {
@@ -87,7 +92,7 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
                         Err(problem) => writeln!(io::stderr(), "SIGHUP: {problem}"),
                     };
                 }
-                _ => apply_again(running_cluster.clone()),
+                _ => applying = apply_again(running_cluster.clone()),
             }
         }
         if stop.is_raised() {
@@ -149,20 +154,23 @@ fn take_keys(job: &MemberJob, secrets: &Secrets, links: &Links) -> Result<String
 }
 
 /// On SIGHUP: puts the file in force again, unless that cut flows. On a thread of its own, since who waits here sees to the end.
-fn apply_again(cluster: Arc<dyn Cluster>) {
-    let _ = std::thread::Builder::new().name("hangup".into()).spawn(move || {
+fn apply_again(cluster: Arc<dyn Cluster>) -> Option<JoinHandle<()>> {
+    let applying = std::thread::Builder::new().name("hangup".into()).spawn(move || {
         let ask = Ask {
             path: None,
             dry: false,
             cut: false,
             rollback: false,
             listed: 0,
+            waits: true,
         };
         let _ = match cluster.change(&ask) {
             Ok(change) => writeln!(io::stderr(), "SIGHUP: {change}"),
             Err(problem) => writeln!(io::stderr(), "SIGHUP: {problem}"),
         };
     });
+    let told = |error| writeln!(io::stderr(), "SIGHUP: no thread for it: {error}");
+    applying.map_err(told).ok()
 }
 
 /// A configuration that cannot be is wrong usage; a machine that refuses what it asks for is a failure.

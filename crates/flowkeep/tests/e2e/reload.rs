@@ -104,6 +104,7 @@ fn ask(path: Option<&Path>) -> Ask {
         cut: false,
         rollback: false,
         listed: 10,
+        waits: false,
     }
 }
 

@@ -1,15 +1,15 @@
 //! The blocks in use: which of their ports are taken, and which comes next.
 //!
 //! A block in use has a *slot*: a bitmap for each of TCP, UDP and ICMP, a cursor into each, and an order drawn at random
-//! when the block is taken, so that outsiders cannot guess the next port (RFC 6056). The cursor goes round, so a freed
-//! port is the last to be used again. The order is a permutation of the block's ports:
+//! when the block is taken, so that outsiders who see some ports cannot guess the next (RFC 6056). The cursor goes round, so a freed
+//! port is the last to be used again. The order is a permutation of the block's ports ([`Order`]):
 //!
 //! ```text
-//!   port = first + (index × step + offset) mod size        step odd, offset below size
-//!   size 64, step 5, offset 2:   index 0 1 2 3 … ──► first + 2, 7, 12, 17 …     parity of port = parity of index + offset
+//!   index   …  │ p        port − first   …  │ p ^ flip
+//!           └──┴────── mixed by a key, another for odd ones ──────┘
 //! ```
 //!
-//! Neighbours differ in parity, so the ports of a wanted parity (RFC 4787 REQ-4) are every second bit of the bitmap.
+//! Neighbours in it differ in parity, so the ports of a wanted parity (RFC 4787 REQ-4) are every second bit of the bitmap.
 //!
 //! Invariants: a port is taken once until it is given back (checked in `tests` against an oracle); a slot's `used` is
 //! the number of bits set.
@@ -29,10 +29,62 @@ struct Slot {
     next_free: u32,
     used: [u16; SPACES],
     cursor: [u16; SPACES],
-    step: u16,
-    /// The inverse of `step` modulo 2¹⁶.
-    inverse: u16,
-    offset: u16,
+    order: Order,
+}
+
+/// A permutation of a block's ports, by a key: sums, products with odd numbers and shifts, each of which can be undone. Not
+/// cryptography: it has steps that differ, where one step for all would tell the third port from two.
+#[derive(Clone, Copy, Default)]
+struct Order(u64);
+
+impl Order {
+    /// Whether odd indices have even ports.
+    fn flip(self) -> u16 {
+        (self.0 >> 63) as u16
+    }
+
+    /// The key's parts for indices of a parity.
+    fn parts(self, parity: u16) -> [u16; 4] {
+        let key = self.0.rotate_left(u32::from(parity) * 24);
+        [0, 16, 32, 48].map(|at| (key >> at) as u16)
+    }
+
+    /// The place in a block of `size` ports of an index.
+    fn place(self, index: u16, size: u16) -> u16 {
+        let (mask, shift) = half(size);
+        let [first, second, third, fourth] = self.parts(index & 1);
+        let x = (index >> 1).wrapping_add(first).wrapping_mul(second | 1) & mask;
+        let x = (x ^ x >> shift).wrapping_mul(third | 1).wrapping_add(fourth) & mask;
+        let x = (x ^ x >> shift).wrapping_mul(fourth | 1).wrapping_add(second) & mask;
+        x << 1 | (index & 1) ^ self.flip()
+    }
+
+    /// The index of a place.
+    fn index(self, place: u16, size: u16) -> u16 {
+        let (mask, shift) = half(size);
+        let parity = (place & 1) ^ self.flip();
+        let [first, second, third, fourth] = self.parts(parity);
+        let x = (place >> 1)
+            .wrapping_sub(second)
+            .wrapping_mul(inverse(fourth | 1))
+            & mask;
+        // A shift of half the bits or more undoes itself.
+        let x = (x ^ x >> shift)
+            .wrapping_sub(fourth)
+            .wrapping_mul(inverse(third | 1))
+            & mask;
+        let x = (x ^ x >> shift)
+            .wrapping_mul(inverse(second | 1))
+            .wrapping_sub(first)
+            & mask;
+        x << 1 | parity
+    }
+}
+
+/// The bits that number half the ports of a block, and half of how many they are, rounded up.
+fn half(size: u16) -> (u16, u32) {
+    let mask = size / 2 - 1;
+    (mask, mask.count_ones().div_ceil(2))
 }
 
 /// The slots of one instance. Numbers count from 1; 0 is none.
@@ -79,13 +131,10 @@ impl Slots {
         } else {
             return None;
         };
-        let step = random as u16 | 1;
-        let start = (random >> 32) as u16 & (self.size - 1);
+        let start = (random >> 7) as u16 & (self.size - 1);
         self.slots[at] = Slot {
             block,
-            step,
-            inverse: inverse(step),
-            offset: (random >> 16) as u16 & (self.size - 1),
+            order: Order(random),
             cursor: [start; SPACES],
             ..Slot::default()
         };
@@ -132,9 +181,7 @@ impl Slots {
 
     /// Word and bit of a port.
     fn bit(&self, slot: usize, port: u16, space: usize) -> (usize, u64) {
-        let s = &self.slots[slot];
-        let within = port & (self.size - 1);
-        let index = within.wrapping_sub(s.offset).wrapping_mul(s.inverse) & (self.size - 1);
+        let index = self.slots[slot].order.index(port & (self.size - 1), self.size);
         let word = self.space_words(slot, space).start + usize::from(index / 64);
         (word, 1 << (index % 64))
     }
@@ -167,8 +214,8 @@ impl Slots {
         if s.used[space] >= self.size {
             return None;
         }
-        // Index and port have the same parity if `offset` is even: the step is odd and the first port even.
-        let allowed = match odd.map(|odd| odd ^ (s.offset & 1 == 1)) {
+        // The first port of a block is even.
+        let allowed = match odd.map(|odd| odd ^ (s.order.flip() == 1)) {
             None => u64::MAX,
             Some(false) => 0x5555_5555_5555_5555,
             Some(true) => 0xaaaa_aaaa_aaaa_aaaa,
@@ -187,7 +234,7 @@ impl Slots {
             }
         }
         let index = found?;
-        let place = index.wrapping_mul(s.step).wrapping_add(s.offset) & (self.size - 1);
+        let place = s.order.place(index, self.size);
         if wire::planted::is("port_given_twice") {
             return Some(place);
         }
@@ -214,7 +261,29 @@ fn inverse(odd: u16) -> u16 {
 #[cfg(test)]
 mod unit {
     use super::super::alloc::vec::Vec;
-    use super::Slots;
+    use super::{Order, Slots};
+
+    /// A key was drawn once whose order was the ports' own.
+    #[test]
+    fn no_order_has_a_step_that_tells_the_next_port() {
+        let mut random = 1u64;
+        for _ in 0..20_000 {
+            random = random
+                .wrapping_mul(0x5851_f42d_4c95_7f2d)
+                .wrapping_add(0x1405_7b7e_f767_814f);
+            let order = Order(random ^ random >> 29);
+            let places: Vec<u16> = (0..64).map(|index| order.place(index, 256)).collect();
+            let steps: Vec<u16> = places
+                .windows(2)
+                .map(|pair| pair[1].wrapping_sub(pair[0]) & 255)
+                .collect();
+            let most = steps
+                .iter()
+                .map(|step| steps.iter().filter(|other| *other == step).count())
+                .max();
+            assert!(most.unwrap() <= 32, "{random:#x}: {places:?}");
+        }
+    }
 
     #[test]
     fn an_odd_number_has_an_inverse() {
