@@ -21,8 +21,8 @@ mod limit;
 use crate::checks::{self, Check};
 use crate::workspace::{Workspace, root};
 use commands::{
-    CLIPPY, DOCS, FORMAT, FUZZ_BUILD, FUZZ_LOCK, MIRI, NIGHT, SEEDS, SHORT, Scale, TESTS, fuzzers,
-    many_cases, miri_rings, soak,
+    CLIPPY, DOCS, FORMAT, FUZZ_BUILD, FUZZ_LOCK, NIGHT, SEEDS, SHORT, Scale, TESTS, fuzzers, many_cases,
+    miri, soak,
 };
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -91,9 +91,7 @@ pub fn nightly(is_short: bool, fuzz_seconds: Option<u32>) -> ExitCode {
         [FORMAT, CLIPPY, DOCS, FUZZ_LOCK],
         [many_cases(&scale), soak(&scale)],
     );
-    let [miri, miri_runtime, miri_adapters] = MIRI;
-    let miri = [miri, miri_runtime, miri_adapters, miri_rings(&scale)];
-    let (built, fuzzers) = ([FUZZ_BUILD, SEEDS], fuzzers(&scale));
+    let (miri, built, fuzzers) = (miri(&scale), [FUZZ_BUILD, SEEDS], fuzzers(&scale));
     let alone = first.iter().chain([&many_cases, &soak]).chain(&built);
     println!("{}", budget(&scale, alone, &[&miri, &fuzzers]));
 

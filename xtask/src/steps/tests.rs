@@ -98,8 +98,8 @@ fn a_command_that_takes_too_long_fails_the_run() {
 fn every_step_has_a_limit_and_a_log_of_its_own() {
     for scale in [NIGHT, SHORT] {
         let mut all = vec![FORMAT, CLIPPY, DOCS, FUZZ_LOCK, TESTS, FUZZ_BUILD, SEEDS];
-        all.extend([many_cases(&scale), soak(&scale), miri_rings(&scale)]);
-        all.extend(MIRI);
+        all.extend([many_cases(&scale), soak(&scale)]);
+        all.extend(miri(&scale));
         all.extend(fuzzers(&scale));
         assert!(all.iter().all(|step| step.minutes_max > 0));
         let logs: std::collections::BTreeSet<PathBuf> = all.iter().map(log_path).collect();

@@ -2,7 +2,7 @@
 
 use crate::network::{Network, PATIENCE, network};
 use flowkeep::lab::process::{Process, Run};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const PROGRAMS: &[(&str, &str)] = &[("ping", "iputils-ping"), ("ip", "iproute2")];
 
