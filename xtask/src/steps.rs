@@ -10,16 +10,19 @@
 //! 412 passed, 0 failed
 //! ```
 //!
+//! A step that fails, or is ended at its limit ([`limit`]), does not keep the others from running. A nightly run begins with what all its limits come to.
+//!
 //! A test that cannot run here (no captures, no root) prints a line that starts with `not run:` and returns; those lines
 //! are listed, so that nobody takes them for passed.
 
 mod commands;
+mod limit;
 
 use crate::checks::{self, Check};
 use crate::workspace::{Workspace, root};
 use commands::{
-    CLIPPY, DOCS, FORMAT, FUZZ_BUILD, FUZZ_LOCK, MANY_CASES, MIRI, MIRI_RING, SEEDS, SOAK, SOAK_SECONDS,
-    TESTS, fuzzers,
+    CLIPPY, DOCS, FORMAT, FUZZ_BUILD, FUZZ_LOCK, NIGHT, SEEDS, SHORT, Scale, TESTS, fuzzers, many_cases,
+    miri, soak,
 };
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -33,6 +36,12 @@ struct Step {
     /// Words behind those, chosen by whoever runs it.
     more: Vec<String>,
     environment: &'static [(&'static str, &'static str)],
+    /// The same, chosen by whoever runs it; what is in our own environment counts more.
+    chosen: Vec<(&'static str, String)>,
+    /// Then it is ended.
+    minutes_max: u32,
+    /// What one might think it looks at, and why it does not.
+    left_out: &'static [&'static str],
 }
 
 /// What a run of test binaries came to.
@@ -72,25 +81,43 @@ pub fn ci() -> ExitCode {
     outcome.told()
 }
 
-/// What takes longer; each fuzzer runs for `fuzz_seconds`.
-pub fn nightly(fuzz_seconds: u32) -> ExitCode {
+/// What takes longer, all of it or some of each; each fuzzer for so many seconds, if that is said.
+pub fn nightly(is_short: bool, fuzz_seconds: Option<u32>) -> ExitCode {
+    let scale = Scale {
+        fuzz_seconds: fuzz_seconds.unwrap_or(if is_short { SHORT } else { NIGHT }.fuzz_seconds),
+        ..if is_short { SHORT } else { NIGHT }
+    };
+    let (first, [many_cases, soak]) = (
+        [FORMAT, CLIPPY, DOCS, FUZZ_LOCK],
+        [many_cases(&scale), soak(&scale)],
+    );
+    let (miri, built, fuzzers) = (miri(&scale), [FUZZ_BUILD, SEEDS], fuzzers(&scale));
+    let alone = first.iter().chain([&many_cases, &soak]).chain(&built);
+    println!("{}", budget(&scale, alone, &[&miri, &fuzzers]));
+
     let mut outcome = Outcome::default();
-    outcome.command(&FORMAT);
+    let [format, others @ ..] = &first;
+    outcome.command(format);
     outcome.checks(checks::ALL);
-    outcome.command(&CLIPPY);
-    outcome.command(&DOCS);
-    outcome.command(&FUZZ_LOCK);
-    outcome.tests(&TESTS);
-    outcome.tests(&MANY_CASES);
-    outcome.tests(&SOAK);
-    outcome.tests(&MIRI);
-    outcome.tests(&MIRI_RING);
-    outcome.command(&FUZZ_BUILD);
-    outcome.command(&SEEDS);
-    for fuzzer in &fuzzers(fuzz_seconds) {
-        outcome.fuzzer(fuzzer);
-    }
+    others.iter().for_each(|step| outcome.command(step));
+    outcome.tests(&many_cases);
+    outcome.tests(&soak);
+    outcome.in_pairs(&miri, Outcome::tests_ran);
+    built.iter().for_each(|step| outcome.command(step));
+    outcome.in_pairs(&fuzzers, Outcome::fuzzer_ran);
     outcome.told()
+}
+
+/// What a run does, and how long it takes at most: each step its limit, of two beside each other the longer one's.
+fn budget<'a>(scale: &Scale, alone: impl Iterator<Item = &'a Step>, in_pairs: &[&[Step]]) -> String {
+    let alone: u32 = alone.map(|step| step.minutes_max).sum();
+    let pairs = in_pairs.iter().flat_map(|steps| steps.chunks(2));
+    let longest = |pair: &[Step]| pair.iter().map(|step| step.minutes_max).max();
+    let minutes = alone + pairs.filter_map(longest).sum::<u32>();
+    format!(
+        "{}: {} cases of a property, a soak of {} s, {} s of each fuzzer, {} orders of two threads; all limits together: {minutes} minutes",
+        scale.words, scale.cases, scale.soak_seconds, scale.fuzz_seconds, scale.ring_seeds
+    )
 }
 
 /// The checks that only read, or one of them.
@@ -138,40 +165,68 @@ impl Outcome {
     }
 
     fn command(&mut self, step: &Step) {
-        let (good, output, time) = run(step);
-        self.conclude(step, good, time, &output, "");
+        let ran = run(step);
+        self.conclude(step, ran.good, &ran, "");
     }
 
     fn tests(&mut self, step: &Step) {
-        let (good, output, time) = run(step);
-        let tally = tally(&output);
-        let note = match tally.not_run.len() {
-            0 => String::new(),
-            count => format!("not run: {count}"),
-        };
-        self.conclude(step, good && tally.failed == 0, time, &output, &note);
+        self.tests_ran(step, &run(step));
+    }
+
+    fn tests_ran(&mut self, step: &Step, ran: &Ran) {
+        let tally = tally(&ran.output);
+        let mut notes = vec![format!("{} passed", tally.passed)];
+        if !tally.not_run.is_empty() {
+            notes.push(format!("not run: {}", tally.not_run.len()));
+        }
+        // A filter that no test's name has any more would pass for ever.
+        let good = ran.good && tally.failed == 0 && tally.passed > 0;
+        self.conclude(step, good, ran, &notes.join(", "));
         for line in &tally.not_run {
             println!("        {line}");
+        }
+        for what in step.left_out {
+            println!("        left out: {what}");
         }
         self.tally.passed += tally.passed;
         self.tally.failed += tally.failed;
     }
 
-    fn fuzzer(&mut self, step: &Step) {
-        let (good, output, time) = run(step);
-        let note = executions(&output);
+    fn fuzzer_ran(&mut self, step: &Step, ran: &Ran) {
+        let note = executions(&ran.output);
         // Without its figures it was not a fuzzer that ran.
-        let good = good && note.is_some();
-        self.conclude(step, good, time, &output, &note.unwrap_or_default());
+        let good = ran.good && note.is_some();
+        self.conclude(step, good, ran, &note.unwrap_or_default());
     }
 
-    fn conclude(&mut self, step: &Step, good: bool, time: Duration, output: &str, note: &str) {
+    /// Runs steps that use one processor each, two beside each other.
+    fn in_pairs(&mut self, steps: &[Step], judge: fn(&mut Self, &Step, &Ran)) {
+        for pair in steps.chunks(2) {
+            let ran: Vec<Ran> = std::thread::scope(|scope| {
+                let started: Vec<_> = pair.iter().map(|step| scope.spawn(|| run(step))).collect();
+                started
+                    .into_iter()
+                    .map(|step| step.join().expect("a step does not panic"))
+                    .collect()
+            });
+            for (step, ran) in pair.iter().zip(&ran) {
+                judge(self, step, ran);
+            }
+        }
+    }
+
+    fn conclude(&mut self, step: &Step, good: bool, ran: &Ran, note: &str) {
         if good {
-            self.line(step.name, true, time, note);
+            self.line(step.name, true, ran.time, note);
             return;
         }
-        println!("{}", shortened(step, output));
-        self.line(step.name, false, time, &format!("repeat with: {}", repeat(step)));
+        println!("{}", shortened(step, &ran.output));
+        self.line(
+            step.name,
+            false,
+            ran.time,
+            &format!("repeat with: {}", repeat(step)),
+        );
     }
 
     fn line(&mut self, name: &str, good: bool, time: Duration, note: &str) {
@@ -206,35 +261,64 @@ fn log_path(step: &Step) -> PathBuf {
         .join(format!("{}.log", step.name.replace([' ', ','], "-")))
 }
 
-/// Runs a step: whether it succeeded, all it wrote, and how long it took.
-fn run(step: &Step) -> (bool, String, Duration) {
+/// What came of a step.
+struct Ran {
+    /// It ended by itself, and well.
+    good: bool,
+    /// All it wrote.
+    output: String,
+    time: Duration,
+}
+
+/// Runs a step, to its end or to its limit.
+fn run(step: &Step) -> Ran {
     let begin = Instant::now();
     let log = log_path(step);
-    let started = (|| {
+    let limit = Duration::from_secs(60 * u64::from(step.minutes_max));
+    let ended = (|| {
         fs::create_dir_all(log.parent().expect("in a folder"))?;
         let file = File::create(&log)?;
-        Command::new(step.words[0])
+        let mut child = Command::new(step.words[0])
             .args(&step.words[1..])
             .args(&step.more)
-            .envs(
-                step.environment
-                    .iter()
-                    .copied()
-                    .filter(|(name, _)| *name != SOAK_SECONDS || std::env::var_os(SOAK_SECONDS).is_none()),
-            )
+            .envs(step.environment.iter().copied())
+            .envs(chosen(step))
             // This program's own, set by the `cargo` that runs it, would be taken for the step's.
             .env_remove("CARGO_MANIFEST_DIR")
             .current_dir(root())
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
             .stderr(file)
-            .status()
+            .spawn()?;
+        limit::wait(&mut child, limit)
     })();
-    let output = fs::read(&log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    match started {
-        Ok(status) => (status.success(), output.unwrap_or_default(), begin.elapsed()),
-        Err(error) => (false, format!("{}: {error}", step.words[0]), begin.elapsed()),
+    let mut output = fs::read(&log)
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .unwrap_or_default();
+    let good = match ended {
+        Ok(Some(status)) => status.success(),
+        Ok(None) => {
+            output += &format!("\nerror: ended after {} minutes, its limit\n", step.minutes_max);
+            false
+        }
+        Err(error) => {
+            output += &format!("error: {}: {error}\n", step.words[0]);
+            false
+        }
+    };
+    Ran {
+        good,
+        output,
+        time: begin.elapsed(),
     }
+}
+
+/// What is chosen for a step and not in our own environment.
+fn chosen(step: &Step) -> impl Iterator<Item = (&'static str, &str)> {
+    step.chosen
+        .iter()
+        .filter(|(name, _)| std::env::var_os(name).is_none())
+        .map(|(name, value)| (*name, value.as_str()))
 }
 
 /// The command of a step as one would type it.
@@ -243,6 +327,7 @@ fn repeat(step: &Step) -> String {
     for (name, value) in step.environment {
         words.push(format!("{name}='{value}'"));
     }
+    words.extend(chosen(step).map(|(name, value)| format!("{name}='{value}'")));
     words.extend(step.words.iter().map(|word| (*word).to_owned()));
     words.extend(step.more.iter().cloned());
     words.join(" ")
@@ -340,71 +425,4 @@ fn number_before(text: &str, word: &str) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const OUTPUT: &str = "\
-     Running unittests src/lib.rs (target/debug/deps/a)
-test x ... ok
-test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
-     Running tests/b.rs (target/debug/deps/b)
-not run: needs the shared captures (FLOWKEEP_DATA)
-not run: needs the shared captures (FLOWKEEP_DATA)
-test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
-   Doc-tests a
-test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.10s
-";
-
-    #[test]
-    fn results_add_up() {
-        let tally = tally(OUTPUT);
-        assert_eq!((tally.passed, tally.failed), (16, 2));
-        assert_eq!(
-            tally.not_run,
-            ["not run: needs the shared captures (FLOWKEEP_DATA)"]
-        );
-    }
-
-    #[test]
-    fn a_binary_that_crashes_is_a_failure() {
-        let crashed = OUTPUT.replace("test result: ok. 12", "signal: 11, SIGSEGV\n12");
-        assert_eq!(tally(&crashed).failed, 3);
-    }
-
-    #[test]
-    fn a_failed_step_shows_what_failed() {
-        let output = "   Compiling a v1\ntest fine ... ok\ntest bad ... FAILED\n\nfailures:\n\n---- bad stdout ----\nleft: 1\n\
-                      test result: FAILED. 1 passed; 1 failed; 0 ignored\n";
-        let shown = shortened(&TESTS, output);
-        assert!(shown.contains("left: 1"));
-        assert!(!shown.contains("Compiling") && !shown.contains("fine"));
-    }
-
-    #[test]
-    fn a_fuzzer_tells_what_it_did() {
-        let output = "#9 DONE\nstat::number_of_executed_units: 1234\nstat::average_exec_per_sec:     56\n";
-        assert_eq!(executions(output).as_deref(), Some("1234 inputs, 56 a second"));
-        assert_eq!(executions("error: no such binary"), None);
-        let all = fuzzers(7);
-        assert!(all.iter().all(|step| repeat(step).ends_with("-max_total_time=7")));
-    }
-
-    #[test]
-    fn a_command_that_fails_fails_the_run() {
-        let mut outcome = Outcome::default();
-        outcome.command(&Step {
-            name: "false",
-            words: &["false"],
-            more: Vec::new(),
-            environment: &[],
-        });
-        assert_eq!(outcome.failed, ["false"]);
-        let absent = Step {
-            name: "absent",
-            words: &["no-such-program-anywhere"],
-            more: Vec::new(),
-            environment: &[],
-        };
-        assert!(!run(&absent).0);
-    }
-}
+mod tests;

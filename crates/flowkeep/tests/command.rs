@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long anything here may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn flowkeep(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flowkeep"));
@@ -151,7 +151,7 @@ impl Drop for Guarded {
     }
 }
 
-/// A cluster on traffic without end, its control socket there.
+/// A cluster on traffic without end, its control socket there. What it tells is in the file `said`.
 fn start(directory: &Directory) -> (Guarded, String) {
     let traffic = directory.file(
         "traffic.toml",
@@ -166,13 +166,24 @@ fn start(directory: &Directory) -> (Guarded, String) {
     );
     let socket = directory.path("s.sock");
     let child = flowkeep(&["run", &config, "--socket", &socket, "--json"])
+        .stderr(fs::File::create(directory.path("said")).unwrap())
         .spawn()
         .unwrap();
+    let child = Guarded(Some(child));
+    until("an answer", || {
+        run(&["status", "--socket", &socket]).status.success()
+    });
+    (child, socket)
+}
+
+/// Waits for what is to come in its own time.
+#[track_caller]
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
-    while begin.elapsed() < PATIENCE && !run(&["status", "--socket", &socket]).status.success() {
+    while !is_so() {
+        assert!(begin.elapsed() < PATIENCE, "{what} does not come");
         std::thread::sleep(Duration::from_millis(20));
     }
-    (Guarded(Some(child)), socket)
 }
 
 /// Waits for the end, and reads the report.
@@ -200,10 +211,7 @@ fn a_running_cluster_is_asked_and_stopped() {
         assert!(output.status.success(), "{}", text(&output.stderr));
         serde_json::from_slice::<Value>(&output.stdout).unwrap()
     };
-    let begin = Instant::now();
-    while ask(&["status"])["flows"]["active"] == 0 && begin.elapsed() < PATIENCE {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until("a flow", || ask(&["status"])["flows"]["active"] != 0);
     let list = ask(&["flow", "list", "--limit", "5"]);
     let flow = &list["flows"][0];
     let word = |name: &str| flow[name].as_str().unwrap();
@@ -258,23 +266,16 @@ fn a_hangup_applies_the_file_again_and_a_wrong_one_changes_nothing() {
     fs::write(&path, before.replace("name = \"c\"", "name = \"d\"")).unwrap();
     assert!(differs(&path));
     signal(&child, "-HUP");
-    let begin = Instant::now();
-    while differs(&path) && begin.elapsed() < PATIENCE {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until("the file in force", || !differs(&path));
     let in_force = directory.file("in-force.toml", &fs::read_to_string(&path).unwrap());
     fs::write(&path, before.replace("flow_monitor", "flow_moniter")).unwrap();
     signal(&child, "-HUP");
-    std::thread::sleep(Duration::from_millis(500));
-    // The first change may still be under way on a slow machine.
-    let begin = Instant::now();
-    while differs(&in_force) {
-        assert!(begin.elapsed() < PATIENCE, "the wrong file has changed something");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let said = || fs::read_to_string(directory.path("said")).unwrap();
+    until("a word about the wrong file", || said().contains("flow_moniter"));
+    assert!(!differs(&in_force), "the wrong file has changed something");
     assert_eq!(run(&["stop", "--socket", &socket]).status.code(), Some(0));
-    let output = child.wait();
-    let told = text(&output.stderr);
+    child.wait();
+    let told = said();
     assert_eq!(told.matches("SIGHUP: ").count(), 2, "{told}");
     assert!(told.contains("flow_moniter") && told.contains("c.toml"), "{told}");
 }

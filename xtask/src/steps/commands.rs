@@ -1,13 +1,86 @@
 //! The commands that `cargo xtask ci` and `nightly` are made of, in the order in which they run.
 //!
+//! Each has a limit, some times what it takes on two busy processors from nothing built: it ends what hangs, and is no measure of anything. What
+//! a night has time for is a [`Scale`].
+//!
 //! Not here: running them ([`super`]), and the checks of our own ([`crate::checks`]).
 
 use super::Step;
+
+/// How much of what could go on for ever a nightly run does.
+#[derive(Debug)]
+pub struct Scale {
+    /// What is typed for it.
+    pub words: &'static str,
+    /// Cases of each property for which nobody has chosen more or fewer; those have as many times theirs.
+    pub cases: u32,
+    /// Packets of the flood of SYNs.
+    pub flood: u64,
+    /// Whether all captures go through every shape of cluster, not some for each.
+    pub every_capture: bool,
+    pub soak_seconds: u32,
+    /// Of each fuzzer.
+    pub fuzz_seconds: u32,
+    /// Orders of two threads that miri tries.
+    pub ring_seeds: u32,
+    /// Which of the runtime's tests miri runs, as the test program wants it said.
+    pub miri_runtime: &'static [&'static str],
+    /// What miri may take for those, and the tests without it, in minutes.
+    pub miri_minutes_max: u32,
+    pub tests_minutes_max: u32,
+}
+
+/// A night.
+pub const NIGHT: Scale = Scale {
+    words: "nightly",
+    cases: 10_000,
+    flood: 50_000_000,
+    every_capture: true,
+    soak_seconds: 3600,
+    fuzz_seconds: 60,
+    ring_seeds: 32,
+    miri_runtime: &[
+        "--skip",
+        "fragments::tests",
+        "--skip",
+        "fragments::pieces",
+        "--skip",
+        "peer::",
+        "--skip",
+        "watch::bpf",
+    ],
+    miri_minutes_max: 240,
+    tests_minutes_max: 300,
+};
+
+/// Everything that a night has, some of it each: half an hour on two processors that do nothing else.
+pub const SHORT: Scale = Scale {
+    words: "nightly --short",
+    cases: 512,
+    flood: 5_000_000,
+    every_capture: false,
+    soak_seconds: 60,
+    fuzz_seconds: 20,
+    ring_seeds: 4,
+    miri_runtime: &[
+        "table::",
+        "actor::",
+        "group::",
+        "tests::flows",
+        "tests::ends",
+        "tests::waits",
+    ],
+    miri_minutes_max: 60,
+    tests_minutes_max: 90,
+};
 
 pub const FORMAT: Step = Step {
     name: "format",
     words: &["cargo", "fmt", "--all", "--check"],
     more: Vec::new(),
+    chosen: Vec::new(),
+    minutes_max: 5,
+    left_out: &[],
     environment: &[],
 };
 
@@ -24,6 +97,9 @@ pub const CLIPPY: Step = Step {
         "warnings",
     ],
     more: Vec::new(),
+    chosen: Vec::new(),
+    minutes_max: 30,
+    left_out: &[],
     environment: &[],
 };
 
@@ -38,6 +114,9 @@ pub const DOCS: Step = Step {
         "--document-private-items",
     ],
     more: Vec::new(),
+    chosen: Vec::new(),
+    minutes_max: 20,
+    left_out: &[],
     environment: &[("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links")],
 };
 
@@ -55,6 +134,9 @@ pub const FUZZ_LOCK: Step = Step {
         "fuzz/Cargo.toml",
     ],
     more: Vec::new(),
+    chosen: Vec::new(),
+    minutes_max: 5,
+    left_out: &[],
     environment: &[],
 };
 
@@ -70,115 +152,208 @@ pub const TESTS: Step = Step {
         "--show-output",
     ],
     more: Vec::new(),
+    chosen: Vec::new(),
+    minutes_max: 120,
+    left_out: &[],
     environment: &[],
 };
 
-/// The tests again, optimised, with ten thousand cases of each property instead of some hundreds.
-pub const MANY_CASES: Step = Step {
-    name: "tests, many cases",
-    words: &[
-        "cargo",
-        "test",
-        "--locked",
-        "--workspace",
-        "--no-fail-fast",
-        "--profile",
-        "quick",
-        "--",
-        "--show-output",
-    ],
-    more: Vec::new(),
-    environment: &[
-        ("PROPTEST_CASES", "10000"),
-        // All captures through every shape of cluster; other runs take some per shape.
-        ("FLOWKEEP_EVERY_CAPTURE", "1"),
-        ("CARGO_PROFILE_QUICK_DEBUG_ASSERTIONS", "true"),
-        // Packets of the flood of SYNs; it is five million in every other run.
-        ("FLOWKEEP_FLOOD", "50000000"),
-    ],
-};
+/// The tests of every change, optimised, with assertions, and with many more cases of each property. The soak has a step of its own.
+pub fn many_cases(scale: &Scale) -> Step {
+    let mut chosen = vec![
+        ("PROPTEST_CASES", scale.cases.to_string()),
+        // Inputs that a property is not about; where nobody chooses, a thousand, whatever the cases.
+        ("PROPTEST_MAX_GLOBAL_REJECTS", (scale.cases * 20).to_string()),
+        ("FLOWKEEP_FLOOD", scale.flood.to_string()),
+    ];
+    if scale.every_capture {
+        chosen.push(("FLOWKEEP_EVERY_CAPTURE", "1".to_owned()));
+    }
+    Step {
+        name: "tests, many cases",
+        words: &[
+            "cargo",
+            "test",
+            "--locked",
+            "--workspace",
+            "--no-fail-fast",
+            "--profile",
+            "quick",
+            "--",
+            "--show-output",
+            "--skip",
+            "soak::",
+        ],
+        more: Vec::new(),
+        chosen,
+        minutes_max: scale.tests_minutes_max,
+        left_out: &[],
+        environment: QUICK_CHECKED,
+    }
+}
 
-/// Says how long the soak takes, in seconds; what whoever runs this has set counts more than what the step says.
-pub const SOAK_SECONDS: &str = "FLOWKEEP_SOAK_SECONDS";
+/// Optimised code that checks itself as it does in other tests.
+const QUICK_CHECKED: &[(&str, &str)] = &[
+    ("CARGO_PROFILE_QUICK_DEBUG_ASSERTIONS", "true"),
+    ("CARGO_PROFILE_QUICK_OVERFLOW_CHECKS", "true"),
+];
 
 /// The chain on live ports for an hour; the other runs have it for 20 seconds. What it printed, memory by the time, is in its log.
-pub const SOAK: Step = Step {
-    name: "soak",
-    words: &[
-        "cargo",
-        "test",
-        "--locked",
-        "-p",
-        "flowkeep",
-        "--profile",
-        "quick",
-        "--test",
-        "live",
-        "--",
-        "--show-output",
-        "soak::",
-    ],
-    more: Vec::new(),
-    environment: &[(SOAK_SECONDS, "3600")],
-};
+pub fn soak(scale: &Scale) -> Step {
+    Step {
+        name: "soak",
+        words: &[
+            "cargo",
+            "test",
+            "--locked",
+            "-p",
+            "flowkeep",
+            "--profile",
+            "quick",
+            "--test",
+            "live",
+            "--",
+            "--show-output",
+            "soak::",
+        ],
+        more: Vec::new(),
+        chosen: vec![("FLOWKEEP_SOAK_SECONDS", scale.soak_seconds.to_string())],
+        minutes_max: scale.soak_seconds / 60 + 30,
+        left_out: &[],
+        environment: QUICK_CHECKED,
+    }
+}
 
-/// The crates whose unsafe code works on plain memory. Miri is some hundred times slower: few cases. What is alive at the
-/// end of a test is leaked by design: a pool whose buffers are out leaves its memory to them.
-pub const MIRI: Step = Step {
-    name: "miri",
-    words: &[
-        "cargo",
-        "+nightly",
-        "miri",
-        "test",
-        "--locked",
-        "--no-fail-fast",
-        "-p",
-        "flowkeep-wire",
-        "-p",
-        "flowkeep-nf",
-        "-p",
-        "flowkeep-runtime",
-        "--lib",
-        "--",
-        "--show-output",
-    ],
-    more: Vec::new(),
-    environment: &[
-        ("PROPTEST_CASES", "2"),
-        // Of a panic that a test expects; under miri a minute each.
-        ("RUST_BACKTRACE", "0"),
-        ("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-ignore-leaks"),
-    ],
-};
+/// Seen by miri alone: it is some hundred times slower, so there are few cases. What is alive at the end of a test is leaked by design: a pool
+/// whose buffers are out leaves its memory to them.
+const MIRI_ENVIRONMENT: &[(&str, &str)] = &[
+    ("PROPTEST_CASES", "2"),
+    // Of a panic that a test expects; under miri a minute each.
+    ("RUST_BACKTRACE", "0"),
+    ("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-ignore-leaks"),
+];
 
-/// The ring between workers with two threads, once for each of many seeds: a seed decides when threads take turns and, within
-/// what the memory model allows, which of the values written to an atomic a read sees. So this finds a missing barrier even
-/// where the processor would not.
-pub const MIRI_RING: Step = Step {
-    name: "miri, ring",
-    words: &[
-        "cargo",
-        "+nightly",
-        "miri",
-        "test",
-        "--locked",
-        "-p",
-        "flowkeep-adapters",
-        "--lib",
-        "--",
-        "--show-output",
-        "ring::tests::threads_",
-    ],
-    more: Vec::new(),
-    environment: &[
-        ("RUST_BACKTRACE", "0"),
-        (
+/// The code that is unsafe and works on plain memory; what is safe takes miri hours and cannot fail there. The rings of shared memory have plain
+/// memory in their tests.
+pub fn miri(scale: &Scale) -> [Step; 4] {
+    [
+        Step {
+            name: "miri",
+            words: &[
+                "cargo",
+                "+nightly",
+                "miri",
+                "test",
+                "--locked",
+                "--no-fail-fast",
+                "-p",
+                "flowkeep-wire",
+                "-p",
+                "flowkeep-nf",
+                "--lib",
+                "--",
+                "--show-output",
+                "packet::",
+                "memory::",
+                "plain::",
+                "cx::",
+                "by_hand::",
+            ],
+            more: Vec::new(),
+            chosen: Vec::new(),
+            minutes_max: 60,
+            left_out: &[
+                "wire::{parse, rewrite, checksum, key, hostile, …}, nf's units and settings (no unsafe code)",
+            ],
+            environment: MIRI_ENVIRONMENT,
+        },
+        Step {
+            name: "miri, runtime",
+            words: &[
+                "cargo",
+                "+nightly",
+                "miri",
+                "test",
+                "--locked",
+                "--no-fail-fast",
+                "-p",
+                "flowkeep-runtime",
+                "--lib",
+                "--",
+                "--show-output",
+            ],
+            more: scale.miri_runtime.iter().map(|word| (*word).to_owned()).collect(),
+            chosen: Vec::new(),
+            minutes_max: scale.miri_minutes_max,
+            left_out: &[
+                "runtime::{fragments, peer, watch::bpf} (no unsafe code); with --short all but tables, actors, groups, flows, ends, waits",
+            ],
+            environment: MIRI_ENVIRONMENT,
+        },
+        Step {
+            name: "miri, adapters",
+            words: &[
+                "cargo",
+                "+nightly",
+                "miri",
+                "test",
+                "--locked",
+                "--no-fail-fast",
+                "-p",
+                "flowkeep-adapters",
+                "--lib",
+                "--",
+                "--show-output",
+                "ring::",
+                "--skip",
+                "threads_",
+            ],
+            more: Vec::new(),
+            chosen: Vec::new(),
+            minutes_max: 60,
+            left_out: &[
+                "adapters::shm but its ring (mmap and ftruncate of shared files, which miri does not have)",
+                "adapters::{afxdp, afpacket, interface, udp, ether, netlink} (sockets, which it does not have)",
+                "adapters::{large, clock} (madvise; the time-stamp counter)",
+            ],
+            environment: MIRI_ENVIRONMENT,
+        },
+        miri_rings(scale),
+    ]
+}
+
+/// The rings, between workers and in shared memory, with two threads, once for each of many seeds: a seed decides when threads take turns and,
+/// within what the memory model allows, which of the values written to an atomic a read sees. So this finds a missing barrier even where the
+/// processor would not.
+fn miri_rings(scale: &Scale) -> Step {
+    Step {
+        name: "miri, rings",
+        words: &[
+            "cargo",
+            "+nightly",
+            "miri",
+            "test",
+            "--locked",
+            "-p",
+            "flowkeep-adapters",
+            "--lib",
+            "--",
+            "--show-output",
+            "ring::tests::threads_",
+        ],
+        more: Vec::new(),
+        chosen: vec![(
             "MIRIFLAGS",
-            "-Zmiri-disable-isolation -Zmiri-many-seeds=0..32 -Zmiri-preemption-rate=0.05",
-        ),
-    ],
-};
+            format!(
+                "-Zmiri-disable-isolation -Zmiri-many-seeds=0..{} -Zmiri-preemption-rate=0.05",
+                scale.ring_seeds
+            ),
+        )],
+        minutes_max: 60,
+        left_out: &[],
+        environment: &[("RUST_BACKTRACE", "0")],
+    }
+}
 
 const FUZZ_TARGET: &str = if cfg!(target_arch = "aarch64") {
     "aarch64-unknown-linux-gnu"
@@ -209,6 +384,9 @@ pub const FUZZ_BUILD: Step = Step {
         "--examples",
     ],
     more: Vec::new(),
+    chosen: Vec::new(),
+    minutes_max: 40,
+    left_out: &[],
     environment: &[("RUSTFLAGS", FUZZ_FLAGS)],
 };
 
@@ -229,6 +407,9 @@ pub const SEEDS: Step = Step {
         "seeds",
     ],
     more: Vec::new(),
+    chosen: Vec::new(),
+    minutes_max: 30,
+    left_out: &[],
     environment: &[("RUSTFLAGS", FUZZ_FLAGS)],
 };
 
@@ -252,18 +433,21 @@ macro_rules! fuzz {
                 "--",
                 concat!("fuzz/corpus/", $name),
                 concat!("-artifact_prefix=fuzz/artifacts/", $name, "-"),
-                "-timeout=20",
+                "-timeout=60",
                 "-print_final_stats=1",
                 $($word,)*
             ],
             more: Vec::new(),
+            chosen: Vec::new(),
+            minutes_max: 0,
+            left_out: &[],
             environment: &[("RUSTFLAGS", FUZZ_FLAGS)],
         }
     };
 }
 
 /// All fuzzers, each for so many seconds.
-pub fn fuzzers(seconds: u32) -> [Step; 9] {
+pub fn fuzzers(scale: &Scale) -> [Step; 9] {
     let mut all = [
         fuzz!("parse"),
         fuzz!("rewrite"),
@@ -277,7 +461,11 @@ pub fn fuzzers(seconds: u32) -> [Step; 9] {
         fuzz!("rules"),
     ];
     for fuzzer in &mut all {
-        fuzzer.more.push(format!("-max_total_time={seconds}"));
+        fuzzer
+            .more
+            .push(format!("-max_total_time={}", scale.fuzz_seconds));
+        // It looks at the time after it has read its corpus, and after each input.
+        fuzzer.minutes_max = scale.fuzz_seconds / 60 + 20;
     }
     all
 }

@@ -153,7 +153,7 @@ fn check(case: &Case) {
 #[test]
 fn every_packet_is_accounted_for() {
     let config = ProptestConfig {
-        cases: 40,
+        cases: ProptestConfig::default().cases.div_ceil(6),
         failure_persistence: None,
         max_shrink_iters: 60,
         max_shrink_time: Duration::from_secs(20).as_millis() as u32,

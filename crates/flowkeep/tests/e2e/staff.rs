@@ -15,7 +15,7 @@ impl Folder {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("flowkeep-staff-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
-        let profile = "flows = 2000\nrate = { total = 30000.0 }\npace = \"clock\"\nseconds_max = 120.0\n\
+        let profile = "flows = 2000\nrate = { total = 30000.0 }\npace = \"clock\"\nseconds_max = 900.0\n\
                        sources = [\"10.0.0.0/23\"]\nsource_ports = [1024, 5000]\ndestinations = [\"198.51.100.1/32\"]\n\
                        destination_ports = [443, 80]\nseed = 3\n[[classes]]\nshare = 1.0\ntcp = 0.0\n";
         std::fs::write(path.join("profile.toml"), profile).unwrap();

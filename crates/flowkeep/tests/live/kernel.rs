@@ -2,7 +2,7 @@
 
 use crate::network::{Network, PATIENCE, network};
 use flowkeep::lab::process::{Process, Run};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const PROGRAMS: &[(&str, &str)] = &[("ping", "iputils-ping"), ("ip", "iproute2")];
 
@@ -77,7 +77,10 @@ fn the_kernel_has_its_own_and_nothing_of_ours(network: &Network, scheme: &str, p
     }
     // An address that comes later is the kernel's from then on.
     network.gateway.address("left", "10.0.1.77/24").unwrap();
-    std::thread::sleep(Duration::from_millis(500));
+    let began = Instant::now();
+    while answered(network, "10.0.1.77") == 0 {
+        assert!(began.elapsed() < PATIENCE, "it is not the kernel's");
+    }
     assert_eq!(answered(network, "10.0.1.77"), 3);
     let ended = flowkeep.stop().unwrap();
     assert!(ended.status.success(), "{ended:?}");

@@ -8,7 +8,7 @@
 mod rig;
 
 use flowkeep::report::Status;
-use rig::{Folder, Member, refused, wait_for_word};
+use rig::{Folder, Member, PATIENCE, refused, wait_for_word};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -233,7 +233,7 @@ fn a_wrong_key_is_refused_and_keys_are_changed_without_a_gap() {
                 < steps.div_ceil(2)
             {
                 assert!(
-                    told.elapsed() < Duration::from_secs(20),
+                    told.elapsed() < PATIENCE,
                     "{}",
                     folder.read(&format!("{}.err", member.name))
                 );
@@ -255,11 +255,7 @@ fn a_wrong_key_is_refused_and_keys_are_changed_without_a_gap() {
     front.signal("-HUP");
     let told = Instant::now();
     while !folder.read("front.err").contains("another seed for the hashes") {
-        assert!(
-            told.elapsed() < Duration::from_secs(20),
-            "{}",
-            folder.read("front.err")
-        );
+        assert!(told.elapsed() < PATIENCE, "{}", folder.read("front.err"));
         std::thread::sleep(Duration::from_millis(10));
     }
     // What the switch refused is the wrong key's of the beginning. What came twice had been sent again.
@@ -287,7 +283,7 @@ fn a_wrong_key_is_refused_and_keys_are_changed_without_a_gap() {
 /// again; one that is told to end loses nothing.
 #[test]
 fn nodes_come_late_are_killed_and_come_again() {
-    const SECONDS: u32 = 120;
+    const SECONDS: u32 = 900;
     let folder = Folder::new("late");
     let config = folder.members(&[
         ("front", "switches", "here"),

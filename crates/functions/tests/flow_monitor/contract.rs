@@ -150,7 +150,7 @@ fn noise() -> impl Strategy<Value = Frame> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 2))]
 
     /// Hostile frames: no panic, and each is in one record or was refused with a reason.
     #[test]

@@ -207,7 +207,7 @@ prop_compose! {
 proptest! {
     // Miri has no files to keep failures in, and takes its time.
     #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 16 } else { 512 },
+        cases: ProptestConfig::default().cases * 2,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

@@ -306,7 +306,6 @@ fn settle(rig: &mut Rig) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 256 }, ..ProptestConfig::default() })]
     #[test]
     fn every_packet_is_judged_by_one_configuration_and_every_flow_asked_once(steps in steps()) {
         run(steps);

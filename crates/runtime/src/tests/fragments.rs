@@ -150,7 +150,7 @@ fn a_tiny_table_holds_no_more_than_its_bound() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 60 }))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(4)))]
     /// Datagrams of several flows, their fragments shuffled and spread over two switches: every one arrives whole, translated,
     /// at one flow's runtime; once, and no switch has anything left.
     #[test]

@@ -288,7 +288,7 @@ pub(super) fn has_an_inside_end(key: &wire::FlowKey) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 2))]
     /// Random traffic of every kind, random time, random order of steps: a group is never at two runtimes, nor a flow of an
     /// inside host, everything adds up, and no route stays.
     #[test]

@@ -213,7 +213,7 @@ fn a_state_that_is_none_is_refused_and_the_others_go_on() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 400 }))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 2))]
     #[test]
     fn whatever_comes_from_a_runtime_does_no_harm(
         chain in 0usize..4,

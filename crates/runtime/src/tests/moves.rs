@@ -469,7 +469,6 @@ fn a_move_whose_other_end_is_gone_ends() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 300 }))]
     /// Random traffic in both directions, random orders, random time, random order of steps: every packet leaves, once, in its order, on a state
     /// that has seen all before it; a flow is never at two runtimes, and no route stays.
     #[test]

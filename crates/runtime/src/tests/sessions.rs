@@ -731,7 +731,6 @@ pub(super) fn everywhere(from: usize, runtimes: u16) -> Order {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
     /// Switches go and begin anew at any time, while groups move: a group is at one runtime, every packet is accounted for, every move ends,
     /// and nothing stays.
     #[test]

@@ -683,7 +683,7 @@ fn a_port_without_room_makes_a_capture_at_another_switch_wait_and_loses_nothing(
 const EVENTS: usize = if cfg!(miri) { 16 } else { 200 };
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(6)))]
     /// Random traffic, random time, random order of steps: a flow is never at two runtimes, packets of a flow leave in
     /// order, and everything adds up.
     #[test]

@@ -362,7 +362,7 @@ fn strange_runtime(chain: usize) -> (Runtime<Link>, Vec<Stranger>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 400 }))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 2))]
     #[test]
     fn whatever_runtimes_say_does_a_switch_no_harm(chain in 0usize..3, events in events()) {
         let (mut switch, mut strangers) = strange_switch(chain);

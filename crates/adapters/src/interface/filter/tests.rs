@@ -318,7 +318,7 @@ fn any_frame_is_judged_as_the_rules_say() {
     let tags = proptest::collection::vec(prop_oneof![Just(0x8100_u16), Just(0x88a8)], 0..4);
     let body = proptest::collection::vec(octets, 0..60);
     let tried = std::cell::Cell::new(0);
-    let mut runner = TestRunner::new(Config::with_cases(2000));
+    let mut runner = TestRunner::new(Config::with_cases(Config::default().cases.max(250) * 8));
     runner
         .run(&(tags, ether_type, body), |(tags, ether_type, body)| {
             let bytes = frame(&tags, ether_type, &body);

@@ -42,12 +42,17 @@ fn nat_7857_9_ports_cannot_be_guessed() {
     let Some(mut rig) = rig("preserve_ports = false\npreserve_parity = false") else {
         return;
     };
-    let ports: Vec<i32> = (0..64).map(|n| i32::from(rig.out((X, 2000 + n), R1).1)).collect();
-    let steps: Vec<i32> = ports.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    assert!(
-        steps.iter().filter(|step| step.abs() == 1).count() < 8,
-        "{ports:?}"
-    );
+    // Of 40 million orders 352 had eight such steps or more, so one host alone may be that unlucky; not three, each with a block of its own.
+    let orders = [X, Y, [10, 0, 1, 77]]
+        .map(|host| -> Vec<u16> { (0..64).map(|n| rig.out((host, 2000 + n), R1).1).collect() });
+    let is_guessed = |ports: &&Vec<u16>| {
+        ports
+            .windows(2)
+            .filter(|pair| pair[0].abs_diff(pair[1]) == 1)
+            .count()
+            >= 8
+    };
+    assert!(orders.iter().filter(is_guessed).count() < 3, "{orders:?}");
     rig.end(&[]);
     // Where ports are kept, one that is taken is replaced by one from elsewhere.
     let Some(mut rig) = rig_of("[\"203.0.113.64\"]", "") else {

@@ -40,7 +40,7 @@ fn seeds() -> Vec<Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(3000))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 12))]
 
     #[test]
     fn broken_frames_panic_nothing(

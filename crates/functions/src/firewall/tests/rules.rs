@@ -193,7 +193,6 @@ fn opening() -> impl Strategy<Value = Opening> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
     fn the_compiled_rules_are_the_written_ones(

@@ -556,7 +556,7 @@ fn sent() -> impl Strategy<Value = Sent> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 8))]
 
     #[test]
     fn nothing_is_established_without_a_handshake(all in proptest::collection::vec(sent(), 0..40)) {

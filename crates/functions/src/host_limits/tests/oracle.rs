@@ -268,7 +268,6 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
     fn counts_are_the_flows_and_all_is_given_back(

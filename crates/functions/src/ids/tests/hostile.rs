@@ -57,7 +57,7 @@ fn piece() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 4))]
 
     #[test]
     fn any_text_is_read_or_refused(pieces in prop::collection::vec(piece(), 0..40), payload in prop::collection::vec(any::<u8>(), 0..60)) {

@@ -32,7 +32,6 @@ fn policies() -> impl Strategy<Value = PolicyConfig> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     /// Two runtimes and random lives of flows; the oracle is a plain list of who is where.
     #[test]

@@ -213,7 +213,6 @@ fn run(first: &Settings, steps: Vec<Step>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
     fn mappings_stay_one_to_one_and_everything_is_given_back_through_changes(first in settings(), steps in steps()) {

@@ -240,7 +240,6 @@ impl Oracle {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
 
     #[test]
     fn mappings_are_one_to_one_and_everything_is_given_back(

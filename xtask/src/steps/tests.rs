@@ -1,0 +1,108 @@
+//! Steps that fail, hang and say odd things.
+
+use super::*;
+
+const OUTPUT: &str = "\
+     Running unittests src/lib.rs (target/debug/deps/a)
+test x ... ok
+test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
+     Running tests/b.rs (target/debug/deps/b)
+not run: needs the shared captures (FLOWKEEP_DATA)
+not run: needs the shared captures (FLOWKEEP_DATA)
+test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
+   Doc-tests a
+test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.10s
+";
+
+#[test]
+fn results_add_up() {
+    let tally = tally(OUTPUT);
+    assert_eq!((tally.passed, tally.failed), (16, 2));
+    assert_eq!(
+        tally.not_run,
+        ["not run: needs the shared captures (FLOWKEEP_DATA)"]
+    );
+}
+
+#[test]
+fn a_binary_that_crashes_is_a_failure() {
+    let crashed = OUTPUT.replace("test result: ok. 12", "signal: 11, SIGSEGV\n12");
+    assert_eq!(tally(&crashed).failed, 3);
+}
+
+#[test]
+fn a_failed_step_shows_what_failed() {
+    let output = "   Compiling a v1\ntest fine ... ok\ntest bad ... FAILED\n\nfailures:\n\n---- bad stdout ----\nleft: 1\n\
+                      test result: FAILED. 1 passed; 1 failed; 0 ignored\n";
+    let shown = shortened(&TESTS, output);
+    assert!(shown.contains("left: 1"));
+    assert!(!shown.contains("Compiling") && !shown.contains("fine"));
+}
+
+#[test]
+fn a_fuzzer_tells_what_it_did() {
+    let output = "#9 DONE\nstat::number_of_executed_units: 1234\nstat::average_exec_per_sec:     56\n";
+    assert_eq!(executions(output).as_deref(), Some("1234 inputs, 56 a second"));
+    assert_eq!(executions("error: no such binary"), None);
+    let all = fuzzers(&SHORT);
+    assert!(
+        all.iter()
+            .all(|step| repeat(step).ends_with("-max_total_time=20"))
+    );
+}
+
+#[test]
+fn a_command_that_fails_fails_the_run() {
+    let step = |words: &'static [&'static str]| Step {
+        name: words[0],
+        words,
+        more: Vec::new(),
+        environment: &[],
+        chosen: Vec::new(),
+        minutes_max: 1,
+        left_out: &[],
+    };
+    let mut outcome = Outcome::default();
+    outcome.command(&step(&["false"]));
+    outcome.command(&step(&["no-such-program-anywhere"]));
+    outcome.in_pairs(
+        &[
+            step(&["echo", "nothing of a fuzzer"]),
+            step(&["echo"]),
+            step(&["true"]),
+        ],
+        Outcome::fuzzer_ran,
+    );
+    assert_eq!(
+        outcome.failed,
+        ["false", "no-such-program-anywhere", "echo", "echo", "true"]
+    );
+    outcome.command(&step(&["true"]));
+    assert_eq!(outcome.failed.len(), 5);
+}
+
+#[test]
+fn a_command_that_takes_too_long_fails_the_run() {
+    let mut step = many_cases(&SHORT);
+    (step.words, step.minutes_max) = (&["sleep", "1000"], 0);
+    let ran = run(&step);
+    assert!(
+        !ran.good && ran.output.contains("ended after 0 minutes"),
+        "{}",
+        ran.output
+    );
+    assert!(ran.time < Duration::from_secs(900));
+}
+
+#[test]
+fn every_step_has_a_limit_and_a_log_of_its_own() {
+    for scale in [NIGHT, SHORT] {
+        let mut all = vec![FORMAT, CLIPPY, DOCS, FUZZ_LOCK, TESTS, FUZZ_BUILD, SEEDS];
+        all.extend([many_cases(&scale), soak(&scale)]);
+        all.extend(miri(&scale));
+        all.extend(fuzzers(&scale));
+        assert!(all.iter().all(|step| step.minutes_max > 0));
+        let logs: std::collections::BTreeSet<PathBuf> = all.iter().map(log_path).collect();
+        assert_eq!(logs.len(), all.len());
+    }
+}
