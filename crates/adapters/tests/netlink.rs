@@ -44,7 +44,7 @@ fn the_kernel_is_followed() {
     }
     let me = std::env::current_exe().expect("a test");
     let ran = Command::new("timeout")
-        .args(["-k", "5", "60", "unshare", "--net"])
+        .args(["-k", "5", "900", "unshare", "--net"])
         .arg(me)
         .args(["--exact", "the_kernel_is_followed", "--nocapture"])
         .env(INSIDE, "1")

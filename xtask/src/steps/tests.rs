@@ -106,3 +106,24 @@ fn every_step_has_a_limit_and_a_log_of_its_own() {
         assert_eq!(logs.len(), all.len());
     }
 }
+
+#[test]
+fn a_run_of_no_tests_is_a_failure() {
+    let mut outcome = Outcome::default();
+    let ran = |good, output: &str| Ran {
+        good,
+        output: output.to_owned(),
+        time: Duration::ZERO,
+    };
+    let none = "running 0 tests\ntest result: ok. 0 passed; 0 failed; 161 filtered out\n";
+    outcome.tests_ran(&TESTS, &ran(true, none));
+    // As two orders of threads write when they end at once.
+    let garbled = "Trying seed: 0\nTrying seed: 1\nrunning 4 tests\nrunning 4 tests\nok\ntest result: ok\n\
+                   test result: . 4 passed; 0 failed; outok; finished in 131.54s. 4 passed; 0 failed;";
+    outcome.tests_ran(&TESTS, &ran(true, garbled));
+    assert_eq!(outcome.failed, ["tests"]);
+    outcome.tests_ran(&TESTS, &ran(false, garbled));
+    let none = format!("Trying seed: 0\nTrying seed: 1\n{none}");
+    outcome.tests_ran(&TESTS, &ran(true, &none));
+    assert_eq!(outcome.failed, ["tests"; 3]);
+}

@@ -58,7 +58,7 @@ fn packets_leave_as_the_kernels_tables_say() {
     }
     let me = std::env::current_exe().expect("a test");
     let ran = Command::new("timeout")
-        .args(["-k", "5", "120", "unshare", "--net"])
+        .args(["-k", "5", "900", "unshare", "--net"])
         .arg(me)
         .args([
             "--exact",

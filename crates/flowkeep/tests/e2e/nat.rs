@@ -18,6 +18,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Captures with TCP, UDP, ICMP queries and errors, VLAN tags and fragments, all of them Ethernet.
 const CAPTURES: &[&str] = &[
@@ -57,16 +58,10 @@ impl Drop for Through {
 
 fn through_nat(capture: &Path, shape: Shape) -> Through {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let file = |what: &str| {
-        let number = (shape.switches, shape.runtimes, std::process::id());
-        folder.join(format!(
-            "nat-{what}-{}-{}-{}-{}.pcapng",
-            name(capture),
-            number.0,
-            number.1,
-            number.2
-        ))
-    };
+    // Other tests have the same captures and shapes at the same time.
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    let (run, process) = (RUNS.fetch_add(1, Ordering::Relaxed), std::process::id());
+    let file = |what: &str| folder.join(format!("nat-{what}-{}-{run}-{process}.pcapng", name(capture)));
     let (sent, back) = (file("sent"), file("back"));
     let inside = Inside::of(&frames::read(capture));
     let prefixes = inside.toml();

@@ -7,6 +7,9 @@ use wire::memory::Region;
 
 const LENGTH: usize = FRONT + 4096;
 
+/// Steps of a case. To draw them takes miri longer than to do them.
+const STEPS: usize = if cfg!(miri) { 20 } else { 400 };
+
 /// Memory aligned to 128 inside a region of the heap.
 fn memory(length: usize) -> (Region, NonNull<u8>) {
     let region = Region::heap(length + 128);
@@ -48,7 +51,7 @@ fn check(reader: &mut Reader, record: Record, number: u64) {
 proptest! {
     /// Any order of putting in, publishing, taking out and giving back: what comes out is what was put in and published.
     #[test]
-    fn records_come_in_order(steps in prop::collection::vec((0..4_u8, 0..300_usize), 1..400)) {
+    fn records_come_in_order(steps in prop::collection::vec((0..4_u8, 0..300_usize), 1..STEPS)) {
         let (_region, start) = memory(LENGTH);
         let (mut writer, mut reader) = ends(start, LENGTH);
         let (mut put, mut published, mut taken, mut owed) = (VecDeque::new(), 0, 0, false);
@@ -92,7 +95,7 @@ proptest! {
     #[test]
     fn a_mad_writer_harms_nobody(
         begin in 0..40_u64,
-        scribbles in prop::collection::vec((prop_oneof![Just(0_usize), 0..LENGTH / 8], scribble()), 1..40),
+        scribbles in prop::collection::vec((prop_oneof![Just(0_usize), 0..LENGTH / 8], scribble()), 1..STEPS / 10),
     ) {
         let (_region, start) = memory(LENGTH);
         let (mut writer, mut reader) = ends(start, LENGTH);
@@ -117,7 +120,7 @@ proptest! {
     /// The same of a reader.
     #[test]
     fn a_mad_reader_harms_nobody(
-        scribbles in prop::collection::vec((prop_oneof![Just(16_usize), Just(17), 0..LENGTH / 8], scribble(), 0..300_usize), 1..200),
+        scribbles in prop::collection::vec((prop_oneof![Just(16_usize), Just(17), 0..LENGTH / 8], scribble(), 0..300_usize), 1..STEPS / 2),
     ) {
         let (_region, start) = memory(LENGTH);
         let (mut writer, _) = ends(start, LENGTH);
@@ -150,7 +153,7 @@ fn scribble() -> impl Strategy<Value = u64> {
 /// Numbered records from thread to thread: all of them, in order, with their bytes, whenever the threads run.
 #[test]
 fn threads_pass_numbered_records() {
-    const RECORDS: u64 = if cfg!(miri) { 60 } else { 300_000 };
+    const RECORDS: u64 = if cfg!(miri) { 24 } else { 300_000 };
     let length = memory_min(308) + 512;
     let (region, start) = memory(length);
     let (mut writer, mut reader) = ends(start, length);
@@ -191,7 +194,7 @@ fn threads_pass_numbered_records() {
 /// A reader that lies is woken for each record that it might have missed.
 #[test]
 fn threads_nothing_put_in_is_slept_through() {
-    const RECORDS: u64 = if cfg!(miri) { 30 } else { 20_000 };
+    const RECORDS: u64 = if cfg!(miri) { 12 } else { 20_000 };
     let (region, start) = memory(LENGTH);
     let (mut writer, mut reader) = ends(start, LENGTH);
     let (bell, heard) = std::sync::mpsc::channel();
