@@ -330,6 +330,13 @@ impl Slab {
         self.free.iter().rev().take(count).copied()
     }
 
+    /// The actor that the launch behind the next `count` ones will take, if there are that many.
+    #[inline]
+    pub fn free_ahead(&self, count: usize) -> Option<u32> {
+        let at = self.free.len().checked_sub(count + 1)?;
+        self.free.get(at).copied()
+    }
+
     /// An actor's header.
     #[inline(always)]
     pub fn header(&self, index: u32) -> &Header {

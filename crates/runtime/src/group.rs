@@ -3,17 +3,17 @@
 //! A group is known by a [`GroupKey`]: of an inside host, of an outside one, or, where flows are by themselves, the flow's
 //! own key. The switch routes groups, a runtime keeps their state, and both compute the key by [`Affinity`] and the
 //! packet alone, with one exception: a packet from outside to a translated address says nothing of the inside host, so
-//! [`BlockOwners`] remembers which group owns which block of external ports.
+//! [`BlockOwners`](crate::owners::BlockOwners) remembers which group owns which block of external ports.
 //!
 //! A group begins with its first flow and ends with its last; its state is then handed to each function's `group_ended`,
 //! which releases the blocks.
 //!
-//! Invariants: a block has at most one owner; a group's flow count is the number of actors that name it.
+//! Invariants: a group's flow count is the number of actors that name it.
 
 use crate::table::Table;
 use alloc::vec::Vec;
 use core::ptr::NonNull;
-use nf::{Addr, Affinity, Block, Endpoint, Side};
+use nf::{Addr, Affinity, Endpoint, Side};
 use wire::memory::{Region, prefetch};
 use wire::packet::flag;
 use wire::{FlowKey, HashSeed, Packet, planted};
@@ -148,199 +148,10 @@ fn halves(addr: Addr) -> [u64; 2] {
     [(whole >> 64) as u64, whole as u64]
 }
 
-/// Blocks that there is room for from the start, at most: sixteen million ports in blocks of 256.
-const BLOCKS: usize = 1 << 16;
-/// Block sizes that there is room for from the start: one for each function that hands out blocks, of which a chain has one.
-const SIZES: usize = 8;
-
-/// Which group has which block of external ports.
-pub struct BlockOwners {
-    owners: hashbrown::HashMap<(Addr, u16), GroupKey>,
-    /// Block sizes in use: as a rule one.
-    sizes: Vec<u16>,
-    /// Where groups move: which blocks each group has.
-    lists: Option<BlockLists>,
-    /// What others say has no more.
-    most: usize,
-}
-
-/// The blocks of each group: the one it got last, and which each followed. Most groups have one.
-struct BlockLists {
-    latest: hashbrown::HashMap<GroupKey, Block>,
-    before: hashbrown::HashMap<(Addr, u16), Block>,
-}
-
-impl BlockLists {
-    fn add(&mut self, block: Block, group: GroupKey) {
-        if let Some(before) = self.latest.insert(group, block) {
-            self.before.insert((block.addr, block.first), before);
-        }
-    }
-
-    fn remove(&mut self, block: Block, group: &GroupKey) {
-        let place = (block.addr, block.first);
-        let next = self.before.remove(&place);
-        let Some(latest) = self.latest.get_mut(group) else {
-            return;
-        };
-        if (latest.addr, latest.first) == place {
-            match next {
-                Some(next) => *latest = next,
-                None => drop(self.latest.remove(group)),
-            }
-            return;
-        }
-        let mut at = (latest.addr, latest.first);
-        while let Some(before) = self.before.get_mut(&at) {
-            if (before.addr, before.first) == place {
-                match next {
-                    Some(next) => *before = next,
-                    None => drop(self.before.remove(&at)),
-                }
-                return;
-            }
-            at = (before.addr, before.first);
-        }
-    }
-}
-
 /// A hash table of so much capacity never grows while it has at most `entries`, whatever comes and goes: it clears away
 /// what removed ones left behind in place, as long as it is no more than half full.
 pub(crate) fn room_for(entries: usize) -> usize {
     2 * entries
-}
-
-/// The same, for what is kept of each of so many blocks.
-pub(crate) fn room_for_blocks(blocks: usize) -> usize {
-    room_for(blocks.min(BLOCKS))
-}
-
-impl BlockOwners {
-    /// Room for the owners of `blocks` blocks, but for [`BLOCKS`] at most; more than that are noted, too, at the cost of an
-    /// allocation whenever their number has doubled. Of what others say ([`BlockOwners::may_have`]), so many are noted at most, or
-    /// [`BLOCKS`] if that is more.
-    pub fn new(blocks: usize) -> Self {
-        BlockOwners {
-            most: blocks.max(BLOCKS),
-            owners: hashbrown::HashMap::with_capacity(room_for_blocks(blocks)),
-            sizes: Vec::with_capacity(SIZES),
-            lists: None,
-        }
-    }
-
-    /// The same, where [`BlockOwners::of`] will be asked.
-    pub fn listed(blocks: usize) -> Self {
-        let room = room_for_blocks(blocks);
-        BlockOwners {
-            lists: Some(BlockLists {
-                latest: hashbrown::HashMap::with_capacity(room),
-                before: hashbrown::HashMap::with_capacity(room),
-            }),
-            ..Self::new(blocks)
-        }
-    }
-
-    /// Notes an owner; `false` (and nothing changes) if another group has the block.
-    pub fn claim(&mut self, block: Block, owner: GroupKey) -> bool {
-        let size = block.ports.max(1);
-        if !self.sizes.contains(&size) {
-            self.sizes.push(size);
-        }
-        match self.owners.entry((block.addr, block.first)) {
-            hashbrown::hash_map::Entry::Occupied(has) => *has.get() == owner,
-            hashbrown::hash_map::Entry::Vacant(place) => {
-                place.insert(owner);
-                if let Some(lists) = &mut self.lists {
-                    lists.add(block, owner);
-                }
-                true
-            }
-        }
-    }
-
-    /// Forgets an owner, and says who it was.
-    pub fn release(&mut self, block: Block) -> Option<GroupKey> {
-        let owner = self.owners.remove(&(block.addr, block.first))?;
-        if let Some(lists) = &mut self.lists {
-            lists.remove(block, &owner);
-        }
-        Some(owner)
-    }
-
-    /// Forgets all owners but those; for who asks for no group's blocks (a switch).
-    pub fn retain(&mut self, mut stays: impl FnMut(&GroupKey) -> bool) {
-        debug_assert!(self.lists.is_none(), "lists are not kept by this");
-        self.owners.retain(|_, owner| stays(owner));
-    }
-
-    /// Where all blocks begin, in an order that is the same each time.
-    pub fn places(&self) -> Vec<(Addr, u16)> {
-        let mut places: Vec<_> = self.owners.keys().copied().collect();
-        places.sort_unstable_by_key(|(addr, first)| (*addr.octets(), *first));
-        places
-    }
-
-    /// How many ports a block that begins there has.
-    pub fn size_at(&self, first: u16) -> u16 {
-        let sizes = self.sizes.iter().copied();
-        sizes
-            .into_iter()
-            .find(|size| first.is_multiple_of(*size))
-            .unwrap_or(1)
-    }
-
-    /// Who has a block that begins there.
-    pub fn at(&self, addr: Addr, first: u16) -> Option<GroupKey> {
-        self.owners.get(&(addr, first)).copied()
-    }
-
-    /// The group that has the block in which an endpoint lies.
-    #[inline]
-    pub fn owner(&self, end: Endpoint) -> Option<GroupKey> {
-        self.sizes.iter().find_map(|size| {
-            let first = end.port - end.port % size;
-            self.owners.get(&(end.addr, first)).copied()
-        })
-    }
-
-    /// The blocks of a group, those it got last first; none if they are not listed.
-    pub fn of(&self, group: &GroupKey) -> impl Iterator<Item = Block> {
-        let latest = self.lists.as_ref().and_then(|lists| lists.latest.get(group));
-        core::iter::successors(latest.copied(), |block| {
-            let before = &self.lists.as_ref()?.before;
-            before.get(&(block.addr, block.first)).copied()
-        })
-    }
-
-    /// Whether a block that comes from elsewhere may be noted: nobody has it, it may be one, and there are not too many.
-    pub fn may_have(&self, block: &Block) -> bool {
-        self.at(block.addr, block.first).is_none() && self.may_note(block)
-    }
-
-    /// Whether what another worker says of a block, by which one is noted or gets another owner, may be heard: it is one, within an address and
-    /// where blocks of its size begin; of no more sizes than chains have, since each is looked for with each packet; and there are not too many.
-    pub fn may_note(&self, block: &Block) -> bool {
-        let ports = block.ports.max(1);
-        let is_whole =
-            block.first.is_multiple_of(ports) && u32::from(block.first) + u32::from(ports) <= 1 << 16;
-        let is_known = self.sizes.contains(&ports) || self.sizes.len() < SIZES;
-        is_whole && is_known && (self.len() < self.most || self.at(block.addr, block.first).is_some())
-    }
-
-    /// How many blocks are noted at most of what others say.
-    pub fn most(&self) -> usize {
-        self.most
-    }
-
-    /// How many blocks have owners.
-    pub fn len(&self) -> usize {
-        self.owners.len()
-    }
-
-    /// Whether none has.
-    pub fn is_empty(&self) -> bool {
-        self.owners.is_empty()
-    }
 }
 
 /// A group's bookkeeping, in front of its state.
@@ -433,10 +244,22 @@ impl Groups {
             None => self.free.last().copied().unwrap_or(self.unused),
         };
         if (index as usize) < self.capacity {
-            let place = self.place(index).as_ptr();
-            for line in 0..self.stride.min(256) / 64 {
-                prefetch(place.wrapping_add(64 * line));
-            }
+            self.prefetch_place(index);
+        }
+    }
+
+    /// Asks the processor for the place that the group behind the next `count` new ones will get.
+    pub fn prefetch_free(&self, count: usize) {
+        let at = self.free.len().checked_sub(count + 1);
+        if let Some(index) = at.and_then(|at| self.free.get(at)) {
+            self.prefetch_place(*index);
+        }
+    }
+
+    fn prefetch_place(&self, index: u32) {
+        let place = self.place(index).as_ptr();
+        for line in 0..self.stride.min(256) / 64 {
+            prefetch(place.wrapping_add(64 * line));
         }
     }
 
@@ -592,59 +415,6 @@ mod tests {
         assert_eq!(groups.leave(ia), Some(a));
         assert_eq!(groups.leave(ib), Some(b));
         assert!(groups.is_empty());
-    }
-
-    #[test]
-    fn a_block_has_one_owner() {
-        let mut owners = BlockOwners::new(1);
-        let block = Block {
-            addr: "192.0.2.1".parse().unwrap(),
-            first: 1024,
-            ports: 256,
-        };
-        let a = GroupKey::of_address("10.0.0.1".parse().unwrap());
-        let b = GroupKey::of_address("10.0.0.2".parse().unwrap());
-        assert!(owners.claim(block, a));
-        assert!(!owners.claim(block, b));
-        assert_eq!(owners.owner(Endpoint::new(block.addr, 1279)), Some(a));
-        assert_eq!(owners.owner(Endpoint::new(block.addr, 1280)), None);
-        owners.release(block);
-        assert!(owners.is_empty());
-    }
-
-    #[test]
-    fn a_group_has_the_blocks_it_claimed_and_not_released() {
-        let block = |n: u16| Block {
-            addr: "192.0.2.1".parse().unwrap(),
-            first: 64 * n,
-            ports: 64,
-        };
-        let groups: Vec<GroupKey> = (1..4)
-            .map(|n| GroupKey::of_address(Addr::v4([10, 0, 0, n])))
-            .collect();
-        let mut owners = BlockOwners::listed(16);
-        let mut expected: Vec<(u16, usize)> = Vec::new();
-        // Claims and releases in some order, the same block again and again.
-        for turn in 0..400_u16 {
-            let (n, group) = (turn * 7 % 16, usize::from(turn / 3 % 3));
-            match expected.iter().position(|(has, _)| *has == n) {
-                Some(at) if turn % 5 > 1 => {
-                    expected.remove(at);
-                    owners.release(block(n));
-                }
-                Some(at) => assert_eq!(owners.claim(block(n), groups[group]), expected[at].1 == group),
-                None => {
-                    assert!(owners.claim(block(n), groups[group]));
-                    expected.push((n, group));
-                }
-            }
-            for (at, group) in groups.iter().enumerate() {
-                let mut has: Vec<u16> = owners.of(group).map(|block| block.first / 64).collect();
-                has.reverse();
-                let of_it = expected.iter().filter(|(_, of)| *of == at);
-                assert_eq!(has, of_it.map(|(n, _)| *n).collect::<Vec<_>>(), "after {turn}");
-            }
-        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub mod fragments;
 pub mod group;
 pub mod message;
 pub mod microthread;
+pub mod owners;
 pub mod peer;
 pub mod stage;
 pub mod stats;

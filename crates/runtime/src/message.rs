@@ -123,8 +123,10 @@ pub struct Reroute {
     pub is_last: bool,
 }
 
-/// The longest record.
+/// The longest record: a re-route.
 pub const RECORD_MAX: usize = 94;
+/// The type byte of a re-route.
+const REROUTE: u8 = 7;
 
 /// A frame of messages is no longer, whatever buffer it is in: at the other end of a link between processes, buffers may be
 /// shorter than here, and all are as long as this where there are such links.
@@ -179,7 +181,7 @@ impl Message {
                 writer.words(group.words());
             }
             Message::Reroute(reroute) => {
-                writer.put(&[7]);
+                writer.put(&[REROUTE]);
                 writer.words(reroute.group.words());
                 writer.words(reroute.key.words());
                 writer.put(&reroute.from.0.to_be_bytes());
@@ -233,6 +235,13 @@ impl Message {
         true
     }
 
+    /// The keys that are re-routed at the beginning of a frame, where nothing else is: by that alone, to fetch what will be looked at.
+    pub fn keys_rerouted(bytes: &[u8]) -> impl Iterator<Item = GroupKey> {
+        let is_one = |record: &&[u8]| record.first() == Some(&REROUTE);
+        let records = bytes.chunks_exact(RECORD_MAX).take_while(is_one);
+        records.filter_map(|record| Some(GroupKey::from_words(Reader(&record[41..]).words()?)))
+    }
+
     /// Makes an empty frame of messages of a buffer.
     pub fn begin(frame: &mut Packet) {
         frame.reset(0, LinkType::Raw);
@@ -252,7 +261,7 @@ impl Message {
             ),
             5 => Message::Doubted(GroupKey::from_words(reader.words()?)),
             6 => Message::Taken(GroupKey::from_words(reader.words()?)),
-            7 => Message::Reroute(Reroute {
+            REROUTE => Message::Reroute(Reroute {
                 group: GroupKey::from_words(reader.words()?),
                 key: GroupKey::from_words(reader.words()?),
                 from: reader.runtime()?,
@@ -431,6 +440,31 @@ mod tests {
             }
             prop_assert!(bytes.is_empty());
             prop_assert_eq!(read, fitted);
+            pool.give(frame);
+        }
+
+        #[test]
+        fn keys_are_named_up_to_the_first_other_word(messages in proptest::collection::vec(message(), 0..20)) {
+            let mut pool = Pool::new(Region::heap(Pool::region_length(1, 2048)), 1, 2048, 0);
+            let mut frame = pool.take().unwrap();
+            Message::begin(&mut frame);
+            // Some more than by chance.
+            let key = GroupKey::from_words([4, 5, 6, 7, 8]);
+            let reroute = Message::Reroute(Reroute {
+                group: GroupKey::from_words([1; 5]),
+                key,
+                from: RuntimeId(1),
+                to: RuntimeId(2),
+                epoch: Epoch { view: 3, count: 4 },
+                is_last: true,
+            });
+            let said = [reroute.clone(), reroute].into_iter().chain(messages);
+            let said: Vec<Message> = said.take_while(|m| m.append(&mut frame)).collect();
+            let first = said.iter().map_while(|message| match message {
+                Message::Reroute(reroute) => Some(reroute.key),
+                _ => None,
+            });
+            prop_assert_eq!(Message::keys_rerouted(frame.frame()).collect::<Vec<_>>(), first.collect::<Vec<_>>());
             pool.give(frame);
         }
 

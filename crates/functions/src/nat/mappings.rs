@@ -71,6 +71,9 @@ impl Mapping {
 /// The hash of an inside endpoint (and remote end) that has no mapping.
 pub(super) struct InsideHash(u64);
 
+/// Where a mapping is findable by its outside.
+pub(super) struct OutsideHash(u64);
+
 /// A remote address beside [`Mapping::peer`].
 #[derive(Clone, Copy, Default)]
 struct Peer {
@@ -241,29 +244,35 @@ impl Mappings {
         Err(InsideHash(hash))
     }
 
-    /// The mapping of an external endpoint.
-    pub fn by_outside(&mut self, outside: V4Endpoint, protocol: u8) -> Option<u32> {
+    /// The mapping of an external endpoint. Without one, the answer is where it would be findable ([`Mappings::insert_at`]).
+    pub fn by_outside(&mut self, outside: V4Endpoint, protocol: u8) -> Result<u32, OutsideHash> {
         self.link_pending();
-        let mut handle = self.outside.first(self.outside_hash(outside, protocol));
+        let hash = self.outside_hash(outside, protocol);
+        let mut handle = self.outside.first(hash);
         while handle != 0 {
             let m = self.at(handle);
             if m.outside == outside && m.protocol == protocol {
-                return Some(handle);
+                return Ok(handle);
             }
             handle = m.next_outside;
         }
-        None
+        Err(OutsideHash(hash))
     }
 
     /// Takes a mapping in, without uses; `None` if the table is full. [`Mappings::index`] makes it findable by its inside.
     pub fn insert(&mut self, mapping: Mapping) -> Option<u32> {
+        let hash = self.outside_hash(mapping.outside, mapping.protocol);
+        self.insert_at(mapping, OutsideHash(hash))
+    }
+
+    /// [`Mappings::insert`] for a mapping that was looked for by its outside.
+    pub fn insert_at(&mut self, mapping: Mapping, OutsideHash(hash): OutsideHash) -> Option<u32> {
         if self.count >= self.capacity {
             return None;
         }
         if self.pending.len() == PENDING_MAX {
             self.link_pending();
         }
-        let hash = self.outside_hash(mapping.outside, mapping.protocol);
         self.outside.prefetch(hash);
         let entry = Mapping {
             indexed: false,

@@ -207,7 +207,8 @@ impl NetworkFunction for Nat {
         if !flow.is_translated() || flow.mapping == STATIC {
             return;
         }
-        let mappings = &mut self.tables.borrow_mut().mappings;
+        let Tables { mappings, ports } = &mut *self.tables.borrow_mut();
+        ports.prefetch(flow.outside);
         // On its way here its mapping's number is another runtime's.
         if leaves {
             mappings.prefetch_entry(flow.mapping);

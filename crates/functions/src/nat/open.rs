@@ -16,7 +16,7 @@
 //! Not here: the tables themselves (`mappings`, `ports`); ICMP errors, which open nothing (`icmp`).
 
 use super::config::{Filtering, MappingBehavior, OtherProtocols, Refusals};
-use super::mappings::{InsideHash, Mapping};
+use super::mappings::{InsideHash, Mapping, OutsideHash};
 use super::ports::{Refused, Wish, space_of};
 use super::state::{Host, Phase, STATIC, Translation, V4Endpoint, how};
 use super::{Nat, Tables};
@@ -298,6 +298,7 @@ impl Nat {
         let Tables { mappings, ports } = &mut *self.tables.borrow_mut();
         let found = mappings.by_outside(destination, protocol);
         let handle = found
+            .ok()
             .filter(|h| mappings.at(*h).vlan == opening.vlan)
             .filter(|_| !ports.has_gone() || self.plan.may_give(destination))
             .ok_or("no_mapping")?;
@@ -326,9 +327,9 @@ impl Nat {
         let (protocol, vlan) = (cx.key().protocol(), cx.key().vlan());
         let tables = &mut *self.tables.borrow_mut();
         let handle = match tables.mappings.by_outside(flow.outside, protocol) {
-            Some(handle) if tables.mappings.at(handle).inside == flow.inside => Some(handle),
-            Some(_) => None,
-            None => adopt_mapping(tables, cx.group(), flow, protocol, vlan),
+            Ok(handle) if tables.mappings.at(handle).inside == flow.inside => Some(handle),
+            Ok(_) => None,
+            Err(hash) => adopt_mapping(tables, cx.group(), flow, (protocol, vlan), hash),
         };
         let Some(handle) = handle else {
             *flow = Translation::default();
@@ -413,14 +414,13 @@ fn adopt_mapping(
     tables: &mut Tables,
     host: &Host,
     flow: &Translation,
-    protocol: u8,
-    vlan: u16,
+    (protocol, vlan): (u8, u16),
+    hash: OutsideHash,
 ) -> Option<u32> {
     let space = space_of(protocol)?;
     if !tables.mappings.has_room(true) || !tables.ports.adopt(host, flow.outside, space) {
         return None;
     }
-    tables
-        .mappings
-        .insert(Mapping::new(flow.inside, flow.outside, protocol, vlan))
+    let mapping = Mapping::new(flow.inside, flow.outside, protocol, vlan);
+    tables.mappings.insert_at(mapping, hash)
 }

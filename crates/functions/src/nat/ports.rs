@@ -29,6 +29,7 @@ use super::config::Plan;
 use super::slots::Slots;
 use super::state::{Host, V4Endpoint};
 use nf::{Addr, Block};
+use wire::memory::prefetch;
 use wire::protocol;
 
 /// Which of the bitmaps a protocol has.
@@ -128,6 +129,8 @@ pub(super) struct Ports {
     gone: Vec<u64>,
     slots: Slots,
     random: u64,
+    /// The block that [`Ports::prefetch`] was asked for last.
+    fetched: ([u8; 4], u16),
 }
 
 impl Ports {
@@ -175,6 +178,7 @@ impl Ports {
             gone: Vec::new(),
             slots: Slots::new(blocks.min(flows_max as usize), plan.block_size),
             random,
+            fetched: ([0; 4], 0),
         };
         for block in 0..blocks as u32 {
             let (address, first) = ports.place(block);
@@ -591,6 +595,18 @@ impl Ports {
             .flatten()
     }
 
+    /// Fetches what [`Ports::adopt`] and [`Ports::forget`] look at first; a host's flows, which come one behind the other, share it.
+    pub fn prefetch(&mut self, outside: V4Endpoint) {
+        let place = (outside.addr, self.first_of(outside.port));
+        if core::mem::replace(&mut self.fetched, place) == place {
+            return;
+        }
+        let number = self.number_of(outside.number());
+        if let Some(block) = number.and_then(|number| self.block_of(number, outside.port)) {
+            prefetch(&raw const self.slot_of[block as usize]);
+        }
+    }
+
     /// Marks the port of a mapping that has arrived with its host, and the host's blocks as taken.
     pub fn adopt(&mut self, host: &Host, outside: V4Endpoint, space: usize) -> bool {
         let Some(number) = self.number_of(outside.number()) else {
@@ -599,9 +615,13 @@ impl Ports {
         if host.outside != outside.addr || !host.blocks().contains(&self.first_of(outside.port)) {
             return false;
         }
-        for first in host.blocks() {
-            if let Some(block) = self.block_of(number, *first) {
-                self.set_taken(block);
+        let block = self.block_of(number, outside.port);
+        if block.is_some_and(|block| self.slot_of[block as usize] == 0) {
+            // The first mapping of a block: of a host that has just arrived.
+            for first in host.blocks() {
+                if let Some(block) = self.block_of(number, *first) {
+                    self.set_taken(block);
+                }
             }
         }
         match self.slot(number, self.first_of(outside.port)) {
@@ -620,7 +640,11 @@ impl Ports {
             && slot != 0
         {
             self.slots.give(slot, outside.port, space);
+            if !self.slots.is_empty(slot) {
+                return;
+            }
         }
+        // With a block's last mapping; so the last block of all sees to those that had none.
         for first in host.blocks() {
             let Some(block) = self.block_of(number, *first) else {
                 continue;

@@ -18,7 +18,7 @@
 //! | what is kept | at most | beyond |
 //! |---|---|---|
 //! | routes, and those in doubt | `routes_max`, each once | a packet is dropped (`routes_full`); a runtime's word is answered with *taken* |
-//! | blocks of ports, and whose they are | [`BlockOwners::most`](crate::group::BlockOwners::most) of 8 sizes | refused |
+//! | blocks of ports, and whose they are | [`BlockOwners::most`](crate::owners::BlockOwners::most) of 8 sizes | refused |
 //! | second keys that were refused | 64 | the oldest is forgotten: its flow goes without replies |
 //! | words to a runtime that is there, and those for one that is not | [`words_max`] each | refused |
 //! | blocks that go back to runtimes that are not there | as many as there may be, for each runtime | refused |

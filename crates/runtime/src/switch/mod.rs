@@ -51,7 +51,8 @@ pub use choice::Policy;
 use crate::chain::Plan;
 use crate::env::{BURST, Burst, Port, give_or_keep};
 use crate::fragments::{self, Tracker};
-use crate::group::{BlockOwners, GroupKey};
+use crate::group::GroupKey;
+use crate::owners::BlockOwners;
 use crate::stats::{DropReason, Drops, Named, SwitchStats};
 use crate::table::Table;
 use crate::watch::MaybeEye;
@@ -261,11 +262,13 @@ impl<P: Port, L: Port> Switch<P, L> {
             refused: ArrayVec::new(),
             doubtful: VecDeque::with_capacity(routes),
             second_keys: 0,
-            blocks: BlockOwners::new(if plan.affinity() == Affinity::Flow {
-                0
-            } else {
-                routes
-            }),
+            blocks: BlockOwners::new(
+                match plan.affinity() {
+                    Affinity::Flow => 0,
+                    _ => routes,
+                },
+                settings.seed,
+            ),
             fragments: Tracker::new(settings.fragments_max as usize, settings.seed),
             maglev: Vec::new(),
             next: 0,

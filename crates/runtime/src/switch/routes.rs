@@ -33,6 +33,7 @@ use crate::message::Message;
 use crate::stats::DropReason;
 use nf::{Affinity, Block};
 use protocols::ownership::{Epoch, RuntimeId, SwitchSays};
+use wire::memory::prefetch;
 use wire::packet::flag;
 use wire::{FlowKey, PacketBox, Pool, planted};
 
@@ -161,10 +162,25 @@ impl<P: Port, L: Port> Switch<P, L> {
         Some(index)
     }
 
+    /// Fetches the routes of groups that move, which do so many at a time.
+    fn prefetch_routes(&self, bytes: &[u8]) {
+        let seed = &self.settings.seed;
+        for key in Message::keys_rerouted(bytes) {
+            self.table.prefetch(key.hash(seed));
+        }
+        for key in Message::keys_rerouted(bytes) {
+            let route = self.table.candidate(key.hash(seed));
+            if let Some(route) = route.and_then(|index| self.routes.get(index as usize)) {
+                prefetch(core::ptr::from_ref(route));
+            }
+        }
+    }
+
     /// Acts on what a runtime says.
     #[cold]
     pub(super) fn hear(&mut self, runtime: usize, frame: &PacketBox) {
         let mut bytes = frame.frame();
+        self.prefetch_routes(bytes);
         while let Some((message, rest)) = Message::read(bytes) {
             bytes = rest;
             if !self.may_say(runtime, &message) {

@@ -43,8 +43,9 @@ use super::choice::maglev_table;
 use super::routes::NO_RUNTIME;
 use super::{Lane, NOBODY, Policy, Switch};
 use crate::env::{Burst, Port};
-use crate::group::{GroupKey, room_for_blocks};
+use crate::group::{GroupKey, room_for};
 use crate::message::Message;
+use crate::owners::blocks_at_start;
 use alloc::vec::Vec;
 use hashbrown::{HashMap, HashSet};
 use nf::{Addr, Block};
@@ -101,7 +102,7 @@ impl Sessions {
     /// Room for what is known of so many groups' blocks.
     pub fn new(groups: usize) -> Self {
         Sessions {
-            holders: HashMap::with_capacity(room_for_blocks(groups)),
+            holders: HashMap::with_capacity(room_for(blocks_at_start(groups))),
             ..Self::default()
         }
     }

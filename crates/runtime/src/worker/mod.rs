@@ -47,8 +47,9 @@ use crate::actor::Slab;
 use crate::chain::{Plan, Stages};
 use crate::env::{Burst, Port};
 use crate::fragments::Tracker;
-use crate::group::{BlockOwners, GroupKey, Groups, room_for};
+use crate::group::{GroupKey, Groups, room_for};
 use crate::microthread::{Frame, Frames};
+use crate::owners::BlockOwners;
 use crate::stats::{DropReason, Drops, Named, RuntimeStats};
 use crate::table::Table;
 use crate::timer::Wheel;
@@ -320,7 +321,7 @@ impl<P: Port> Runtime<P> {
                 settings.seed,
             ),
             // Who has a block has a flow in it, or is about to give it back.
-            owners: BlockOwners::listed(if affinity == Affinity::Flow { 0 } else { flows }),
+            owners: BlockOwners::listed(if affinity == Affinity::Flow { 0 } else { flows }, settings.seed),
             fragments: Tracker::new(settings.fragments_max as usize, settings.seed),
             frame_ptr: frames.frame(frame),
             frame,

@@ -44,6 +44,65 @@ pub(super) struct Facts {
     pub answered: bool,
 }
 
+impl Facts {
+    /// The fixed fields of a flow's record, up to the piece's length.
+    #[inline]
+    fn head(&self, length: usize) -> [u8; FLOW_HEAD] {
+        let mut head = [0; FLOW_HEAD];
+        head[0] = FLOW;
+        let words = self
+            .key
+            .words()
+            .iter()
+            .chain(self.second.words())
+            .chain([&self.deadline]);
+        for (place, word) in head[1..].chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_be_bytes());
+        }
+        head[89..92].copy_from_slice(&[self.chain, self.flags, u8::from(self.answered)]);
+        head[92..].copy_from_slice(&(length as u16).to_be_bytes());
+        head
+    }
+
+    /// Appends a flow's record with a piece of its state to a frame, as [`Record::append`] does, without a copy on the way.
+    #[inline]
+    pub fn append(&self, piece: &[u8], frame: &mut Packet) -> bool {
+        let at = frame.frame().len();
+        let length = at + FLOW_HEAD + piece.len();
+        if length > crate::message::room(frame) || !frame.set_length(length) {
+            return false;
+        }
+        let (head, rest) = frame.frame_mut()[at..].split_at_mut(FLOW_HEAD);
+        head.copy_from_slice(&self.head(piece.len()));
+        rest.copy_from_slice(piece);
+        true
+    }
+
+    /// A flow's record, if `bytes` begin with one: its facts, its piece and what follows it.
+    #[inline]
+    pub fn read(bytes: &[u8]) -> Option<(Facts, &[u8], &[u8])> {
+        let (head, rest) = bytes.split_first_chunk::<FLOW_HEAD>()?;
+        if head[0] != FLOW {
+            return None;
+        }
+        let mut words = [0; 11];
+        for (word, place) in words.iter_mut().zip(head[1..].as_chunks::<8>().0) {
+            *word = u64::from_be_bytes(*place);
+        }
+        let [a, b, c, d, e, v, w, x, y, z, deadline] = words;
+        let facts = Facts {
+            key: FlowKey::from_words([a, b, c, d, e]),
+            second: FlowKey::from_words([v, w, x, y, z]),
+            deadline,
+            chain: head[89],
+            flags: head[90],
+            answered: head[91] != 0,
+        };
+        let (piece, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes([head[92], head[93]])))?;
+        Some((facts, piece, rest))
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Record<'a> {
     Says {
@@ -75,6 +134,10 @@ pub(super) enum Record<'a> {
 
 /// Bytes of a flow's record before its piece.
 pub(super) const FLOW_HEAD: usize = 94;
+/// The type byte of a flow's record.
+const FLOW: u8 = 6;
+/// The type byte of what is said of a group, and how long that is.
+const SAYS: (u8, usize) = (1, 79);
 
 /// Where the stream from a runtime stands.
 #[derive(Default)]
@@ -141,7 +204,7 @@ impl Writer<'_> {
 impl Record<'_> {
     fn length(&self) -> usize {
         match self {
-            Record::Says { .. } => 79,
+            Record::Says { .. } => SAYS.1,
             Record::Alias { .. } => 81,
             Record::Begin(_) => 41,
             Record::Block(_) => 21,
@@ -154,7 +217,15 @@ impl Record<'_> {
 
     /// Whether what was written says something of a group.
     pub fn is_says(bytes: &[u8]) -> bool {
-        bytes.first() == Some(&1)
+        bytes.first() == Some(&SAYS.0)
+    }
+
+    /// The groups of which something is said at the beginning of a frame: by that alone, to fetch what will be looked at.
+    pub fn groups_named(bytes: &[u8]) -> impl Iterator<Item = GroupKey> {
+        let says = bytes
+            .chunks_exact(SAYS.1)
+            .take_while(|record| Record::is_says(record));
+        says.filter_map(|record| Reader(&record[1..]).group())
     }
 
     /// Appends the record to a frame; `false` if it does not fit.
@@ -192,7 +263,7 @@ impl Record<'_> {
                 flows,
                 figures,
             } => {
-                writer.put(&[1]);
+                writer.put(&[SAYS.0]);
                 writer.words(group.words());
                 let (what, epoch, argument) = numbers(*says);
                 writer.put(&[what]);
@@ -225,12 +296,8 @@ impl Record<'_> {
                 writer.piece(bytes);
             }
             Record::Flow(facts, bytes) => {
-                writer.put(&[6]);
-                writer.words(facts.key.words());
-                writer.words(facts.second.words());
-                writer.put(&facts.deadline.to_be_bytes());
-                writer.put(&[facts.chain, facts.flags, u8::from(facts.answered)]);
-                writer.piece(bytes);
+                writer.put(&facts.head(bytes.len()));
+                writer.put(bytes);
             }
             Record::More(bytes) => {
                 writer.put(&[7]);
@@ -253,6 +320,10 @@ impl Record<'_> {
 impl<'a> Record<'a> {
     /// The first record of `bytes` and what follows it; `None` at the end, or where the bytes are no record.
     pub fn read(bytes: &'a [u8]) -> Option<(Record<'a>, &'a [u8])> {
+        if bytes.first() == Some(&FLOW) {
+            let (facts, piece, rest) = Facts::read(bytes)?;
+            return Some((Record::Flow(facts, piece), rest));
+        }
         let mut reader = Reader(bytes);
         let record = match reader.take::<1>()?[0] {
             1 => {
@@ -286,17 +357,6 @@ impl<'a> Record<'a> {
                 ports: reader.u16()?,
             }),
             5 => Record::Group(reader.piece()?),
-            6 => {
-                let facts = Facts {
-                    key: FlowKey::from_words(reader.words()?),
-                    second: FlowKey::from_words(reader.words()?),
-                    deadline: reader.u64()?,
-                    chain: reader.take::<1>()?[0],
-                    flags: reader.take::<1>()?[0],
-                    answered: reader.take::<1>()?[0] != 0,
-                };
-                Record::Flow(facts, reader.piece()?)
-            }
             7 => Record::More(reader.piece()?),
             8 => Record::Held {
                 at: reader.take::<1>()?[0],
@@ -467,6 +527,14 @@ mod tests {
             bytes = rest;
         }
         assert_eq!(read, records);
+        assert_eq!(Record::groups_named(frame.frame()).count(), all.len());
+        // The short way writes and reads the same.
+        let long = Record::Flow(facts, b"flow").bytes();
+        crate::message::Message::begin(&mut frame);
+        assert!(facts.append(b"flow", &mut frame));
+        assert_eq!(frame.frame(), long);
+        assert_eq!(Facts::read(&long), Some((facts, &b"flow"[..], &b""[..])));
+        assert_eq!(Facts::read(&long[..long.len() - 1]), None);
         pool.give(frame);
     }
 

@@ -61,7 +61,7 @@ use crate::stats::DropReason;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
-use bytes::{Figures, Record};
+use bytes::{Facts, Figures, Record};
 use hashbrown::HashMap;
 use nf::Affinity;
 use protocols::ownership::{
@@ -390,6 +390,7 @@ impl<P: Port> Runtime<P> {
 
     fn take_from_runtime(&mut self, peer: usize, burst: Burst) -> usize {
         let count = burst.len();
+        self.prefetch_groups_named(&burst);
         for packet in burst {
             match packet.kind() {
                 Kind::Empty => self.recycle(packet),
@@ -403,9 +404,30 @@ impl<P: Port> Runtime<P> {
         count
     }
 
+    /// Fetches what is looked at when groups are spoken of: with many groups, that is in no cache.
+    fn prefetch_groups_named(&self, burst: &Burst) {
+        if self.affinity == Affinity::Flow {
+            return;
+        }
+        let frames = burst.iter().filter(|packet| packet.kind() == Kind::Message);
+        for group in frames.flat_map(|packet| Record::groups_named(packet.frame())) {
+            self.groups.prefetch(self.groups.hash(group));
+            self.owners.prefetch(&group);
+        }
+    }
+
     fn read_records(&mut self, peer: usize, frame: &PacketBox) {
         let mut bytes = frame.frame();
-        while let Some((record, rest)) = Record::read(bytes) {
+        loop {
+            // Flows are most of what comes.
+            if let Some((facts, piece, rest)) = Facts::read(bytes) {
+                bytes = rest;
+                self.take_flow(peer, &facts, piece);
+                continue;
+            }
+            let Some((record, rest)) = Record::read(bytes) else {
+                break;
+            };
             bytes = rest;
             match record {
                 Record::Says {

@@ -111,6 +111,9 @@ pub struct Receipt {
 /// In [`Moving::order`]: of nobody's here.
 pub(super) const NONE: u32 = u32::MAX;
 
+/// How many groups that will begin next are fetched together.
+const NEXT: usize = 32;
+
 struct Ordered {
     number: u32,
     to: Vec<u16>,
@@ -348,6 +351,7 @@ impl<P: Port> Runtime<P> {
             return 0;
         }
         let mut flows = orders.flows;
+        self.prefetch_waiting();
         let mut batch = Vec::new();
         for at in 0..self.moves.orders.all.len() {
             while self.moves.orders.under_way + batch.len() < most && flows < flows_max {
@@ -379,6 +383,28 @@ impl<P: Port> Runtime<P> {
             orders.all[at].waiting.push_back(group);
         }
         count
+    }
+
+    /// Fetches what is looked at of the groups that will be next.
+    fn prefetch_waiting(&self) {
+        if self.affinity == Affinity::Flow {
+            return;
+        }
+        let next = || {
+            self.moves
+                .orders
+                .all
+                .iter()
+                .flat_map(|ordered| ordered.waiting.iter().take(NEXT))
+        };
+        for group in next().take(NEXT) {
+            self.groups.prefetch(self.groups.hash(*group));
+            self.owners.prefetch(group);
+        }
+        for group in next().take(NEXT) {
+            self.groups.prefetch_candidate(self.groups.hash(*group));
+            self.owners.prefetch_latest(group);
+        }
     }
 
     /// How many flows a group has.

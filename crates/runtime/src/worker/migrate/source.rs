@@ -68,7 +68,17 @@ impl<P: Port> Runtime<P> {
             let known = core::mem::take(&mut moving.aliases);
             // Those that have ended meanwhile, and whose places others may have.
             let (before, order) = (actors.len(), moving.order);
-            actors.retain(|actor| self.is_of(*actor, group));
+            let mut place = NO_GROUP;
+            actors.retain(|actor| {
+                let header = self.slab.header(*actor);
+                // One of the group is enough to know the others by.
+                let is_known = place != NO_GROUP && header.group == place && header.phase != Phase::Free;
+                let is_of_it = is_known || self.is_of(*actor, group);
+                if is_of_it {
+                    place = header.group;
+                }
+                is_of_it
+            });
             if let Some(receipt) = self.moves.orders.receipt(order) {
                 receipt.asked -= (before - actors.len()) as u64;
             }
@@ -165,7 +175,10 @@ impl<P: Port> Runtime<P> {
         };
         let group = moving.group;
         let mine: Vec<Block> = self.owners.of(&group).collect();
-        moving.blocks = mine.clone();
+        for block in &mine {
+            self.owners.prefetch_place(block);
+        }
+        moving.blocks.clone_from(&mine);
         let size = self.stages.group_size;
         if !self.has_room_to_send(sending.to, size + 64 * (1 + mine.len())) {
             return false;
@@ -233,15 +246,6 @@ impl<P: Port> Runtime<P> {
     }
 
     fn send_flow(&mut self, to: u16, actor: u32) {
-        let header = *self.slab.header(actor);
-        let facts = Facts {
-            key: header.key,
-            second: *self.slab.second_key(actor),
-            deadline: header.deadline,
-            chain: header.chain,
-            flags: header.flags,
-            answered: header.answered,
-        };
         // Straight from the slab into the frame at hand, as far as that has room.
         let length = self.slab.state_bytes(actor).len();
         let mut sent = 0;
@@ -261,7 +265,16 @@ impl<P: Port> Runtime<P> {
             };
             let piece = &self.slab.state_bytes(actor)[sent..sent + take];
             let fits = if is_first {
-                Record::Flow(facts, piece).append(frame)
+                let header = self.slab.header(actor);
+                let facts = Facts {
+                    key: header.key,
+                    second: *self.slab.second_key(actor),
+                    deadline: header.deadline,
+                    chain: header.chain,
+                    flags: header.flags,
+                    answered: header.answered,
+                };
+                facts.append(piece, frame)
             } else {
                 Record::More(piece).append(frame)
             };
@@ -269,7 +282,7 @@ impl<P: Port> Runtime<P> {
             sent += take;
             is_first = false;
         }
-        if header.flags & flag::HOLDS != 0 {
+        if self.slab.header(actor).flags & flag::HOLDS != 0 {
             self.send_held(to, actor);
         }
     }
@@ -386,20 +399,21 @@ impl<P: Port> Runtime<P> {
     }
 
     fn depart_flows(&mut self, actors: &[u32]) {
-        for actor in actors.iter().take(AHEAD) {
+        // Each would wait for its own cache misses. They were sent a moment ago, so their own lines are near.
+        for actor in actors.iter().take(2 * AHEAD) {
             self.slab.prefetch(*actor);
         }
-        for (at, chunk) in actors.chunks(AHEAD).enumerate() {
-            // Each would wait for its own cache misses.
-            for actor in actors.iter().skip((at + 1) * AHEAD).take(AHEAD) {
-                self.slab.prefetch(*actor);
+        for actor in actors.iter().take(AHEAD) {
+            self.prefetch_moving(*actor, true);
+        }
+        for (at, actor) in actors.iter().enumerate() {
+            if let Some(ahead) = actors.get(at + 2 * AHEAD) {
+                self.slab.prefetch(*ahead);
             }
-            for actor in chunk {
-                self.prefetch_moving(*actor, true);
+            if let Some(ahead) = actors.get(at + AHEAD) {
+                self.prefetch_moving(*ahead, true);
             }
-            for actor in chunk {
-                self.depart_flow(*actor);
-            }
+            self.depart_flow(*actor);
         }
     }
 

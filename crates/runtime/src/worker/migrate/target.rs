@@ -3,7 +3,7 @@
 use super::super::Runtime;
 use super::bytes::{Facts, Figures, Packets, Record};
 use super::{AHEAD, Class, Kept, MOVES_MAX, Moving, order};
-use crate::actor::{Change, NO_GROUP, Phase, flag};
+use crate::actor::{Change, Header, NO_GROUP, Phase, flag};
 use crate::chain::FUNCTIONS_MAX;
 use crate::env::Port;
 use crate::group::GroupKey;
@@ -128,12 +128,10 @@ impl<P: Port> Runtime<P> {
                 }
             }
             Record::Block(block) => {
-                let is_sound = self.owners.may_have(&block);
+                // Whether it may be noted is seen when it is.
+                self.owners.prefetch_place(&block);
                 match self.staging(peer) {
-                    Some(moving) if moving.blocks.len() < BLOCKS_MAX => {
-                        moving.is_unsound |= !is_sound;
-                        moving.blocks.push(block);
-                    }
+                    Some(moving) if moving.blocks.len() < BLOCKS_MAX => moving.blocks.push(block),
                     Some(moving) => moving.is_unsound = true,
                     None => self.moves.words_refused += 1,
                 }
@@ -148,12 +146,7 @@ impl<P: Port> Runtime<P> {
                     None => self.moves.words_refused += 1,
                 }
             }
-            Record::Flow(facts, bytes) => {
-                self.moves.incoming[peer].actor = None;
-                let actor = self.stage_flow(peer, &facts);
-                self.moves.incoming[peer].actor = actor.map(|actor| (actor, 0));
-                self.stage_bytes(peer, bytes);
-            }
+            Record::Flow(facts, bytes) => self.take_flow(peer, &facts, bytes),
             Record::More(bytes) => self.stage_bytes(peer, bytes),
             Record::Held { at, opening, count } => {
                 stream.packets = Packets::Held {
@@ -173,6 +166,15 @@ impl<P: Port> Runtime<P> {
         }
     }
 
+    /// Takes in a flow, and what its record has of its state.
+    #[inline]
+    pub(super) fn take_flow(&mut self, peer: usize, facts: &Facts, bytes: &[u8]) {
+        self.moves.incoming[peer].actor = None;
+        let actor = self.stage_flow(peer, facts);
+        self.moves.incoming[peer].actor = actor.map(|actor| (actor, 0));
+        self.stage_bytes(peer, bytes);
+    }
+
     /// The group whose state comes from a runtime: one that was accepted from it, and of which not all has come.
     fn staging(&mut self, peer: usize) -> Option<&mut Moving> {
         let id = self.moves.incoming[peer].group?;
@@ -181,6 +183,7 @@ impl<P: Port> Runtime<P> {
         self.moves.moving(id).filter(is_staging)
     }
 
+    #[inline]
     fn stage_flow(&mut self, peer: usize, facts: &Facts) -> Option<u32> {
         let Some(moving) = self.staging(peer).filter(|moving| moving.reserved > 0) else {
             // Nobody's, or more than were announced.
@@ -189,12 +192,15 @@ impl<P: Port> Runtime<P> {
         };
         moving.reserved -= 1;
         self.moves.reserved -= 1;
-        if let Some(next) = self.slab.next_free(AHEAD).last() {
+        if let Some(next) = self.slab.free_ahead(AHEAD) {
             self.slab.prefetch(next);
         }
         let actor = self.slab.arrive();
         debug_assert!(actor.is_some(), "what was reserved is there");
         let actor = actor?;
+        if let Some(moving) = self.staging(peer) {
+            moving.actors.push(actor);
+        }
         let generation = self.young();
         // None, or one that is never over, would keep it for ever.
         let deadline = match facts.deadline {
@@ -212,9 +218,6 @@ impl<P: Port> Runtime<P> {
         // Until all of it is here.
         header.frame = UNSOUND;
         self.slab.set_second_key(actor, facts.second);
-        if let Some(moving) = self.staging(peer) {
-            moving.actors.push(actor);
-        }
         Some(actor)
     }
 
@@ -353,9 +356,10 @@ impl<P: Port> Runtime<P> {
             is_unclear: moving.figures.is_unclear,
         };
         let is_unclear = moving.figures.is_unclear;
-        let is_unsound = core::mem::take(&mut moving.is_unsound);
+        let mut is_unsound = core::mem::take(&mut moving.is_unsound);
         let (aliases, epoch) = (moving.aliases.clone(), moving.machine.latest());
         self.moves.reserved -= left as usize;
+        is_unsound |= !blocks.iter().all(|block| self.owners.may_have(block));
         self.refuse_unsound(&mut actors, is_unsound);
         let place = match actors.is_empty() {
             true => None,
@@ -401,6 +405,7 @@ impl<P: Port> Runtime<P> {
         if state.len() != self.groups.state_length() {
             return None;
         }
+        self.groups.prefetch_free(2);
         let (index, is_new) = self.groups.enter(group)?;
         debug_assert!(is_new, "a group is at one runtime");
         self.groups.join(index, flows - 1);
@@ -418,16 +423,21 @@ impl<P: Port> Runtime<P> {
     }
 
     fn install_flows(&mut self, actors: &[u32], group: u32) {
-        for chunk in actors.chunks(AHEAD) {
-            // Each would wait for its own cache misses.
-            for actor in chunk {
-                self.prefetch_moving(*actor, false);
-                self.wheel.prefetch(*actor);
-            }
-            for actor in chunk {
-                self.install_flow(*actor, group);
-            }
+        // Each would wait for its own cache misses.
+        for actor in actors.iter().take(AHEAD) {
+            self.prefetch_installing(*actor);
         }
+        for (at, actor) in actors.iter().enumerate() {
+            if let Some(ahead) = actors.get(at + AHEAD) {
+                self.prefetch_installing(*ahead);
+            }
+            self.install_flow(*actor, group);
+        }
+    }
+
+    fn prefetch_installing(&self, actor: u32) {
+        self.prefetch_moving(actor, false);
+        self.wheel.prefetch(actor);
     }
 
     /// Fetches what the arrival, or departure, of a flow will look at in tables: the runtime's and the functions'.
@@ -447,11 +457,14 @@ impl<P: Port> Runtime<P> {
     }
 
     fn install_flow(&mut self, actor: u32, group: u32) {
-        let header = self.slab.header_mut(actor);
-        header.group = group;
-        header.frame = 0;
-        header.change(Change::Install);
-        let header = *header;
+        // A copy made behind these writes would wait for them.
+        let header = Header {
+            group,
+            ..*self.slab.header(actor)
+        };
+        let place = self.slab.header_mut(actor);
+        (place.group, place.frame) = (group, 0);
+        place.change(Change::Install);
         let seed = self.settings.seed;
         let hash = header.key.hash(&seed);
         // A flow that has a key here already, of another group, keeps it.
@@ -475,7 +488,7 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    fn arrive_flow(&mut self, actor: u32, header: &crate::actor::Header) {
+    fn arrive_flow(&mut self, actor: u32, header: &Header) {
         let state = self.slab.state(actor);
         let group = self.group_state(header.group, state);
         let side = if header.flags & flag::FROM_OUTSIDE != 0 {
