@@ -208,6 +208,7 @@ pub(super) fn build(
     let shape = Shape {
         layout,
         seed,
+        draws: draws(timed, seed),
         packet_clock,
         lead_max: if answering { LEAD } else { u64::MAX },
         patient,
@@ -472,6 +473,7 @@ fn egress(config: &Config, layout: &Layout) -> Egress {
 struct Shape<'l> {
     layout: &'l Layout,
     seed: HashSeed,
+    draws: u64,
     packet_clock: bool,
     lead_max: u64,
     patient: bool,
@@ -574,7 +576,7 @@ impl Shape<'_> {
             runtime: index as u16,
             runtimes: self.layout.runtimes as u16,
             flows_max: config.flows_max,
-            seed: self.seed.0[0],
+            seed: self.draws,
         }
     }
 
@@ -630,6 +632,16 @@ impl Shape<'_> {
             .map_err(|(function, source)| RunError::Function { function, source })?;
         runtime.join(others);
         Ok(runtime)
+    }
+}
+
+/// The seed of what functions draw, NAT its ports among it: where packets do not say the time, another one at each start. Members have the seed of their hashes from a
+/// file: with that a runtime that begins anew would give the ports of before in the order of before, while answers to their last owners are on their way.
+fn draws(timed: bool, seed: HashSeed) -> u64 {
+    match timed {
+        true => random(),
+        // Equal input shall give equal output.
+        false => seed.0[0],
     }
 }
 
