@@ -473,6 +473,7 @@ fn egress(config: &Config, layout: &Layout) -> Egress {
 struct Shape<'l> {
     layout: &'l Layout,
     seed: HashSeed,
+    /// See [`draws`].
     draws: u64,
     packet_clock: bool,
     lead_max: u64,
@@ -672,4 +673,17 @@ pub(super) fn region(length: usize) -> Region {
         return Region::heap(length);
     }
     map(length, Want::Huge).map_or_else(|_| Region::heap(length), |pages| pages.region)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_begins_anew_draws_anew_but_in_a_replay() {
+        let [one, two] = [true; 2].map(|timed| draws(timed, HashSeed::FIXED));
+        assert_ne!(one, two);
+        let [one, two] = [false; 2].map(|timed| draws(timed, HashSeed::FIXED));
+        assert_eq!(one, two);
+    }
 }
