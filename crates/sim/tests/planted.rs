@@ -4,13 +4,14 @@ use flowkeep_sim::{self as sim, Scenario};
 use wire::planted;
 
 /// A bug's name, which is where it stands in the code; the scenario that has that code; the checker that must fire first.
-const BUGS: [(&str, Scenario, &str); 36] = [
+const BUGS: [(&str, Scenario, &str); 37] = [
     ("route_over_too_early", Scenario::Bridge, "one_actor"),
     ("second_packet_overtakes", Scenario::Nat, "order"),
     ("drop_not_counted", Scenario::Bridge, "conservation"),
     ("ring_room_ignored", Scenario::Bridge, "conservation"),
     ("payload_touched", Scenario::Nat, "delivered"),
     ("full_table_lets_pass", Scenario::Bridge, "enforced"),
+    ("answer_to_neighbour", Scenario::Nat, "delivered"),
     ("filter_forgotten", Scenario::Nat, "enforced"),
     ("port_given_twice", Scenario::Nat, "endpoints"),
     ("mapping_not_found", Scenario::Nat, "endpoints"),

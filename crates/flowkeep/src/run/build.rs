@@ -208,6 +208,7 @@ pub(super) fn build(
     let shape = Shape {
         layout,
         seed,
+        draws: draws(timed, seed),
         packet_clock,
         lead_max: if answering { LEAD } else { u64::MAX },
         patient,
@@ -472,6 +473,8 @@ fn egress(config: &Config, layout: &Layout) -> Egress {
 struct Shape<'l> {
     layout: &'l Layout,
     seed: HashSeed,
+    /// See [`draws`].
+    draws: u64,
     packet_clock: bool,
     lead_max: u64,
     patient: bool,
@@ -574,7 +577,7 @@ impl Shape<'_> {
             runtime: index as u16,
             runtimes: self.layout.runtimes as u16,
             flows_max: config.flows_max,
-            seed: self.seed.0[0],
+            seed: self.draws,
         }
     }
 
@@ -633,6 +636,16 @@ impl Shape<'_> {
     }
 }
 
+/// The seed of what functions draw, NAT its ports among it: where packets do not say the time, another one at each start. Members have the seed of their hashes from a
+/// file: with that a runtime that begins anew would give the ports of before in the order of before, while answers to their last owners are on their way.
+fn draws(timed: bool, seed: HashSeed) -> u64 {
+    match timed {
+        true => random(),
+        // Equal input shall give equal output.
+        false => seed.0[0],
+    }
+}
+
 /// A number nobody outside can guess: the standard library seeds its hash maps by the system.
 fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
@@ -660,4 +673,17 @@ pub(super) fn region(length: usize) -> Region {
         return Region::heap(length);
     }
     map(length, Want::Huge).map_or_else(|_| Region::heap(length), |pages| pages.region)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_begins_anew_draws_anew_but_in_a_replay() {
+        let [one, two] = [true; 2].map(|timed| draws(timed, HashSeed::FIXED));
+        assert_ne!(one, two);
+        let [one, two] = [false; 2].map(|timed| draws(timed, HashSeed::FIXED));
+        assert_eq!(one, two);
+    }
 }

@@ -125,7 +125,7 @@ pub enum Says {
     End(Epoch, u8),
     /// The group is called back, and this home is gone, which would have said so.
     Back(Epoch, u8),
-    /// There is a higher epoch.
+    /// There is a higher epoch: to a source that asks, or sends; and from a source that has stopped for that.
     Fenced(Epoch),
 }
 

@@ -201,17 +201,14 @@ impl Ownership {
                 self.finish(Finished::Refused(why), out);
             }
             (Says::Cancel(epoch), phase) => {
-                if let Phase::Buffering {
-                    from: source,
-                    is_staged: false,
-                    ..
-                } = phase
-                    && (epoch, from) == (announced, source)
-                {
-                    self.phase = Phase::Absent;
-                    out(Output::CloseSlot);
+                if epoch == announced && phase.is_slot_of(from) {
+                    self.close(out);
                 }
                 out(Output::Tell(from, Says::Canceled(epoch)));
+            }
+            // The source has stopped, and nothing comes of it any more: not all homes will say that it is called back.
+            (Says::Fenced(_), phase) if phase.is_slot_of(from) || phase.is_yielding_to(from) => {
+                self.close(out);
             }
             (Says::Canceled(epoch), Phase::Canceling { to }) if (epoch, from) == (announced, to) => {
                 self.finish(Finished::Aborted, out);
@@ -235,6 +232,10 @@ impl Ownership {
             (Says::State(epoch), Phase::Announcing { .. } | Phase::Active) if epoch <= self.epoch => {
                 out(Output::Tell(from, Says::Done(epoch)));
             }
+            // Somebody else was given the group meanwhile, and so was what was kept here.
+            (Says::State(epoch), Phase::Yielding { to, .. }) if to != from && epoch < announced => {
+                out(Output::Tell(from, Says::Fenced(announced)));
+            }
             (Says::Done(epoch), Phase::Forwarding { to, .. }) if (epoch, from) == (announced, to) => {
                 self.epoch = epoch;
                 self.phase = Phase::Tombstone { to };
@@ -242,8 +243,8 @@ impl Ownership {
                 out(Output::Tell(to, Says::Gone(epoch)));
                 out(Output::Finished(Finished::Moved));
             }
-            // Said again: there is no copy.
-            (Says::Done(epoch), _) if epoch <= self.epoch || self.phase == Phase::Absent => {
+            // Said again, or the copy was dropped when somebody else was given the group: there is none.
+            (Says::Done(epoch), phase) if !matches!(phase, Phase::Forwarding { to, .. } if to == from) => {
                 out(Output::Tell(from, Says::Gone(epoch)));
             }
             (Says::Gone(epoch), Phase::Announcing { from: source })
@@ -272,6 +273,7 @@ impl Ownership {
                 }
                 self.on_returned(out);
             }
+            (Says::Fenced(_), Phase::Announcing { from: source }) if from == source => {}
             (Says::Fenced(epoch), _) => self.on_fenced(epoch, out),
             (Says::Back(epoch, home), Phase::Buffering { from: source, .. }) if from == source => {
                 self.on_moved(home, from, epoch, out);
@@ -670,9 +672,13 @@ impl Ownership {
         }
     }
 
-    /// Of a higher epoch than any known here: somebody else was given the group.
+    /// Of a higher epoch than any known here: somebody else was given the group. The target, which may have a slot, hears of it from
+    /// nobody else; if it has the whole state already, that decides.
     fn on_fenced(&mut self, epoch: Epoch, out: &mut impl FnMut(Output)) {
         if epoch > self.announced && (self.is_active() || matches!(self.phase, Phase::Forwarding { .. })) {
+            if let Some(target) = self.phase.target() {
+                out(Output::Tell(target, Says::Fenced(epoch)));
+            }
             self.announced = epoch;
             self.phase = Phase::Absent;
             out(Output::Stop);

@@ -78,6 +78,34 @@ pub enum Phase {
     },
 }
 
+impl Phase {
+    /// Source: who has, or may have, a slot for the group.
+    pub(super) const fn target(self) -> Option<RuntimeId> {
+        match self {
+            Phase::Opening { to }
+            | Phase::Canceling { to }
+            | Phase::Rerouting { to, .. }
+            | Phase::Settling { to }
+            | Phase::Forwarding {
+                to,
+                is_removed: false,
+            }
+            | Phase::Returning { peer: to, .. } => Some(to),
+            _ => None,
+        }
+    }
+
+    /// Target: whether this is a slot whose state is still to come from that runtime.
+    pub(super) fn is_slot_of(self, source: RuntimeId) -> bool {
+        matches!(self, Phase::Buffering { from, is_staged: false, .. } if from == source)
+    }
+
+    /// Target: whether it hands over to that runtime what it kept.
+    pub(super) fn is_yielding_to(self, source: RuntimeId) -> bool {
+        matches!(self, Phase::Yielding { to, .. } if to == source)
+    }
+}
+
 /// What a timer is for. How long each takes is the driver's.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Timer {

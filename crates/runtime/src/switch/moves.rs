@@ -155,14 +155,22 @@ impl<P: Port, L: Port> Switch<P, L> {
         };
         let moves = &mut self.moves;
         home.handle(input, |(to, says)| {
-            let says = match says {
-                // A second key whose route is another's was refused to this one: its flow is about to end, and the rest goes on.
-                SwitchSays::Fenced(_) if reroute.key != reroute.group => SwitchSays::Rerouted(reroute.epoch),
-                says => says,
-            };
             // One answer for all keys of the group: behind the last of them.
-            if reroute.is_last {
-                moves.say(usize::from(to.0), Message::Switch(reroute.group, says));
+            if !reroute.is_last {
+                return;
+            }
+            let mut say =
+                |to: RuntimeId, says| moves.say(usize::from(to.0), Message::Switch(reroute.group, says));
+            match says {
+                // A second key whose route is another's was refused to this one: its flow is about to end, and the rest goes on.
+                SwitchSays::Fenced(_) if reroute.key != reroute.group => {
+                    say(to, SwitchSays::Rerouted(reroute.epoch));
+                    if reroute.from != to && !planted::is("refused_key_not_called_back") {
+                        // Called back: who was to have the group waits for each home's word.
+                        say(reroute.from, SwitchSays::Moved(reroute.to, reroute.epoch));
+                    }
+                }
+                says => say(to, says),
             }
         });
         let (Some(index), Some(RuntimeId(now))) = (found, home.route) else {

@@ -176,8 +176,10 @@ impl<P: Port, L: Port> Switch<P, L> {
             return 0;
         }
         let mut burst = Burst::new();
+        let aside = self.set_aside();
         let slot = &mut self.ports[index];
         slot.port.receive(self.now, &mut self.pool, &mut burst);
+        self.take_back(aside);
         let count = burst.len();
         if count > 0 {
             if self.settings.switches > 1 {
@@ -186,6 +188,28 @@ impl<P: Port, L: Port> Switch<P, L> {
             self.take_in(index, &mut burst);
         }
         count
+    }
+
+    /// Takes a buffer for each runtime out of the pool while a port fills a burst, where there are so few that the port might take the last: runtimes keep packets
+    /// until they hear from this switch, which needs a buffer to say it.
+    #[inline]
+    fn set_aside(&mut self) -> PacketList {
+        let mut aside = PacketList::new();
+        if self.pool.free() < BURST + self.runtimes.len() {
+            while aside.len() < self.runtimes.len()
+                && let Some(buffer) = self.pool.take()
+            {
+                aside.push(buffer);
+            }
+        }
+        aside
+    }
+
+    #[inline]
+    fn take_back(&mut self, mut aside: PacketList) {
+        while let Some(buffer) = aside.pop() {
+            self.pool.give(buffer);
+        }
     }
 
     /// Whether a port is to be read now.
@@ -328,9 +352,11 @@ impl<P: Port, L: Port> Switch<P, L> {
 
     fn read_ahead(&mut self, index: usize) {
         if self.ports[index].ahead.is_empty() && self.may_read(index) {
+            let aside = self.set_aside();
             let slot = &mut self.ports[index];
             slot.port.receive(self.now, &mut self.pool, &mut slot.ahead);
             slot.ahead.reverse();
+            self.take_back(aside);
         }
     }
 

@@ -3,6 +3,7 @@
 mod change;
 mod crash;
 mod ends;
+mod fenced;
 mod flows;
 mod fragments;
 mod groups;

@@ -42,6 +42,7 @@ use alloc::vec::Vec;
 use hashbrown::HashMap;
 use nf::{Addr, Affinity, Block};
 use protocols::ownership::Switches;
+use wire::FlowKey;
 
 /// Places looked at in a step.
 const LOOKS: u32 = 512;
@@ -63,6 +64,8 @@ pub(super) struct Sessions {
     /// Groups that are another's.
     taken: Vec<GroupKey>,
     taken_cursor: u32,
+    /// Second keys that are another's, of flows that could not end when that was said: they are on their way, or wait for a call.
+    refused: Vec<FlowKey>,
     /// Whether switches have been told that this runtime is leaving.
     has_said_leaving: bool,
     /// Until all switches have told which blocks are in use.
@@ -110,7 +113,7 @@ impl Sessions {
     /// Whether there is anything to do.
     #[inline]
     fn is_idle(&self) -> bool {
-        self.telling.is_empty() && self.taken.is_empty()
+        self.telling.is_empty() && self.taken.is_empty() && self.refused.is_empty()
     }
 
     /// Whether a switch is there.
@@ -218,7 +221,7 @@ impl<P: Port> Runtime<P> {
         if self.sessions.is_idle() {
             return 0;
         }
-        self.tell_on() + self.give_up()
+        self.tell_on() + self.give_up() + self.end_refused()
     }
 
     #[cold]
@@ -418,6 +421,34 @@ impl<P: Port> Runtime<P> {
         }
         self.sessions.taken_cursor = if end == self.slab.used() { 0 } else { end };
         1
+    }
+
+    /// A second key was refused whose flow cannot end now.
+    pub(super) fn note_refused(&mut self, key: FlowKey) {
+        // Of what is here, each once.
+        if !self.sessions.refused.contains(&key) {
+            self.sessions.refused.push(key);
+        }
+    }
+
+    /// Ends flows whose second keys were refused, once they are back or go on; those that have moved away are refused where they are now.
+    fn end_refused(&mut self) -> usize {
+        let mut count = 0;
+        for key in core::mem::take(&mut self.sessions.refused) {
+            let found = self.find(key.hash(&self.settings.seed), &key);
+            let Some(value) = found.filter(|value| value & 1 == 1) else {
+                continue;
+            };
+            let may = self.has_room_for_messages() && self.log.room() >= super::expiry::EVENT_ROOM;
+            match self.slab.header(value >> 1).phase {
+                Phase::Active if may => {
+                    self.end_actor(value >> 1);
+                    count += 1;
+                }
+                _ => self.sessions.refused.push(key),
+            }
+        }
+        count
     }
 
     fn give_up_flows(&mut self) -> usize {

@@ -208,8 +208,9 @@ impl<P: Port> Runtime<P> {
             if is_unheard(self.slab.header(value >> 1).flags) {
                 self.refuse_unheard(value >> 1);
             }
-            if self.slab.header(value >> 1).phase == Phase::Active {
-                self.end_actor(value >> 1);
+            match self.slab.header(value >> 1).phase {
+                Phase::Active => self.end_actor(value >> 1),
+                _ => self.note_refused(key),
             }
         }
     }

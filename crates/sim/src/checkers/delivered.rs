@@ -2,14 +2,17 @@
 //! nobody else's packets come in.
 //!
 //! An answer goes where its external endpoint leads *now*. If the mapping it was for is over and the endpoint is another host's since (which showed when that host sent
-//! by it), the answer is late, and goes there, as with every NAT.
+//! by it, or shows in the runtimes' tables: what it sent may still be within the cluster), the answer is late, and goes there, as with every NAT. Likewise an error from inside
+//! about what came for a mapping that is over quotes the one that its flow has now. Both happen when flows end or a runtime begins anew; nothing else that goes to somebody else
+//! is let pass: the endpoint has to be that one's, and nobody else's, at that time.
 
-use super::Violation;
+use super::{Sighting, Violation, endpoints};
 use crate::frame::{End, Head, Transport};
 use crate::scenario::{HAIRPIN, HAIRPIN_SERVER, POOL, POOL_PORTS, Variant};
-use crate::script::Script;
+use crate::script::{Manner, Script, Talk};
 use crate::world::Packet;
 use std::collections::BTreeMap;
+use wire::Endpoint;
 
 const NAME: &str = "delivered";
 
@@ -22,6 +25,38 @@ pub(crate) struct Delivered {
 }
 
 impl Delivered {
+    /// Takes from the runtimes' tables who has which external endpoint now, and with which ends talks' requests leave.
+    pub fn learn(&mut self, script: &Script, flows: &[Sighting]) {
+        let end = |endpoint: &Endpoint| Some(End::new(endpoint.addr.as_v4()?, endpoint.port));
+        let mut now: BTreeMap<(u8, End), Option<End>> = BTreeMap::new();
+        for (_, flow) in flows {
+            let Some((protocol, external, inside)) = endpoints::pair(flow) else {
+                continue;
+            };
+            let (Some(external), Some(inside)) = (end(&external), end(&inside)) else {
+                continue;
+            };
+            // One that is two hosts' is nobody's.
+            let holder = now.entry((protocol, external)).or_insert(Some(inside));
+            *holder = holder.filter(|holder| *holder == inside);
+            let ends = flow.translated.as_ref();
+            let ends = ends.and_then(|(source, destination)| Some((end(source)?, end(destination)?)));
+            let is_its = |talk: &Talk| {
+                !flow.is_from_outside
+                    && (talk.client == inside && end(&flow.ends.1) == Some(talk.to))
+                    && protocol_of(talk.manner) == protocol
+            };
+            if let (Some(talk), Some(ends)) = (script.talks.iter().position(is_its), ends) {
+                self.outward.insert(talk as u16, ends);
+            }
+        }
+        for (external, holder) in now {
+            if let Some(holder) = holder {
+                self.holders.insert(external, holder);
+            }
+        }
+    }
+
     /// What a stranger sends to an external endpoint goes to one that somebody has, if anybody has one.
     pub fn tempt(&self, head: &mut Head) {
         let protocol = head.transport.protocol();
@@ -215,6 +250,14 @@ pub(crate) fn own(
         return Err(Violation::new(NAME, what));
     }
     Ok(())
+}
+
+fn protocol_of(manner: Manner) -> u8 {
+    match manner {
+        Manner::Tcp => wire::protocol::TCP,
+        Manner::Udp => wire::protocol::UDP,
+        Manner::Ping => wire::protocol::ICMP,
+    }
 }
 
 fn is_virtual(addr: [u8; 4]) -> bool {

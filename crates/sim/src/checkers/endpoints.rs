@@ -39,7 +39,7 @@ fn order(end: &Endpoint) -> ([u8; 16], u16) {
 }
 
 /// Protocol, external endpoint and inside endpoint of a flow that NAT translates.
-fn pair(flow: &runtime::worker::FlowEnds) -> Option<(u8, Endpoint, Endpoint)> {
+pub(super) fn pair(flow: &runtime::worker::FlowEnds) -> Option<(u8, Endpoint, Endpoint)> {
     let (source, destination) = flow.translated?;
     let (external, inside) = if flow.is_from_outside {
         (flow.ends.1, destination)

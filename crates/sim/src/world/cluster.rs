@@ -4,6 +4,7 @@
 //! see who has something to do.
 
 use crate::apart::{Far, Link, SharedEnd, Spared};
+use crate::checkers::Sighting;
 use crate::link::{Clock, Queue, Ring, SharedInterface, SharedQueue, Socket};
 use crate::script::{Script, Shape};
 use nf::{Side, WorkerInfo};
@@ -97,7 +98,8 @@ impl Cluster {
                     cluster.switches.push(switch);
                 }
                 Some(index) => {
-                    let runtime = runtime(script, plan, index, links, clocks[worker])?;
+                    let life = cluster.lives[worker];
+                    let runtime = runtime(script, plan, index, links, clocks[worker], life)?;
                     cluster.runtimes.push(runtime);
                 }
             }
@@ -172,7 +174,8 @@ impl Cluster {
                 Dead::Switch(Box::new(std::mem::replace(&mut self.switches[worker], switch)))
             }
             Some(index) => {
-                let runtime = runtime(script, plan, index, links, now)?;
+                let life = self.lives[worker];
+                let runtime = runtime(script, plan, index, links, now, life)?;
                 Dead::Runtime(Box::new(std::mem::replace(&mut self.runtimes[index], runtime)))
             }
         })
@@ -244,6 +247,15 @@ impl Cluster {
                 .iter()
                 .all(|interface| interface.borrow().incoming.is_empty())
             && self.ends_are_at_rest()
+    }
+
+    /// All flows of all runtimes.
+    pub fn flows(&self) -> Vec<Sighting> {
+        let mut seen = Vec::new();
+        for (index, runtime) in self.runtimes.iter().enumerate() {
+            runtime.each_flow(|flow| seen.push((index as u16, *flow)));
+        }
+        seen
     }
 
     /// Whether no call waits.
@@ -363,11 +375,12 @@ fn runtime(
     index: usize,
     mut links: Vec<Option<Link>>,
     now: u64,
+    life: u64,
 ) -> Result<Runtime<Link>, String> {
     let shape = &script.shape;
     let switches = usize::from(shape.switches);
     let between = links.split_off(switches);
-    let settings = runtime_settings(script, index, now);
+    let settings = runtime_settings(script, index, now, life);
     let frame = frame_max(shape, OWN_FRAME);
     let pool = pool(usize::from(shape.own_buffers), frame, switches + index);
     let links = links.into_iter().flatten().collect();
@@ -416,14 +429,15 @@ fn switch_settings(script: &Script, index: usize, now: u64) -> runtime::switch::
     }
 }
 
-fn runtime_settings(script: &Script, index: usize, now: u64) -> runtime::Settings {
+fn runtime_settings(script: &Script, index: usize, now: u64, life: u64) -> runtime::Settings {
     let shape = &script.shape;
     runtime::Settings {
         info: WorkerInfo {
             runtime: index as u16,
             runtimes: shape.runtimes,
             flows_max: shape.flows_max,
-            seed: script.seed,
+            // Who begins anew draws anew, as with `flowkeep node`.
+            seed: script.seed.wrapping_add(life << 32),
         },
         seed: HashSeed::FIXED,
         waiting_max: shape.calls_max.0,

@@ -116,9 +116,20 @@ impl World<'_> {
         };
         if packet.about != 0 {
             let about = &self.packets[usize::from(packet.about)];
+            let found = self.delivered.error_left(script, packet, about, &head);
+            if found.is_ok() {
+                return found;
+            }
+            self.delivered.learn(script, &self.cluster.flows());
             return self.delivered.error_left(script, packet, about, &head);
         }
         let has_jumped = self.order.is_cut();
+        let found = self.delivered.left(script, packet, &head, payload, has_jumped);
+        if found.is_ok() {
+            return found;
+        }
+        // What runtimes have done may not have left yet.
+        self.delivered.learn(script, &self.cluster.flows());
         self.delivered.left(script, packet, &head, payload, has_jumped)
     }
 

@@ -140,3 +140,111 @@ fn a_group_that_ends_while_a_slot_is_asked_for_gives_it_back() {
     outputs(&mut s, Input::Hear(T, Says::Canceled(epoch(1)), OK));
     assert!(s.may_move());
 }
+
+/// What both ends hear in turn: the source's inputs, and how the target answers them.
+#[test]
+fn a_source_that_is_fenced_tells_its_target_in_every_phase() {
+    let homes = Switches::first(2);
+    let from_home = |home, says| Input::HearSwitch(home, says);
+    let (open, first, second) = (
+        Input::Hear(T, Says::Accept(epoch(1)), OK),
+        from_home(0, SwitchSays::Rerouted(epoch(1))),
+        from_home(1, SwitchSays::Rerouted(epoch(1))),
+    );
+    let late = Input::Fired(Timer::Deadline);
+    let back = from_home(0, SwitchSays::Rerouted(epoch(2)));
+    let moved = from_home(0, SwitchSays::Moved(S, epoch(2)));
+    // What the source goes through before it is fenced, and the target with it.
+    let ways: [(&[Input], &[Input]); 7] = [
+        (&[], &[]),
+        (&[late], &[]),
+        (&[open], &[]),
+        (&[open, first, second], &[]),
+        (&[open, first, second, Input::Settled], &[]),
+        (&[open, first, late], &[]),
+        (&[open, first, late, back], &[moved]),
+    ];
+    let fenced = Says::Fenced(epoch(9));
+    for (by_source, by_target) in ways {
+        let mut s = Ownership::active(S, epoch(0), homes, homes);
+        let mut t = Ownership::absent(T, homes);
+        outputs(&mut s, Input::Move(T));
+        outputs(&mut t, Input::Hear(S, Says::Open(epoch(1), homes), OK));
+        by_source.iter().for_each(|input| drop(outputs(&mut s, *input)));
+        by_target.iter().for_each(|input| drop(outputs(&mut t, *input)));
+        let phases = (s.phase(), t.phase());
+        let said = outputs(&mut s, from_home(1, SwitchSays::Fenced(epoch(9))));
+        assert_eq!(said, [Output::Tell(T, fenced), Output::Stop], "{phases:?}");
+        // Of a stranger it is not heard.
+        assert_eq!(
+            outputs(&mut t, Input::Hear(RuntimeId(9), fenced, OK)),
+            [],
+            "{phases:?}"
+        );
+        let closed = outputs(&mut t, Input::Hear(S, fenced, OK));
+        assert_eq!(
+            (closed.as_slice(), t.phase()),
+            (&[Output::CloseSlot][..], Phase::Absent),
+            "{phases:?}"
+        );
+    }
+    // With the state there, that decides.
+    let mut t = Ownership::absent(T, homes);
+    outputs(&mut t, Input::Hear(S, Says::Open(epoch(1), homes), OK));
+    outputs(&mut t, Input::Hear(S, Says::State(epoch(1)), OK));
+    assert_eq!(outputs(&mut t, Input::Hear(S, fenced, OK)), []);
+    outputs(&mut t, from_home(0, SwitchSays::Clear(epoch(1))));
+    assert_eq!(
+        outputs(&mut t, from_home(1, SwitchSays::Clear(epoch(1)))),
+        [Output::Install, Output::Tell(S, Says::Done(epoch(1)))]
+    );
+    assert_eq!(outputs(&mut t, Input::Hear(S, fenced, OK)), []);
+    assert!(t.is_active());
+}
+
+#[test]
+fn a_target_that_was_told_of_another_fences_the_source() {
+    let homes = Switches::one(0);
+    let (mut s, mut t) = (
+        Ownership::active(S, epoch(0), homes, homes),
+        Ownership::absent(T, homes),
+    );
+    outputs(&mut s, Input::Move(T));
+    outputs(&mut t, Input::Hear(S, Says::Open(epoch(1), homes), OK));
+    outputs(&mut s, Input::Hear(T, Says::Accept(epoch(1)), OK));
+    outputs(&mut s, Input::HearSwitch(0, SwitchSays::Rerouted(epoch(1))));
+    outputs(&mut s, Input::Settled);
+    // One of two homes says that the group went to somebody else; the other is silent as yet.
+    let moved = SwitchSays::Moved(RuntimeId(9), epoch(5));
+    outputs(&mut t, Input::HearSwitch(1, moved));
+    assert!(matches!(t.phase(), Phase::Yielding { .. }));
+    let fenced = Says::Fenced(epoch(5));
+    assert_eq!(
+        outputs(&mut t, Input::Hear(S, Says::State(epoch(1)), OK)),
+        [Output::Tell(S, fenced)]
+    );
+    assert!(outputs(&mut s, Input::Hear(T, fenced, OK)).contains(&Output::Stop));
+}
+
+#[test]
+fn a_move_that_is_over_does_not_turn_a_route_further() {
+    let other = RuntimeId(2);
+    let reroute = |from, to, count| HomeInput::Reroute {
+        by: S,
+        from,
+        to,
+        epoch: epoch(count),
+        is_removed: false,
+    };
+    let mut home = Home::chosen(S);
+    said(&mut home, reroute(S, T, 1));
+    // Another group's key may be the same one; who had it has it no more.
+    assert_eq!(
+        said(&mut home, reroute(S, other, 3)),
+        [(S, SwitchSays::Fenced(epoch(1)))]
+    );
+    assert_eq!(home.route, Some(T));
+    // It may be called back.
+    said(&mut home, reroute(T, S, 2));
+    assert_eq!(home.route, Some(S));
+}

@@ -36,17 +36,20 @@ use crate::group::GroupKey;
 use crate::stats::DropReason;
 use alloc::vec::Vec;
 use nf::Affinity;
+#[cfg(test)]
+use protocols::ownership::Timer;
 use protocols::ownership::{Epoch, Finished, Input, Phase as Part, RuntimeId, SwitchSays};
 use wire::packet::Kind;
 
 /// How many slots are remembered: of more than that, no switch's word is so late.
 const CLOSED: usize = 1024;
 
-/// A slot that was closed because its source was gone: of which group, from whom, and of which change of hands.
+/// A slot that was closed because its source was gone, or had stopped: of which group, from whom, and with which change of hands that one would have
+/// called it back.
 pub(super) struct Closed {
     group: GroupKey,
     from: RuntimeId,
-    epoch: Epoch,
+    back: Epoch,
 }
 
 impl<P> Moves<P> {
@@ -60,7 +63,7 @@ impl<P> Moves<P> {
     /// Whether a group's going back to a runtime is the end of a slot that is closed already, as that one was seen to be gone.
     pub(super) fn is_of_closed(&self, group: &GroupKey, to: RuntimeId, epoch: Epoch) -> bool {
         let mut closed = self.closed.iter();
-        closed.any(|slot| (slot.group, slot.from, slot.epoch.next()) == (*group, to, epoch))
+        closed.any(|slot| (slot.group, slot.from, slot.back) == (*group, to, epoch))
     }
 }
 
@@ -97,6 +100,27 @@ impl<P: Port> Runtime<P> {
         left
     }
 
+    /// Has a switch say of every group on its way from here that somebody else has it.
+    #[cfg(test)]
+    pub(crate) fn fence_all(&mut self, switch: u8) {
+        for id in 0..self.moves.all.len() as u32 {
+            if let Some(moving) = self.moves.moving(id) {
+                let epoch = moving.machine.latest().next();
+                self.drive(id, Input::HearSwitch(switch, SwitchSays::Fenced(epoch)));
+            }
+        }
+    }
+
+    /// Has every group on its way from here take too long.
+    #[cfg(test)]
+    pub(crate) fn call_back_all(&mut self) {
+        for id in 0..self.moves.all.len() as u32 {
+            if (self.moves.moving(id)).is_some_and(|moving| moving.machine.is_armed(Timer::Deadline)) {
+                self.drive(id, Input::Fired(Timer::Deadline));
+            }
+        }
+    }
+
     fn remove_peer(&mut self, id: u32, gone: RuntimeId) {
         let Some(moving) = self.moves.moving(id) else {
             return;
@@ -124,8 +148,8 @@ impl<P: Port> Runtime<P> {
             self.claim_again(group);
         }
         if is_slot {
-            let from = gone;
-            self.moves.note_closed(Closed { group, from, epoch });
+            let (from, back) = (gone, epoch.next());
+            self.moves.note_closed(Closed { group, from, back });
             // What comes by the routes that lead here begins anew.
             self.say_installed(group, aliases.clone(), epoch);
             self.say_idle(group, aliases);
@@ -182,11 +206,32 @@ impl<P: Port> Runtime<P> {
         self.drive(id, Input::HearSwitch(switch, SwitchSays::Fenced(epoch)));
     }
 
-    /// A machine was fenced: somebody else has the group.
-    pub(super) fn stop(&mut self, id: u32, group: GroupKey) {
+    /// The source of a slot has stopped, so that it is about to be closed: some of its homes may still send here, and say later that it is called back.
+    pub(super) fn note_stopped(&mut self, id: u32, from: RuntimeId) {
         let Some(moving) = self.moves.moving(id) else {
             return;
         };
+        let (group, latest) = (moving.group, moving.machine.latest());
+        let back = match moving.machine.phase() {
+            Part::Buffering {
+                from: source,
+                is_staged: false,
+                ..
+            } if source == from => latest.next(),
+            Part::Yielding { to, .. } if to == from => latest,
+            _ => return,
+        };
+        self.moves.note_closed(Closed { group, from, back });
+    }
+
+    /// A machine was fenced: somebody else has the group. Homes that were told of the move ask whoever they think has its keys and blocks.
+    pub(super) fn stop(&mut self, id: u32, group: GroupKey) {
+        let blocks: Vec<_> = self.owners.of(&group).collect();
+        let Some(moving) = self.moves.moving(id) else {
+            return;
+        };
+        moving.is_told_late = true;
+        moving.blocks_told.extend(blocks);
         let (order, flows) = (moving.order, moving.actors.len() as u64);
         self.drop_copy(group);
         self.note_finished(order, flows, Finished::Aborted);

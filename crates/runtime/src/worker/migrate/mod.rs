@@ -481,29 +481,13 @@ impl<P: Port> Runtime<P> {
                 room = Err(Refusal::Busy);
             }
         }
-        let Some(id) = self.moves.at(hash) else {
-            // As somebody would answer who has nothing to do with the group.
-            match says {
-                Says::Cancel(epoch) => self.tell_runtime(peer, group, Says::Canceled(epoch)),
-                Says::Done(epoch) => self.tell_runtime(peer, group, Says::Gone(epoch)),
-                Says::Back(epoch, home) => self.tell_runtime(peer, group, Says::End(epoch, home)),
-                _ => {}
-            }
-            return;
+        // A second key of another group that moves is none of this one's.
+        let is_its = |moving: &&mut Moving| moving.group == group;
+        let found = self.moves.at(hash);
+        let Some(id) = found.filter(|id| self.moves.moving(*id).filter(is_its).is_some()) else {
+            self.moves.words_refused += u64::from(found.is_some());
+            return self.answer_as_nobody(peer, group, says);
         };
-        let is_it = self.moves.moving(id).is_some_and(|moving| moving.group == group);
-        if !is_it {
-            // A second key of another group that moves: whoever asks is answered all the same.
-            self.moves.words_refused += 1;
-            match says {
-                Says::Open(epoch, _) => {
-                    self.tell_runtime(peer, group, Says::Refuse(epoch, Refusal::Busy));
-                }
-                Says::Cancel(epoch) => self.tell_runtime(peer, group, Says::Canceled(epoch)),
-                _ => {}
-            }
-            return;
-        }
         if let Says::Done(_) = says {
             self.note_done(id, figures);
         }
@@ -512,7 +496,24 @@ impl<P: Port> Runtime<P> {
         {
             return self.hear_back_later(id, home, says);
         }
+        if let Says::Fenced(_) = says {
+            self.note_stopped(id, RuntimeId(peer));
+        }
         self.drive(id, Input::Hear(RuntimeId(peer), says, room));
+    }
+
+    /// Answers as somebody who has nothing to do with the group: whoever waits for an answer gets one.
+    fn answer_as_nobody(&mut self, peer: u16, group: GroupKey, says: Says) {
+        let answer = match says {
+            Says::Open(epoch, _) => Says::Refuse(epoch, Refusal::Busy),
+            Says::Cancel(epoch) => Says::Canceled(epoch),
+            // What was reserved for it has gone to somebody else.
+            Says::State(epoch) => Says::Fenced(epoch.next()),
+            Says::Done(epoch) => Says::Gone(epoch),
+            Says::Back(epoch, home) => Says::End(epoch, home),
+            _ => return,
+        };
+        self.tell_runtime(peer, group, answer);
     }
 
     /// Whether this is a key of a group, and these are switches.

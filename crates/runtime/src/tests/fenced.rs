@@ -1,0 +1,114 @@
+//! A source that is fenced, since somebody else was given its group: whoever was to have it hears of that, and nothing of the move stays.
+
+use super::flows::{Hosts, Masquerade, Meter};
+use super::spread::{Cluster, cluster};
+use super::*;
+use crate::switch::Policy;
+use crate::worker::migrate::{Order, Selector};
+use std::format;
+use std::vec;
+use std::vec::Vec;
+
+const SECOND: u64 = 1_000_000_000;
+const SOURCE: usize = 0;
+const TARGET: usize = 1;
+
+/// When the source gives its moves up, before it is fenced.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum CalledBack {
+    Never,
+    /// So many steps after the order.
+    At(usize),
+}
+
+impl Cluster {
+    fn one_step(&mut self, step: usize) {
+        self.now += 1000;
+        match step % 4 {
+            0 => self.runtimes[SOURCE].step(self.now),
+            2 => self.runtimes[TARGET].step(self.now),
+            switch => {
+                self.switches[switch / 2].step(self.now);
+                return;
+            }
+        };
+    }
+}
+
+/// All of the source moves, and so many single steps later a home says of each group that is on its way that somebody else has it.
+fn fence_after(steps: usize, called_back: CalledBack, plan: &Plan) {
+    let what = format!("after {steps}, called back {called_back:?}");
+    let mut cluster = cluster(2, 2, Policy::RoundRobin, plan, 64);
+    let packets =
+        |ports: core::ops::Range<u16>| ports.map(|port| udp((port % 10) as u8, port, 1, 80, false, b"x"));
+    cluster.feed(0, packets(1000..1020));
+    let order = Order {
+        selector: Selector::All,
+        to: vec![TARGET as u16],
+    };
+    let number = cluster.runtimes[SOURCE].order(order).unwrap();
+    for step in 0..steps {
+        if called_back == CalledBack::At(step) {
+            cluster.runtimes[SOURCE].call_back_all();
+        }
+        if step % 5 == 1 {
+            cluster.switches[0].port_mut(0).input.extend(packets(1000..1030));
+        }
+        cluster.one_step(step);
+    }
+    cluster.runtimes[SOURCE].fence_all(0);
+    for step in steps..steps + 200 {
+        cluster.one_step(step);
+    }
+    cluster.settle();
+    for runtime in &cluster.runtimes {
+        assert_eq!(runtime.moves_left(), Vec::<std::string::String>::new(), "{what}");
+        assert_conserved(runtime);
+        assert_eq!(runtime.stats().held, 0, "{what}");
+    }
+    let receipt = cluster.runtimes[SOURCE].receipt(number).unwrap();
+    assert!(receipt.is_over, "{receipt:?} {what}");
+    // Nobody has it, as nobody was given it here: its packets begin it anew, and it can move.
+    let before = cluster.sent().len();
+    cluster.feed(0, packets(1000..1020));
+    assert_eq!(cluster.sent().len(), before + 20, "{what}");
+    for (from, to) in [(SOURCE, TARGET), (TARGET, SOURCE)] {
+        cluster.runtimes[from].set_move_timeout(SECOND);
+        let order = Order {
+            selector: Selector::All,
+            to: vec![to as u16],
+        };
+        let number = cluster.runtimes[from].order(order).unwrap();
+        cluster.settle();
+        let receipt = cluster.runtimes[from].receipt(number).unwrap();
+        assert!(
+            receipt.is_over && receipt.failed + receipt.refused == 0,
+            "{receipt:?} {what}"
+        );
+    }
+    cluster.check();
+    cluster.now += 400 * SECOND;
+    cluster.settle();
+    let flows: Vec<u64> = cluster
+        .runtimes
+        .iter()
+        .map(|runtime| runtime.stats().flows)
+        .collect();
+    assert_eq!((flows, cluster.routes()), (vec![0, 0], 0), "{what}");
+}
+
+#[test]
+fn the_target_of_a_source_that_is_fenced_closes_its_slot() {
+    let plans = [
+        plan(vec![factory::<Meter>(), factory::<Masquerade>()]),
+        plan(vec![factory::<Hosts>(), factory::<Meter>()]),
+    ];
+    for plan in &plans {
+        for steps in (0..40).step_by(if cfg!(miri) { 7 } else { 1 }) {
+            let back = (0..steps).map(CalledBack::At);
+            for called_back in back.chain([CalledBack::Never]) {
+                fence_after(steps, called_back, plan);
+            }
+        }
+    }
+}
