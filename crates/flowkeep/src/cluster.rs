@@ -15,7 +15,7 @@ use crate::apply::Ask;
 use crate::apply::report::Change;
 use crate::capture::{Frame, Wanted};
 use crate::config::layout::WorkerId;
-use crate::moving::{Order, Part, Receipt, Removal};
+use crate::moving::{Leaving, Order, Part, Receipt, Removal, UnderWay};
 use crate::trace::Step;
 use protocols::channel::{AGREED, DropReason};
 use runtime::PortCounters;
@@ -58,8 +58,18 @@ pub trait Cluster: Send + Sync {
         Ok(Receipt::empty())
     }
 
-    /// Has a runtime take no new flows, or take them again.
-    fn set_leaving(&self, runtime: u16, leaving: bool) -> Result<(), String> {
+    /// The orders that are under way.
+    fn orders(&self) -> Vec<UnderWay> {
+        Vec::new()
+    }
+
+    /// Takes an order back: what is on its way ends, what has not begun does not begin. Its parts, by which [`Cluster::receipt`] tells when that is so.
+    fn cancel(&self, number: u32) -> Result<Vec<Part>, String> {
+        Err(format!("there is no order {number}"))
+    }
+
+    /// Has a runtime take no new flows, or take them again; parts of orders that are taken back with that.
+    fn set_leaving(&self, runtime: u16, leaving: Leaving) -> Result<Vec<Part>, String> {
         let _ = (runtime, leaving);
         Err("no runtime leaves here".into())
     }

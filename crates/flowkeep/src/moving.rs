@@ -4,9 +4,11 @@
 //!   order ─► parts: which runtimes give flows away, and to whom ─► a number of each ─► asked after until over ─► receipt, the sum
 //! ```
 //!
-//! Who gives and who takes is decided once, by what the runtimes say of themselves ([`Order::parts`]): an order that says no target goes to
-//! all others that take flows, those that are drained or full left out. What becomes full or drained while flows are on their way refuses them,
-//! and the receipt says so.
+//! Who gives and who takes is decided when the order is given, by what the runtimes say of themselves ([`Order::parts`]): an order that says no target goes to
+//! all others that take flows, those that are drained or full left out. Whoever becomes full or drained while flows are on their way refuses them; they are
+//! offered once more, to another, if the order leaves a choice, and the receipt says so.
+//!
+//! An order that has begun has a number ([`UnderWay`]), by which it is found again and taken back, whoever gave it.
 //!
 //! Not here: how flows move (`runtime::worker::migrate`); who waits for the end, and what is said then (`cli::moving`).
 
@@ -62,9 +64,9 @@ pub struct Place {
     pub flows: u64,
     /// The most flows.
     pub flows_max: u64,
-    /// It takes no flows until it is resumed.
+    /// It takes no flows until it is resumed. Of another process: it has said that it takes none.
     pub leaving: bool,
-    /// Another process has it, so nothing of this is known; whether it takes a flow it says when it is asked.
+    /// Another process has it, so how many flows it has is not known; whether it takes one it says when it is asked.
     pub elsewhere: bool,
     /// Of another process, which is not there.
     pub absent: bool,
@@ -83,6 +85,11 @@ impl Place {
     fn closed(&self) -> Option<&'static str> {
         match self {
             Place { absent: true, .. } => Some("not there"),
+            Place {
+                elsewhere: true,
+                leaving: true,
+                ..
+            } => Some("drained, or just beginning"),
             Place { elsewhere: true, .. } => None,
             Place { leaving: true, .. } => Some("drained"),
             _ if self.flows >= self.flows_max => Some("full"),
@@ -117,7 +124,11 @@ impl Order {
         if let Some(from) = self.from.filter(|from| places[usize::from(*from)].elsewhere) {
             return Err(not_here(from));
         }
-        let drained = |number: &&u16| places[usize::from(**number)].leaving;
+        // One of another process answers for itself: it may take flows by now.
+        let drained = |number: &&u16| {
+            let place = places[usize::from(**number)];
+            place.leaving && !place.elsewhere
+        };
         if let Some(number) = self.to.iter().find(drained) {
             return Err(format!(
                 "runtime {number} is drained and takes no flows; nothing has moved. Say `flowkeep runtime resume {number}` first, or \
@@ -179,8 +190,23 @@ pub fn may_leave(runtime: u16, places: &[Place]) -> Result<(), String> {
         .filter(|(at, _)| *at != usize::from(runtime));
     match others.any(|(_, place)| place.closed().is_none()) {
         true => Ok(()),
-        false => Err(nowhere(runtime, places)),
+        false => Err(format!(
+            "{}. It is drained all the same, and keeps the flows that it has, with: flowkeep runtime drain {runtime} --last",
+            nowhere(runtime, places)
+        )),
     }
+}
+
+/// What is to become of a runtime.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Leaving {
+    /// It takes no new flows, as long as another does.
+    Drained,
+    /// It takes no new flows, even if no other does.
+    Insisted,
+    /// It takes new flows again.
+    Resumed,
 }
 
 const ALONE: &str = "this cluster has one runtime, so there is none to move flows to; nothing has changed. Write `runtimes = 2`, or more, into its \
@@ -195,10 +221,15 @@ fn nowhere(from: u16, places: &[Place]) -> String {
     let why: Vec<String> = others
         .filter_map(|(number, place)| Some(format!("{number} is {}", place.closed()?)))
         .collect();
-    let remedy = match places.iter().any(|place| place.absent) {
-        true => "Start one that is not there, or say `flowkeep runtime resume N` for one that is drained",
-        false => "Say `flowkeep runtime resume N` for one that is drained",
+    let start = match places.iter().any(|place| place.absent) {
+        true => "Start one that is not there, or say",
+        false => "Say",
     };
+    let whom = match places.iter().any(|place| place.elsewhere) {
+        true => ", to its own member's --socket (`flowkeep status` shows them)",
+        false => "",
+    };
+    let remedy = format!("{start} `flowkeep runtime resume N` for one that is drained{whom}");
     format!(
         "no other runtime takes the flows of runtime {from} ({}); nothing has changed. {remedy}",
         why.join(", ")
@@ -219,6 +250,17 @@ pub fn no_such_runtime(number: u16) -> String {
 
 /// A part of an order: the runtime that gives flows away, and the order's number there.
 pub type Part = (u16, u32);
+
+/// An order that is under way.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct UnderWay {
+    /// Its number, by which it can be taken back.
+    pub number: u32,
+    /// What was ordered.
+    pub order: Order,
+    /// What has come of it.
+    pub receipt: Receipt,
+}
 
 /// What came of removing a runtime, or what it waits for.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
@@ -252,10 +294,16 @@ pub struct Receipt {
     pub flows_asked: u64,
     /// Flows that have moved.
     pub flows_moved: u64,
-    /// Flows that a target refused: full or leaving.
+    /// Flows that a target refused: full or leaving; where another may have taken them, that one, too.
     pub flows_refused: u64,
+    /// Flows that a target refused, so that they were offered once more, to another: what came of that is in the other figures.
+    #[serde(default)]
+    pub flows_offered_again: u64,
     /// Flows whose move was given up: they are where they were.
     pub flows_failed: u64,
+    /// Groups that had not begun when the order was taken back: they stay.
+    #[serde(default)]
+    pub groups_canceled: u64,
     /// Groups that have not begun.
     pub groups_waiting: u64,
     /// Groups on their way.
@@ -292,6 +340,8 @@ impl Receipt {
         self.flows_asked += later.flows_asked;
         self.flows_moved += later.flows_moved;
         self.flows_refused += later.flows_refused;
+        self.flows_offered_again += later.flows_offered_again;
+        self.groups_canceled += later.groups_canceled;
         self.flows_failed += later.flows_failed;
         self.groups_waiting += later.groups_waiting;
         self.groups_under_way += later.groups_under_way;
@@ -310,6 +360,8 @@ impl Receipt {
         self.flows_asked += part.asked;
         self.flows_moved += part.moved;
         self.flows_refused += part.refused;
+        self.flows_offered_again += part.offered_again;
+        self.groups_canceled += part.canceled;
         self.flows_failed += part.failed;
         self.groups_waiting += part.waiting;
         self.groups_under_way += part.under_way;
@@ -332,6 +384,20 @@ impl fmt::Display for Receipt {
             "flows    asked {}, moved {}, refused {}, failed {}",
             self.flows_asked, self.flows_moved, self.flows_refused, self.flows_failed
         )?;
+        if self.flows_offered_again > 0 {
+            writeln!(
+                f,
+                "again    {} refused by one runtime were offered to another",
+                self.flows_offered_again
+            )?;
+        }
+        if self.groups_canceled > 0 {
+            writeln!(
+                f,
+                "taken back {} groups that had not begun: they are where they were",
+                self.groups_canceled
+            )?;
+        }
         if !self.over {
             writeln!(
                 f,
@@ -428,6 +494,27 @@ mod tests {
                     .starts_with("runtime 1 is in another process; name that one's socket")
             );
         }
+    }
+
+    #[test]
+    fn of_another_process_it_counts_what_it_has_said() {
+        let drained = Place {
+            leaving: true,
+            ..Place::elsewhere()
+        };
+        let places = [place(5, false), drained, Place::elsewhere()];
+        assert_eq!(order(Some(0), &[]).parts(&places), Ok(vec![(0, vec![2])]));
+        assert_eq!(may_leave(0, &places), Ok(()));
+        let said = may_leave(0, &places[..2]).unwrap_err();
+        for words in [
+            "(1 is drained, or just beginning); nothing has changed",
+            "to its own member's --socket",
+            "flowkeep runtime drain 0 --last",
+        ] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+        // Who is named is asked.
+        assert_eq!(order(Some(0), &[1]).parts(&places), Ok(vec![(0, vec![1])]));
     }
 
     #[test]

@@ -288,6 +288,84 @@ fn what_a_full_runtime_refuses_stays_and_is_told() {
 }
 
 #[test]
+fn what_one_runtime_refuses_is_offered_to_another() {
+    // Room for 120 each. Runtime 0 has little left when runtime 2 is drained, in turn to both, and runtime 1 has much.
+    let running = cluster("again", 3, 200, 120);
+    receipt(&running, "flow migrate --address 10.0.0.0/25 --from 1 --to 0");
+    let before = flows_of(&running);
+    let room = [120 - before[0], 120 - before[1]];
+    assert!(
+        room[0] + 1 < before[2] / 2 && room[1] > before[2],
+        "so it is no test: {before:?}"
+    );
+    let drained = receipt(&running, "runtime drain 2");
+    let half = before[2] / 2;
+    let again = drained["flows_offered_again"].as_u64().unwrap();
+    assert!(
+        (half - room[0]..=half + 1 - room[0]).contains(&again),
+        "{before:?}: {drained}"
+    );
+    for (name, count) in [
+        ("flows_asked", before[2]),
+        ("flows_moved", before[2]),
+        ("flows_refused", 0),
+        ("flows_left", 0),
+    ] {
+        assert_eq!(drained[name].as_u64(), Some(count), "{name}: {drained}");
+    }
+    assert_eq!(flows_of(&running), [120, 80, 0]);
+}
+
+#[test]
+fn the_last_that_takes_flows_is_drained_where_that_is_insisted_on() {
+    let running = cluster("last", 2, 50, 1000);
+    receipt(&running, "runtime drain 1");
+    refused(
+        &running,
+        "runtime drain 0",
+        1,
+        &["flowkeep runtime drain 0 --last"],
+    );
+    assert_eq!(list(&running)[0]["leaving"], false);
+    refused(
+        &running,
+        "runtime drain 0 --last",
+        1,
+        &[
+            "no other runtime takes the flows of runtime 0 (1 is drained)",
+            "runtime 0 takes no flows any more and goes on with those it has",
+            "flowkeep runtime resume 0",
+        ],
+    );
+    assert_eq!(list(&running)[0]["leaving"], true);
+    assert_eq!(flows_of(&running), [50, 0]);
+    assert!(running.ask(&["runtime", "resume", "0"]).status.success());
+}
+
+#[test]
+fn orders_that_are_over_are_not_under_way() {
+    let running = cluster("over", 2, 50, 1000);
+    receipt(&running, "flow migrate --all --to 1");
+    let list = running.ask(&["order", "list"]);
+    assert_eq!(text(&list.stdout), "no order to move flows is under way\n");
+    let (code, list, said) = json(&running.ask(&["order", "list", "--json"]));
+    assert_eq!(
+        (code, list["orders"].as_array().map(Vec::len)),
+        (0, Some(0)),
+        "{said}"
+    );
+    refused(
+        &running,
+        "order cancel 0",
+        1,
+        &[
+            "no order 0 is under way: it is over, or there was none",
+            "`flowkeep order list`",
+        ],
+    );
+}
+
+#[test]
 fn wrong_words_are_refused_with_what_to_write() {
     let running = cluster("words", 2, 20, 100);
     let key = "udp 10.0.0.1:1024 192.0.2.1:53";
@@ -331,6 +409,8 @@ fn wrong_words_are_refused_with_what_to_write() {
         ("runtime drain -1".to_owned(), vec!["-1"]),
         ("runtime resume one".to_owned(), vec!["'one'"]),
         ("runtime lst".to_owned(), vec!["list"]),
+        ("order cancel".to_owned(), vec!["<ORDER>"]),
+        ("order cancel one".to_owned(), vec!["'one'"]),
     ] {
         refused(&running, &words, 2, &says);
     }
@@ -393,6 +473,8 @@ fn nobody_is_there_to_be_asked() {
         "runtime list",
         "runtime drain 1",
         "runtime resume 1",
+        "order list",
+        "order cancel 1",
     ] {
         refused(&running, words, 1, &["no Flowkeep answers at", "--socket"]);
     }

@@ -18,6 +18,7 @@ mod asking;
 mod chains;
 pub mod jobs;
 mod moving;
+mod orders;
 mod pages;
 mod staff;
 mod watching;
@@ -88,6 +89,9 @@ enum Verb {
     /// Look at runtimes of the running cluster, empty them, start and end them
     #[command(subcommand)]
     Runtime(RuntimeVerb),
+    /// Look at orders to move flows that are under way, and take them back
+    #[command(subcommand)]
+    Order(orders::OrderVerb),
     /// Try ports without a chain
     #[command(subcommand)]
     Port(PortVerb),
@@ -351,7 +355,7 @@ Examples:
     },
     /// Move flows to another runtime while their packets flow, and answer with a receipt
     #[command(after_help = "\
-Which flows: one (either direction's key, before or behind a translation), those with an end in a prefix, or all. Flows that share state (a NAT's inside host, say) move together. New flows of a group wait until it has arrived; established ones go on. Broken off, the command no longer waits for what it has ordered, and flows go on moving.
+Which flows: one (either direction's key, before or behind a translation), those with an end in a prefix, or all. Flows that share state (a NAT's inside host, say) move together. New flows of a group wait until it has arrived; established ones go on. Broken off, the command no longer waits for what it has ordered, and flows go on moving: order list shows it, order cancel takes it back.
 
 Exit codes: 0 all have moved, or none was meant; 1 some have not, and are where they were; 2 wrong usage.
 
@@ -471,7 +475,7 @@ enum RuntimeVerb {
     List(Asking),
     /// Send a runtime no new flows, move those it has to the others, and answer with a receipt
     #[command(after_help = "\
-Its flows go to the other runtimes in turn, but to none that is drained or full. It stays in the cluster, without flows, until it is resumed.
+Its flows go to the other runtimes in turn, but to none that is drained or full; what one of them refuses all the same is offered to another, once. It stays in the cluster, without flows, until it is resumed.
 
 Exit codes: 0 it has no flows any more; 1 it has, or nothing was changed: what is said tells which.
 
@@ -481,6 +485,9 @@ Examples:
     Drain {
         /// Its number
         runtime: u16,
+        /// Even if no other is known to take flows: it keeps those that it has, and new ones go to it as long as that is so
+        #[arg(long)]
+        last: bool,
         #[command(flatten)]
         asking: Asking,
     },
@@ -519,7 +526,11 @@ Examples:
         asking: Asking,
     },
     /// Send a drained runtime new flows again; those that were moved stay where they are
-    #[command(after_help = "Examples:\n  flowkeep runtime resume 1")]
+    #[command(after_help = "\
+What a drain that is still under way has ordered is taken back: groups that are on their way arrive, the others stay.
+
+Examples:
+  flowkeep runtime resume 1")]
     Resume {
         /// Its number
         runtime: u16,
@@ -909,9 +920,12 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
             asking,
         }) => moving::migrate(which, from, to, &asking, out)?,
         Verb::Runtime(RuntimeVerb::List(asking)) => moving::list(&asking, out)?,
-        Verb::Runtime(RuntimeVerb::Drain { runtime, asking }) => {
-            moving::drain(runtime, &asking, out)?;
-        }
+        Verb::Order(verb) => orders::order(verb, out)?,
+        Verb::Runtime(RuntimeVerb::Drain {
+            runtime,
+            last,
+            asking,
+        }) => moving::drain(runtime, last, &asking, out)?,
         Verb::Runtime(RuntimeVerb::Add {
             runtime,
             rebalance,

@@ -6,6 +6,9 @@
 //! Draining is said first to the switches, then to the runtime, then its flows are ordered away. Packets that were on their way to it may
 //! begin flows behind that order, so it is given again until there is none: [`ROUNDS`] at most, as long as none is refused.
 //!
+//! An order that has begun goes on without the tool. `order list` finds it again, `order cancel` takes it back ([`super::orders`]), and so does
+//! `runtime resume` what a drain has ordered.
+//!
 //! Whatever fails says what state things are in, and what to do.
 
 #[cfg(test)]
@@ -16,7 +19,7 @@ use super::{Asking, Failure, Which, print};
 use crate::config::values::protocol_number;
 use crate::control::client::Client;
 use crate::control::{Answer, Key, Request};
-use crate::moving::{Order, Part, Receipt};
+use crate::moving::{Leaving, Order, Part, Receipt};
 use crate::report::RuntimeStatus;
 use serde::Serialize;
 use serde_json::json;
@@ -68,6 +71,12 @@ pub fn migrate(
     let receipt = carry_out(&mut client, order)?;
     show(&receipt, asking, out)?;
     let left = receipt.flows_refused + receipt.flows_failed;
+    if receipt.groups_canceled > 0 {
+        return Err(Failure::failed(format!(
+            "not all have moved: {}. Those that have not go on where they are",
+            reasons(&receipt)
+        )));
+    }
     if left > 0 {
         return Err(Failure::failed(format!(
             "{} did not move: {}. All of them go on where they are",
@@ -183,9 +192,13 @@ impl fmt::Display for Drained {
 }
 
 /// `runtime drain`
-pub fn drain(runtime: u16, asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
+pub fn drain(runtime: u16, last: bool, asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
     let mut client = connect(asking)?;
-    set_leaving(&mut client, runtime, true)?;
+    let how = match last {
+        true => Leaving::Insisted,
+        false => Leaving::Drained,
+    };
+    set_leaving(&mut client, runtime, how)?;
     let (whole, left) = move_away(&mut client, runtime)?;
     let of = Drained {
         runtime,
@@ -233,7 +246,7 @@ pub(super) fn move_away(client: &mut Client, runtime: u16) -> Result<(Receipt, u
             .iter()
             .find(|of| of.runtime == runtime)
             .map_or(0, |of| of.flows);
-        if left == 0 || receipt.flows_refused + receipt.flows_failed > 0 {
+        if left == 0 || receipt.flows_refused + receipt.flows_failed + receipt.groups_canceled > 0 {
             break;
         }
     }
@@ -249,31 +262,67 @@ pub(super) fn what_then(runtime: u16) -> String {
 
 /// `runtime resume`
 pub fn resume(runtime: u16, asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
-    set_leaving(&mut connect(asking)?, runtime, false)?;
-    match asking.json {
-        true => print(out, json!({ "runtime": runtime, "leaving": false })),
-        false => print(out, format_args!("runtime {runtime} takes new flows again")),
+    let mut client = connect(asking)?;
+    let taken_back = set_leaving(&mut client, runtime, Leaving::Resumed)?;
+    let receipt = match taken_back.is_empty() {
+        true => None,
+        // It takes new flows already; what a drain had under way ends.
+        false => Some(see_to_the_end(&mut client, &taken_back)?),
+    };
+    let resumed = Resumed {
+        runtime,
+        leaving: false,
+        receipt,
+    };
+    show(&resumed, asking, out)
+}
+
+/// What came of resuming, and of what a drain had ordered.
+#[derive(Serialize)]
+struct Resumed {
+    runtime: u16,
+    leaving: bool,
+    #[serde(flatten)]
+    receipt: Option<Receipt>,
+}
+
+impl fmt::Display for Resumed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(receipt) = &self.receipt {
+            write!(f, "{receipt}")?;
+        }
+        write!(f, "runtime {} takes new flows again", self.runtime)?;
+        match self.receipt {
+            Some(_) => writeln!(f, "; what draining it had ordered is taken back"),
+            None => writeln!(f),
+        }
     }
 }
 
-pub(super) fn set_leaving(client: &mut Client, runtime: u16, leaving: bool) -> Result<(), Failure> {
+/// Says whether a runtime takes flows; parts of orders that were taken back with that.
+pub(super) fn set_leaving(client: &mut Client, runtime: u16, leaving: Leaving) -> Result<Vec<Part>, Failure> {
     match ask(client, &Request::Leaving { runtime, leaving })? {
-        Answer::Leaving => Ok(()),
+        Answer::Leaving(parts) => Ok(parts),
         _ => Err(foreign()),
     }
 }
 
 /// Gives the order and waits until it is over, telling people how far it is.
 pub(super) fn carry_out(client: &mut Client, order: Order) -> Result<Receipt, Failure> {
-    let mut stderr = io::stderr();
-    let is_watched = stderr.is_terminal();
     let parts = match ask(client, &Request::Move(order))? {
         Answer::Ordered(parts) => parts,
         _ => return Err(foreign()),
     };
+    see_to_the_end(client, &parts)
+}
+
+/// Waits until an order is over, telling people how far it is.
+pub(super) fn see_to_the_end(client: &mut Client, parts: &[Part]) -> Result<Receipt, Failure> {
+    let mut stderr = io::stderr();
+    let is_watched = stderr.is_terminal();
     see_through(
         client,
-        &parts,
+        parts,
         is_watched.then_some(&mut stderr as &mut dyn Write),
         STUCK,
     )
@@ -306,7 +355,8 @@ fn see_through(
             progress.tell(&last);
         } else if since.elapsed() > stuck {
             return Err(Failure::failed(format!(
-                "nothing has moved for {} s: {} of {} have, {} groups are on their way and {} wait. They go on by themselves when they can; \
+                "nothing has moved for {} s: {} of {} have, {} groups are on their way and {} wait. They go on by themselves when they can, unless \
+                 they are taken back (`flowkeep order list`); \
                  `flowkeep runtime list` shows where flows are, `flowkeep status` whether workers are overloaded or a change of configuration is \
                  under way",
                 stuck.as_secs(),
@@ -345,7 +395,7 @@ impl Drop for Progress<'_> {
     }
 }
 
-fn flows(count: u64) -> String {
+pub(super) fn flows(count: u64) -> String {
     match count {
         1 => "1 flow".to_owned(),
         _ => format!("{count} flows"),
@@ -353,8 +403,14 @@ fn flows(count: u64) -> String {
 }
 
 /// Why flows did not move, and what to do.
-fn reasons(receipt: &Receipt) -> String {
+pub(super) fn reasons(receipt: &Receipt) -> String {
     let mut reasons = Vec::new();
+    if receipt.groups_canceled > 0 {
+        reasons.push(format!(
+            "the order was taken back before {} of its groups had begun to move",
+            receipt.groups_canceled
+        ));
+    }
     if receipt.flows_refused > 0 {
         reasons.push(format!(
             "{} refused by a runtime that is full or drained (`flowkeep runtime list` shows which)",

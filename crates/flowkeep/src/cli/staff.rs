@@ -4,10 +4,10 @@
 //! says what it waits for. Until it is gone it is a drained runtime, which goes on with what it has.
 
 use super::asking::{ask, connect, foreign, show};
-use super::moving::{carry_out, move_away, runtimes, set_leaving};
+use super::moving::{carry_out, move_away, reasons, runtimes, set_leaving};
 use super::{Asking, Failure};
 use crate::control::{Answer, Request};
-use crate::moving::{Order, Receipt};
+use crate::moving::{Leaving, Order, Receipt};
 use serde::Serialize;
 use std::fmt;
 use std::io::Write;
@@ -87,12 +87,20 @@ pub fn remove(runtime: u16, timeout: Duration, asking: &Asking, out: &mut dyn Wr
     {
         return Err(Failure::failed(crate::run::MEMBERS_RUNTIMES));
     }
-    set_leaving(&mut client, runtime, true)?;
+    set_leaving(&mut client, runtime, Leaving::Drained)?;
     let deadline = Instant::now() + timeout;
     let mut whole = Receipt::empty();
     loop {
         let (receipt, _) = move_away(&mut client, runtime)?;
         whole.add_later(&receipt);
+        if receipt.groups_canceled > 0 {
+            show(&whole, asking, out)?;
+            return Err(Failure::failed(format!(
+                "runtime {runtime} is not gone, and takes no flows any more: {}. Say `flowkeep runtime remove {runtime}` again, or \
+                 `flowkeep runtime resume {runtime}` to have it as it was",
+                reasons(&receipt)
+            )));
+        }
         let Answer::Removed(removal) = ask(&mut client, &Request::Remove { runtime })? else {
             return Err(foreign());
         };

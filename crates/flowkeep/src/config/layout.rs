@@ -100,6 +100,14 @@ impl Layout {
         }
     }
 
+    /// Whether some port of the switches here brings packets by itself: a reflector has those that it was given, and an output none.
+    pub fn has_inputs(&self, config: &Config) -> bool {
+        let here = self.ports.iter().zip(&config.port);
+        here.filter(|(place, _)| self.is_here(WorkerId::Switch(place.switch)))
+            .filter_map(|(_, port)| port.input.as_ref())
+            .any(|input| !input.is_reflector())
+    }
+
     /// A worker's number among all workers: the switches first.
     pub fn number(&self, worker: WorkerId) -> u16 {
         let number = match worker {

@@ -31,6 +31,11 @@ impl Uri {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Whether what comes from it is what was given to it.
+    pub fn is_reflector(&self) -> bool {
+        matches!(PortUri::parse(&self.0, Role::Input), Ok(PortUri::Reflect { .. }))
+    }
 }
 
 impl fmt::Display for Uri {

@@ -25,7 +25,7 @@ use crate::apply::Ask;
 use crate::apply::report::Change;
 use crate::capture::Wanted;
 use crate::cluster::{Cursor, Observed, Subject, ThreadShare};
-use crate::moving::{Order, Part, Receipt, Removal};
+use crate::moving::{self, Order, Part, Receipt, Removal, UnderWay};
 use crate::report::{Flow, FlowList, Status};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -73,8 +73,15 @@ pub enum Request {
     Leaving {
         /// The runtime.
         runtime: u16,
-        /// Whether it is leaving.
-        leaving: bool,
+        /// Which, and whether that is insisted on.
+        leaving: moving::Leaving,
+    },
+    /// The orders that are under way.
+    Orders,
+    /// An order is taken back.
+    Cancel {
+        /// Its number.
+        number: u32,
     },
     /// Starts a runtime: that one, or the first that is not there.
     Add {
@@ -161,12 +168,14 @@ pub enum Answer {
     Function(Vec<(u16, String)>),
     /// To [`Request::Change`].
     Change(Box<Change>),
-    /// To [`Request::Move`]: it has begun; its parts.
+    /// To [`Request::Move`]: it has begun; its parts. To [`Request::Cancel`]: they end.
     Ordered(Vec<Part>),
     /// To [`Request::Receipt`].
     Receipt(Receipt),
-    /// To [`Request::Leaving`]: so it is.
-    Leaving,
+    /// To [`Request::Leaving`]: so it is; parts of orders that were taken back with that.
+    Leaving(Vec<Part>),
+    /// To [`Request::Orders`].
+    Orders(Vec<UnderWay>),
     /// To [`Request::Add`]: which.
     Added(u16),
     /// To [`Request::Remove`].

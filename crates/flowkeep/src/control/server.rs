@@ -250,7 +250,12 @@ fn answer(request: Request, cluster: &dyn Cluster, watching: &mut Option<Box<dyn
             Err(problem) => return Reply::Error(problem),
         },
         Request::Leaving { runtime, leaving } => match cluster.set_leaving(runtime, leaving) {
-            Ok(()) => Answer::Leaving,
+            Ok(parts) => Answer::Leaving(parts),
+            Err(problem) => return Reply::Error(problem),
+        },
+        Request::Orders => Answer::Orders(cluster.orders()),
+        Request::Cancel { number } => match cluster.cancel(number) {
+            Ok(parts) => Answer::Ordered(parts),
             Err(problem) => return Reply::Error(problem),
         },
         Request::Add { runtime } => match cluster.add_runtime(runtime) {

@@ -100,14 +100,17 @@ pub(super) enum Question {
     /// For switches.
     Claim(Vec<Vec<Prefix>>),
     Follow(Plan),
-    Order(migrate::Order),
+    /// For runtimes: an order, and who else may be offered what is refused.
+    Order(migrate::Order, Vec<u16>),
     Receipt(u32),
+    /// For runtimes: an order is taken back.
+    Cancel(u32),
     /// For runtimes.
     Leaving(bool),
     /// Of links to other processes.
     Links,
     Protect(Protection),
-    /// For runtimes: which others there are.
+    /// For runtimes: which others there are, and whether each has said that it takes no flows.
     Others,
     /// For switches: what they know of a runtime.
     Presence(u16),
@@ -154,7 +157,7 @@ pub(super) enum Answer {
     Leaving,
     Links(Vec<LinkStats>),
     Protected,
-    Others(Vec<u16>),
+    Others(Vec<(u16, bool)>),
     Presence {
         there: bool,
         leaving: bool,
@@ -528,8 +531,13 @@ impl Seat {
                 switch.change(plan);
                 Answer::Follows
             }
-            (Worker::Runtime(runtime), Question::Order(order)) => {
-                Answer::Ordered(runtime.order(order).map_err(|error| error.to_string()))
+            (Worker::Runtime(runtime), Question::Order(order, others)) => {
+                let given = runtime.order_with(order, &others);
+                Answer::Ordered(given.map_err(|error| error.to_string()))
+            }
+            (Worker::Runtime(runtime), Question::Cancel(number)) => {
+                runtime.cancel(number);
+                Answer::Done
             }
             (Worker::Runtime(runtime), Question::Receipt(number)) => {
                 Answer::Receipt(runtime.receipt(number).map(Box::new))
@@ -567,12 +575,15 @@ impl Seat {
                 worker.each_link(|_, _, link| link.protect(&protection));
                 Answer::Protected
             }
-            (worker @ Worker::Runtime(_), Question::Others) => {
+            (Worker::Runtime(runtime), Question::Others) => {
                 let mut others = Vec::new();
-                worker.each_link(|_, to, link| match to {
-                    LinkTo::Runtime(number) if link.session() != 0 => others.push(number),
+                runtime.each_link(|to, link| match to {
+                    LinkTo::Runtime(number) if link.session() != 0 => others.push((number, false)),
                     _ => {}
                 });
+                for (number, leaving) in &mut others {
+                    *leaving = runtime.has_heard_leaving(*number);
+                }
                 Answer::Others(others)
             }
             _ => Answer::NotMine,

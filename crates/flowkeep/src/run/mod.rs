@@ -5,6 +5,7 @@
 //! ```text
 //!  build.rs   configuration ──► ports, rings, pools, switches, runtimes
 //!  driver.rs  a thread: step its workers in turn, answer commands, nap when idle
+//!  orders.rs  who moves flows where, and what of that is under way
 //!  watching.rs what somebody sees of it while it runs
 //!  mod.rs     watches: running ──(inputs finished, or stop)──► draining ──(all buffers home)──► finishing ──► done
 //! ```
@@ -24,6 +25,7 @@ pub mod job;
 mod kernel;
 mod links;
 mod neighbours;
+mod orders;
 mod part;
 mod staff;
 mod watching;
@@ -34,7 +36,7 @@ use crate::cluster::{Cluster, Cursor, LinkStats, PortStats, Snapshot, Subject, T
 use crate::config::Config;
 use crate::config::layout::{Layout, PortPlace};
 use crate::member::Membership;
-use crate::moving::{self, Order, Place, Receipt, Removal, may_leave, no_such_runtime};
+use crate::moving::{self, Leaving, Order, Receipt, Removal, UnderWay, no_such_runtime};
 use adapters::open::Ports;
 use adapters::report::{Report, Reports};
 use driver::{Answer, Command, Handle, Question};
@@ -42,7 +44,6 @@ use part::Part;
 use protocols::channel::Protection;
 use runtime::PortCounters;
 use runtime::worker::FlowView;
-use runtime::worker::migrate;
 use staff::{Door, Staff};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -120,6 +121,10 @@ struct Shared {
     /// Itself, for those who watch.
     me: Weak<Shared>,
     live: Live,
+    /// Orders to move flows. Held by whoever looks which runtimes take flows, until that is acted on.
+    orders: Mutex<orders::Book>,
+    /// A member's switches whose ports bring nothing by themselves end when it is told to.
+    has_inputs: bool,
 }
 
 /// A thread of workers, and the system's number for it; 0 before it has begun.
@@ -169,6 +174,7 @@ fn launch(
     source: Option<Source>,
 ) -> Result<Running, RunError> {
     let part = member.as_ref().map(|member| Part::of(&config, member));
+    let has_inputs = part.is_none() || layout.has_inputs(&config);
     let (lines, incoming) = mpsc::sync_channel::<String>(driver::EVENT_CHUNKS);
     let build::Built {
         threads,
@@ -212,6 +218,8 @@ fn launch(
         threads: on_threads,
         me: Weak::clone(me),
         live: Live::new(config, plan, source, infos, sides),
+        orders: Mutex::default(),
+        has_inputs,
     });
     let writer = std::thread::Builder::new().name("events".into());
     let writer = writer
@@ -435,8 +443,9 @@ impl Shared {
     }
 
     fn inputs_finished(&self) -> bool {
-        // Who has no ports ends when it is told to.
+        // Who has no ports ends when it is told to; so does a member whose ports only take what others have, or answer it.
         !self.switches.is_empty()
+            && self.has_inputs
             && self
                 .switches
                 .values()
@@ -522,27 +531,6 @@ impl Shared {
             link.member = part.member_of(link.to).to_owned();
         }
         all
-    }
-
-    /// What the runtimes say of themselves, to choose among them; those of other processes are not asked, but whether they are there.
-    fn places(&self) -> Result<Vec<Place>, String> {
-        let runtimes = self.runtimes();
-        let others = match runtimes.iter().next().filter(|_| self.part.is_some()) {
-            None => Vec::new(),
-            Some((number, handle)) => match handle.ask(Question::Others) {
-                Some(Answer::Others(others)) => others,
-                _ => return Err(silent(*number, "nothing has changed; try again")),
-            },
-        };
-        let place = |number: u16| match runtimes.get(&number).map(|handle| handle.ask(Question::Stats)) {
-            None => Ok(Place {
-                absent: !others.contains(&number),
-                ..Place::elsewhere()
-            }),
-            Some(Some(Answer::Runtime(stats))) => Ok(Place::from(&stats)),
-            Some(_) => Err(silent(number, "nothing has changed; try again")),
-        };
-        (0..self.layout.runtimes as u16).map(place).collect()
     }
 }
 
@@ -641,102 +629,23 @@ impl Cluster for Shared {
     }
 
     fn order(&self, order: &Order) -> Result<Vec<moving::Part>, String> {
-        let selector = order.selector()?;
-        if let Some(from) = order.from
-            && !self.runtimes().contains_key(&from)
-        {
-            return Err(self.elsewhere(from));
-        }
-        let places = self.places()?;
-        if let Some(part) = &self.part
-            && order.to.iter().all(|to| usize::from(*to) < places.len())
-        {
-            let here: Vec<u16> = self.runtimes().keys().copied().collect();
-            let is_there = |number: u16| !places[usize::from(number)].absent;
-            if let Some(problem) = part.cannot_move(order, &here, is_there) {
-                return Err(problem);
-            }
-        }
-        let mut parts = Vec::new();
-        for (from, to) in order.parts(&places)? {
-            let question = Question::Order(migrate::Order {
-                selector: selector.clone(),
-                to,
-            });
-            let Some(handle) = self.runtimes().remove(&from) else {
-                continue;
-            };
-            match handle.ask(question) {
-                Some(Answer::Ordered(number)) => parts.push((from, number?)),
-                _ if parts.is_empty() => return Err(silent(from, "nothing has begun to move; try again")),
-                _ => {
-                    return Err(silent(
-                        from,
-                        "flows of the runtimes before it have begun to move and go on; say it again for the rest",
-                    ));
-                }
-            }
-        }
-        Ok(parts)
+        self.give(order)
     }
 
     fn receipt(&self, parts: &[moving::Part]) -> Result<Receipt, String> {
-        let mut whole = Receipt::empty();
-        for (runtime, number) in parts {
-            let Some(handle) = self.runtimes().remove(runtime) else {
-                return Err(no_such_runtime(*runtime));
-            };
-            match handle.ask(Question::Receipt(*number)) {
-                Some(Answer::Receipt(Some(part))) => whole.add(&part),
-                Some(_) => {
-                    return Err(format!(
-                        "runtime {runtime} no longer keeps the receipt of order {number}: others were given since; the order is over, \
-                         and `flowkeep runtime list` shows where flows are"
-                    ));
-                }
-                None => {
-                    return Err(silent(
-                        *runtime,
-                        "flows that were on their way go on by themselves; `flowkeep runtime list` shows where they are",
-                    ));
-                }
-            }
-        }
-        Ok(whole)
+        self.receipt_of(parts)
     }
 
-    fn set_leaving(&self, runtime: u16, leaving: bool) -> Result<(), String> {
-        let Some(handle) = self.runtimes().remove(&runtime) else {
-            return Err(self.elsewhere(runtime));
-        };
-        if leaving {
-            may_leave(runtime, &self.places()?)?;
-        }
-        if !matches!(handle.ask(Question::Leaving(leaving)), Some(Answer::Leaving)) {
-            return Err(silent(
-                runtime,
-                "whether it takes new flows is not known; try again",
-            ));
-        }
-        // It tells the switches itself; those here have heard it when this is answered.
-        let deadline = Instant::now() + HEARD;
-        let has_heard = |switch: &Handle| {
-            matches!(
-                switch.ask(Question::Presence(runtime)),
-                Some(Answer::Presence { leaving: heard, .. }) if heard == leaving
-            )
-        };
-        while !self.switches.values().all(has_heard) {
-            if Instant::now() > deadline {
-                let word = if leaving { "drain" } else { "resume" };
-                return Err(format!(
-                    "a switch did not answer, so some of them take runtime {runtime} for drained and some do not; no flow has moved. \
-                     Say `flowkeep runtime {word} {runtime}` again"
-                ));
-            }
-            std::thread::sleep(LOOK / 8);
-        }
-        Ok(())
+    fn orders(&self) -> Vec<UnderWay> {
+        self.under_way()
+    }
+
+    fn cancel(&self, number: u32) -> Result<Vec<moving::Part>, String> {
+        self.take_back(number)
+    }
+
+    fn set_leaving(&self, runtime: u16, leaving: Leaving) -> Result<Vec<moving::Part>, String> {
+        self.leave(runtime, leaving)
     }
 
     fn add_runtime(&self, runtime: Option<u16>) -> Result<u16, String> {

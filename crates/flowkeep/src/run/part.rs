@@ -133,6 +133,8 @@ pub(super) fn leave(shared: &Shared, each: &mut impl FnMut(&dyn Cluster)) {
     if shared.part.is_none() || shared.runtimes().is_empty() {
         return;
     }
+    // What an operator ordered may lead to runtimes that end, too.
+    shared.take_all_back();
     for handle in shared.runtimes().values() {
         // Whether anybody else is there or not: it ends.
         drop(handle.ask(Question::Leaving(true)));
@@ -149,9 +151,11 @@ pub(super) fn leave(shared: &Shared, each: &mut impl FnMut(&dyn Cluster)) {
                 _ => Vec::new(),
             };
             // Not to one that leaves, too.
+            let takes = |(other, leaving): &(u16, bool)| !leaving && !shared.runtimes().contains_key(other);
             let to: Vec<u16> = others
-                .into_iter()
-                .filter(|other| !shared.runtimes().contains_key(other))
+                .iter()
+                .filter(|other| takes(other))
+                .map(|(other, _)| *other)
                 .collect();
             if to.is_empty() {
                 continue;

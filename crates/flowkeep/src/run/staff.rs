@@ -416,7 +416,7 @@ fn is_forgotten(shared: &Shared, number: u16) -> bool {
     let mut others = runtimes.iter().filter(|(other, _)| **other != number);
     by_switches
         && others.all(|(_, handle)| {
-            matches!(handle.ask(Question::Others), Some(Answer::Others(others)) if !others.contains(&number))
+            matches!(handle.ask(Question::Others), Some(Answer::Others(others)) if others.iter().all(|(other, _)| *other != number))
         })
 }
 

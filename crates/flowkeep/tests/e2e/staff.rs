@@ -3,7 +3,7 @@
 use crate::cluster::{finish, start};
 use adapters::open::Ports;
 use flowkeep::cluster::{Cluster, PortStats};
-use flowkeep::moving::{Order, Receipt};
+use flowkeep::moving::{Leaving, Order, Receipt};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -73,7 +73,7 @@ fn carry_out(cluster: &Arc<dyn Cluster>, order: &Order) -> Receipt {
 
 /// As the tool does it.
 fn remove(cluster: &Arc<dyn Cluster>, runtime: u16) -> Receipt {
-    cluster.set_leaving(runtime, true).unwrap();
+    cluster.set_leaving(runtime, Leaving::Drained).unwrap();
     let mut whole = Receipt::empty();
     until("a removal", || {
         let order = Order {
@@ -175,16 +175,62 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
             .contains("runtime 2 is not there")
     );
     assert!(cluster.remove_runtime(9).is_err());
-    assert!(cluster.set_leaving(2, true).is_err());
+    assert!(cluster.set_leaving(2, Leaving::Drained).is_err());
     // Drained, and its flows are still there: it says so, and can be resumed.
-    cluster.set_leaving(1, true).unwrap();
+    cluster.set_leaving(1, Leaving::Drained).unwrap();
     let rest = cluster.remove_runtime(1).unwrap();
     assert!(!rest.done && rest.flows > 0, "{rest:?}");
-    assert!(cluster.set_leaving(0, true).is_err(), "the last one stays");
-    cluster.set_leaving(1, false).unwrap();
+    assert!(
+        cluster.set_leaving(0, Leaving::Drained).is_err(),
+        "the last one stays"
+    );
+    cluster.set_leaving(1, Leaving::Resumed).unwrap();
     assert_eq!(cluster.add_runtime(None), Ok(2));
     let all = refused(cluster.add_runtime(None));
     assert!(all.contains("runtimes_max = 4"), "{all}");
     cluster.stop();
     finish(running.wait(|_| {}), &lines, "refusals");
+}
+
+/// Ends a cluster when the test is done with it, or has failed.
+struct Stops(Arc<dyn Cluster>);
+
+impl Drop for Stops {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// Each looks whether another takes flows, and is drained, in one step: whoever comes second sees what the first has done.
+#[test]
+fn two_who_drain_at_the_same_moment_leave_one_that_takes_flows() {
+    const ROUNDS: u32 = 100;
+    let folder = Folder::new("both");
+    let (running, _lines) = start(&folder.toml(2, 2, 1), Ports::new());
+    let cluster: Arc<dyn Cluster> = running.cluster();
+    let driver = Arc::clone(&cluster);
+    let drains = std::thread::spawn(move || {
+        let stops = Stops(driver);
+        let cluster = &stops.0;
+        let both = std::sync::Barrier::new(2);
+        for round in 0..ROUNDS {
+            let drain = |runtime: u16| {
+                both.wait();
+                cluster.set_leaving(runtime, Leaving::Drained)
+            };
+            let said = std::thread::scope(|scope| {
+                let other = scope.spawn(|| drain(1));
+                [drain(0), other.join().unwrap()]
+            });
+            let drained: Vec<usize> = (0..2).filter(|runtime| said[*runtime].is_ok()).collect();
+            let leaving = cluster.snapshot().runtimes.iter().filter(|r| r.leaving).count();
+            assert_eq!((drained.len(), leaving), (1, 1), "round {round}: {said:?}");
+            let refused = said.iter().find_map(|said| said.as_ref().err()).unwrap();
+            assert!(refused.contains("no other runtime takes the flows"), "{refused}");
+            cluster.set_leaving(drained[0] as u16, Leaving::Resumed).unwrap();
+        }
+    });
+    let outcome = running.wait(|_| {});
+    drains.join().unwrap();
+    assert!(!outcome.broken_off);
 }

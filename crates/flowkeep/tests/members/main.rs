@@ -8,7 +8,7 @@
 mod rig;
 
 use flowkeep::report::Status;
-use rig::{Folder, Member, PATIENCE, refused, wait_for_word};
+use rig::{Folder, Member, PATIENCE, finished, refused, wait_for_word};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -475,6 +475,189 @@ fn orders_for_others_say_whom_to_ask() {
         shown.contains("member left alone") && shown.contains(&format!("--socket {}", socket("right"))),
         "{shown}"
     );
+    for member in [front, left, right] {
+        member.stop(&folder);
+    }
+}
+
+/// A switch without an input of its own has none that could be over: it is there for the others until it is asked to end.
+#[test]
+fn a_switch_without_inputs_stays_until_it_is_asked_to_end() {
+    let folder = Folder::new("no-input");
+    let hosts = [
+        ("front", "switches", "here"),
+        ("back", "switches", "here"),
+        ("out", "switches", "here"),
+        ("left", "runtimes", "here"),
+    ];
+    let config = folder.members(&hosts)
+        + &folder
+            .generated(&steady(20, 1000, 600_000))
+            .replace("name = \"lan\"", "member = \"front\"\nname = \"lan\"")
+            .replace("name = \"wan\"", "member = \"out\"\nname = \"wan\"")
+        + "[[port]]\nname = \"mirror\"\nmember = \"back\"\nside = \"outside\"\ninput = \"reflect:\"\n"
+        + MONITOR;
+    let config = folder.write("cluster.toml", &config);
+    let idle = ["back", "out"].map(|name| Member::start(&folder, &config, "switch", name));
+    for member in &idle {
+        member.status();
+    }
+    // Nothing comes for long.
+    std::thread::sleep(Duration::from_secs(3));
+    for member in &idle {
+        member.status();
+    }
+    for member in idle {
+        member.stop(&folder);
+    }
+}
+
+/// A switch and two nodes with so many flows, all of them at runtime 0 of `left`. Flows begin no more.
+fn all_at_left(folder: &Folder, flows: u64) -> [Member; 3] {
+    let config = folder.members(&[
+        ("front", "switches", "here"),
+        ("left", "runtimes", "here"),
+        ("right", "runtimes", "here"),
+    ]) + &folder.generated(&steady(flows as u32, 10_000, 10_000_000))
+        + MONITOR;
+    let config = folder.write("cluster.toml", &config);
+    let front = Member::start(folder, &config, "switch", "front");
+    let left = Member::start(folder, &config, "node", "left");
+    let right = Member::start(folder, &config, "node", "right");
+    left.wait_for_all();
+    right.wait_for_all();
+    let of = |member: &Member| member.status().runtimes.iter().map(|of| of.flows).sum::<u64>();
+    left.wait_until("all flows are to be there", |_| of(&left) + of(&right) == flows);
+    right.migrate(0);
+    left.wait_until("all flows are to be here", |_| of(&left) == flows);
+    [front, left, right]
+}
+
+/// What is given to a node that is stopped waits there; whoever gave the order is gone. It is found again and taken back.
+#[test]
+fn orders_that_are_broken_off_are_taken_back() {
+    const FLOWS: u64 = 1000;
+    let folder = Folder::new("taken-back");
+    let [front, left, right] = all_at_left(&folder, FLOWS);
+    let number = |value: &serde_json::Value, name: &str| {
+        value[name].as_u64().unwrap_or_else(|| panic!("{name}: {value}"))
+    };
+    for is_drain in [false, true] {
+        right.signal("-STOP");
+        let words: &[&str] = match is_drain {
+            true => &["runtime", "drain", "0"],
+            false => &["flow", "migrate", "--all", "--from", "0", "--to", "1"],
+        };
+        let mut ordering = left.tool(words);
+        let under_way = || -> serde_json::Value {
+            let (code, out, err) = finished(left.tool(&["order", "list", "--json"]));
+            assert_eq!(code, 0, "{err}");
+            serde_json::from_str(&out).unwrap()
+        };
+        let began = Instant::now();
+        let order = loop {
+            let list = under_way();
+            let begun = list["orders"].as_array().unwrap().first().cloned();
+            match begun {
+                Some(order) if number(&order["receipt"], "groups_under_way") > 0 => break order,
+                _ => assert!(began.elapsed() < Duration::from_secs(60), "{list}"),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        let waiting = number(&order["receipt"], "groups_waiting");
+        assert!(waiting > 0 && waiting < FLOWS, "{order}");
+        let (_, shown, _) = finished(left.tool(&["order", "list"]));
+        assert!(
+            shown.contains("under way") && shown.lines().count() == 2,
+            "{shown}"
+        );
+        // Broken off: the order is there all the same.
+        ordering.kill().unwrap();
+        ordering.wait().unwrap();
+        let name = number(&order, "number").to_string();
+        assert_eq!(number(&under_way()["orders"][0], "number").to_string(), name);
+
+        let taking = match is_drain {
+            true => left.tool(&["runtime", "resume", "0", "--json"]),
+            false => left.tool(&["order", "cancel", &name, "--json"]),
+        };
+        // What is under way ends when that node goes on.
+        left.wait_until("nothing is to wait", |_| {
+            let list = under_way();
+            list["orders"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .all(|order| number(&order["receipt"], "groups_waiting") == 0)
+        });
+        right.signal("-CONT");
+        let (code, out, err) = finished(taking);
+        assert_eq!(code, 0, "{out}{err}");
+        let receipt: serde_json::Value = serde_json::from_str(&out).unwrap();
+        let [asked, canceled] = ["flows_asked", "groups_canceled"].map(|name| number(&receipt, name));
+        assert_eq!(asked + canceled, FLOWS, "{receipt}");
+        assert!(canceled > 0 && asked > 0 && receipt["over"] == true, "{receipt}");
+        let ends = ["flows_moved", "flows_refused", "flows_failed"].map(|name| number(&receipt, name));
+        assert_eq!(ends.iter().sum::<u64>(), asked, "{receipt}");
+        assert_eq!(under_way()["orders"].as_array().unwrap().len(), 0);
+        let flows = |member: &Member| member.status().runtimes[0].flows;
+        assert_eq!(
+            [flows(&left), flows(&right)],
+            [FLOWS - ends[0], ends[0]],
+            "{receipt}"
+        );
+        assert!(!left.status().runtimes[0].leaving);
+        right.migrate(0);
+    }
+    for member in [front, left, right] {
+        member.stop(&folder);
+    }
+}
+
+/// Nodes tell each other whether they take flows, also one that starts again.
+#[test]
+fn a_member_does_not_drain_the_last_that_takes_flows() {
+    let folder = Folder::new("last");
+    let [front, left, right] = all_at_left(&folder, 50);
+    let (code, _, said) = finished(right.tool(&["runtime", "drain", "1"]));
+    assert_eq!(code, 0, "{said}");
+    // Heard some milliseconds later.
+    let began = Instant::now();
+    let said = loop {
+        let (code, _, said) = finished(left.tool(&["runtime", "drain", "0"]));
+        if code == 1 && said.starts_with("no other runtime takes the flows of runtime 0") {
+            break said;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "{code}: {said}");
+        finished(left.tool(&["runtime", "resume", "0"]));
+    };
+    for words in [
+        "(1 is drained, or just beginning); nothing has changed",
+        "flowkeep runtime resume N",
+        "to its own member's --socket",
+        "flowkeep runtime drain 0 --last",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(!left.status().runtimes[0].leaving);
+    let (code, _, said) = finished(left.tool(&["runtime", "drain", "0", "--last"]));
+    assert!(
+        code == 1 && said.contains("takes no flows any more and goes on with those it has"),
+        "{said}"
+    );
+    let status = left.status();
+    assert!(
+        status.runtimes[0].leaving && status.runtimes[0].flows == 50,
+        "{status}"
+    );
+    // There is one again.
+    let (code, _, said) = finished(right.tool(&["runtime", "resume", "1"]));
+    assert_eq!(code, 0, "{said}");
+    let began = Instant::now();
+    while finished(left.tool(&["runtime", "drain", "0"])).0 != 0 {
+        assert!(began.elapsed() < Duration::from_secs(60));
+    }
+    assert_eq!(right.status().runtimes[0].flows, 50);
     for member in [front, left, right] {
         member.stop(&folder);
     }

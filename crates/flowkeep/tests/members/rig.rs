@@ -213,6 +213,16 @@ impl Member {
         }
     }
 
+    /// A command of the tool, said to it.
+    pub fn tool(&self, words: &[&str]) -> Child {
+        let mut tool = Command::new(env!("CARGO_BIN_EXE_flowkeep"));
+        tool.args(words).arg("--socket").arg(&self.socket);
+        tool.stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        tool.spawn().unwrap()
+    }
+
     pub fn signal(&self, name: &str) {
         let pid = self.process.id().to_string();
         assert!(
@@ -263,6 +273,17 @@ impl Drop for Member {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// What a command came to: its code, and what it has written to standard output and error.
+pub fn finished(command: Child) -> (i32, String, String) {
+    let output = command.wait_with_output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (
+        output.status.code().unwrap_or(-1),
+        text(output.stdout),
+        text(output.stderr),
+    )
 }
 
 /// Runs a command that is to fail: its code and what it says.

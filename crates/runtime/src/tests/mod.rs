@@ -10,6 +10,7 @@ mod groups;
 mod hostile;
 mod lent;
 mod moves;
+mod orders;
 mod sessions;
 mod spread;
 mod unheard;

@@ -511,6 +511,7 @@ fn who_is_leaving_says_so_itself_and_is_chosen_when_nobody_else_is_there() {
         members.settle();
         members.feed(0, (0..50).map(|n| out(1000 + n, 0)));
         assert_eq!(members.flows(), [0, 50], "{policy:?}");
+        assert!(members.runtime(1).has_heard_leaving(0), "{policy:?}");
         // A switch that begins anew hears it, too.
         members.start(0);
         members.settle();
@@ -520,9 +521,13 @@ fn who_is_leaving_says_so_itself_and_is_chosen_when_nobody_else_is_there() {
         members.settle();
         members.feed(0, (0..50).map(|n| out(3000 + n, 0)));
         assert_eq!(members.flows(), [50, 0], "{policy:?}");
-        members.runtime(0).set_leaving(false);
+        // So does a runtime.
         members.start(3);
         members.settle();
+        assert!(members.runtime(1).has_heard_leaving(0), "{policy:?}");
+        members.runtime(0).set_leaving(false);
+        members.settle();
+        assert!(!members.runtime(1).has_heard_leaving(0), "{policy:?}");
         members.feed(0, (0..100).map(|n| out(4000 + n, 0)));
         assert!(members.flows()[0] > 60, "{policy:?}: {:?}", members.flows());
         members.assert_nothing_stays();

@@ -15,6 +15,9 @@
 //! A switch that is gone cannot be waited for: what was on the way from it has come, and nothing of anybody is left in it. So to a group that
 //! moves it has answered ([`Runtime::switch_gone`]).
 //!
+//! *Leaving* is said to the other runtimes, too: who gives an order at one process knows by that who takes flows at others. It is a hint: who is asked
+//! answers for itself.
+//!
 //! *Taken*: where another runtime was chosen meanwhile for a group that is here, it is that one's, and ends here; flow by flow, some a step, those that
 //! wait when their call is over.
 //!
@@ -60,13 +63,15 @@ pub(super) struct Sessions {
     switches: Vec<u64>,
     has_absent: bool,
     runtimes: Vec<u64>,
+    /// By runtime, whether it has said that it takes no groups.
+    leaving: Vec<bool>,
     telling: VecDeque<Telling>,
     /// Groups that are another's.
     taken: Vec<GroupKey>,
     taken_cursor: u32,
     /// Second keys that are another's, of flows that could not end when that was said: they are on their way, or wait for a call.
     refused: Vec<FlowKey>,
-    /// Whether switches have been told that this runtime is leaving.
+    /// Whether switches and runtimes have been told that this runtime is leaving.
     has_said_leaving: bool,
     /// Until all switches have told which blocks are in use.
     beginning: Option<Beginning>,
@@ -125,6 +130,18 @@ impl Sessions {
     #[inline]
     pub fn is_runtime_over(&self, runtime: usize, session: u64) -> bool {
         self.runtimes.get(runtime).is_some_and(|known| *known != session)
+    }
+
+    /// Another runtime says whether it takes no groups.
+    pub fn note_leaving(&mut self, runtime: usize, is_leaving: bool) {
+        if let Some(known) = self.leaving.get_mut(runtime) {
+            *known = is_leaving;
+        }
+    }
+
+    /// Whether another runtime, as far as is known here, takes no groups.
+    pub fn is_runtime_leaving(&self, runtime: u16) -> bool {
+        self.leaving.get(usize::from(runtime)).is_some_and(|known| *known)
     }
 
     /// Whether it is too early to begin groups.
@@ -196,6 +213,7 @@ impl<P: Port> Runtime<P> {
 
     /// Notes who is at the ends of the links to other runtimes at the beginning.
     pub(super) fn note_runtimes(&mut self, sessions: Vec<u64>) {
+        self.sessions.leaving = alloc::vec![false; sessions.len()];
         self.sessions.runtimes = sessions;
     }
 
@@ -207,6 +225,15 @@ impl<P: Port> Runtime<P> {
         if before != 0 {
             self.peer_gone(runtime as u16);
         }
+        self.sessions.note_leaving(runtime, false);
+        if session != 0 && self.sessions.has_said_leaving {
+            self.tell_leaving(runtime as u16, true);
+        }
+    }
+
+    /// Whether a runtime, as far as has been heard here, takes no groups: it is drained, or begins among others.
+    pub fn has_heard_leaving(&self, runtime: u16) -> bool {
+        self.sessions.is_runtime_leaving(runtime)
     }
 
     /// Goes on with telling switches what there is, and with giving up what is another's; answers how much was done.
@@ -228,6 +255,11 @@ impl<P: Port> Runtime<P> {
     fn say_leaving(&mut self) {
         self.sessions.has_said_leaving = self.takes_no_groups();
         self.tell(Message::Leaving(self.takes_no_groups()));
+        for runtime in 0..self.sessions.runtimes.len() {
+            if self.sessions.runtimes[runtime] != 0 {
+                self.tell_leaving(runtime as u16, self.sessions.has_said_leaving);
+            }
+        }
     }
 
     /// Whether new groups are for others.

@@ -267,6 +267,8 @@ impl World<'_> {
             Ok(number) => self.orders.push((order.from, number)),
             // Somebody of another process may not be there.
             Err(OrderError::NoSuchRuntime(_)) if self.script.shape.apart.is_some() => {}
+            // As many as may be are under way: whoever orders is told so.
+            Err(OrderError::TooMany) => {}
             Err(error) => self.fail(Err(moved::not_taken(&error))),
         }
         self.rouse(self.script.shape.switches + order.from as u8, self.now());

@@ -56,8 +56,8 @@ impl Cluster for Scripted {
         }
     }
 
-    fn set_leaving(&self, _: u16, _: bool) -> Result<(), String> {
-        Ok(())
+    fn set_leaving(&self, _: u16, _: Leaving) -> Result<Vec<Part>, String> {
+        Ok(Vec::new())
     }
 
     fn stop(&self) {}
@@ -163,7 +163,7 @@ fn draining_goes_on_until_no_flow_is_left() {
         &[2, 0],
     );
     let mut out = Vec::new();
-    drain(1, &site.asking(true), &mut out).unwrap();
+    drain(1, false, &site.asking(true), &mut out).unwrap();
     let drained: serde_json::Value = serde_json::from_slice(&out).unwrap();
     assert_eq!(drained["flows_moved"], 7, "{drained}");
     assert_eq!(drained["duration_ns"], 2_000_000, "{drained}");
@@ -195,7 +195,7 @@ fn draining_that_fails_says_that_it_is_drained_and_what_to_do() {
         ),
     ] {
         let site = Site::new("fails", vec![receipt], &[left]);
-        let failure = drain(1, &site.asking(false), &mut Vec::new()).unwrap_err();
+        let failure = drain(1, false, &site.asking(false), &mut Vec::new()).unwrap_err();
         assert_eq!(failure.code, FAILURE);
         for part in [says, "takes no flows any more", "`flowkeep runtime resume 1`"] {
             assert!(failure.message.contains(part), "{part}: {}", failure.message);
@@ -203,7 +203,7 @@ fn draining_that_fails_says_that_it_is_drained_and_what_to_do() {
     }
     // They come as fast as they go.
     let site = Site::new("endless", vec![Ok(receipt(1, 1, true))], &[1; 50]);
-    let failure = drain(1, &site.asking(false), &mut Vec::new()).unwrap_err();
+    let failure = drain(1, false, &site.asking(false), &mut Vec::new()).unwrap_err();
     assert!(
         failure.message.contains("1 flow: they keep beginning there"),
         "{}",

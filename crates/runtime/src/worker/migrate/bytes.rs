@@ -14,6 +14,7 @@
 //! | 7 | flow, a further piece: length 2, bytes |
 //! | 8 | held for this flow: place in the chain 1, whether opening 1, packets 2; they follow on the link |
 //! | 9 | handed over: group 40, home 1, packets 2; they follow on the link |
+//! | 10 | whether this runtime takes no groups 1 |
 //!
 //! Frames may come from another process: lengths are checked here, everything else by whoever takes a record in (`target`).
 
@@ -130,6 +131,7 @@ pub(super) enum Record<'a> {
         home: u8,
         count: u16,
     },
+    Leaving(bool),
 }
 
 /// Bytes of a flow's record before its piece.
@@ -212,6 +214,7 @@ impl Record<'_> {
             Record::Flow(_, bytes) => FLOW_HEAD + bytes.len(),
             Record::Held { .. } => 5,
             Record::Handed { .. } => 44,
+            Record::Leaving(_) => 2,
         }
     }
 
@@ -313,6 +316,7 @@ impl Record<'_> {
                 writer.put(&[*home]);
                 writer.put(&count.to_be_bytes());
             }
+            Record::Leaving(is_leaving) => writer.put(&[10, u8::from(*is_leaving)]),
         }
     }
 }
@@ -368,6 +372,7 @@ impl<'a> Record<'a> {
                 home: reader.take::<1>()?[0],
                 count: reader.u16()?,
             },
+            10 => Record::Leaving(reader.take::<1>()?[0] != 0),
             _ => return None,
         };
         Some((record, reader.0))
@@ -513,6 +518,8 @@ mod tests {
                 home: 1,
                 count: 513,
             },
+            Record::Leaving(true),
+            Record::Leaving(false),
         ]);
         let mut pool = Pool::new(Region::heap(Pool::region_length(1, 2048)), 1, 2048, 0);
         let mut frame = pool.take().unwrap();

@@ -50,7 +50,7 @@ mod target;
 mod telling;
 mod words;
 
-pub use order::{Order, OrderError, Receipt, Selector};
+pub use order::{KEPT as ORDERS_MAX, Order, OrderError, Receipt, Selector};
 
 use super::Runtime;
 use crate::actor::{Change, Phase};
@@ -112,6 +112,9 @@ struct Moving {
     deadline: u64,
     /// Source: which order.
     order: u32,
+    /// Source: who is to take it, and whether another has refused it.
+    to: u16,
+    is_again: bool,
     /// Source: when the homes were told.
     rerouted_at: u64,
     /// Source: no call waits is still to be said.
@@ -448,6 +451,7 @@ impl<P: Port> Runtime<P> {
                     }
                     self.hear_says(peer as u16, group, says, flows, figures);
                 }
+                Record::Leaving(is_leaving) => self.sessions.note_leaving(peer, is_leaving),
                 other => self.take_piece(peer, other),
             }
         }

@@ -2,7 +2,17 @@
 //!
 //! ```text
 //!   selector ─► every group with a flow that it names ─► waits ─► on its way ─► moved, refused or failed
+//!                                                        │  ▲          │
+//!                                  taken back ◄──────────┘  └──────────┘ refused the first time: offered once more, to another
 //! ```
+//!
+//! *Refused.* A target may have become full, or be drained, since the order was given. Where an order says several that may take its flows, a group that one of them
+//! refuses is offered to another of them, once: to one that is there, has not said that it takes no groups, and has refused nothing of this order, if there is such a
+//! one.
+//!
+//! *Taken back* ([`Runtime::cancel`]): what is on its way ends as it would have, what has not begun does not begin.
+//!
+//! As many orders as [`KEPT`] may be under way; another is refused. Of those that are over, receipts are kept as long as there is room.
 //!
 //! Groups move whole: a flow that is named takes its group along, and *asked* counts all of them. As many groups as
 //! [`Settings::moves_max`](crate::Settings::moves_max) are on their way at once, and of groups with many flows no more than have
@@ -56,6 +66,8 @@ pub enum OrderError {
     NoSuchRuntime(u16),
     /// There are more switches than a move can have to do with.
     TooManySwitches,
+    /// As many orders are under way as may be.
+    TooMany,
 }
 
 impl fmt::Display for OrderError {
@@ -69,6 +81,11 @@ impl fmt::Display for OrderError {
                 "there is no runtime {runtime} that these flows could move to; `flowkeep runtime list` shows which there are"
             ),
             OrderError::TooManySwitches => f.write_str("groups move with at most 64 switches"),
+            OrderError::TooMany => write!(
+                f,
+                "{KEPT} orders to move flows are under way, and no more may be at once; wait until one is over (`flowkeep order list`), or take one \
+                 back: flowkeep order cancel ORDER"
+            ),
         }
     }
 }
@@ -82,10 +99,14 @@ pub struct Receipt {
     pub asked: u64,
     /// Flows that are at the target.
     pub moved: u64,
-    /// Flows whose groups the target did not take.
+    /// Flows whose groups the target did not take, nor another to whom they were offered then.
     pub refused: u64,
+    /// Flows whose groups a target did not take, so that they were offered once more, to another; what came of that is in the other figures.
+    pub offered_again: u64,
     /// Flows whose groups were called back, or could not begin to move: nobody was there to take them.
     pub failed: u64,
+    /// Groups that had not begun when the order was taken back, and do not.
+    pub canceled: u64,
     /// Groups still to begin.
     pub waiting: u64,
     /// Groups on their way.
@@ -118,7 +139,16 @@ struct Ordered {
     number: u32,
     to: Vec<u16>,
     next: usize,
+    /// Who else may be offered what one of those refuses.
+    others: Vec<u16>,
+    next_other: usize,
+    /// Who has refused something.
+    refusers: Vec<u16>,
     waiting: VecDeque<GroupKey>,
+    /// Groups that were refused, and to whom they are offered now. They begin first.
+    again: VecDeque<(GroupKey, u16)>,
+    /// Nothing more of it begins.
+    is_canceled: bool,
     lists: Lists,
     began: u64,
     pauses: Vec<u64>,
@@ -132,6 +162,21 @@ struct Lists {
     heads: Vec<(u32, bool)>,
     /// By actor: the next one of its group.
     next: Vec<u32>,
+}
+
+impl Ordered {
+    /// How many groups have not begun.
+    fn unbegun(&self) -> usize {
+        self.waiting.len() + self.again.len()
+    }
+
+    /// Begins nothing more; answers how many groups would have.
+    fn cancel(&mut self) -> usize {
+        let count = self.unbegun();
+        self.is_canceled = true;
+        (self.waiting, self.again) = (VecDeque::new(), VecDeque::new());
+        count
+    }
 }
 
 /// In [`Lists`]: no actor.
@@ -191,8 +236,8 @@ pub(super) struct Orders {
     spare: Lists,
 }
 
-/// Orders whose receipts are kept.
-const KEPT: usize = 16;
+/// Orders that are under way at most; those that are over are kept as long as there is room.
+pub const KEPT: usize = 16;
 
 impl Orders {
     /// None, of a runtime with at most so many groups and flows.
@@ -210,12 +255,9 @@ impl Orders {
 
     /// Begins nothing more.
     pub fn stop(&mut self) {
-        if self.waiting == 0 {
-            return;
-        }
         self.waiting = 0;
         for ordered in &mut self.all {
-            ordered.waiting.clear();
+            ordered.cancel();
         }
     }
 
@@ -243,6 +285,11 @@ impl Orders {
 impl<P: Port> Runtime<P> {
     /// Begins to move flows; the number under which [`Runtime::receipt`] tells how it goes.
     pub fn order(&mut self, order: Order) -> Result<u32, OrderError> {
+        self.order_with(order, &[])
+    }
+
+    /// The same; what its targets refuse may be offered to these, too, as far as they are there then.
+    pub fn order_with(&mut self, order: Order, others: &[u16]) -> Result<u32, OrderError> {
         if order.to.is_empty() {
             return Err(OrderError::Nowhere);
         }
@@ -255,21 +302,26 @@ impl<P: Port> Runtime<P> {
         if self.settings.switches > protocols::ownership::Switches::MAX {
             return Err(OrderError::TooManySwitches);
         }
+        let all = &mut self.moves.orders.all;
+        if all.len() == KEPT {
+            let oldest = all.iter().position(|ordered| ordered.receipt.is_over);
+            all.remove(oldest.ok_or(OrderError::TooMany)?);
+        }
         let (waiting, lists) = self.select(&order.selector);
         let orders = &mut self.moves.orders;
-        if orders.all.len() == KEPT
-            && let Some(oldest) = orders.all.iter().position(|ordered| ordered.receipt.is_over)
-        {
-            orders.all.remove(oldest);
-        }
         let number = orders.count;
         orders.count = orders.count.wrapping_add(1) % NONE;
         orders.waiting += waiting.len();
         orders.all.push(Ordered {
             number,
+            others: order.to.iter().chain(others).copied().collect(),
+            next_other: 0,
+            refusers: Vec::new(),
             to: order.to,
             next: 0,
             waiting,
+            again: VecDeque::new(),
+            is_canceled: false,
             lists,
             began: self.now,
             pauses: Vec::new(),
@@ -279,12 +331,23 @@ impl<P: Port> Runtime<P> {
         Ok(number)
     }
 
+    /// Takes back what has not begun of an order, if there is such an order.
+    pub fn cancel(&mut self, number: u32) {
+        let Some(ordered) = self.moves.orders.find(number) else {
+            return;
+        };
+        let count = ordered.cancel();
+        ordered.receipt.canceled += count as u64;
+        self.moves.orders.waiting -= count;
+        self.see_whether_over(number);
+    }
+
     /// What has come of an order; `None` if it is long over.
     pub fn receipt(&mut self, number: u32) -> Option<Receipt> {
         let ordered = self.moves.orders.find(number)?;
         ordered.pauses.sort_unstable();
         let receipt = &mut ordered.receipt;
-        receipt.waiting = ordered.waiting.len() as u64;
+        receipt.waiting = (ordered.waiting.len() + ordered.again.len()) as u64;
         receipt.pause_longest = ordered.pauses.last().copied().unwrap_or(0);
         receipt.pause_median = ordered.pauses.get(ordered.pauses.len() / 2).copied().unwrap_or(0);
         Some(receipt.clone())
@@ -356,31 +419,38 @@ impl<P: Port> Runtime<P> {
         for at in 0..self.moves.orders.all.len() {
             while self.moves.orders.under_way + batch.len() < most && flows < flows_max {
                 let ordered = &mut self.moves.orders.all[at];
-                let Some(group) = ordered.waiting.pop_front() else {
+                let (group, to, is_again) = if let Some((group, to)) = ordered.again.pop_front() {
+                    (group, to, true)
+                } else if let Some(group) = ordered.waiting.pop_front() {
+                    let to = ordered.to[ordered.next % ordered.to.len()];
+                    ordered.next += 1;
+                    (group, to, false)
+                } else {
                     break;
                 };
-                let to = ordered.to[ordered.next % ordered.to.len()];
-                ordered.next += 1;
                 flows += self.count_of(group);
-                batch.push((group, to, at));
+                batch.push((group, to, is_again, at));
             }
         }
         self.moves.orders.waiting -= batch.len();
         self.moves.orders.under_way += batch.len();
-        let places = batch.iter().map(|(group, _, at)| (*group, *at));
+        let places = batch.iter().map(|(group, _, _, at)| (*group, *at));
         let flows = self.flows_listed(places);
         let count = batch.len();
-        for ((group, to, at), actors) in batch.into_iter().zip(flows) {
+        for ((group, to, is_again, at), actors) in batch.into_iter().zip(flows) {
             let order = self.moves.orders.all[at].number;
             if self.has_room_to_begin(actors.len()) {
-                self.begin_move(group, to, order, actors);
+                self.begin_move(group, (to, is_again), order, actors);
                 continue;
             }
             // Words about so many second keys have to wait for buffers.
             let orders = &mut self.moves.orders;
             orders.under_way -= 1;
             orders.waiting += 1;
-            orders.all[at].waiting.push_back(group);
+            match is_again {
+                true => orders.all[at].again.push_back((group, to)),
+                false => orders.all[at].waiting.push_back(group),
+            }
         }
         count
     }
@@ -495,21 +565,25 @@ impl<P: Port> Runtime<P> {
         self.pool.free() > self.message_frames() + words.min(self.pool.total() / 2)
     }
 
-    fn begin_move(&mut self, group: GroupKey, to: u16, order: u32, actors: Vec<u32>) {
+    fn begin_move(&mut self, group: GroupKey, (to, is_again): (u16, bool), order: u32, actors: Vec<u32>) {
         let hash = group.hash(&self.settings.seed);
         if actors.is_empty() || self.moves.at(hash).is_some() {
             // Over, or on its way already by another order.
             return self.leave_order(order);
         }
-        let link = self.moves.peers.get(usize::from(to));
-        if !matches!(link, Some(Some(link)) if link.session() != 0) {
-            // Nobody is there to hear of it.
+        // Where nobody is there any more to hear of it, another may take it.
+        let other = match self.is_there(to) {
+            true => Some((to, is_again)),
+            false if is_again => None,
+            false => self.another(order, to).map(|other| (other, true)),
+        };
+        let Some((to, is_again)) = other else {
             if let Some(receipt) = self.moves.orders.receipt(order) {
                 receipt.asked += actors.len() as u64;
                 receipt.failed += actors.len() as u64;
             }
             return self.leave_order(order);
-        }
+        };
         let aliases = self.aliases_of(&actors);
         let homes = self.homes(&group, &aliases);
         let machine = Ownership::active(self.me(), self.moves.clock, homes, self.all_switches());
@@ -528,11 +602,67 @@ impl<P: Port> Runtime<P> {
                 aliases,
                 deadline,
                 order,
+                to,
+                is_again,
                 weight,
                 ..Moving::new(machine, group)
             },
         );
         self.drive(id, Input::Move(RuntimeId(to)));
+    }
+
+    /// Whether somebody is at the other end of the link to a runtime.
+    fn is_there(&self, runtime: u16) -> bool {
+        let link = self.moves.peers.get(usize::from(runtime));
+        matches!(link, Some(Some(link)) if link.session() != 0)
+    }
+
+    /// Who else may take a group of an order that a runtime does not: in turn, those that have refused nothing of it first.
+    fn another(&mut self, order: u32, refuser: u16) -> Option<u16> {
+        let ordered = self.moves.orders.find(order)?;
+        let (next, count) = (ordered.next_other, ordered.others.len());
+        ordered.next_other += 1;
+        let others = core::mem::take(&mut ordered.others);
+        let refusers = core::mem::take(&mut ordered.refusers);
+        let in_turn = (0..count).map(|at| others[(next + at) % count]);
+        let takes = |to: &u16| *to != refuser && self.is_there(*to) && !self.sessions.is_runtime_leaving(*to);
+        let found = in_turn.filter(takes).min_by_key(|to| refusers.contains(to));
+        if let Some(ordered) = self.moves.orders.find(order) {
+            (ordered.others, ordered.refusers) = (others, refusers);
+        }
+        found
+    }
+
+    /// A group was refused: it waits to be offered to another, if it may be.
+    pub(super) fn offer_again(&mut self, id: u32) -> bool {
+        let Some(moving) = self.moves.moving(id) else {
+            return false;
+        };
+        let (order, group, flows) = (moving.order, moving.group, moving.actors.len() as u64);
+        let (refuser, is_again) = (moving.to, moving.is_again);
+        let Some(ordered) = self.moves.orders.find(order) else {
+            return false;
+        };
+        if !ordered.refusers.contains(&refuser) {
+            ordered.refusers.push(refuser);
+        }
+        if is_again || ordered.is_canceled {
+            return false;
+        }
+        let Some(to) = self.another(order, refuser) else {
+            return false;
+        };
+        if let Some(ordered) = self.moves.orders.find(order) {
+            ordered.again.push_back((group, to));
+            let receipt = &mut ordered.receipt;
+            receipt.under_way -= 1;
+            // They are asked when they begin again.
+            receipt.asked -= flows;
+            receipt.offered_again += flows;
+            self.moves.orders.waiting += 1;
+        }
+        self.leave_order(order);
+        true
     }
 
     /// The second keys that were announced for these flows.
@@ -569,7 +699,7 @@ impl<P: Port> Runtime<P> {
     fn see_whether_over(&mut self, order: u32) {
         let now = self.now;
         if let Some(ordered) = self.moves.orders.find(order)
-            && ordered.waiting.is_empty()
+            && ordered.unbegun() == 0
             && ordered.receipt.under_way == 0
         {
             ordered.receipt.is_over = true;

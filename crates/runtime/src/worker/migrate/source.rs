@@ -493,6 +493,9 @@ impl<P: Port> Runtime<P> {
         if let Some(receipt) = self.moves.orders.receipt(order) {
             receipt.dropped += u64::from(dropped);
         }
+        if matches!(how, Finished::Refused(_)) && self.offer_again(id) {
+            return;
+        }
         self.note_finished(order, flows, how);
     }
 }

@@ -32,6 +32,8 @@ impl Moving {
             dropped: 0,
             deadline: u64::MAX,
             order: order::NONE,
+            to: 0,
+            is_again: false,
             rerouted_at: 0,
             is_settling: false,
             is_pinned: false,
@@ -162,7 +164,7 @@ impl<P: Port> Runtime<P> {
                     left: count,
                 };
             }
-            Record::Says { .. } => {}
+            Record::Says { .. } | Record::Leaving(_) => {}
         }
     }
 

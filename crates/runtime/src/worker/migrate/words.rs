@@ -191,6 +191,11 @@ impl<P: Port> Runtime<P> {
         self.moves.unsaid += 1;
     }
 
+    /// Tells another runtime whether this one takes no groups.
+    pub(in super::super) fn tell_leaving(&mut self, to: u16, is_leaving: bool) {
+        self.append_record(to, &Record::Leaving(is_leaving));
+    }
+
     /// Whether no more may wait to be said of groups to a runtime. Of each group on its way between the two (each has [`MOVES_MAX`] at most, and begins no other
     /// before it is answered) at most eight words wait, and two more for each switch that says where it has gone: what is more
     /// answers words that nobody had reason to say.

@@ -1,0 +1,191 @@
+//! Orders to move flows: how many there may be, what is taken back, and what is offered once more.
+
+use super::flows::Meter;
+use super::groups::assert_nothing_stays;
+use super::spread::{Cluster, cluster};
+use super::*;
+use crate::switch::Policy;
+use crate::worker::migrate::{ORDERS_MAX, Order, OrderError, Receipt, Selector};
+use std::vec;
+
+fn all(to: &[u16]) -> Order {
+    Order {
+        selector: Selector::All,
+        to: to.to_vec(),
+    }
+}
+
+/// So many flows at each of three runtimes that may have so many.
+fn of_three(each: u16, most: u32) -> Cluster {
+    let plan = plan(vec![factory::<Meter>()]);
+    let mut cluster = cluster(1, 3, Policy::RoundRobin, &plan, most);
+    cluster.feed(0, packets(3 * each));
+    assert_eq!(flows(&cluster), [u64::from(each); 3]);
+    cluster
+}
+
+fn packets(flows: u16) -> impl Iterator<Item = (Side, Vec<u8>)> {
+    (0..flows).map(|n| udp(1, 1000 + n, 1, 80, false, b"x"))
+}
+
+fn flows(cluster: &Cluster) -> Vec<u64> {
+    cluster.runtimes.iter().map(|of| of.stats().flows).collect()
+}
+
+fn seen_through(cluster: &mut Cluster, number: u32) -> Receipt {
+    cluster.settle();
+    let receipt = cluster.runtimes[0].receipt(number).unwrap();
+    assert!(receipt.is_over, "{receipt:?}");
+    assert_eq!(
+        receipt.asked,
+        receipt.moved + receipt.refused + receipt.failed,
+        "{receipt:?}"
+    );
+    receipt
+}
+
+/// Every flow goes on, wherever it is.
+fn all_go_on(mut cluster: Cluster, flows: u16) {
+    let before = cluster.sent().len();
+    cluster.feed(0, packets(flows));
+    assert_eq!(cluster.sent().len(), before + usize::from(flows));
+    cluster.check();
+    assert_nothing_stays(&mut cluster);
+}
+
+#[test]
+fn orders_under_way_are_bounded() {
+    let mut cluster = of_three(20, 64);
+    for number in 0..ORDERS_MAX as u32 {
+        assert_eq!(cluster.runtimes[0].order(all(&[1])), Ok(number));
+    }
+    // None has begun.
+    let refused = cluster.runtimes[0].order(all(&[1])).unwrap_err();
+    assert_eq!(refused, OrderError::TooMany);
+    let said = refused.to_string();
+    assert!(
+        said.starts_with(&std::format!("{ORDERS_MAX} orders to move flows are under way"))
+            && said.contains("flowkeep order cancel ORDER"),
+        "{said}"
+    );
+    let receipt = seen_through(&mut cluster, 0);
+    assert_eq!(receipt.moved, 20);
+    // They are over, the others by finding nothing: there is room, and the oldest receipt goes.
+    assert_eq!(cluster.runtimes[0].order(all(&[1])), Ok(ORDERS_MAX as u32));
+    assert_eq!(cluster.runtimes[0].receipt(0), None);
+    all_go_on(cluster, 60);
+}
+
+#[test]
+fn what_has_not_begun_of_an_order_that_is_taken_back_stays() {
+    // As many as may be on their way at once, and as many again and more.
+    let most = u64::from(crate::worker::migrate::MOVES_MAX);
+    let mut cluster = of_three(600, 2048);
+    let number = cluster.runtimes[0].order(all(&[1])).unwrap();
+    cluster.runtimes[0].step(cluster.now);
+    let before = cluster.runtimes[0].receipt(number).unwrap();
+    assert!(
+        (1..=most).contains(&before.under_way) && before.waiting > 0,
+        "{before:?}"
+    );
+    cluster.runtimes[0].cancel(number);
+    // Again: there is nothing left to be taken back.
+    cluster.runtimes[0].cancel(number);
+    cluster.runtimes[0].cancel(77);
+    let receipt = seen_through(&mut cluster, number);
+    assert_eq!(
+        (receipt.moved, receipt.canceled, receipt.waiting),
+        (before.under_way, before.waiting, 0),
+        "{receipt:?}"
+    );
+    assert_eq!(
+        flows(&cluster),
+        [600 - before.under_way, 600 + before.under_way, 600]
+    );
+    // Another order moves the rest.
+    let rest = cluster.runtimes[0].order(all(&[1])).unwrap();
+    assert_eq!(seen_through(&mut cluster, rest).moved, before.waiting);
+    all_go_on(cluster, 1800);
+}
+
+#[test]
+fn what_a_runtime_drained_meanwhile_refuses_is_offered_to_another() {
+    let mut cluster = of_three(20, 64);
+    // It is drained when the order is given already, and has not been heard of.
+    cluster.runtimes[1].set_leaving(true);
+    let number = cluster.runtimes[0].order(all(&[1, 2])).unwrap();
+    let receipt = seen_through(&mut cluster, number);
+    assert_eq!(
+        (receipt.moved, receipt.refused, receipt.offered_again),
+        (20, 0, 10),
+        "{receipt:?}"
+    );
+    assert_eq!(flows(&cluster), [0, 20, 40]);
+    // Who is named alone is the one that it is about.
+    let number = cluster.runtimes[2].order(all(&[1])).unwrap();
+    cluster.settle();
+    let receipt = cluster.runtimes[2].receipt(number).unwrap();
+    assert_eq!((receipt.refused, receipt.offered_again), (40, 0), "{receipt:?}");
+    all_go_on(cluster, 60);
+}
+
+#[test]
+fn what_a_full_runtime_refuses_is_offered_once_to_one_that_takes_flows() {
+    let mut cluster = of_three(6, 8);
+    // 1 has room for two more; 2, which nobody has named, for as many.
+    let number = cluster.runtimes[0].order_with(all(&[1]), &[2]).unwrap();
+    let receipt = seen_through(&mut cluster, number);
+    assert_eq!(
+        (receipt.moved, receipt.refused, receipt.offered_again),
+        (4, 2, 4),
+        "{receipt:?}"
+    );
+    assert_eq!(flows(&cluster), [2, 8, 8]);
+    // All are full: each is asked once more, and no more than that.
+    let number = cluster.runtimes[0].order(all(&[1, 2])).unwrap();
+    let receipt = seen_through(&mut cluster, number);
+    assert_eq!(
+        (receipt.moved, receipt.refused, receipt.offered_again),
+        (0, 2, 2),
+        "{receipt:?}"
+    );
+    all_go_on(cluster, 18);
+}
+
+#[test]
+fn what_is_taken_back_is_not_offered_again() {
+    let mut cluster = of_three(20, 64);
+    cluster.runtimes[1].set_leaving(true);
+    let number = cluster.runtimes[0].order(all(&[1, 2])).unwrap();
+    cluster.runtimes[0].step(cluster.now);
+    cluster.runtimes[0].cancel(number);
+    let receipt = seen_through(&mut cluster, number);
+    assert_eq!(
+        (receipt.moved, receipt.refused, receipt.offered_again),
+        (10, 10, 0),
+        "{receipt:?}"
+    );
+    all_go_on(cluster, 60);
+}
+
+/// Each hears of the others, also who comes later, and forgets with whoever goes.
+#[test]
+fn runtimes_hear_who_takes_no_groups() {
+    let mut cluster = of_three(2, 64);
+    let heard = |cluster: &Cluster, of: u16| {
+        let others = (0..3).filter(|at| *at != usize::from(of));
+        let heard: Vec<bool> = others
+            .map(|at| cluster.runtimes[at].has_heard_leaving(of))
+            .collect();
+        assert_eq!(heard[0], heard[1]);
+        heard[0]
+    };
+    assert!((0..3).all(|of| !heard(&cluster, of)));
+    cluster.runtimes[1].set_leaving(true);
+    cluster.settle();
+    assert_eq!([0, 1, 2].map(|of| heard(&cluster, of)), [false, true, false]);
+    cluster.runtimes[1].set_leaving(false);
+    cluster.settle();
+    assert!((0..3).all(|of| !heard(&cluster, of)));
+    all_go_on(cluster, 6);
+}
