@@ -458,7 +458,7 @@ mod tests {
                 epoch: Epoch { view: 3, count: 4 },
                 is_last: true,
             });
-            let said = [reroute.clone(), reroute].into_iter().chain(messages);
+            let said = [reroute, reroute].into_iter().chain(messages);
             let said: Vec<Message> = said.take_while(|m| m.append(&mut frame)).collect();
             let first = said.iter().map_while(|message| match message {
                 Message::Reroute(reroute) => Some(reroute.key),
