@@ -25,7 +25,10 @@ use super::{HEARD, LOOK, Shared, lock, silent};
 use crate::moving::{self, Leaving, Order, Place, Receipt, UnderWay, may_leave, no_such_runtime};
 use runtime::worker::migrate::{self, ORDERS_MAX};
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// So long a word of another process may be on its way.
+const SAID: Duration = Duration::from_secs(1);
 
 /// Orders that may be under way.
 #[derive(Default)]
@@ -58,34 +61,35 @@ impl Shared {
             return Err(self.elsewhere(from));
         }
         let mut book = lock(&self.orders);
-        if book.orders.len() >= ORDERS_MAX {
-            book.tidy(self);
-        }
+        // Before the next one: a runtime that has come anew counts its parts from 0 again.
+        book.tidy(self);
         if book.orders.len() >= ORDERS_MAX {
             return Err(format!(
                 "{}; nothing of this one has begun",
                 migrate::OrderError::TooMany
             ));
         }
-        let places = self.places()?;
-        if let Some(part) = &self.part
-            && order.to.iter().all(|to| usize::from(*to) < places.len())
-        {
-            let here: Vec<u16> = self.runtimes().keys().copied().collect();
-            let is_there = |number: u16| !places[usize::from(number)].absent;
-            if let Some(problem) = part.cannot_move(order, &here, is_there) {
-                return Err(problem);
+        let (chosen, drains) = self.look(|places| {
+            if let Some(part) = &self.part
+                && order.to.iter().all(|to| usize::from(*to) < places.len())
+            {
+                let here: Vec<u16> = self.runtimes().keys().copied().collect();
+                let is_there = |number: u16| !places[usize::from(number)].absent;
+                if let Some(problem) = part.cannot_move(order, &here, is_there) {
+                    return Err(problem);
+                }
             }
-        }
-        let drains = order.from.is_some_and(|from| places[usize::from(from)].leaving);
+            let drains = order.from.is_some_and(|from| places[usize::from(from)].leaving);
+            Ok((order.parts(places)?, drains))
+        })?;
         // Where nobody has said who is to take them, whoever takes flows by then may.
         let others: Vec<u16> = match order.to.is_empty() {
-            true => (0..places.len() as u16).collect(),
+            true => (0..self.layout.runtimes as u16).collect(),
             false => Vec::new(),
         };
         let mut parts = Vec::new();
         let mut problem = None;
-        for (from, to) in order.parts(&places)? {
+        for (from, to) in chosen {
             let given = migrate::Order {
                 selector: selector.clone(),
                 to,
@@ -222,7 +226,7 @@ impl Shared {
         let mut taken_back = Vec::new();
         match leaving {
             Leaving::Insisted => {}
-            Leaving::Drained => may_leave(runtime, &self.places()?)?,
+            Leaving::Drained => self.look(|places| may_leave(runtime, places))?,
             Leaving::Resumed => {
                 book.tidy(self);
                 let drains = |noted: &&Noted| noted.drains && noted.order.from == Some(runtime);
@@ -258,6 +262,21 @@ impl Shared {
             std::thread::sleep(LOOK / 8);
         }
         Ok(taken_back)
+    }
+
+    /// Chooses by what the runtimes say. Where another process's has said that it takes no flows, the word that it does again may be on its way: what is refused is looked
+    /// at again for a moment.
+    fn look<T>(&self, choose: impl Fn(&[Place]) -> Result<T, String>) -> Result<T, String> {
+        let began = Instant::now();
+        loop {
+            let places = self.places()?;
+            let chosen = choose(&places);
+            let is_said = places.iter().any(|place| place.elsewhere && place.leaving);
+            if chosen.is_ok() || !is_said || began.elapsed() > SAID {
+                return chosen;
+            }
+            std::thread::sleep(LOOK);
+        }
     }
 
     /// What the runtimes say of themselves, to choose among them; those of other processes are not asked: whether they are there, and take flows, is what was heard

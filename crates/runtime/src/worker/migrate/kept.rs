@@ -13,7 +13,7 @@
 use super::super::Runtime;
 use super::telling::Word;
 use super::{Class, Kept};
-use crate::actor::Phase;
+use crate::actor::{Change, Phase};
 use crate::env::Port;
 use crate::group::GroupKey;
 use crate::stats::DropReason;
@@ -152,5 +152,35 @@ impl<P: Port> Runtime<P> {
         self.settle_all();
         let doubtful = self.moves.draining.take().unwrap_or_default();
         self.tell_keys(Word::Idle, doubtful, self.all_switches());
+    }
+
+    /// Pins the flows of a group that is called back: all its packets are kept until it is here again.
+    pub(super) fn pin(&mut self, id: u32) {
+        let Some(moving) = self.moves.moving(id) else {
+            return;
+        };
+        if !core::mem::replace(&mut moving.is_pinned, true) {
+            self.moves.pinned += 1;
+        }
+        let Some(moving) = self.moves.moving(id) else {
+            return;
+        };
+        let (group, actors) = (moving.group, core::mem::take(&mut moving.actors));
+        for actor in &actors {
+            if self.slab.header(*actor).phase == Phase::Active && self.group_key(*actor) == group {
+                self.slab.header_mut(*actor).change(Change::Leave);
+            }
+        }
+        if let Some(moving) = self.moves.moving(id) {
+            moving.actors = actors;
+        }
+    }
+
+    pub(super) fn unpin(&mut self, actors: &[u32], group: GroupKey) {
+        for actor in actors {
+            if self.slab.header(*actor).phase == Phase::Leaving && self.group_key(*actor) == group {
+                self.slab.header_mut(*actor).change(Change::Return);
+            }
+        }
     }
 }

@@ -53,7 +53,6 @@ mod words;
 pub use order::{KEPT as ORDERS_MAX, Order, OrderError, Receipt, Selector};
 
 use super::Runtime;
-use crate::actor::{Change, Phase};
 use crate::env::{Burst, Port};
 use crate::group::GroupKey;
 use crate::message::Message;
@@ -716,36 +715,6 @@ impl<P: Port> Runtime<P> {
                 for kept in moving.kept {
                     self.drop_packet(kept.packet, DropReason::PeerGone);
                 }
-            }
-        }
-    }
-
-    /// Pins the flows of a group that is called back: all its packets are kept until it is here again.
-    fn pin(&mut self, id: u32) {
-        let Some(moving) = self.moves.moving(id) else {
-            return;
-        };
-        if !core::mem::replace(&mut moving.is_pinned, true) {
-            self.moves.pinned += 1;
-        }
-        let Some(moving) = self.moves.moving(id) else {
-            return;
-        };
-        let (group, actors) = (moving.group, core::mem::take(&mut moving.actors));
-        for actor in &actors {
-            if self.slab.header(*actor).phase == Phase::Active && self.group_key(*actor) == group {
-                self.slab.header_mut(*actor).change(Change::Leave);
-            }
-        }
-        if let Some(moving) = self.moves.moving(id) {
-            moving.actors = actors;
-        }
-    }
-
-    fn unpin(&mut self, actors: &[u32], group: GroupKey) {
-        for actor in actors {
-            if self.slab.header(*actor).phase == Phase::Leaving && self.group_key(*actor) == group {
-                self.slab.header_mut(*actor).change(Change::Return);
             }
         }
     }
