@@ -7,6 +7,7 @@ mod fenced;
 mod flows;
 mod fragments;
 mod groups;
+mod heard;
 mod hostile;
 mod lent;
 mod moves;

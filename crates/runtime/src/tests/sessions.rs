@@ -307,6 +307,38 @@ impl Members {
         }
     }
 
+    /// Whether somebody is in a worker's place who is played by hand: takes no steps, and says what is given to [`Members::say`].
+    pub(super) fn play(&mut self, worker: usize, is_there: bool) {
+        self.begun += u64::from(is_there);
+        self.lives[worker].set(if is_there { self.begun } else { 0 });
+    }
+
+    /// Sends a packet in the name of a worker that is played.
+    pub(super) fn say(&mut self, from: usize, to: usize, fill: impl FnOnce(&mut wire::Packet)) {
+        let mut packet = self.ether.pool.borrow_mut().take().unwrap();
+        fill(&mut packet);
+        let (life, other) = (self.lives[from].get(), self.lives[to].get());
+        let sent = Sent {
+            from: life,
+            to: other,
+            packet,
+        };
+        self.queues
+            .entry((from, to))
+            .or_default()
+            .borrow_mut()
+            .push_back(sent);
+    }
+
+    /// Shows what one worker sent to another that is played.
+    pub(super) fn read(&mut self, from: usize, to: usize, mut look: impl FnMut(&wire::Packet)) {
+        let sent = self.queues.get(&(from, to)).map(|queue| queue.take());
+        for sent in sent.into_iter().flatten() {
+            look(&sent.packet);
+            self.ether.give(sent.packet);
+        }
+    }
+
     pub(super) fn workers(&self) -> usize {
         self.lives.len()
     }
