@@ -132,9 +132,6 @@ pub struct Receipt {
 /// In [`Moving::order`]: of nobody's here.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// How many groups that will begin next are fetched together.
-const NEXT: usize = 32;
-
 struct Ordered {
     number: u32,
     to: Vec<u16>,
@@ -264,6 +261,12 @@ impl Orders {
     /// A group of so many flows is on its way no more.
     pub fn note_end(&mut self, flows: u32) {
         self.flows -= flows as usize;
+    }
+
+    /// Groups that will begin next, so many at most.
+    pub fn next(&self, count: usize) -> impl Iterator<Item = &GroupKey> {
+        let waiting = self.all.iter().flat_map(|ordered| &ordered.waiting);
+        waiting.take(count)
     }
 
     fn find(&mut self, number: u32) -> Option<&mut Ordered> {
@@ -453,28 +456,6 @@ impl<P: Port> Runtime<P> {
             }
         }
         count
-    }
-
-    /// Fetches what is looked at of the groups that will be next.
-    fn prefetch_waiting(&self) {
-        if self.affinity == Affinity::Flow {
-            return;
-        }
-        let next = || {
-            self.moves
-                .orders
-                .all
-                .iter()
-                .flat_map(|ordered| ordered.waiting.iter().take(NEXT))
-        };
-        for group in next().take(NEXT) {
-            self.groups.prefetch(self.groups.hash(*group));
-            self.owners.prefetch(group);
-        }
-        for group in next().take(NEXT) {
-            self.groups.prefetch_candidate(self.groups.hash(*group));
-            self.owners.prefetch_latest(group);
-        }
     }
 
     /// How many flows a group has.
