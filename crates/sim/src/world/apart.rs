@@ -65,7 +65,7 @@ impl World<'_> {
             }
             if known != 0 && known != session {
                 self.past.sessions += 1;
-                self.note_losses();
+                self.note_losses(0);
             }
             for frame in frames {
                 self.timeline.fold(&frame);
@@ -97,9 +97,9 @@ impl World<'_> {
         }
     }
 
-    /// All packets that are within the cluster now may be lost.
-    pub(super) fn note_losses(&mut self) {
-        let within = self.figures().missing();
+    /// All packets that are within the cluster now may be lost; of those that workers hold, so many.
+    pub(super) fn note_losses(&mut self, held: u64) {
+        let within = self.figures().missing() + held as i64;
         self.past.losses = self.past.losses.max(within.max(0) as u64);
     }
 
@@ -109,7 +109,11 @@ impl World<'_> {
         let index = usize::from(worker);
         let switches = usize::from(self.script.shape.switches);
         self.order.cut();
-        self.note_losses();
+        let held = match index.checked_sub(switches) {
+            None => self.cluster.switches[index].stats().held,
+            Some(runtime) => self.cluster.runtimes[runtime].stats().held,
+        };
+        self.note_losses(held);
         let local = self.turns[index].now(now);
         let before = self.cluster.unsent();
         let Ok(dead) = self.cluster.begin_anew(self.script, &self.plan, index, local) else {

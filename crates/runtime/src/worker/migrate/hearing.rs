@@ -153,20 +153,6 @@ impl<P: Port> Runtime<P> {
         self.drive(id, Input::Hear(RuntimeId(peer), says, room));
     }
 
-    /// Answers as somebody who has nothing to do with the group: whoever waits for an answer gets one.
-    fn answer_as_nobody(&mut self, peer: u16, group: GroupKey, says: Says) {
-        let answer = match says {
-            Says::Open(epoch, _) => Says::Refuse(epoch, Refusal::Busy),
-            Says::Cancel(epoch) => Says::Canceled(epoch),
-            // What was reserved for it has gone to somebody else.
-            Says::State(epoch) => Says::Fenced(epoch.next()),
-            Says::Done(epoch) => Says::Gone(epoch),
-            Says::Back(epoch, home) => Says::End(epoch, home),
-            _ => return,
-        };
-        self.tell_runtime(peer, group, answer);
-    }
-
     /// Whether this is a key of a group, and these are switches.
     fn may_open(&self, group: &GroupKey, homes: Switches) -> bool {
         let is_group = match self.affinity {

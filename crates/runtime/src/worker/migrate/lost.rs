@@ -38,7 +38,7 @@ use alloc::vec::Vec;
 use nf::Affinity;
 #[cfg(test)]
 use protocols::ownership::Timer;
-use protocols::ownership::{Epoch, Finished, Input, Phase as Part, RuntimeId, SwitchSays};
+use protocols::ownership::{Epoch, Finished, Input, Phase as Part, Refusal, RuntimeId, Says, SwitchSays};
 use wire::packet::Kind;
 
 /// How many slots are remembered: of more than that, no switch's word is so late.
@@ -154,6 +154,20 @@ impl<P: Port> Runtime<P> {
             self.say_installed(group, aliases.clone(), epoch);
             self.say_idle(group, aliases);
         }
+    }
+
+    /// Answers as somebody who has nothing to do with the group: whoever waits for an answer gets one.
+    pub(super) fn answer_as_nobody(&mut self, peer: u16, group: GroupKey, says: Says) {
+        let answer = match says {
+            Says::Open(epoch, _) => Says::Refuse(epoch, Refusal::Busy),
+            Says::Cancel(epoch) => Says::Canceled(epoch),
+            // What was reserved for it has gone to somebody else.
+            Says::State(epoch) => Says::Fenced(epoch.next()),
+            Says::Done(epoch) => Says::Gone(epoch),
+            Says::Back(epoch, home) => Says::End(epoch, home),
+            _ => return,
+        };
+        self.tell_runtime(peer, group, answer);
     }
 
     /// Drops what was for a runtime and has not left, but for empty buffers, which are the link's to see to.
