@@ -44,6 +44,14 @@ struct Step {
     left_out: &'static [&'static str],
 }
 
+impl Step {
+    /// Whether miri tries many orders of threads in it.
+    fn tries_orders(&self) -> bool {
+        let mut values = self.chosen.iter().map(|(_, value)| value);
+        values.any(|value| value.contains("-Zmiri-many-seeds"))
+    }
+}
+
 /// What a run of test binaries came to.
 #[derive(Default, Debug, PartialEq, Eq)]
 struct Tally {
@@ -174,8 +182,11 @@ impl Outcome {
     }
 
     fn tests_ran(&mut self, step: &Step, ran: &Ran) {
-        // Miri tries several orders at once, which write into each other's lines: nothing there can be counted.
-        let orders = ran.output.matches("Trying seed").count();
+        // Miri tries several orders at once, which write into each other's lines: nothing there can be counted. Elsewhere such words are a test's own.
+        let orders = match step.tries_orders() {
+            true => ran.output.matches("Trying seed").count(),
+            false => 0,
+        };
         let (tally, ran_some) = match orders {
             0 => (tally(&ran.output), None),
             _ => (Tally::default(), Some(!ran.output.contains("running 0 tests"))),
