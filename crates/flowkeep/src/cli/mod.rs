@@ -740,7 +740,7 @@ struct Sim {
     /// This seed alone
     #[arg(long)]
     seed: Option<u64>,
-    /// Only this scenario: bridge, balance, nat or gateway; by default each seed says which
+    /// Only this scenario: bridge, balance, nat, gateway, dual, edge, inspect or slow; by default each seed says which
     #[arg(long, value_name = "NAME")]
     scenario: Option<String>,
     /// Print one JSON object

@@ -393,13 +393,14 @@ impl<P: Port, L: Port> Switch<P, L> {
         let (holders, runtimes) = (&mut self.sessions.holders, &self.runtimes);
         let (mut is_one, mut doubtful) = (false, HashSet::new());
         for (group, holder) in holders.iter_mut() {
-            if holder.other == gone {
-                holder.other = NO_RUNTIME;
-            }
             if holder.runtime != gone {
-                if core::mem::take(&mut holder.is_mixed) {
-                    // Some may have been those of who is gone.
+                // Some may have been those of who is gone. And what that one sent of a group that it moved may be gone with it.
+                let came_from_it = holder.other == gone;
+                if core::mem::take(&mut holder.is_mixed) || came_from_it {
                     doubtful.insert(*group);
+                }
+                if came_from_it {
+                    holder.other = NO_RUNTIME;
                 }
                 continue;
             }
