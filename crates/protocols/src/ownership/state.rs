@@ -274,7 +274,9 @@ impl Ownership {
                 self.on_returned(out);
             }
             (Says::Fenced(_), Phase::Announcing { from: source }) if from == source => {}
-            (Says::Fenced(epoch), _) => self.on_fenced(epoch, out),
+            // Of somebody else it is a word of before: this source has asked nobody but its target.
+            (Says::Fenced(epoch), phase) if phase.target() == Some(from) => self.on_fenced(epoch, out),
+            (Says::Fenced(_), _) => {}
             (Says::Back(epoch, home), Phase::Buffering { from: source, .. }) if from == source => {
                 self.on_moved(home, from, epoch, out);
             }

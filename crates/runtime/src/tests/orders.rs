@@ -152,6 +152,28 @@ fn what_a_full_runtime_refuses_is_offered_once_to_one_that_takes_flows() {
     all_go_on(cluster, 18);
 }
 
+/// The first group of the second order's first batch is on its way already, by the first one.
+#[test]
+fn an_order_is_not_over_while_its_groups_are_on_their_way() {
+    let plan = plan(vec![factory::<Meter>()]);
+    let mut cluster = cluster(1, 3, Policy::RoundRobin, &plan, 256);
+    // One at each.
+    let host = |n: u16| if n < 3 { 2 } else { 1 };
+    cluster.feed(0, (0..60).map(|n| udp(host(n), 1000 + n, 1, 80, false, b"x")));
+    let first = Order {
+        selector: Selector::Ends("10.0.0.2/32".parse().unwrap()),
+        to: vec![2],
+    };
+    cluster.runtimes[0].order(first).unwrap();
+    let number = cluster.runtimes[0].order(all(&[1])).unwrap();
+    cluster.runtimes[0].step(cluster.now);
+    let receipt = cluster.runtimes[0].receipt(number).unwrap();
+    assert!(!receipt.is_over && receipt.under_way == 19, "{receipt:?}");
+    let receipt = seen_through(&mut cluster, number);
+    assert_eq!((receipt.moved, receipt.under_way), (19, 0), "{receipt:?}");
+    assert_eq!(flows(&cluster), [0, 39, 21]);
+}
+
 #[test]
 fn what_is_taken_back_is_not_offered_again() {
     let mut cluster = of_three(20, 64);

@@ -203,6 +203,18 @@ fn a_source_that_is_fenced_tells_its_target_in_every_phase() {
 }
 
 #[test]
+fn a_source_is_fenced_by_its_target_and_by_homes_alone() {
+    let homes = Switches::one(0);
+    let mut s = Ownership::active(S, epoch(0), homes, homes);
+    let fenced = |by| Input::Hear(by, Says::Fenced(epoch(9)), OK);
+    assert_eq!(outputs(&mut s, fenced(T)), []);
+    outputs(&mut s, Input::Move(T));
+    assert_eq!(outputs(&mut s, fenced(RuntimeId(9))), []);
+    assert!(s.is_active());
+    assert!(outputs(&mut s, fenced(T)).contains(&Output::Stop));
+}
+
+#[test]
 fn a_target_that_was_told_of_another_fences_the_source() {
     let homes = Switches::one(0);
     let (mut s, mut t) = (

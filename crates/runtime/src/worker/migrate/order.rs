@@ -431,6 +431,8 @@ impl<P: Port> Runtime<P> {
                 } else {
                     break;
                 };
+                // Each before the first begins: an order is not over while any of them may.
+                ordered.receipt.under_way += 1;
                 flows += self.count_of(group);
                 batch.push((group, to, is_again, at));
             }
@@ -449,6 +451,7 @@ impl<P: Port> Runtime<P> {
             // Words about so many second keys have to wait for buffers.
             let orders = &mut self.moves.orders;
             orders.under_way -= 1;
+            orders.all[at].receipt.under_way -= 1;
             orders.waiting += 1;
             match is_again {
                 true => orders.all[at].again.push_back((group, to)),
@@ -571,7 +574,6 @@ impl<P: Port> Runtime<P> {
         self.moves.clock = self.moves.clock.next();
         if let Some(receipt) = self.moves.orders.receipt(order) {
             receipt.asked += actors.len() as u64;
-            receipt.under_way += 1;
         }
         let deadline = self.moving_time().saturating_add(self.settings.move_timeout);
         let weight = actors.len() as u32;
@@ -636,7 +638,6 @@ impl<P: Port> Runtime<P> {
         if let Some(ordered) = self.moves.orders.find(order) {
             ordered.again.push_back((group, to));
             let receipt = &mut ordered.receipt;
-            receipt.under_way -= 1;
             // They are asked when they begin again.
             receipt.asked -= flows;
             receipt.offered_again += flows;
@@ -659,21 +660,24 @@ impl<P: Port> Runtime<P> {
 
     /// A move of an order is over, one way or another.
     pub(super) fn note_finished(&mut self, order: u32, flows: u64, how: Finished) {
-        let Some(receipt) = self.moves.orders.receipt(order) else {
-            return;
-        };
-        receipt.under_way -= 1;
-        match how {
-            Finished::Moved => receipt.moved += flows,
-            Finished::Refused(_) => receipt.refused += flows,
-            Finished::Aborted if planted::is("flows_counted_twice") => receipt.failed += 2 * flows,
-            Finished::Aborted => receipt.failed += flows,
+        if let Some(receipt) = self.moves.orders.receipt(order) {
+            match how {
+                Finished::Moved => receipt.moved += flows,
+                Finished::Refused(_) => receipt.refused += flows,
+                Finished::Aborted if planted::is("flows_counted_twice") => receipt.failed += 2 * flows,
+                Finished::Aborted => receipt.failed += flows,
+            }
         }
         self.leave_order(order);
     }
 
+    /// A group of an order is on its way no more, or was not to be.
     fn leave_order(&mut self, order: u32) {
-        self.moves.orders.under_way -= 1;
+        let orders = &mut self.moves.orders;
+        orders.under_way -= 1;
+        if let Some(receipt) = orders.receipt(order) {
+            receipt.under_way -= 1;
+        }
         self.see_whether_over(order);
     }
 
