@@ -242,10 +242,14 @@ pub(super) fn move_away(client: &mut Client, runtime: u16) -> Result<(Receipt, u
         let receipt = carry_out(client, order).map_err(drained)?;
         whole.add_later(&receipt);
         let runtimes = runtimes(client).map_err(drained)?;
-        left = runtimes
-            .iter()
-            .find(|of| of.runtime == runtime)
-            .map_or(0, |of| of.flows);
+        let of = runtimes.iter().find(|of| of.runtime == runtime);
+        if of.is_some_and(|of| !of.leaving) {
+            return Err(Failure::failed(format!(
+                "runtime {runtime} was resumed meanwhile and takes new flows: {} had moved by then. Say `flowkeep runtime drain {runtime}` again if it is to be empty",
+                flows(whole.flows_moved)
+            )));
+        }
+        left = of.map_or(0, |of| of.flows);
         if left == 0 || receipt.flows_refused + receipt.flows_failed + receipt.groups_canceled > 0 {
             break;
         }
