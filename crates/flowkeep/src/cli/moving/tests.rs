@@ -23,6 +23,8 @@ impl Cluster for Scripted {
     fn snapshot(&self) -> Snapshot {
         let mut snapshot = fake::snapshot();
         snapshot.runtimes[1].flows = self.left.lock().unwrap().front().copied().unwrap_or(0);
+        // As it is asked about when it was drained.
+        snapshot.runtimes[1].leaving = true;
         snapshot
     }
 
