@@ -407,6 +407,23 @@ impl Site {
         }
     }
 
+    /// Tells the server's kernel who has the pool. Else it asks when the first reply to each address leaves, and what waits for the answer may be
+    /// overtaken by what is sent just as that comes: Linux says that a neighbour is known before it lets go what waited.
+    pub fn introduce_pool(&self) {
+        let network = &self.network;
+        let gateway = network
+            .gateway
+            .run("cat /sys/class/net/right/address", Run::within(PATIENCE))
+            .unwrap();
+        for host in 64..72 {
+            let words = format!(
+                "neigh replace 203.0.113.{host} lladdr {} dev eth0 nud permanent",
+                gateway.trim()
+            );
+            network.server.ip(&words).unwrap();
+        }
+    }
+
     fn write(&self, config: &str) -> String {
         let file = self.network.folder.path("chain.toml");
         fs::write(&file, config).unwrap();

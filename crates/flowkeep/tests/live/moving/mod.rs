@@ -193,6 +193,7 @@ fn serve(site: &mut Site) -> Contents {
             .unwrap();
     }
     site.network.keep_order();
+    site.introduce_pool();
     ssh::keys(site);
     ssh::sshd(site);
     let network = &mut site.network;
