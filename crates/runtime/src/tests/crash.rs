@@ -183,6 +183,44 @@ fn a_group_that_is_called_back_without_a_switch_comes_back() {
     back_with_a_switch(members);
 }
 
+#[test]
+fn a_target_that_has_not_heard_of_a_call_back_is_told_again() {
+    let mut members = Members::all(1, 2, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
+    fill(&mut members, 0, 1..13);
+    assert_eq!(members.flows(), [6, 6]);
+    (0..2).for_each(|runtime| members.runtime(runtime).set_move_timeout(SECOND));
+    let number = members.runtime(0).order(everywhere(0, 2)).unwrap();
+    // The two agree while the switch is stuck, until the source has waited for it too long.
+    for step in 0..40 {
+        members.step(1 + step % 2);
+    }
+    members.now += SECOND;
+    for step in 0..128 {
+        members.step(1 + step % 2);
+    }
+    // The switch says so to a target that is no more, as far as it knows by then.
+    for _ in 0..8 {
+        members.step(0);
+    }
+    members.lose(0, 2);
+    members.settle();
+    let receipt = members.runtime(0).receipt(number).unwrap();
+    assert_eq!((receipt.is_over, receipt.under_way), (false, 6), "{receipt:?}");
+    members.now += SECOND;
+    members.settle();
+    let receipt = members.runtime(0).receipt(number).unwrap();
+    assert_eq!(
+        (receipt.is_over, receipt.moved, receipt.failed),
+        (true, 0, 6),
+        "{receipt:?}"
+    );
+    let left = [members.runtime(0).moves_left(), members.runtime(1).moves_left()];
+    assert_eq!(left, [vec![], vec![]] as [Vec<std::string::String>; 2]);
+    members.assert_one_home();
+    members.check();
+    members.assert_nothing_stays();
+}
+
 /// A switch begins anew: flows are where they were, and take packets.
 fn back_with_a_switch(mut members: Members) {
     let there = members.flows();

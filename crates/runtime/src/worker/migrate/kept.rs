@@ -156,10 +156,12 @@ impl<P: Port> Runtime<P> {
 
     /// Pins the flows of a group that is called back: all its packets are kept until it is here again.
     pub(super) fn pin(&mut self, id: u32) {
+        let now = self.moving_time();
         let Some(moving) = self.moves.moving(id) else {
             return;
         };
         if !core::mem::replace(&mut moving.is_pinned, true) {
+            moving.deadline = now.saturating_add(moving.again);
             self.moves.pinned += 1;
         }
         let Some(moving) = self.moves.moving(id) else {

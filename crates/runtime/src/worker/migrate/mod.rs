@@ -37,7 +37,11 @@
 //! ([`Plain::is_valid`](nf::plain::Plain::is_valid)). A flow that is none is over (`flows_refused`), a word that nobody may say is not heard
 //! (`words_refused`).
 //!
-//! Not here: lost messages (a link loses nothing while its session lasts: no timer repeats anything), replicas.
+//! *Said again.* A link loses nothing while its session lasts, so one word only is repeated: that a group is called back ([`AGAIN`]). A switch that has not yet seen
+//! that a target began anew says *moved* to the one before it, and nobody would tell the new one. A switch that has not answered has it still to read, and
+//! who is slow is told twice as late each time.
+//!
+//! Not here: replicas.
 
 mod ahead;
 mod answers;
@@ -74,6 +78,8 @@ use wire::{HashSeed, PacketBox};
 pub const MOVES_MAX: u32 = 256;
 /// In a replay, what a step counts for against the timeout, in nanoseconds.
 pub const STEP: u64 = 1000;
+/// How long, in nanoseconds, a group that is called back waits for the target's word before its homes are told again.
+const AGAIN: u64 = 1_000_000_000;
 /// Buffers without which nothing is heard from other runtimes: what a burst of words is answered with, and some more.
 const ANSWERS: usize = 48;
 /// How many flows' lines are fetched ahead.
@@ -106,8 +112,10 @@ struct Moving {
     aliases: Vec<GroupKey>,
     kept: Vec<Kept>,
     dropped: u32,
-    /// By [`Runtime::moving_time`].
+    /// By [`Runtime::moving_time`]: when it is given up; of one that is called back, when that is said again.
     deadline: u64,
+    /// Source: how long that is from the last time that it was said.
+    again: u64,
     /// Source: which order.
     order: u32,
     /// Source: who is to take it, and whether another has refused it.
@@ -530,13 +538,30 @@ impl<P: Port> Runtime<P> {
             let Some(moving) = self.moves.moving(id) else {
                 continue;
             };
-            let is_late = moving.machine.is_armed(Timer::Deadline) && moving.deadline <= now;
-            let is_pinned = moving.is_pinned;
-            if is_late {
+            let is_late = moving.deadline <= now;
+            if is_late && moving.machine.is_armed(Timer::Deadline) {
                 self.drive(id, Input::Fired(Timer::Deadline));
-            } else if is_pinned {
+            } else if moving.is_pinned {
                 self.pin(id);
+                if is_late {
+                    self.call_back_again(id, now);
+                }
             }
+        }
+    }
+
+    /// Tells the homes of a group that is called back so once more, if all have answered, and the target has not.
+    #[cold]
+    fn call_back_again(&mut self, id: u32, now: u64) {
+        let Some(moving) = self.moves.moving(id) else {
+            return;
+        };
+        if let Part::Returning { unanswered, .. } = moving.machine.phase()
+            && unanswered.is_empty()
+        {
+            moving.again = moving.again.saturating_mul(2);
+            moving.deadline = now.saturating_add(moving.again);
+            self.drive(id, Input::Fired(Timer::Retry));
         }
     }
 

@@ -31,6 +31,7 @@ impl Moving {
             kept: Vec::new(),
             dropped: 0,
             deadline: u64::MAX,
+            again: super::AGAIN,
             order: order::NONE,
             to: 0,
             is_again: false,
