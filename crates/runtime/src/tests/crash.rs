@@ -1,7 +1,7 @@
 //! Who crashes while groups with blocks of ports move: the blocks are with their groups afterwards, at every switch, and given to nobody else.
 
-use super::flows::Meter;
-use super::groups::packet_of;
+use super::flows::{Masquerade, Meter};
+use super::groups::{frame, outside, packet_of};
 use super::lent::{Lender, fill};
 use super::sessions::{Members, SECOND, everywhere};
 use super::*;
@@ -327,6 +327,26 @@ fn a_late_word_of_a_slot_leaves_no_block_of_what_began_when_it_was_closed() {
     members.assert_blocks_are_known("anew");
     members.start(FROM);
     members.settle();
+    members.check();
+    members.assert_nothing_stays();
+}
+
+#[test]
+fn a_flow_that_begins_with_a_reply_while_its_group_moves_is_at_one_runtime() {
+    let mut members = Members::all(1, 2, Policy::RoundRobin, plan(vec![factory::<Masquerade>()]));
+    fill(&mut members, 0, 1..2);
+    assert_eq!(members.flows(), [0, 1]);
+    members.runtime(1).order(everywhere(1, 2)).unwrap();
+    // The source has asked, and the flow is over when a reply to it comes, which opens another by the key that the reply has.
+    members.step(2);
+    let reply = || frame((outside(1), 53), ([203, 0, 113, 1], 2000));
+    members.switch(0).port_mut(0).input.push_back(reply());
+    members.step(0);
+    members.now += 400 * SECOND;
+    members.step(2);
+    members.feed(0, [reply(), reply()]);
+    members.assert_one_home();
+    assert_eq!(members.flows(), [1, 0]);
     members.check();
     members.assert_nothing_stays();
 }

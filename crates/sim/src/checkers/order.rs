@@ -5,16 +5,19 @@
 //! moment, and among what entered before. A load balancer's flow that begins anew then may be refused, and begin anew again, elsewhere, since its server still answers what
 //! came before (`one_actor`): of its packets no order is asked for any more.
 //!
+//! Who talks from outside to a port of NAT's pool that was given to another host meanwhile is answered by that one: packets with other ends are another flow's.
+//!
 //! Fragments. One that comes before its packet's first waits for it, so of those nothing is asked, nor of what the network doubled. Where there are several switches, a packet's fragments take a way of their own, over a
 //! switch that is chosen by packet: there, and where they come in by several ports, they are in order among themselves, port by port. Nor is anything asked of ICMP errors.
 
 use super::Violation;
-use crate::frame::Transport;
+use crate::frame::{End, Transport};
 use crate::world::Packet;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which packets are in order among themselves: talk, direction, port, how many jumps there had been, and the packet, if its fragments go by themselves.
-type Name = (u16, bool, u8, u16, u16);
+/// Which packets are in order among themselves: talk, direction, port, how many jumps there had been, the packet, if its fragments go by themselves, and
+/// whence and whither.
+type Name = (u16, bool, u8, u16, u16, [End; 2]);
 /// A packet's identifier, and which part of it.
 type Part = (u16, u8);
 
@@ -65,7 +68,8 @@ impl Order {
         } else {
             0
         };
-        let lane = (packet.talk, packet.is_answer, port, self.era, apart);
+        let ends = [packet.head.source, packet.head.destination];
+        let lane = (packet.talk, packet.is_answer, port, self.era, apart, ends);
         self.lanes.entry(lane).or_default().entered.push(name);
         self.lane_of.insert(name, lane);
     }
@@ -83,7 +87,7 @@ impl Order {
         }
         // Of copies that came in before and after a jump it is the earliest that may still leave.
         for era in 0..=name.3 {
-            let Some(lane) = self.lanes.get_mut(&(name.0, name.1, name.2, era, name.4)) else {
+            let Some(lane) = self.lanes.get_mut(&(name.0, name.1, name.2, era, name.4, name.5)) else {
                 continue;
             };
             if let Some(at) = lane.entered[lane.passed..]

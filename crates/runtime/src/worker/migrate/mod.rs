@@ -304,7 +304,9 @@ impl<P: Port> Moves<P> {
         self.all.get_mut(id as usize)?.as_mut()
     }
 
-    fn insert(&mut self, hash: u64, moving: Moving) -> u32 {
+    /// Notes a group by its hash, and those of its second keys that no other is known by: a flow of either end may begin with a reply.
+    fn insert(&mut self, hash: u64, seed: &HashSeed, moving: Moving) -> u32 {
+        let aliases: Vec<_> = moving.aliases.iter().map(|key| key.hash(seed)).collect();
         let id = match self.free.pop() {
             Some(id) => {
                 self.all[id as usize] = Some(moving);
@@ -316,6 +318,9 @@ impl<P: Port> Moves<P> {
             }
         };
         self.index.insert(hash, id);
+        for alias in aliases {
+            self.index.entry(alias).or_insert(id);
+        }
         id
     }
 

@@ -580,6 +580,7 @@ impl<P: Port> Runtime<P> {
         self.moves.orders.flows += weight as usize;
         let id = self.moves.insert(
             hash,
+            &self.settings.seed,
             Moving {
                 actors,
                 aliases,

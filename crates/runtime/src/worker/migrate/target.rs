@@ -71,7 +71,7 @@ impl<P: Port> Runtime<P> {
         if self.moves.under_way() >= most || self.moves.telling.len() >= most {
             return Err(Refusal::Busy);
         }
-        let groups = self.affinity == Affinity::Flow || self.groups.room() > self.moves.index.len();
+        let groups = self.affinity == Affinity::Flow || self.groups.room() > self.moves.under_way();
         let room = self.slab.free().saturating_sub(self.moves.reserved);
         if room < flows as usize || !groups {
             return Err(Refusal::Full);
@@ -100,11 +100,7 @@ impl<P: Port> Runtime<P> {
             self.moves.reserved += flows as usize;
             moving.aliases = aliases;
         }
-        let aliases = moving.aliases.clone();
-        let id = self.moves.insert(of_group, moving);
-        for alias in aliases {
-            self.moves.index.insert(alias.hash(&self.settings.seed), id);
-        }
+        self.moves.insert(of_group, &self.settings.seed, moving);
     }
 
     /// Takes in a piece of a state.
