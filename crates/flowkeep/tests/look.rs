@@ -2,7 +2,7 @@
 
 mod running;
 
-use running::{PATIENCE, Running, has, text};
+use running::{PATIENCE, Running, text};
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
@@ -33,6 +33,16 @@ fn running(name: &str) -> Running {
              [function.nat]\npool = [\"203.0.113.0/29\"]\n"
         )
     })
+}
+
+/// Whether a program is installed; else a word about it.
+fn has(program: &str, package: &str) -> bool {
+    let found = std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).is_file()));
+    if !found {
+        println!("not run: needs {program} (apt install {package})");
+    }
+    found
 }
 
 /// Waits for what is to come in its own time.

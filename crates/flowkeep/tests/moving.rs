@@ -2,9 +2,9 @@
 
 mod running;
 
-use running::{Running, has, text};
+use running::{Running, text};
 use serde_json::Value;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 use std::time::{Duration, Instant};
 
 /// So many flows, each of which says something all the time.
@@ -478,38 +478,4 @@ fn nobody_is_there_to_be_asked() {
     ] {
         refused(&running, words, 1, &["no Flowkeep answers at", "--socket"]);
     }
-}
-
-#[test]
-fn on_a_terminal_a_line_says_how_far_it_is() {
-    if !has("script", "bsdutils") {
-        return;
-    }
-    let running = cluster("terminal", 2, 3000, 10_000);
-    let shell = format!(
-        "'{}' flow migrate --all --to 1 --socket '{}'",
-        env!("CARGO_BIN_EXE_flowkeep"),
-        running.path("s.sock")
-    );
-    let mut script = Command::new("timeout");
-    script
-        .args(["60", "script", "-qec", &shell, "/dev/null"])
-        .env("TERM", "xterm");
-    let output = script.stdin(Stdio::null()).output().unwrap();
-    let screen = text(&output.stdout);
-    assert!(output.status.success(), "{screen}");
-    let (line, receipt) = screen.split_once("flows    asked ").expect(&screen);
-    assert!(
-        line.contains("flows moved, ") && line.contains(" groups waiting"),
-        "{screen:?}"
-    );
-    // The line is gone before the receipt comes.
-    assert!(
-        line.ends_with("\r\u{1b}[K") && !receipt.contains('\u{1b}'),
-        "{screen:?}"
-    );
-    // Nothing of it where nobody looks.
-    let piped = running.ask(&["flow", "migrate", "--all", "--to", "0"]);
-    assert_eq!((piped.status.code(), text(&piped.stderr).as_str()), (Some(0), ""));
-    assert!(text(&piped.stdout).starts_with("flows    asked 3000, moved 3000, refused 0, failed 0\n"));
 }

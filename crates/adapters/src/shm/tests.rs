@@ -152,7 +152,7 @@ fn threads_talk_both_ways() {
     let talk = |link: ShmLink| {
         move || {
             let mut talker = Talker::new(link);
-            let began = Instant::now();
+            let (mut last, mut since) = ((0, 0), Instant::now());
             // Who has heard all goes on until the other has said so, which is the last packet but for a few.
             while talker.heard < PACKETS || talker.said < PACKETS || talker.link.waiting() > 0 {
                 let say = 7.min(PACKETS - talker.said.min(PACKETS));
@@ -160,12 +160,12 @@ fn threads_talk_both_ways() {
                     std::thread::yield_now();
                 }
                 talker.assert_conserved();
-                assert!(
-                    began.elapsed() < PATIENCE,
-                    "{} said, {} heard",
-                    talker.said,
-                    talker.heard
-                );
+                // However long all of it takes where other threads want the processors, too.
+                let now = (talker.said, talker.heard);
+                if now != last {
+                    (last, since) = (now, Instant::now());
+                }
+                assert!(since.elapsed() < PATIENCE, "{now:?}: said and heard");
             }
             talker
         }

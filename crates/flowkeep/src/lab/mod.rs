@@ -50,7 +50,7 @@ use std::time::Duration;
 /// Where `ip netns` keeps the names.
 const NAMES: &str = "/run/netns";
 /// How long a command that sets something up may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Why a lab cannot be, or something in it did not work.
 #[derive(Debug, thiserror::Error)]

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 /// How often a program's end is looked for.
 const LOOK: Duration = Duration::from_millis(5);
-/// How long a program that was asked to end may take before it is ended.
-const GRACE: Duration = Duration::from_secs(5);
+/// How long a program that was asked to end may take before it is ended: on a busy machine it takes the kernel seconds to let go of an interface.
+const GRACE: Duration = Duration::from_secs(60);
 
 /// How a program is run.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@
 use crate::network::{Network, PATIENCE, network};
 use flowkeep::lab::process::{Process, Run};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -155,14 +155,32 @@ fn under_downloads(scheme: &str) {
             format!("{}{}", ended.out, ended.err),
         )
     };
+    // Local ports of connections that are open, in the client's own words: state 01, to port 80.
+    let open = || -> Vec<String> {
+        let sockets = network
+            .client
+            .run("cat /proc/net/tcp", Run::within(PATIENCE))
+            .unwrap();
+        let port = |line: &str| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let is_open = fields.get(2)?.ends_with(":0050") && *fields.get(3)? == "01";
+            is_open.then(|| fields[1].to_owned())
+        };
+        sockets.lines().filter_map(port).collect()
+    };
+    // Begins them, and waits until all are open: one that is cut before would open again, and not notice.
     let downloads = |name: &str| {
+        let (mut seen, began) = (BTreeSet::new(), Instant::now());
         let words = format!(
             "curl --silent --fail --parallel --parallel-immediate --parallel-max {COUNT} --max-time 50 --limit-rate 100k \
              --write-out %{{local_port}}/%{{exitcode}}/%{{size_download}}/\\n --output {} http://{VIRTUAL}/file?[1-{COUNT}]",
             network.folder.path(&format!("{name}-#1"))
         );
         let curl = network.client.start(&words).unwrap();
-        std::thread::sleep(Duration::from_secs(3));
+        while seen.len() < COUNT {
+            assert!(began.elapsed() < PATIENCE, "{seen:?}");
+            seen.extend(open());
+        }
         curl
     };
 

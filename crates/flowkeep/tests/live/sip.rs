@@ -57,7 +57,10 @@ fn callee(site: &Site, calls: usize, how: &str) -> Process {
         figures(site, "callee"),
     );
     let sipp = site.network.server.start(&words).unwrap();
-    wait_for_listeners(&site.network.server, "udp", 5060, 1);
+    // It listens for calls first, and for media a moment later, in which who sends some is told that nobody is there.
+    for port in [5060, MEDIA_PORT] {
+        wait_for_listeners(&site.network.server, "udp", port, 1);
+    }
     sipp
 }
 

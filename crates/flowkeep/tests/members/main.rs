@@ -6,6 +6,7 @@
 //! Not here: what links do by themselves (their crates' tests); live traffic (`tests/live/members.rs`).
 
 mod rig;
+mod terminal;
 
 use flowkeep::report::Status;
 use rig::{Folder, Member, PATIENCE, finished, refused, wait_for_word};
@@ -272,9 +273,14 @@ fn a_wrong_key_is_refused_and_keys_are_changed_without_a_gap() {
     assert!(left.status().packets.from_others > before.packets.from_others);
     let (front, left) = (front.stop(&folder), left.stop(&folder));
     adds_up(&[&front, &left]);
-    // Before there was a node, there was nobody to send anything to.
+    // Before there was a node, there was nobody to send anything to; and a busy machine may have had no room for some.
+    let reasons = ["no_runtime", "runtime_busy"];
     assert!(
-        front.packets.dropped.keys().all(|reason| reason == "no_runtime"),
+        front
+            .packets
+            .dropped
+            .keys()
+            .all(|reason| reasons.contains(&reason.as_str())),
         "{front}"
     );
 }
@@ -301,7 +307,12 @@ fn nodes_come_late_are_killed_and_come_again() {
         status.runtimes[0].opened > 1000
     });
     assert_eq!(status.runtimes[0].runtime, 1);
-    let dropped = |status: &Status| status.packets.dropped.values().sum::<u64>();
+    // All but what came while a machine that does other things had no room for it, before any runtime had seen it.
+    let dropped = |status: &Status| -> u64 {
+        let reasons = status.packets.dropped.iter();
+        let lost = reasons.filter(|(reason, _)| reason.as_str() != "runtime_busy");
+        lost.map(|(_, count)| *count).sum()
+    };
     let before = front.status();
     assert_eq!(dropped(&right.status()), 0);
 

@@ -114,13 +114,3 @@ impl Drop for OnDrop {
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
-
-/// Whether a program is installed; else a word about it.
-pub fn has(program: &str, package: &str) -> bool {
-    let found = std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).is_file()));
-    if !found {
-        println!("not run: needs {program} (apt install {package})");
-    }
-    found
-}
