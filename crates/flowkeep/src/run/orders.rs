@@ -9,7 +9,7 @@
 //! ```
 //!
 //! *Nobody is asked under the lock* ([`Shared::orders`]): a runtime that does not answer is waited for by those who need its answer, not by those who list
-//! orders, take others back, or give some to others. Who asks leaves word in the [`Book`] before.
+//! orders, or take others back, or resume. Whoever looks who takes flows needs all answers. Who asks leaves word in the [`Book`] before.
 //!
 //! *One step.* Of two operators who drain two runtimes at the same moment the second sees what the first does. Words come one after the other: whoever looks
 //! which runtimes take flows takes those of earlier words for drained that have not been said yet, and asks the runtimes only then, so an earlier word that has been said since shows in
