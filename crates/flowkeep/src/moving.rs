@@ -70,6 +70,8 @@ pub struct Place {
     pub elsewhere: bool,
     /// Of another process, which is not there.
     pub absent: bool,
+    /// Somebody is just having it take no flows.
+    pub is_drained_now: bool,
 }
 
 impl Place {
@@ -92,6 +94,9 @@ impl Place {
             } => Some("drained, or just beginning"),
             Place { elsewhere: true, .. } => None,
             Place { leaving: true, .. } => Some("drained"),
+            Place {
+                is_drained_now: true, ..
+            } => Some("just being drained"),
             _ if self.flows >= self.flows_max => Some("full"),
             _ => None,
         }
@@ -104,8 +109,7 @@ impl From<&RuntimeStats> for Place {
             flows: stats.flows,
             flows_max: stats.flows_max,
             leaving: stats.leaving,
-            elsewhere: false,
-            absent: false,
+            ..Place::default()
         }
     }
 }
@@ -127,7 +131,7 @@ impl Order {
         // One of another process answers for itself: it may take flows by now.
         let drained = |number: &&u16| {
             let place = places[usize::from(**number)];
-            place.leaving && !place.elsewhere
+            (place.leaving || place.is_drained_now) && !place.elsewhere
         };
         if let Some(number) = self.to.iter().find(drained) {
             return Err(format!(
@@ -159,7 +163,7 @@ impl Order {
             // Without any flow it has nothing to give either.
             if to.is_empty() && (self.from.is_some() || places[usize::from(from)].flows > 0) {
                 return Err(match self.to.is_empty() {
-                    true => nowhere(from, places),
+                    true => format!("{}; none has moved. {}", nowhere(from, places), remedy(places)),
                     false => format!(
                         "runtime {from} is where these flows are and where they are to go; name another with --to"
                     ),
@@ -191,8 +195,9 @@ pub fn may_leave(runtime: u16, places: &[Place]) -> Result<(), String> {
     match others.any(|(_, place)| place.closed().is_none()) {
         true => Ok(()),
         false => Err(format!(
-            "{}. It is drained all the same, and keeps the flows that it has, with: flowkeep runtime drain {runtime} --last",
-            nowhere(runtime, places)
+            "{}; nothing has changed. {}. With `flowkeep runtime drain {runtime} --last` it is drained all the same: its flows stay there and go on; {NEW_FLOWS}",
+            nowhere(runtime, places),
+            remedy(places)
         )),
     }
 }
@@ -209,8 +214,12 @@ pub enum Leaving {
     Resumed,
 }
 
-const ALONE: &str = "this cluster has one runtime, so there is none to move flows to; nothing has changed. Write `runtimes = 2`, or more, into its \
+pub(crate) const ALONE: &str = "this cluster has one runtime, so there is none to move flows to; nothing has changed. Write `runtimes = 2`, or more, into its \
                      configuration and start it again";
+
+/// Where new flows go when no runtime takes any.
+pub(crate) const NEW_FLOWS: &str = "new flows go to the runtimes that are not drained, also to one that is full, which drops them; as long as all are \
+                                    drained, they go to all of them";
 
 /// Nobody takes what this runtime has.
 fn nowhere(from: u16, places: &[Place]) -> String {
@@ -221,6 +230,14 @@ fn nowhere(from: u16, places: &[Place]) -> String {
     let why: Vec<String> = others
         .filter_map(|(number, place)| Some(format!("{number} is {}", place.closed()?)))
         .collect();
+    format!(
+        "no other runtime takes the flows of runtime {from} ({})",
+        why.join(", ")
+    )
+}
+
+/// What to do then.
+fn remedy(places: &[Place]) -> String {
     let start = match places.iter().any(|place| place.absent) {
         true => "Start one that is not there, or say",
         false => "Say",
@@ -229,11 +246,7 @@ fn nowhere(from: u16, places: &[Place]) -> String {
         true => ", to its own member's --socket (`flowkeep status` shows them)",
         false => "",
     };
-    let remedy = format!("{start} `flowkeep runtime resume N` for one that is drained{whom}");
-    format!(
-        "no other runtime takes the flows of runtime {from} ({}); nothing has changed. {remedy}",
-        why.join(", ")
-    )
+    format!("{start} `flowkeep runtime resume N` for one that is drained{whom}")
 }
 
 /// What to say of a runtime of another process.
@@ -435,8 +448,7 @@ mod tests {
             flows,
             flows_max: 10,
             leaving,
-            elsewhere: false,
-            absent: false,
+            ..Place::default()
         }
     }
 
@@ -569,7 +581,7 @@ mod tests {
             (
                 Some(0),
                 vec![],
-                "no other runtime takes the flows of runtime 0 (1 is drained, 2 is full); nothing has changed",
+                "no other runtime takes the flows of runtime 0 (1 is drained, 2 is full); none has moved",
             ),
         ] {
             let said = order(from, &to).parts(&places).unwrap_err();

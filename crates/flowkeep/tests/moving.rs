@@ -17,20 +17,25 @@ fn profile(flows: u32) -> String {
 
 /// Flows that have nothing to do with each other: each is a group.
 fn cluster(name: &str, runtimes: u32, flows: u32, flows_max: u32) -> Running {
-    let running = Running::start(name, &profile(flows), |profile| {
-        format!(
-            "runtimes = {runtimes}\nflows_max = {flows_max}\n\
-             [[port]]\nname = \"lan\"\nside = \"inside\"\ninput = \"generate:{profile}\"\n\
-             [[port]]\nname = \"world\"\nside = \"outside\"\noutput = \"pcap:/dev/null\"\n\
-             [[chain]]\nname = \"watched\"\nfunctions = [\"flow_monitor\"]\n[log]\nevents = \"{profile}.events\"\n"
-        )
-    });
+    let running = starting(name, runtimes, flows, flows_max);
     let began = Instant::now();
     while flows_of(&running).iter().sum::<u64>() < u64::from(flows.min(flows_max * runtimes)) {
         assert!(began.elapsed() < running::PATIENCE, "{:?}", flows_of(&running));
         std::thread::sleep(Duration::from_millis(20));
     }
     running
+}
+
+/// The same, before its flows have begun.
+fn starting(name: &str, runtimes: u32, flows: u32, flows_max: u32) -> Running {
+    Running::start(name, &profile(flows), |profile| {
+        format!(
+            "runtimes = {runtimes}\nflows_max = {flows_max}\n\
+             [[port]]\nname = \"lan\"\nside = \"inside\"\ninput = \"generate:{profile}\"\n\
+             [[port]]\nname = \"world\"\nside = \"outside\"\noutput = \"pcap:/dev/null\"\n\
+             [[chain]]\nname = \"watched\"\nfunctions = [\"flow_monitor\"]\n[log]\nevents = \"{profile}.events\"\n"
+        )
+    })
 }
 
 fn list(running: &Running) -> Vec<Value> {
@@ -222,10 +227,13 @@ fn runtimes_are_drained_and_resumed_by_command() {
     assert_eq!(states, ["state", "active", "drained", "drained"], "{shown}");
 
     // Nobody would take what the last one has: it stays as it is.
-    for words in ["runtime drain 0", "flow migrate --all --from 0"] {
+    for (words, state) in [
+        ("runtime drain 0", "nothing has changed"),
+        ("flow migrate --all --from 0", "none has moved"),
+    ] {
         let says =
-            "no other runtime takes the flows of runtime 0 (1 is drained, 2 is drained); nothing has changed";
-        refused(&running, words, 1, &[says, "flowkeep runtime resume N"]);
+            format!("no other runtime takes the flows of runtime 0 (1 is drained, 2 is drained); {state}");
+        refused(&running, words, 1, &[&says, "flowkeep runtime resume N"]);
     }
     refused(
         &running,
@@ -324,22 +332,78 @@ fn the_last_that_takes_flows_is_drained_where_that_is_insisted_on() {
         &running,
         "runtime drain 0",
         1,
-        &["flowkeep runtime drain 0 --last"],
-    );
-    assert_eq!(list(&running)[0]["leaving"], false);
-    refused(
-        &running,
-        "runtime drain 0 --last",
-        1,
         &[
-            "no other runtime takes the flows of runtime 0 (1 is drained)",
-            "runtime 0 takes no flows any more and goes on with those it has",
-            "flowkeep runtime resume 0",
+            "no other runtime takes the flows of runtime 0 (1 is drained); nothing has changed",
+            "With `flowkeep runtime drain 0 --last` it is drained all the same: its flows stay there",
         ],
     );
+    assert_eq!(list(&running)[0]["leaving"], false);
+    let output = running.ask(&["runtime", "drain", "0", "--last", "--json"]);
+    let (code, drained, said) = json(&output);
+    assert_eq!(code, 1, "{said}");
+    let told = (
+        &drained["leaving"],
+        drained["flows_left"].as_u64(),
+        &drained["flows_moved"],
+    );
+    assert_eq!(told, (&Value::from(true), Some(50), &Value::from(0)), "{said}");
+    for part in [
+        "no other runtime takes the flows of runtime 0 (1 is drained); none has moved",
+        "runtime 0 is drained all the same, as `--last` has it, and keeps what it has (50 flows): that stays there and goes on",
+        "as long as all are drained, they go to all of them",
+        "say `flowkeep runtime drain 0` to move them there, or `flowkeep runtime resume 0`",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!said.contains("nothing has changed"), "{said}");
     assert_eq!(list(&running)[0]["leaving"], true);
     assert_eq!(flows_of(&running), [50, 0]);
+    // As it says: when another takes flows again, it has to be said again.
+    assert!(running.ask(&["runtime", "resume", "1"]).status.success());
+    assert_eq!(flows_of(&running), [50, 0]);
+    receipt(&running, "runtime drain 0");
+    assert_eq!(flows_of(&running), [0, 50]);
+    // Who has no flows is drained, and that is all.
+    receipt(&running, "flow migrate --all --to 1");
     assert!(running.ask(&["runtime", "resume", "0"]).status.success());
+    receipt(&running, "runtime drain 0");
+    let output = running.ask(&["runtime", "drain", "1", "--last"]);
+    assert_eq!(output.status.code(), Some(1));
+    receipt(&running, "runtime drain 0 --last");
+    assert_eq!(flows_of(&running), [0, 50]);
+    assert!(running.ask(&["runtime", "resume", "0"]).status.success());
+}
+
+/// What is said of new flows when all are drained is so.
+#[test]
+fn while_all_are_drained_new_flows_go_to_them() {
+    // Nearly each packet begins a flow.
+    let running = starting("all-drained", 2, 200_000, 200_000);
+    let until = |is_so: &dyn Fn(&[u64]) -> bool| {
+        let began = Instant::now();
+        loop {
+            let flows = flows_of(&running);
+            if is_so(&flows) {
+                return flows;
+            }
+            assert!(began.elapsed() < running::PATIENCE, "{flows:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    receipt(&running, "runtime drain 1");
+    let output = running.ask(&["runtime", "drain", "0", "--last"]);
+    assert_eq!(output.status.code(), Some(1));
+    let before: u64 = flows_of(&running).iter().sum();
+    until(&|flows| flows.iter().sum::<u64>() > before + 500);
+    assert!(list(&running).iter().all(|runtime| runtime["leaving"] == true));
+    // One takes flows again: from then on they are its.
+    assert!(running.ask(&["runtime", "resume", "1"]).status.success());
+    let before = flows_of(&running);
+    let after = until(&|flows| flows[1] > before[1] + 1000);
+    assert!(
+        2 * (after[0] - before[0]) < after[1] - before[1],
+        "{before:?}: {after:?}"
+    );
 }
 
 #[test]
@@ -442,7 +506,11 @@ fn wrong_words_are_refused_with_what_to_write() {
 #[test]
 fn an_only_runtime_is_not_drained() {
     let running = cluster("only", 1, 20, 100);
-    for words in ["runtime drain 0", "flow migrate --all --from 0"] {
+    for words in [
+        "runtime drain 0",
+        "runtime drain 0 --last",
+        "flow migrate --all --from 0",
+    ] {
         refused(
             &running,
             words,

@@ -9,6 +9,9 @@
 //! An order that has begun goes on without the tool. `order list` finds it again, `order cancel` takes it back ([`super::orders`]), and so does
 //! `runtime resume` what a drain has ordered.
 //!
+//! With `--last` a runtime is drained where nobody takes its flows, too: it keeps them then. The order to move them is given all the same, since only the cluster knows; that
+//! it cannot be carried out is told with what becomes of the flows ([`keeps`]).
+//!
 //! Whatever fails says what state things are in, and what to do.
 
 #[cfg(test)]
@@ -19,7 +22,7 @@ use super::{Asking, Failure, Which, print};
 use crate::config::values::protocol_number;
 use crate::control::client::Client;
 use crate::control::{Answer, Key, Request};
-use crate::moving::{Leaving, Order, Part, Receipt};
+use crate::moving::{Leaving, NEW_FLOWS, Order, Part, Receipt};
 use crate::report::RuntimeStatus;
 use serde::Serialize;
 use serde_json::json;
@@ -178,16 +181,19 @@ struct Drained {
     flows_left: u64,
     #[serde(flatten)]
     receipt: Receipt,
+    /// It may be that nobody takes flows.
+    #[serde(skip)]
+    keeps: bool,
 }
 
 impl fmt::Display for Drained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.receipt)?;
-        writeln!(
-            f,
-            "runtime  {} takes no flows, and has {}",
-            self.runtime, self.flows_left
-        )
+        let state = match self.keeps {
+            true => "is drained, and keeps",
+            false => "takes no flows, and has",
+        };
+        writeln!(f, "runtime  {} {state} {}", self.runtime, self.flows_left)
     }
 }
 
@@ -199,12 +205,18 @@ pub fn drain(runtime: u16, last: bool, asking: &Asking, out: &mut dyn Write) -> 
         false => Leaving::Drained,
     };
     set_leaving(&mut client, runtime, how)?;
-    let (whole, left) = move_away(&mut client, runtime)?;
+    let (whole, left) = match away(&mut client, runtime) {
+        Err(Unmoved::Stays(problem, whole)) if last => {
+            return keeps(&mut client, runtime, problem, *whole, asking, out);
+        }
+        moved => moved.map_err(|unmoved| unmoved.of(runtime))?,
+    };
     let of = Drained {
         runtime,
         leaving: true,
         flows_left: left,
         receipt: whole,
+        keeps: false,
     };
     show(&of, asking, out)?;
     if left == 0 {
@@ -221,33 +233,94 @@ pub fn drain(runtime: u16, last: bool, asking: &Asking, out: &mut dyn Write) -> 
     )))
 }
 
-/// Moves the flows of a runtime that is drained to others; what came of it, and how many are left.
-pub(super) fn move_away(client: &mut Client, runtime: u16) -> Result<(Receipt, u64), Failure> {
-    let mut whole = Receipt::empty();
-    // From here on it is drained, whatever comes of its flows.
-    let drained = |problem: Failure| Failure {
+/// A runtime is drained where that was insisted on, and its flows cannot be moved: what becomes of them.
+fn keeps(
+    client: &mut Client,
+    runtime: u16,
+    problem: Failure,
+    receipt: Receipt,
+    asking: &Asking,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let Ok(runtimes) = runtimes(client) else {
+        return Err(Unmoved::Stays(problem, Box::new(receipt)).of(runtime));
+    };
+    let Some(of) = runtimes.iter().find(|of| of.runtime == runtime && of.leaving) else {
+        // Somebody has resumed or removed it meanwhile.
+        return Err(problem);
+    };
+    let left = of.flows;
+    let drained = Drained {
+        runtime,
+        leaving: true,
+        flows_left: left,
+        receipt,
+        keeps: true,
+    };
+    show(&drained, asking, out)?;
+    if left == 0 {
+        return Ok(());
+    }
+    Err(Failure {
         message: format!(
-            "{}\nruntime {runtime} takes no flows any more and goes on with those it has. {}",
+            "{}\nruntime {runtime} is drained all the same, as `--last` has it, and keeps what it has ({}): that stays there and goes on; {NEW_FLOWS}. None moves by \
+             itself: when another runtime takes flows again, say `flowkeep runtime drain {runtime}` to move them there, or \
+             `flowkeep runtime resume {runtime}` to have it as it was",
             problem.message,
-            what_then(runtime)
+            flows(left)
         ),
         ..problem
-    };
+    })
+}
+
+/// Why flows of a runtime that is drained do not move.
+enum Unmoved {
+    /// It is not drained any more.
+    Resumed(Failure),
+    /// It is drained, and no more can be moved than have been.
+    Stays(Failure, Box<Receipt>),
+}
+
+impl Unmoved {
+    fn of(self, runtime: u16) -> Failure {
+        match self {
+            Unmoved::Resumed(problem) => problem,
+            Unmoved::Stays(problem, _) => Failure {
+                message: format!(
+                    "{}\nruntime {runtime} takes no flows any more and goes on with those it has. {}",
+                    problem.message,
+                    what_then(runtime)
+                ),
+                ..problem
+            },
+        }
+    }
+}
+
+/// Moves the flows of a runtime that is drained to others; what came of it, and how many are left.
+pub(super) fn move_away(client: &mut Client, runtime: u16) -> Result<(Receipt, u64), Failure> {
+    away(client, runtime).map_err(|unmoved| unmoved.of(runtime))
+}
+
+fn away(client: &mut Client, runtime: u16) -> Result<(Receipt, u64), Unmoved> {
+    let mut whole = Receipt::empty();
     let mut left = 0;
     for _ in 0..ROUNDS {
         let order = Order {
             from: Some(runtime),
             ..Order::default()
         };
-        let receipt = carry_out(client, order).map_err(drained)?;
+        let stays = |problem| Unmoved::Stays(problem, Box::new(whole.clone()));
+        let receipt = carry_out(client, order).map_err(stays)?;
         whole.add_later(&receipt);
-        let runtimes = runtimes(client).map_err(drained)?;
+        let stays = |problem| Unmoved::Stays(problem, Box::new(whole.clone()));
+        let runtimes = runtimes(client).map_err(stays)?;
         let of = runtimes.iter().find(|of| of.runtime == runtime);
         if of.is_some_and(|of| !of.leaving) {
-            return Err(Failure::failed(format!(
+            return Err(Unmoved::Resumed(Failure::failed(format!(
                 "runtime {runtime} was resumed meanwhile and takes new flows: {} had moved by then. Say `flowkeep runtime drain {runtime}` again if it is to be empty",
                 flows(whole.flows_moved)
-            )));
+            ))));
         }
         left = of.map_or(0, |of| of.flows);
         if left == 0 || receipt.flows_refused + receipt.flows_failed + receipt.groups_canceled > 0 {

@@ -121,7 +121,7 @@ struct Shared {
     /// Itself, for those who watch.
     me: Weak<Shared>,
     live: Live,
-    /// Orders to move flows. Held by whoever looks which runtimes take flows, until that is acted on.
+    /// Orders to move flows, and words about who takes them; nobody is asked while it is held.
     orders: Mutex<orders::Book>,
     /// A member's switches whose ports bring nothing by themselves end when it is told to.
     has_inputs: bool,

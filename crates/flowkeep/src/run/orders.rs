@@ -3,53 +3,44 @@
 //! # Theory of operation
 //!
 //! ```text
-//!   order ─► places ─► a part for each runtime that gives ─► noted under a number ─► over, or taken back
-//!   drain ─► places ─► another takes flows ─► leaving ─► heard by the switches here
-//!   resume ─► what drains ordered of this runtime is taken back ─► not leaving
+//!   order ─► a number, noted ─► places ─► a part for each runtime that gives ─► over, or taken back
+//!   drain ─► its word about the runtime ─► places ─► another takes flows ─► leaving ─► heard by the switches here ─► the word is said
+//!   resume ─► its word ─► not leaving ─► what drains ordered of this runtime is taken back ─► heard ─► the word is said
 //! ```
 //!
-//! *One step.* Who looks which runtimes take flows, and acts on it, does so under one lock ([`Shared::orders`]): of two operators who drain two
-//! runtimes at the same moment the second sees what the first has done. Other processes are not under it: what a member knows of their runtimes it has heard
-//! from them (`worker::sessions`), some milliseconds ago.
+//! *Nobody is asked under the lock* ([`Shared::orders`]): a runtime that does not answer is waited for by those who need its answer, not by those who list
+//! orders, or take others back, or resume. Whoever looks who takes flows needs all answers. Who asks leaves word in the [`Book`] before.
 //!
-//! *Numbers.* An order that has begun goes on without whoever gave it. It is found again by its number ([`Shared::under_way`]) and can be taken back
-//! ([`Shared::take_back`]): groups that are on their way arrive, or are refused, as they would have; those that have not begun stay.
+//! *One step.* Of two operators who drain two runtimes at the same moment the second sees what the first does. Words come one after the other: whoever looks
+//! which runtimes take flows takes those of earlier words for drained that have not been said yet, and asks the runtimes only then, so an earlier word that has been said since shows in
+//! what they answer. Who looks earlier takes no notice of the later word, so of two one is drained. What an earlier word forbids is looked at again for a moment: it may come to nothing.
+//! A runtime has one word at a time; the next one waits. Other processes are not in it: what a member knows of their runtimes it has heard from them
+//! (`worker::sessions`), some milliseconds ago.
 //!
-//! Invariants: no more than [`ORDERS_MAX`] orders are noted, and so no runtime has more parts under way; the last runtime of this process's knowledge that takes
-//! flows is drained only where that is insisted on.
+//! *Numbers.* An order has its number, and its place among those that may be under way, before any runtime is asked. Once it has begun it goes on without whoever gave it. It is
+//! found again by its number ([`Shared::under_way`]) and can be taken back ([`Shared::take_back`]): groups that are on their way arrive, or are refused, as they would
+//! have; those that have not begun stay. What is to be taken back while it is given is so as soon as it is.
 //!
-//! Not here: which runtimes give and take ([`crate::moving`]), how flows move (`runtime::worker::migrate`).
+//! Invariants: no more than [`ORDERS_MAX`](migrate::ORDERS_MAX) orders are noted, and so no runtime has more parts under way; the last runtime of this process's knowledge that takes
+//! flows is drained only where that is insisted on; a part is of one order.
+//!
+//! Not here: what is noted ([`book`]); which runtimes give and take ([`crate::moving`]), how flows move (`runtime::worker::migrate`).
 
-use super::driver::{Answer, Question};
-use super::{HEARD, LOOK, Shared, lock, silent};
+mod book;
+#[cfg(test)]
+mod tests;
+
+pub(super) use book::Book;
+
+use super::driver::{Answer, PATIENCE, Question};
+use super::{HEARD, Handle, LOOK, Shared, lock, silent};
 use crate::moving::{self, Leaving, Order, Place, Receipt, UnderWay, may_leave, no_such_runtime};
-use runtime::worker::migrate::{self, ORDERS_MAX};
-use std::collections::BTreeMap;
+use runtime::worker::migrate::{self, Selector};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-/// So long a word of another process may be on its way.
+/// So long a word of another process may be on its way, and one here may come to nothing.
 const SAID: Duration = Duration::from_secs(1);
-
-/// Orders that may be under way.
-#[derive(Default)]
-pub(super) struct Book {
-    given: u32,
-    orders: BTreeMap<u32, Noted>,
-}
-
-struct Noted {
-    order: Order,
-    /// It empties a runtime that is drained.
-    drains: bool,
-    parts: Vec<moving::Part>,
-}
-
-impl Book {
-    /// Forgets orders that are over.
-    fn tidy(&mut self, shared: &Shared) {
-        self.orders.retain(|_, noted| !shared.is_over(&noted.parts));
-    }
-}
 
 impl Shared {
     /// Begins to move flows.
@@ -60,16 +51,37 @@ impl Shared {
         {
             return Err(self.elsewhere(from));
         }
-        let mut book = lock(&self.orders);
-        // Before the next one: a runtime that has come anew counts its parts from 0 again.
-        book.tidy(self);
-        if book.orders.len() >= ORDERS_MAX {
-            return Err(format!(
-                "{}; nothing of this one has begun",
-                migrate::OrderError::TooMany
-            ));
+        let number = self.place_for(order)?;
+        let given = self.give_parts(order, &selector);
+        let (parts, drains) = match given {
+            Ok(given) => given,
+            Err(problem) => {
+                lock(&self.orders).orders.remove(&number);
+                return Err(problem);
+            }
+        };
+        let is_to_go = lock(&self.orders).note(number, &parts, drains);
+        if is_to_go {
+            self.cancel_parts(&parts)?;
         }
-        let (chosen, drains) = self.look(|places| {
+        Ok(parts)
+    }
+
+    /// A place among the orders that may be under way.
+    fn place_for(&self, order: &Order) -> Result<u32, String> {
+        if let Some(number) = lock(&self.orders).reserve(order) {
+            return Ok(number);
+        }
+        // Those that are over are forgotten with that.
+        self.under_way();
+        lock(&self.orders)
+            .reserve(order)
+            .ok_or_else(|| format!("{}; nothing of this one has begun", migrate::OrderError::TooMany))
+    }
+
+    /// Gives an order to the runtimes that it concerns; its parts, and whether it empties a runtime that is drained.
+    fn give_parts(&self, order: &Order, selector: &Selector) -> Result<(Vec<moving::Part>, bool), String> {
+        let (chosen, drains) = self.look(u64::MAX, |places| {
             if let Some(part) = &self.part
                 && order.to.iter().all(|to| usize::from(*to) < places.len())
             {
@@ -106,26 +118,16 @@ impl Shared {
                 break;
             }
         }
-        if let Some(said) = problem {
-            self.cancel_parts(&parts)?;
-            return Err(match parts.is_empty() {
-                true => said,
-                false => format!(
-                    "{said}. Of the runtimes before it, what has begun to move goes on, and the rest stays: `flowkeep runtime list` shows where flows are"
-                ),
-            });
-        }
-        if !parts.is_empty() {
-            let number = book.given;
-            book.given = book.given.wrapping_add(1);
-            let noted = Noted {
-                order: order.clone(),
-                drains,
-                parts: parts.clone(),
-            };
-            book.orders.insert(number, noted);
-        }
-        Ok(parts)
+        let Some(said) = problem else {
+            return Ok((parts, drains));
+        };
+        self.cancel_parts(&parts)?;
+        Err(match parts.is_empty() {
+            true => said,
+            false => format!(
+                "{said}. Of the runtimes before it, what has begun to move goes on, and the rest stays: `flowkeep runtime list` shows where flows are"
+            ),
+        })
     }
 
     /// What has come of parts of an order.
@@ -154,53 +156,97 @@ impl Shared {
         Ok(whole)
     }
 
-    /// Whether nothing of an order is still to be done: each runtime says so, is gone, or has forgotten it.
-    fn is_over(&self, parts: &[moving::Part]) -> bool {
-        parts.iter().all(|(runtime, number)| {
-            let Some(handle) = self.runtimes().remove(runtime) else {
-                return true;
-            };
-            match handle.ask(Question::Receipt(*number)) {
-                Some(Answer::Receipt(part)) => part.is_none_or(|part| part.is_over),
-                _ => false,
+    /// The orders that are under way; those that are over are forgotten.
+    pub(super) fn under_way(&self) -> Vec<UnderWay> {
+        let noted: Vec<(u32, Order, Option<Vec<moving::Part>>)> = {
+            let book = lock(&self.orders);
+            let orders = book.orders.iter();
+            orders
+                .map(|(number, noted)| (*number, noted.order.clone(), noted.parts.clone()))
+                .collect()
+        };
+        // All are asked at once, and waited for together.
+        let deadline = Instant::now() + PATIENCE;
+        let asked: Vec<_> = noted
+            .into_iter()
+            .map(|(number, order, parts)| {
+                let asked = parts.map(|parts| self.ask_parts(&parts, Question::Receipt));
+                (number, order, asked)
+            })
+            .collect();
+        let mut under_way = Vec::new();
+        let mut over = Vec::new();
+        for (number, order, asked) in asked {
+            // While runtimes are asked to begin it, it is not over.
+            let receipt = asked.map_or_else(Receipt::default, |asked| so_far(asked, deadline));
+            match receipt.over {
+                true => over.push(number),
+                false => under_way.push(UnderWay {
+                    number,
+                    order,
+                    receipt,
+                }),
             }
-        })
+        }
+        lock(&self.orders)
+            .orders
+            .retain(|number, _| !over.contains(number));
+        under_way
     }
 
-    /// The orders that are under way.
-    pub(super) fn under_way(&self) -> Vec<UnderWay> {
-        let mut book = lock(&self.orders);
-        book.tidy(self);
-        let orders = book.orders.iter().map(|(number, noted)| UnderWay {
-            number: *number,
-            order: noted.order.clone(),
-            receipt: self.receipt_of(&noted.parts).unwrap_or_default(),
-        });
-        orders.collect()
+    /// Asks the runtimes of these parts that are there; whoever is gone moves nothing.
+    fn ask_parts(&self, parts: &[moving::Part], question: impl Fn(u32) -> Question) -> Vec<(u16, Asked)> {
+        let runtimes = self.runtimes();
+        let ask = |(runtime, number): &moving::Part| {
+            let asked = runtimes.get(runtime)?.ask_later(question(*number));
+            Some((*runtime, Asked(asked)))
+        };
+        parts.iter().filter_map(ask).collect()
     }
 
     /// Takes an order back; its parts, by which is known when what is under way has ended.
     pub(super) fn take_back(&self, number: u32) -> Result<Vec<moving::Part>, String> {
-        let mut book = lock(&self.orders);
-        book.tidy(self);
-        let Some(noted) = book.orders.get(&number) else {
-            return Err(format!(
-                "no order {number} is under way: it is over, or there was none; nothing has changed. `flowkeep order list` shows those that are"
-            ));
+        let deadline = Instant::now() + PATIENCE;
+        let parts = loop {
+            let mut book = lock(&self.orders);
+            let Some(noted) = book.orders.get_mut(&number) else {
+                return Err(not_under_way(number));
+            };
+            if let Some(parts) = &noted.parts {
+                break parts.clone();
+            }
+            noted.is_unwanted = true;
+            drop(book);
+            if Instant::now() > deadline {
+                return Err(format!(
+                    "order {number} is taken back as soon as all runtimes that it concerns have heard it: one has not answered yet.                      `flowkeep order list` shows it until it is over"
+                ));
+            }
+            std::thread::sleep(LOOK);
         };
-        self.cancel_parts(&noted.parts)?;
-        Ok(noted.parts.clone())
+        match self.recall(number, &parts)? {
+            true => Ok(parts),
+            false => Err(not_under_way(number)),
+        }
+    }
+
+    /// Takes back what has been given of an order; `false` if that is over.
+    fn recall(&self, number: u32, parts: &[moving::Part]) -> Result<bool, String> {
+        let asked = self.ask_parts(parts, Question::Receipt);
+        if so_far(asked, Instant::now() + PATIENCE).over {
+            lock(&self.orders).orders.remove(&number);
+            return Ok(false);
+        }
+        self.cancel_parts(parts)?;
+        Ok(true)
     }
 
     fn cancel_parts(&self, parts: &[moving::Part]) -> Result<(), String> {
-        for (runtime, number) in parts {
-            // Whoever is gone moves nothing.
-            let Some(handle) = self.runtimes().remove(runtime) else {
-                continue;
-            };
-            if !matches!(handle.ask(Question::Cancel(*number)), Some(Answer::Done)) {
+        let deadline = Instant::now() + PATIENCE;
+        for (runtime, answer) in self.ask_parts(parts, Question::Cancel) {
+            if !matches!(answer.by(deadline), Some(Answer::Done)) {
                 return Err(silent(
-                    *runtime,
+                    runtime,
                     "what it has not begun may still begin to move; say it again",
                 ));
             }
@@ -210,11 +256,14 @@ impl Shared {
 
     /// Takes all orders back: this process ends, and where its flows go it says itself.
     pub(super) fn take_all_back(&self) {
-        let mut book = lock(&self.orders);
-        for noted in std::mem::take(&mut book.orders).into_values() {
-            // Who does not answer now will not in what follows either.
-            let _ = self.cancel_parts(&noted.parts);
-        }
+        let mut all = Vec::new();
+        lock(&self.orders).orders.retain(|_, noted| {
+            noted.is_unwanted = true;
+            all.extend(noted.parts.iter().flatten().copied());
+            noted.parts.is_none()
+        });
+        // Who does not answer now will not in what follows either.
+        let _ = self.cancel_parts(&all);
     }
 
     /// Has a runtime take no new flows, or take them again; what was taken back of orders for that.
@@ -222,19 +271,39 @@ impl Shared {
         let Some(handle) = self.runtimes().remove(&runtime) else {
             return Err(self.elsewhere(runtime));
         };
-        let mut book = lock(&self.orders);
-        let mut taken_back = Vec::new();
-        match leaving {
-            Leaving::Insisted => {}
-            Leaving::Drained => self.look(|places| may_leave(runtime, places))?,
-            Leaving::Resumed => {
-                book.tidy(self);
-                let drains = |noted: &&Noted| noted.drains && noted.order.from == Some(runtime);
-                for noted in book.orders.values().filter(drains) {
-                    self.cancel_parts(&noted.parts)?;
-                    taken_back.extend_from_slice(&noted.parts);
-                }
+        let word = self.begin_word(runtime, leaving != Leaving::Resumed)?;
+        let said = self.say_leaving(runtime, &handle, leaving, word);
+        lock(&self.orders).words.remove(&runtime);
+        said
+    }
+
+    /// Leaves word that a runtime is to take no flows, or to take them again; its number.
+    fn begin_word(&self, runtime: u16, leaves: bool) -> Result<u64, String> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(number) = lock(&self.orders).begin(runtime, leaves) {
+                return Ok(number);
             }
+            if Instant::now() > deadline {
+                return Err(format!(
+                    "runtime {runtime} is just being drained or resumed by somebody else, and not all have answered yet; nothing of this has begun. Try again"
+                ));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn say_leaving(
+        &self,
+        runtime: u16,
+        handle: &Handle,
+        leaving: Leaving,
+        word: u64,
+    ) -> Result<Vec<moving::Part>, String> {
+        match leaving {
+            Leaving::Insisted if self.layout.runtimes < 2 => return Err(moving::ALONE.into()),
+            Leaving::Drained => self.look(word, |places| may_leave(runtime, places))?,
+            Leaving::Insisted | Leaving::Resumed => {}
         }
         let leaves = leaving != Leaving::Resumed;
         if !matches!(handle.ask(Question::Leaving(leaves)), Some(Answer::Leaving)) {
@@ -243,9 +312,20 @@ impl Shared {
                 "whether it takes new flows is not known; try again",
             ));
         }
+        // Whoever orders its flows away from here on sees that it is not drained.
+        let ordered = match leaves {
+            true => Vec::new(),
+            false => lock(&self.orders).resume(runtime),
+        };
+        let mut taken_back = Vec::new();
+        for (number, parts) in ordered {
+            if self.recall(number, &parts)? {
+                taken_back.extend(parts);
+            }
+        }
         // It tells the switches itself; those here have heard it when this is answered.
         let deadline = Instant::now() + HEARD;
-        let has_heard = |switch: &super::Handle| {
+        let has_heard = |switch: &Handle| {
             matches!(
                 switch.ask(Question::Presence(runtime)),
                 Some(Answer::Presence { leaving: heard, .. }) if heard == leaves
@@ -264,14 +344,21 @@ impl Shared {
         Ok(taken_back)
     }
 
-    /// Chooses by what the runtimes say. Where another process's has said that it takes no flows, the word that it does again may be on its way: what is refused is looked
-    /// at again for a moment.
-    fn look<T>(&self, choose: impl Fn(&[Place]) -> Result<T, String>) -> Result<T, String> {
+    /// Chooses by what the runtimes say, and by words about them that came before this one. Where one may have changed by the time, since the word of another process that it takes
+    /// flows again may be on its way, or an earlier one here comes to nothing, what is refused is looked at again for a moment.
+    fn look<T>(&self, word: u64, choose: impl Fn(&[Place]) -> Result<T, String>) -> Result<T, String> {
         let began = Instant::now();
         loop {
-            let places = self.places()?;
+            // Before the runtimes are asked: who is said to be drained meanwhile says so itself.
+            let words = lock(&self.orders).earlier(word);
+            let mut places = self.places()?;
+            for (runtime, _) in words.iter().filter(|(_, word)| word.leaves) {
+                if let Some(place) = places.get_mut(usize::from(*runtime)) {
+                    place.is_drained_now = true;
+                }
+            }
             let chosen = choose(&places);
-            let is_said = places.iter().any(|place| place.elsewhere && place.leaving);
+            let is_said = !words.is_empty() || places.iter().any(|place| place.elsewhere && place.leaving);
             if chosen.is_ok() || !is_said || began.elapsed() > SAID {
                 return chosen;
             }
@@ -304,4 +391,35 @@ impl Shared {
         };
         (0..self.layout.runtimes as u16).map(place).collect()
     }
+}
+
+/// What a runtime was asked.
+struct Asked(Receiver<Answer>);
+
+impl Asked {
+    /// Its answer; `None` from one that has gone or is stuck.
+    fn by(&self, deadline: Instant) -> Option<Answer> {
+        let time = deadline.saturating_duration_since(Instant::now());
+        self.0.recv_timeout(time).ok()
+    }
+}
+
+/// What has come of an order by then; of those that do not answer nothing, and it is not over.
+fn so_far(asked: Vec<(u16, Asked)>, deadline: Instant) -> Receipt {
+    let mut receipt = Receipt::empty();
+    for (_, answer) in asked {
+        match answer.by(deadline) {
+            Some(Answer::Receipt(Some(part))) => receipt.add(&part),
+            // It is long over there.
+            Some(Answer::Receipt(None)) => {}
+            _ => receipt.over = false,
+        }
+    }
+    receipt
+}
+
+fn not_under_way(number: u32) -> String {
+    format!(
+        "no order {number} is under way: it is over, or there was none; nothing has changed. `flowkeep order list` shows those that are"
+    )
 }

@@ -8,6 +8,8 @@ use crate::control::server::Server;
 use runtime::worker::FlowView;
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use wire::FlowKey;
 
@@ -17,6 +19,9 @@ struct Scripted {
     receipts: Mutex<VecDeque<Result<Receipt, String>>>,
     left: Mutex<VecDeque<u64>>,
     orders: Mutex<Vec<Order>>,
+    /// Why no order is taken.
+    refusal: Mutex<Option<String>>,
+    is_resumed: AtomicBool,
 }
 
 impl Cluster for Scripted {
@@ -24,7 +29,7 @@ impl Cluster for Scripted {
         let mut snapshot = fake::snapshot();
         snapshot.runtimes[1].flows = self.left.lock().unwrap().front().copied().unwrap_or(0);
         // As it is asked about when it was drained.
-        snapshot.runtimes[1].leaving = true;
+        snapshot.runtimes[1].leaving = !self.is_resumed.load(Relaxed);
         snapshot
     }
 
@@ -44,6 +49,9 @@ impl Cluster for Scripted {
         let mut orders = self.orders.lock().unwrap();
         if !orders.is_empty() {
             self.left.lock().unwrap().pop_front();
+        }
+        if let Some(refusal) = &*self.refusal.lock().unwrap() {
+            return Err(refusal.clone());
         }
         orders.push(order.clone());
         Ok(vec![(1, orders.len() as u32)])
@@ -212,6 +220,67 @@ fn draining_that_fails_says_that_it_is_drained_and_what_to_do() {
         failure.message
     );
     assert_eq!(site.cluster.orders.lock().unwrap().len(), ROUNDS);
+}
+
+#[test]
+fn who_insists_on_draining_the_last_is_told_what_becomes_of_its_flows() {
+    let nobody = "no other runtime takes the flows of runtime 1 (0 is drained); none has moved. Say `flowkeep runtime resume N`";
+    for (left, json) in [(1, false), (7, true), (0, false)] {
+        let site = Site::new("last", Vec::new(), &[left]);
+        *site.cluster.refusal.lock().unwrap() = Some(nobody.to_owned());
+        let mut out = Vec::new();
+        let done = drain(1, true, &site.asking(json), &mut out);
+        let shown = String::from_utf8(out).unwrap();
+        match json {
+            true => {
+                let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+                let told = (&shown["leaving"], &shown["flows_left"], &shown["flows_moved"]);
+                assert_eq!(told, (&json!(true), &json!(left), &json!(0)), "{shown}");
+            }
+            false => {
+                let line = format!("runtime  1 is drained, and keeps {left}\n");
+                assert!(shown.ends_with(&line), "{shown}");
+            }
+        }
+        if left == 0 {
+            assert_eq!(done, Ok(()));
+            continue;
+        }
+        let failure = done.unwrap_err();
+        assert_eq!(failure.code, FAILURE);
+        let keeps = format!(
+            "as `--last` has it, and keeps what it has ({}): that stays there and goes on; ",
+            flows(left)
+        );
+        for part in [
+            nobody,
+            "\nruntime 1 is drained all the same",
+            &keeps,
+            NEW_FLOWS,
+            "`flowkeep runtime drain 1` to move them",
+            "`flowkeep runtime resume 1`",
+        ] {
+            assert!(failure.message.contains(part), "{part}: {}", failure.message);
+        }
+        for part in ["nothing has changed", "takes no flows any more"] {
+            assert!(!failure.message.contains(part), "{part}: {}", failure.message);
+        }
+    }
+    // Resumed by somebody in between: it is not said to be drained.
+    let site = Site::new("last-resumed", Vec::new(), &[7]);
+    *site.cluster.refusal.lock().unwrap() = Some(nobody.to_owned());
+    site.cluster.is_resumed.store(true, Relaxed);
+    let failure = drain(1, true, &site.asking(false), &mut Vec::new()).unwrap_err();
+    assert!(
+        failure.message.starts_with(nobody) && !failure.message.contains("all the same"),
+        "{}",
+        failure.message
+    );
+    // Who does not insist has been refused before; somebody else has drained the others since.
+    let site = Site::new("not-last", Vec::new(), &[7]);
+    *site.cluster.refusal.lock().unwrap() = Some(nobody.to_owned());
+    let failure = drain(1, false, &site.asking(false), &mut Vec::new()).unwrap_err();
+    assert!(!failure.message.contains("--last"), "{}", failure.message);
 }
 
 #[test]

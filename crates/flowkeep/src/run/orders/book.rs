@@ -1,0 +1,114 @@
+//! What is noted of orders and words while runtimes are asked, and afterwards. Each of these is one step, under the lock.
+//!
+//! ```text
+//!   order: reserved ─► being given ─► given, with its parts ─► over, or taken back: forgotten
+//!                        └ unwanted, or resumed, by then: taken back as soon as it is given
+//!   word:  begun ─► said: forgotten
+//! ```
+//!
+//! Invariants: as many orders as there may be, those that are being given among them; a part is of one order; a runtime has one word.
+//!
+//! Not here: asking ([`super`]).
+
+use crate::moving::{Order, Part};
+use runtime::worker::migrate::ORDERS_MAX;
+use std::collections::BTreeMap;
+
+/// Orders that may be under way, and what is being said to runtimes.
+#[derive(Default)]
+pub(in crate::run) struct Book {
+    given: u32,
+    pub orders: BTreeMap<u32, Noted>,
+    said: u64,
+    /// By runtime.
+    pub words: BTreeMap<u16, Word>,
+}
+
+pub struct Noted {
+    pub order: Order,
+    /// What the runtimes have begun; not known while they are asked.
+    pub parts: Option<Vec<Part>>,
+    /// It empties a runtime that is drained.
+    drains: bool,
+    /// Somebody took it back while the runtimes were asked.
+    pub is_unwanted: bool,
+    /// Somebody resumed the runtime that gives while the runtimes were asked.
+    is_resumed: bool,
+}
+
+/// Somebody is having a runtime take no flows, or take them again.
+#[derive(Clone, Copy)]
+pub struct Word {
+    /// Its place among all words.
+    number: u64,
+    pub leaves: bool,
+}
+
+impl Book {
+    /// A place for an order, and its number; none if as many as may be are under way.
+    pub fn reserve(&mut self, order: &Order) -> Option<u32> {
+        if self.orders.len() >= ORDERS_MAX {
+            return None;
+        }
+        let number = self.given;
+        self.given = self.given.wrapping_add(1);
+        let noted = Noted {
+            order: order.clone(),
+            parts: None,
+            drains: false,
+            is_unwanted: false,
+            is_resumed: false,
+        };
+        self.orders.insert(number, noted);
+        Some(number)
+    }
+
+    /// Notes what has been given of an order; whether that is to be taken back.
+    pub fn note(&mut self, number: u32, parts: &[Part], drains: bool) -> bool {
+        // A runtime that has come anew counts its parts from 0 again: who had this one before is over.
+        for noted in self.orders.values_mut() {
+            if let Some(had) = &mut noted.parts {
+                had.retain(|part| !parts.contains(part));
+            }
+        }
+        let Some(noted) = self.orders.get_mut(&number) else {
+            return false;
+        };
+        (noted.parts, noted.drains) = (Some(parts.to_vec()), drains);
+        let is_to_go = noted.is_unwanted || drains && noted.is_resumed;
+        self.orders
+            .retain(|_, noted| noted.parts.as_ref().is_none_or(|parts| !parts.is_empty()));
+        is_to_go
+    }
+
+    /// What drains have ordered of a runtime, to be taken back; what they order at this moment is when it is given.
+    pub fn resume(&mut self, runtime: u16) -> Vec<(u32, Vec<Part>)> {
+        let mut ordered = Vec::new();
+        for (number, noted) in &mut self.orders {
+            match &noted.parts {
+                _ if noted.order.from != Some(runtime) => {}
+                None => noted.is_resumed = true,
+                Some(parts) if noted.drains => ordered.push((*number, parts.clone())),
+                Some(_) => {}
+            }
+        }
+        ordered
+    }
+
+    /// A word about a runtime, from now on; none while another is said.
+    pub fn begin(&mut self, runtime: u16, leaves: bool) -> Option<u64> {
+        if self.words.contains_key(&runtime) {
+            return None;
+        }
+        let number = self.said;
+        self.said += 1;
+        self.words.insert(runtime, Word { number, leaves });
+        Some(number)
+    }
+
+    /// The words that came before one and are not said yet.
+    pub fn earlier(&self, than: u64) -> Vec<(u16, Word)> {
+        let words = self.words.iter().map(|(runtime, word)| (*runtime, *word));
+        words.filter(|(_, word)| word.number < than).collect()
+    }
+}
