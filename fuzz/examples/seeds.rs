@@ -24,8 +24,11 @@ fn main() -> io::Result<()> {
         &fs::read(here().join("../examples/ids.rules"))?,
     )?;
     // A record of each type.
-    for (kind, length) in [(1, 61), (2, 21), (3, 41), (4, 45)] {
-        keep("messages", &format!("type-{kind}"), &vec![kind; length])?;
+    let lengths = [61, 21, 41, 45, 41, 41, 94, 51, 52, 23, 49, 2, 1, 61, 61, 9, 9];
+    for (kind, length) in (1..).zip(lengths) {
+        let mut record = vec![1; length];
+        record[0] = kind;
+        keep("messages", &format!("type-{kind}"), &record)?;
     }
     // Frames of a channel that is met: messages, an acknowledgement, a packet; and one in Geneve.
     keep("channel", "frames", &frames())?;
@@ -37,7 +40,7 @@ fn main() -> io::Result<()> {
     }
     keep("peer", "message", &[2, 5, 1, 2, 3])?;
     // What a switch and runtimes say when flows move between these.
-    for first in [0, 2] {
+    for first in [0, 2, 4, 6] {
         for (number, input) in flowkeep_fuzz::words::real(first).iter().enumerate() {
             keep("words", &format!("real-{first}-{number}"), input)?;
         }

@@ -1,7 +1,7 @@
 //! A switch, or a runtime, among workers of other processes that say whatever an input has them say.
 //!
 //! ```text
-//!   bit 0: at a switch, or at a runtime; bit 1: NAT, or the flow monitor │ events …
+//!   bit 0: at a switch, or at a runtime; bit 1: NAT, or the flow monitor; bit 2: rings, or links to other processes │ events …
 //!   event: what, who, length (two bytes) │ so many bytes
 //! ```
 //!
@@ -14,7 +14,8 @@
 //! | 4 order | to which runtime | – |
 //! | 5 gives back | the end | how many packets it got (1), and as what (1) |
 //!
-//! The ends of a switch are runtimes 0, 1, 2 and another switch; those of runtime 1 are a switch and runtimes 0 and 2.
+//! The ends of a switch are runtimes 0, 1, 2 and another switch; those of runtime 1 are a switch, or
+//! two where links are to other processes, and runtimes 0 and 2. So there a translated flow's first packet waits until both have heard.
 
 use functions::flow_monitor::{self, FlowMonitor};
 use functions::nat::{Config, Nat};
@@ -49,6 +50,7 @@ pub struct Link {
     outgoing: Queue,
     session: Rc<Cell<u64>>,
     seen: u64,
+    is_apart: bool,
 }
 
 impl Port for Link {
@@ -71,6 +73,9 @@ impl Port for Link {
     }
     fn session(&self) -> u64 {
         self.seen
+    }
+    fn is_apart(&self) -> bool {
+        self.is_apart
     }
     fn counters(&self) -> PortCounters {
         PortCounters::default()
@@ -116,7 +121,7 @@ struct Stranger {
 }
 
 impl Stranger {
-    fn new(origin: u8) -> (Stranger, Link) {
+    fn new(origin: u8, is_apart: bool) -> (Stranger, Link) {
         let (a, b) = (Queue::default(), Queue::default());
         let session = Rc::new(Cell::new(1));
         let end = |incoming: &Queue, outgoing: &Queue| Link {
@@ -124,6 +129,7 @@ impl Stranger {
             outgoing: Rc::clone(outgoing),
             session: Rc::clone(&session),
             seen: 1,
+            is_apart,
         };
         let (near, far) = (end(&a, &b), end(&b, &a));
         let stranger = Stranger {
@@ -182,6 +188,16 @@ impl Stranger {
     }
 }
 
+/// Whether an input's links are to other processes.
+fn is_apart(first: u8) -> bool {
+    first & 4 != 0
+}
+
+/// How many switches an input's runtime has.
+fn switches(first: u8) -> usize {
+    1 + usize::from(is_apart(first))
+}
+
 fn plan(input: u8) -> Plan {
     let factory: Box<dyn Factory> = match input & 2 {
         0 => Box::new(Configured::<Nat>::new(
@@ -215,9 +231,14 @@ impl Worker {
     fn new(first: u8) -> (Worker, Vec<Stranger>) {
         let plan = plan(first);
         let (mut strangers, mut links) = (Vec::new(), Vec::new());
-        let origins: &[u8] = if first & 1 == 0 { &[2, 3, 4, 1] } else { &[0, 1, 3] };
+        // Those of switches first, then those of runtimes.
+        let origins: &[u8] = match first & 5 {
+            0 | 4 => &[2, 3, 4, 1],
+            1 => &[0, 1, 3],
+            _ => &[0, 1, 2, 4],
+        };
         for origin in origins {
-            let (stranger, link) = Stranger::new(*origin);
+            let (stranger, link) = Stranger::new(*origin, is_apart(first));
             strangers.push(stranger);
             links.push(link);
         }
@@ -251,7 +272,8 @@ impl Worker {
                 )))
             }
             _ => {
-                let mut runtime = runtime(plan, 1, 3, links.drain(..1).collect(), 2);
+                let switches = switches(first);
+                let mut runtime = runtime(plan, 1, 3, links.drain(..switches).collect(), switches as u8 + 1);
                 let mut peers = links.into_iter();
                 runtime.join(vec![peers.next(), None, peers.next()]);
                 Worker::Runtime(Box::new(runtime))
@@ -463,49 +485,65 @@ fn end(mut worker: Worker, mut strangers: Vec<Stranger>, mut now: u64) {
     }
 }
 
-/// Inputs as real workers would say them: a switch and two runtimes between which all flows move, there and back, heard from the switch's place and
-/// from that of the second runtime.
+/// Inputs as real workers would say them: one switch or two, and two runtimes between which all flows move, there and back, heard from the first switch's
+/// place and from that of the second runtime.
 pub fn real(first: u8) -> [Vec<u8>; 2] {
     // Each real link is two, with a tap in between.
-    let mut heard = [vec![first & 2], vec![first & 2 | 1]];
+    let mut heard = [vec![first], vec![first | 1]];
     let mut joints: Vec<(Link, Link, [Option<(usize, u8)>; 2])> = Vec::new();
     let mut tapped = |there: [Option<(usize, u8)>; 2]| {
-        let ((a, near), (b, far)) = (Stranger::new(0), Stranger::new(0));
+        let end = || Stranger::new(0, is_apart(first));
+        let ((a, near), (b, far)) = (end(), end());
         joints.push((a.link, b.link, there));
         (near, far)
     };
+    let count = switches(first);
     // Of a joint: whose input what goes one way and the other is, and as which end of it.
-    let (switch_0, runtime_0) = tapped([None, Some((0, 0))]);
-    let (switch_1, runtime_1) = tapped([Some((1, 0)), Some((0, 1))]);
-    let (between_0, between_1) = tapped([Some((1, 1)), None]);
-    let rule = SideRule::BySource(vec!["10.0.0.0/8".parse().expect("a prefix")]);
-    let settings = switch::Settings {
-        switch: 0,
-        switches: 1,
-        seed: HashSeed::FIXED,
-        routes_max: 64,
-        policy: Policy::RoundRobin,
-        fragments_max: 16,
-        packet_clock: false,
-        lead_max: u64::MAX,
-        patient: false,
-        egress: [Some(0), Some(0)],
-        now: 0,
-    };
-    let ports = vec![(World::default(), rule)];
-    let links = vec![switch_0, switch_1];
-    let mut switch = Switch::new(
-        settings,
-        plan(first),
-        ports,
-        links,
-        vec![None],
-        pool(96, 0),
-        Region::heap,
-    );
+    let (mut links, mut to_switches): ([Vec<Link>; 2], [Vec<Link>; 2]) = Default::default();
+    for number in 0..count {
+        let is_heard = |end| (number == 0).then_some((0, end));
+        let (switch_0, runtime_0) = tapped([None, is_heard(0)]);
+        let (switch_1, runtime_1) = tapped([Some((1, number as u8)), is_heard(1)]);
+        links[number].extend([switch_0, switch_1]);
+        to_switches[0].push(runtime_0);
+        to_switches[1].push(runtime_1);
+    }
+    let (between_0, between_1) = tapped([Some((1, count as u8)), None]);
+    let (peer_0, peer_1) = tapped([None, Some((0, 3))]);
+    let mut peers = [vec![None, Some(peer_0)], vec![Some(peer_1), None]];
+    let mut switches: Vec<Switch<World, Link>> = (0..count)
+        .map(|number| {
+            let settings = switch::Settings {
+                switch: number as u8,
+                switches: count as u8,
+                seed: HashSeed::FIXED,
+                routes_max: 64,
+                policy: Policy::RoundRobin,
+                fragments_max: 16,
+                packet_clock: false,
+                lead_max: u64::MAX,
+                patient: false,
+                egress: [Some(0), Some(0)],
+                now: 0,
+            };
+            let rule = SideRule::BySource(vec!["10.0.0.0/8".parse().expect("a prefix")]);
+            let mut peers = core::mem::take(&mut peers[number]);
+            peers.truncate(count);
+            Switch::new(
+                settings,
+                plan(first),
+                vec![(World::default(), rule)],
+                core::mem::take(&mut links[number]),
+                peers,
+                pool(96, number as u8),
+                Region::heap,
+            )
+        })
+        .collect();
+    let [to_switches_0, to_switches_1] = to_switches;
     let mut runtimes = [
-        runtime(plan(first), 0, 3, vec![runtime_0], 1),
-        runtime(plan(first), 1, 3, vec![runtime_1], 2),
+        runtime(plan(first), 0, 3, to_switches_0, count as u8),
+        runtime(plan(first), 1, 3, to_switches_1, count as u8 + 1),
     ];
     runtimes[0].join(vec![None, Some(between_0), None]);
     runtimes[1].join(vec![Some(between_1), None, None]);
@@ -517,7 +555,10 @@ pub fn real(first: u8) -> [Vec<u8>; 2] {
         if step % 20 == 0 && is_heard {
             let number = (step / 20) as u8;
             let frame = datagram(number % 3 + 1, number % 4, false);
-            switch.port_mut(0).0.push_back(frame);
+            switches[usize::from(number) % count]
+                .port_mut(0)
+                .0
+                .push_back(frame);
             if number % 4 == 3 {
                 let from = usize::from(number / 4 % 2);
                 let order = Order {
@@ -527,7 +568,9 @@ pub fn real(first: u8) -> [Vec<u8>; 2] {
                 let _ = runtimes[from].order(order);
             }
         }
-        switch.step(now);
+        for switch in &mut switches {
+            switch.step(now);
+        }
         for runtime in &mut runtimes {
             runtime.step(now);
             runtime.take_events(&mut String::new());
@@ -543,7 +586,9 @@ pub fn real(first: u8) -> [Vec<u8>; 2] {
             }
         }
     }
-    assert_eq!(switch.pool().free(), switch.pool().total(), "all is over");
+    for switch in &switches {
+        assert_eq!(switch.pool().free(), switch.pool().total(), "all is over");
+    }
     heard
 }
 

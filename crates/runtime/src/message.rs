@@ -469,11 +469,20 @@ mod tests {
         }
 
         #[test]
-        fn hostile_bytes_are_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn hostile_bytes_are_no_harm(kind in 0u8..20, bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut pool = Pool::new(Region::heap(Pool::region_length(1, 2048)), 1, 2048, 0);
+            let mut frame = pool.take().unwrap();
+            let bytes = [&[kind][..], &bytes].concat();
             let mut rest = &bytes[..];
-            while let Some((_, next)) = Message::read(rest) {
+            while let Some((message, next)) = Message::read(rest) {
+                // Bytes may differ that mean nothing, or the same.
+                Message::begin(&mut frame);
+                prop_assert!(message.append(&mut frame));
+                prop_assert_eq!(frame.frame().len(), rest.len() - next.len());
+                prop_assert_eq!(Message::read(frame.frame()), Some((message, &[][..])));
                 rest = next;
             }
+            pool.give(frame);
         }
     }
 }
