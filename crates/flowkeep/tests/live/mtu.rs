@@ -86,7 +86,7 @@ fn answers(site: &mut Site) {
         (FAR_V6, 1452, 1252, "2001:db8:1::fe", "mtu=1300"),
     ] {
         let ping = |size: u32| {
-            let words = format!("ping -n -c 2 -i 2 -W 5 -M do -s {size} {host}");
+            let words = format!("ping -n -c 2 -i 0.2 -W 5 -M do -s {size} {host}");
             said(&site.network.client, &words)
         };
         let out = ping(too_long);
@@ -101,7 +101,7 @@ fn answers(site: &mut Site) {
     }
     forget(site);
     // IPv4 that may be divided on the way is, here, and arrives.
-    let words = format!("ping -n -c 10 -l 10 -S 200000 -i 5 -W 5 -M dont -s 1472 {FAR}");
+    let words = format!("ping -n -c 10 -i 0.02 -W 5 -M dont -s 1472 {FAR}");
     let out = said(&site.network.client, &words);
     site.log
         .expect("the gateway divides", out.contains("10 received"), out);
@@ -120,7 +120,7 @@ fn fragments(site: &mut Site) {
         said(from, &format!("ping -n -c 3 -i 0.2 -W 5 -s {size} {host}"));
         // All at once (-l): ping gives its socket room for as many as it may send ahead, and loses none for want of a processor.
         let count = if size > 4000 { 10 } else { 20 };
-        let words = format!("ping -n -c {count} -l {count} -S 200000 -i 5 -W 5 -s {size} {host}");
+        let words = format!("ping -n -c {count} -l {count} -W 5 -s {size} {host}");
         let out = said(from, &words);
         let good = out.contains(&format!("{count} received"));
         let why = if good { String::new() } else { site.circumstances() };
