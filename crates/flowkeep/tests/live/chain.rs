@@ -67,7 +67,10 @@ fn the_chain(scheme: &'static str) {
 
 fn pings(network: &Network, log: &Log) {
     for address in [SERVER, SERVER_V6, FAR, "10.0.1.254", "2001:db8:1::fe"] {
-        let out = said(&network.client, &format!("ping -n -c 10 -i 0.05 -W 5 {address}"));
+        let out = said(
+            &network.client,
+            &format!("ping -n -c 10 -l 10 -S 200000 -i 5 -W 5 {address}"),
+        );
         log.expect(&format!("ping {address}"), out.contains("10 received"), out);
     }
 }
@@ -155,7 +158,7 @@ fn paths(network: &Network, log: &Log) {
     );
     let out = said(
         &network.client,
-        &format!("ping -n -c 2 -i 0.2 -W 5 -M do -s 1372 {FAR}"),
+        &format!("ping -n -c 2 -l 2 -S 200000 -i 5 -W 5 -M do -s 1372 {FAR}"),
     );
     log.expect("what fits passes", out.contains("2 received"), out);
 }

@@ -43,7 +43,7 @@ fn everything(scheme: &'static str) {
     for address in [SERVER_V6, FAR_V6, "2001:db8:1::fe"] {
         let out = said(
             &site.network.client,
-            &format!("ping -6 -n -c 10 -i 0.05 -W 5 {address}"),
+            &format!("ping -6 -n -c 10 -l 10 -S 200000 -i 5 -W 5 {address}"),
         );
         site.log
             .expect(&format!("ping {address}"), out.contains("10 received"), out);
