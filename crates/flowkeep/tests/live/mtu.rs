@@ -86,7 +86,7 @@ fn answers(site: &mut Site) {
         (FAR_V6, 1452, 1252, "2001:db8:1::fe", "mtu=1300"),
     ] {
         let ping = |size: u32| {
-            let words = format!("ping -n -c 2 -i 0.2 -W 5 -M do -s {size} {host}");
+            let words = format!("ping -n -c 2 -i 0.5 -W 5 -M do -s {size} {host}");
             said(&site.network.client, &words)
         };
         let out = ping(too_long);
@@ -101,10 +101,10 @@ fn answers(site: &mut Site) {
     }
     forget(site);
     // IPv4 that may be divided on the way is, here, and arrives.
-    let words = format!("ping -n -c 10 -i 0.02 -W 5 -M dont -s 1472 {FAR}");
+    let words = format!("ping -n -c 5 -i 0.5 -W 5 -M dont -s 1472 {FAR}");
     let out = said(&site.network.client, &words);
     site.log
-        .expect("the gateway divides", out.contains("10 received"), out);
+        .expect("the gateway divides", out.contains("5 received"), out);
 }
 
 /// Echo requests in fragments, and their answers; from outside too, where a rule lets them in.
