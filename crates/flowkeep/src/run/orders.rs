@@ -112,7 +112,12 @@ impl Shared {
             match handle.ask(Question::Order(given, others.clone())) {
                 Some(Answer::Ordered(Ok(number))) => parts.push((from, number)),
                 Some(Answer::Ordered(Err(said))) => problem = Some(said),
-                _ => problem = Some(silent(from, "it has begun to move nothing")),
+                _ => {
+                    problem = Some(silent(
+                        from,
+                        "it may still begin when it goes on; `flowkeep runtime list` shows where flows are",
+                    ))
+                }
             }
             if problem.is_some() {
                 break;

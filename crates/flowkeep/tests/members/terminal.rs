@@ -38,18 +38,19 @@ fn on_a_terminal_a_line_says_how_far_it_is() {
     right.signal("-CONT");
     let ended = script.wait().unwrap();
     let screen = folder.read("screen");
-    assert!(ended.success(), "{screen:?}");
     // The line is gone before the receipt comes.
     let (line, receipt) = screen.split_once("flows    asked ").expect(&screen);
     assert!(
         line.contains(" flows moved, ") && line.ends_with("\r\u{1b}[K"),
         "{screen:?}"
     );
+    // Where the node was stopped for longer than a move may take, flows are called back, and the order fails.
+    let all = format!("{FLOWS}, moved {FLOWS}, refused 0, failed 0");
     assert!(
-        receipt.starts_with(&format!("{FLOWS}, moved {FLOWS}, refused 0, failed 0"))
-            && !receipt.contains('\u{1b}'),
+        receipt.starts_with(&format!("{FLOWS}, moved ")) && !receipt.contains('\u{1b}'),
         "{screen:?}"
     );
+    assert_eq!(ended.success(), receipt.starts_with(&all), "{screen:?}");
     // Nothing of it where nobody looks.
     left.signal("-STOP");
     let moving = right.tool(&["flow", "migrate", "--all", "--from", "1", "--to", "0"]);
@@ -64,9 +65,10 @@ fn on_a_terminal_a_line_says_how_far_it_is() {
     }
     left.signal("-CONT");
     let (code, out, err) = finished(moving);
-    assert_eq!((code, err.as_str()), (0, ""), "{out}");
-    let receipt = format!("flows    asked {FLOWS}, moved {FLOWS}, refused 0, failed 0\n");
-    assert!(out.starts_with(&receipt), "{out}");
+    assert!(
+        out.starts_with("flows    asked ") && !(out + &err).contains('\u{1b}'),
+        "{code}: {err}"
+    );
     for member in [front, left, right] {
         member.stop(&folder);
     }

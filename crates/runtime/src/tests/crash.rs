@@ -1,7 +1,7 @@
 //! Who crashes while groups with blocks of ports move: the blocks are with their groups afterwards, at every switch, and given to nobody else.
 
 use super::flows::{Masquerade, Meter};
-use super::groups::{frame, outside, packet_of};
+use super::groups::{frame, inside, outside, packet_of};
 use super::lent::{Lender, fill};
 use super::sessions::{Members, SECOND, everywhere};
 use super::*;
@@ -349,4 +349,63 @@ fn a_flow_that_begins_with_a_reply_while_its_group_moves_is_at_one_runtime() {
     assert_eq!(members.flows(), [1, 0]);
     members.check();
     members.assert_nothing_stays();
+}
+
+#[test]
+fn a_call_back_that_is_heard_twice_takes_nothing_that_began_anew_meanwhile() {
+    let mut members = Members::all(
+        2,
+        2,
+        Policy::RoundRobin,
+        plan(vec![factory::<Meter>(), factory::<Masquerade>()]),
+    );
+    let open = |j: u8| frame((inside(1), 4), (outside(j), 80));
+    let reply = |j: u8| frame((outside(j), 80), ([203, 0, 113, 1], 1004));
+    members.feed(0, (1..25).map(open));
+    members.runtime(0).set_move_timeout(SECOND);
+    members.runtime(0).order(everywhere(0, 2)).unwrap();
+    // The two agree while switches are slow, until the source has waited for them too long.
+    for step in 0..40 {
+        members.step(SOURCE + step % 2);
+    }
+    members.now += SECOND;
+    for step in 0..128 {
+        members.step(SOURCE + step % 2);
+    }
+    members.now += 2 * SECOND;
+    // Both switches answer, and bring replies, which end the flows when they are back.
+    members.switch(1).port_mut(0).input.extend((1..25).map(reply));
+    for _ in 0..4 {
+        members.step(1);
+        members.step(0);
+    }
+    // The source hears that, and says it again; the second switch is stuck from here on.
+    for _ in 0..8 {
+        members.step(SOURCE);
+    }
+    for _ in 0..64 {
+        members.now += 1000;
+        for worker in [TARGET, SOURCE, 0] {
+            members.step(worker);
+        }
+    }
+    assert_eq!(members.runtime(0).moves_left(), [] as [std::string::String; 0]);
+    assert_eq!(members.flows(), [0, 0]);
+    // They begin anew, each at the other runtime.
+    members
+        .switch(0)
+        .port_mut(0)
+        .input
+        .push_back(frame((inside(2), 4), (outside(1), 80)));
+    members.switch(0).port_mut(0).input.extend((1..25).map(open));
+    for _ in 0..64 {
+        members.now += 1000;
+        for worker in [0, TARGET, SOURCE] {
+            members.step(worker);
+        }
+    }
+    members.settle();
+    members.check();
+    let moved = [0, 1].map(|runtime| members.runtime(runtime).stats().flows_moved);
+    assert_eq!(moved, [[0, 0]; 2], "nobody has taken them, and nobody has them");
 }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Two links have no common order: such a switch may hear what the source says of the group, its routes and blocks, after all that the target has to say, and
-//! would keep it for ever. So with the end of a move of which a switch was told late, or for which the target has answered in a switch's stead
+//! would keep it for ever. So with the end of a move of which a switch was told late, or in which the target has answered in a switch's stead or met one that begins anew
 //! (`Figures::is_unclear`), the source has all switches *doubt* its keys and blocks, and they ask whoever they think has them. By then that one has, or knows
 //! that it has not; if it is moving the group in its turn, it answers when that is over.
 //!
@@ -128,16 +128,22 @@ impl<P: Port> Runtime<P> {
             return;
         };
         let (group, epoch, part) = (moving.group, moving.machine.latest(), moving.machine.phase());
-        let blocks: Vec<_> = self.owners.of(&group).collect();
         let reroute = match part {
             Part::Opening { .. } | Part::Canceling { .. } | Part::Announcing { .. } => None,
             Part::Rerouting { to, .. } | Part::Settling { to } | Part::Forwarding { to, .. } => {
                 Some((me, to))
             }
             Part::Returning { peer, .. } => Some((peer, me)),
+            Part::Buffering { .. } => {
+                // Its source may be kept from this switch until the move is over, and then has nothing to tell it.
+                moving.figures.is_unclear = true;
+                return;
+            }
             _ => return,
         };
-        for key in moving.aliases.clone().into_iter().chain([group]) {
+        let aliases = moving.aliases.clone();
+        let blocks: Vec<_> = self.owners.of(&group).collect();
+        for key in aliases.into_iter().chain([group]) {
             if self.is_home(&key, switch) {
                 self.append(usize::from(switch), &Message::Routed(key));
                 if let Part::Announcing { .. } = part {

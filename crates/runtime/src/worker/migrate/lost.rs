@@ -53,6 +53,14 @@ pub(super) struct Closed {
 }
 
 impl<P> Moves<P> {
+    /// A switch's word that a group goes back is answered: nothing that it sent before is kept any more.
+    pub(super) fn note_ended(&mut self, ended: (GroupKey, RuntimeId, Epoch, u8)) {
+        if self.ended.len() == CLOSED {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(ended);
+    }
+
     fn note_closed(&mut self, closed: Closed) {
         if self.closed.len() == CLOSED {
             self.closed.pop_front();
@@ -77,6 +85,8 @@ impl<P: Port> Runtime<P> {
             return;
         }
         self.moves.sending.retain(|sending| sending.to != runtime);
+        // Whoever begins there counts its changes of hands anew.
+        self.moves.ended.retain(|(_, to, ..)| *to != RuntimeId(runtime));
         for id in 0..self.moves.all.len() as u32 {
             self.remove_peer(id, RuntimeId(runtime));
         }

@@ -39,7 +39,7 @@
 //!
 //! *Said again.* A link loses nothing while its session lasts, so one word only is repeated: that a group is called back ([`AGAIN`]). A switch that has not yet seen
 //! that a target began anew says *moved* to the one before it, and nobody would tell the new one. A switch that has not answered has it still to read, and
-//! who is slow is told twice as late each time.
+//! who is slow is told twice as late each time. A target remembers which of these words it has answered: the second one may be late, and the group there by another way.
 //!
 //! Not here: replicas.
 
@@ -188,6 +188,8 @@ pub struct Moves<P> {
     returned: HashMap<nf::Block, Switches>,
     /// Slots closed because their source was gone: what it may have had said of them (`lost`).
     closed: VecDeque<lost::Closed>,
+    /// Words that groups are called back which have been answered, by which switch: of those that come once more nothing follows.
+    ended: VecDeque<(GroupKey, RuntimeId, Epoch, u8)>,
     pub(super) is_leaving: bool,
     /// Steps, in a replay.
     steps: u64,
@@ -225,6 +227,7 @@ impl<P: Port> Moves<P> {
             pinned: 0,
             returned: HashMap::new(),
             closed: VecDeque::new(),
+            ended: VecDeque::new(),
             is_leaving: false,
             steps: 0,
             flows_moved: [0; 2],
@@ -409,6 +412,10 @@ impl<P: Port> Runtime<P> {
             Output::Tell(to, says) => match says {
                 Says::Open(..) => self.open(id, to.0, says),
                 Says::Done(_) => self.say_done(id, to.0, says),
+                Says::End(epoch, home) => {
+                    self.moves.note_ended((group, to, epoch, home));
+                    self.tell_runtime(to.0, group, says);
+                }
                 _ => self.tell_runtime(to.0, group, says),
             },
             Output::TellSwitches(switches, TellSwitch::Reroute { from, to, epoch }) => {
@@ -561,11 +568,11 @@ impl<P: Port> Runtime<P> {
         let Some(moving) = self.moves.moving(id) else {
             return;
         };
+        moving.deadline = now.saturating_add(moving.again);
         if let Part::Returning { unanswered, .. } = moving.machine.phase()
             && unanswered.is_empty()
         {
             moving.again = moving.again.saturating_mul(2);
-            moving.deadline = now.saturating_add(moving.again);
             self.drive(id, Input::Fired(Timer::Retry));
         }
     }
