@@ -198,6 +198,27 @@ fn switches(first: u8) -> usize {
     1 + usize::from(is_apart(first))
 }
 
+fn settings(switch: u8, switches: u8, routes_max: u32) -> switch::Settings {
+    switch::Settings {
+        switch,
+        switches,
+        seed: HashSeed::FIXED,
+        routes_max,
+        policy: Policy::RoundRobin,
+        fragments_max: 16,
+        packet_clock: false,
+        lead_max: u64::MAX,
+        patient: false,
+        egress: [Some(0), Some(0)],
+        now: 0,
+    }
+}
+
+fn port() -> (World, SideRule) {
+    let rule = SideRule::BySource(vec!["10.0.0.0/8".parse().expect("a prefix")]);
+    (World::default(), rule)
+}
+
 fn plan(input: u8) -> Plan {
     let factory: Box<dyn Factory> = match input & 2 {
         0 => Box::new(Configured::<Nat>::new(
@@ -245,21 +266,8 @@ impl Worker {
         let worker = match first & 1 {
             0 => {
                 let peer = links.pop();
-                let settings = switch::Settings {
-                    switch: 0,
-                    switches: 2,
-                    seed: HashSeed::FIXED,
-                    routes_max: ROUTES,
-                    policy: Policy::RoundRobin,
-                    fragments_max: 16,
-                    packet_clock: false,
-                    lead_max: u64::MAX,
-                    patient: false,
-                    egress: [Some(0), Some(0)],
-                    now: 0,
-                };
-                let rule = SideRule::BySource(vec!["10.0.0.0/8".parse().expect("a prefix")]);
-                let ports = vec![(World::default(), rule)];
+                let settings = settings(0, 2, ROUTES);
+                let ports = vec![port()];
                 let peers = vec![None, peer];
                 Worker::Switch(Box::new(Switch::new(
                     settings,
@@ -513,26 +521,13 @@ pub fn real(first: u8) -> [Vec<u8>; 2] {
     let mut peers = [vec![None, Some(peer_0)], vec![Some(peer_1), None]];
     let mut switches: Vec<Switch<World, Link>> = (0..count)
         .map(|number| {
-            let settings = switch::Settings {
-                switch: number as u8,
-                switches: count as u8,
-                seed: HashSeed::FIXED,
-                routes_max: 64,
-                policy: Policy::RoundRobin,
-                fragments_max: 16,
-                packet_clock: false,
-                lead_max: u64::MAX,
-                patient: false,
-                egress: [Some(0), Some(0)],
-                now: 0,
-            };
-            let rule = SideRule::BySource(vec!["10.0.0.0/8".parse().expect("a prefix")]);
+            let settings = settings(number as u8, count as u8, 64);
             let mut peers = core::mem::take(&mut peers[number]);
             peers.truncate(count);
             Switch::new(
                 settings,
                 plan(first),
-                vec![(World::default(), rule)],
+                vec![port()],
                 core::mem::take(&mut links[number]),
                 peers,
                 pool(96, number as u8),

@@ -36,13 +36,9 @@ fn running(name: &str) -> Running {
 }
 
 /// Whether a program is installed; else a word about it.
-fn has(program: &str, package: &str) -> bool {
-    let found = std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).is_file()));
-    if !found {
-        println!("not run: needs {program} (apt install {package})");
-    }
-    found
+fn has(program: &str, package: &'static str) -> bool {
+    let needed = flowkeep::lab::need(program, package);
+    needed.inspect_err(|error| println!("not run: {error}")).is_ok()
 }
 
 /// Waits for what is to come in its own time.

@@ -313,13 +313,3 @@ pub fn wait_for_word(folder: &Folder, member: &str, word: &str) {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
-
-/// Whether this machine has a program; otherwise a line says what is missing.
-pub fn has(program: &str, package: &str) -> bool {
-    let found = std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).is_file()));
-    if !found {
-        println!("not run: needs {program} (apt install {package})");
-    }
-    found
-}

@@ -1,7 +1,7 @@
 //! What somebody sees on a terminal while an order lasts.
 
 use crate::all_at_left;
-use crate::rig::{Folder, PATIENCE, finished, has};
+use crate::rig::{Folder, PATIENCE, finished};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 #[test]
 fn on_a_terminal_a_line_says_how_far_it_is() {
     const FLOWS: u64 = 1000;
-    if !has("script", "bsdutils") {
-        return;
+    if let Err(error) = flowkeep::lab::need("script", "bsdutils") {
+        return println!("not run: {error}");
     }
     let folder = Folder::new("terminal");
     let [front, left, right] = all_at_left(&folder, FLOWS);

@@ -41,8 +41,9 @@ use protocols::ownership::RuntimeId;
 
 /// Words that one group on its way may have a switch owe to runtimes at once. Its source re-routes it at most three times before it has been answered (there,
 /// back because its target is gone, and again to a switch that begins anew), each of which is told to three runtimes at most; and it asks twice at most
-/// that its target be told *clear* (once more of a switch that begins anew). That is 11.
-const WORDS_OF_A_MOVE: usize = 11;
+/// that its target be told *clear* (once more of a switch that begins anew). That is 11. That it is called back is said again, to two runtimes, each time after twice as
+/// long: twelve times in the first hour in which somebody reads nothing. What is refused after that is said once more.
+const WORDS_OF_A_MOVE: usize = 11 + 2 * 12;
 /// Words that a block may have a switch owe: told, doubted, returned.
 const WORDS_OF_A_BLOCK: usize = 3;
 
