@@ -179,6 +179,7 @@ impl<P: Port> Runtime<P> {
         for actor in self.slab.next_free(unknown) {
             self.slab.prefetch(actor);
             self.wheel.prefetch(actor);
+            self.groups.prefetch_member(actor);
         }
         let mut groups = ArrayVec::<u64, BURST>::new();
         for (packet, lane) in openings() {
@@ -545,6 +546,9 @@ impl<P: Port> Runtime<P> {
                 return self.decline(packet, lane, reason);
             }
         };
+        if group != NO_GROUP {
+            self.groups.join(group, actor);
+        }
         let generation = self.young();
         let header = self.slab.header_mut(actor);
         header.key = lane.key;
@@ -590,11 +594,11 @@ impl<P: Port> Runtime<P> {
         let (index, new) = self.groups.enter(group).ok_or(DropReason::GroupsFull)?;
         if new {
             if !self.is_routed_here(packet, &group) {
-                self.groups.leave(index);
+                self.groups.abandon(index);
                 return Err(DropReason::RouteOver);
             }
             if self.sessions.is_beginning() {
-                self.groups.leave(index);
+                self.groups.abandon(index);
                 return Err(DropReason::TooEarly);
             }
             let state = self.groups.state(index);

@@ -91,11 +91,11 @@ impl<P: Port> Runtime<P> {
             self.tell_idle(GroupKey::of_flow(header.key));
         } else if self.groups.is_last(header.group) {
             self.end_group(actor, group);
-            if let Some(key) = self.groups.leave(header.group) {
+            if let Some(key) = self.groups.leave(header.group, actor) {
                 self.tell_idle(key);
             }
         } else {
-            self.groups.leave(header.group);
+            self.groups.leave(header.group, actor);
         }
         self.slab.end(actor);
         self.flows_ended += 1;

@@ -265,7 +265,7 @@ impl<P: Port> Runtime<P> {
     /// stay until these are over and their time is.
     #[cold]
     pub(super) fn drop_copy(&mut self, group: GroupKey) {
-        let flows = self.flows_of(core::iter::once(group)).pop().unwrap_or_default();
+        let flows = self.flows_of(group);
         let aliases = self.aliases_of(&flows);
         for actor in flows {
             if matches!(self.slab.header(actor).phase, Phase::Active | Phase::Leaving) {
@@ -287,7 +287,7 @@ impl<P: Port> Runtime<P> {
     /// Another runtime has the group, or had it and is gone, and what is here began anew when its slot was closed: it ends, at once as far as there is room to say so.
     #[cold]
     pub(super) fn end_what_began(&mut self, group: GroupKey) {
-        let flows = self.flows_of(core::iter::once(group)).pop().unwrap_or_default();
+        let flows = self.flows_of(group);
         for actor in flows {
             let may = self.has_room_for_messages() && self.log.room() >= super::super::expiry::EVENT_ROOM;
             if may && self.slab.header(actor).phase == Phase::Active {

@@ -204,8 +204,8 @@ pub struct Moves<P> {
 }
 
 impl<P: Port> Moves<P> {
-    /// Of a runtime with at most so many groups and flows.
-    pub(super) fn new(groups: usize, flows: usize) -> Self {
+    /// Of a runtime that has moved nothing.
+    pub(super) fn new() -> Self {
         Moves {
             peers: Vec::new(),
             outgoing: Vec::new(),
@@ -215,7 +215,7 @@ impl<P: Port> Moves<P> {
             index: HashMap::new(),
             all: Vec::new(),
             free: Vec::new(),
-            orders: order::Orders::new(groups, flows),
+            orders: order::Orders::default(),
             telling: VecDeque::new(),
             answers: VecDeque::new(),
             sending: VecDeque::new(),
@@ -531,7 +531,7 @@ impl<P: Port> Runtime<P> {
     #[cold]
     fn move_on(&mut self) -> usize {
         self.moves.steps += 1;
-        let mut work = self.go_on_telling_keys() + self.go_on_answering();
+        let mut work = self.go_on_telling_keys() + self.go_on_answering() + self.go_on_selecting();
         work += self.begin_moves();
         work += self.settle_moves();
         work += self.send_states();

@@ -19,18 +19,18 @@
 //! [`Settings::moved_flows_max`](crate::Settings::moved_flows_max) of them: what is on its way together pauses together. When half of them have arrived the
 //! next ones begin together.
 //!
-//! Which flows a group has is written down for all groups by one look through all flows when the order is given. A group that has got
-//! others since is known by its count, and costs another look.
+//! *Selection.* An order looks through the groups that there are when it is given (where flows are by themselves: through the flows), [`LOOKS`]
+//! places at once and as many in each step after that. Which flows a group has, its record knows ([`crate::group`]).
 
 use super::super::Runtime;
 use super::{AHEAD, Moving};
-use crate::actor::{NO_GROUP, Phase, flag};
+use crate::actor::{Phase, flag};
 use crate::env::Port;
 use crate::group::GroupKey;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
-use hashbrown::HashMap;
+use core::ops::Range;
 use nf::{Affinity, Prefix};
 use protocols::ownership::{Finished, Input, Ownership, RuntimeId};
 use wire::{FlowKey, planted};
@@ -146,19 +146,12 @@ struct Ordered {
     again: VecDeque<(GroupKey, u16)>,
     /// Nothing more of it begins.
     is_canceled: bool,
-    lists: Lists,
+    selector: Selector,
+    /// Places still to be looked at.
+    unseen: core::ops::Range<u32>,
     began: u64,
     pauses: Vec<u64>,
     receipt: Receipt,
-}
-
-/// The flows of all groups at the time of an order, by group: those that have ended since are still in it, those that have begun are not.
-#[derive(Default)]
-struct Lists {
-    /// By group: its first flow, and whether the group is chosen.
-    heads: Vec<(u32, bool)>,
-    /// By actor: the next one of its group.
-    next: Vec<u32>,
 }
 
 impl Ordered {
@@ -171,52 +164,9 @@ impl Ordered {
     fn cancel(&mut self) -> usize {
         let count = self.unbegun();
         self.is_canceled = true;
+        self.unseen = 0..0;
         (self.waiting, self.again) = (VecDeque::new(), VecDeque::new());
         count
-    }
-}
-
-/// In [`Lists`]: no actor.
-const END: u32 = u32::MAX;
-
-impl Lists {
-    /// With room for so many.
-    fn with_room(groups: usize, actors: usize) -> Self {
-        Lists {
-            heads: Vec::with_capacity(groups),
-            next: Vec::with_capacity(actors),
-        }
-    }
-
-    /// Forgets all, and is for so many.
-    fn begin(&mut self, groups: u32, actors: u32) {
-        self.heads.clear();
-        self.heads.resize(groups as usize, (END, false));
-        self.next.clear();
-        self.next.resize(actors as usize, END);
-    }
-
-    fn add(&mut self, group: u32, actor: u32) {
-        if let (Some((head, _)), Some(next)) = (
-            self.heads.get_mut(group as usize),
-            self.next.get_mut(actor as usize),
-        ) {
-            *next = core::mem::replace(head, actor);
-        }
-    }
-
-    /// Whether a group was not chosen before.
-    fn choose(&mut self, group: u32) -> bool {
-        let head = self.heads.get_mut(group as usize);
-        head.is_some_and(|(_, is_chosen)| !core::mem::replace(is_chosen, true))
-    }
-
-    fn of(&self, group: u32) -> impl Iterator<Item = u32> {
-        let head = self.heads.get(group as usize).map(|(head, _)| *head);
-        core::iter::successors(head.filter(|head| *head != END), |actor| {
-            let next = self.next.get(*actor as usize);
-            next.copied().filter(|next| *next != END)
-        })
     }
 }
 
@@ -229,25 +179,23 @@ pub(super) struct Orders {
     under_way: usize,
     /// Flows of groups that are.
     flows: usize,
-    /// For the next order: memory of megabytes is made at the start, since finding it takes the kernel longer than flows should wait.
-    spare: Lists,
 }
+
+/// Groups, or flows, that an order looks at in a step.
+const LOOKS: u32 = 4096;
 
 /// Orders that are under way at most; those that are over are kept as long as there is room.
 pub const KEPT: usize = 16;
 
 impl Orders {
-    /// None, of a runtime with at most so many groups and flows.
-    pub fn new(groups: usize, flows: usize) -> Self {
-        Orders {
-            spare: Lists::with_room(groups, flows),
-            ..Orders::default()
-        }
-    }
-
     #[inline]
     pub fn is_idle(&self) -> bool {
-        self.waiting == 0
+        self.waiting == 0 && !self.is_selecting()
+    }
+
+    /// Whether an order has places still to be looked at.
+    fn is_selecting(&self) -> bool {
+        self.all.iter().any(|ordered| !ordered.unseen.is_empty())
     }
 
     /// Begins nothing more.
@@ -310,7 +258,12 @@ impl<P: Port> Runtime<P> {
             let oldest = all.iter().position(|ordered| ordered.receipt.is_over);
             all.remove(oldest.ok_or(OrderError::TooMany)?);
         }
-        let (waiting, lists) = self.select(&order.selector);
+        let (mut waiting, mut unseen) = (VecDeque::new(), 0..0);
+        match &order.selector {
+            Selector::Flow(key) => waiting.extend(self.group_of_key(key)),
+            _ if self.affinity == Affinity::Flow => unseen = 0..self.slab.used(),
+            _ => unseen = 0..self.groups.used(),
+        }
         let orders = &mut self.moves.orders;
         let number = orders.count;
         orders.count = orders.count.wrapping_add(1) % NONE;
@@ -325,11 +278,13 @@ impl<P: Port> Runtime<P> {
             waiting,
             again: VecDeque::new(),
             is_canceled: false,
-            lists,
+            selector: order.selector,
+            unseen,
             began: self.now,
             pauses: Vec::new(),
             receipt: Receipt::default(),
         });
+        self.go_on_selecting();
         self.see_whether_over(number);
         Ok(number)
     }
@@ -362,45 +317,92 @@ impl<P: Port> Runtime<P> {
         ordered.is_none_or(|ordered| ordered.receipt.is_over)
     }
 
-    /// The groups of the flows that are meant, each once, and the flows of all groups.
-    fn select(&mut self, selector: &Selector) -> (VecDeque<GroupKey>, Lists) {
-        let mut groups = VecDeque::new();
-        if let Selector::Flow(key) = selector {
-            let hash = key.hash(&self.settings.seed);
-            let found = self.table.find(hash, |value| self.has_key(value, key));
-            groups.extend(found.map(|value| self.group_key(value >> 1)));
-            return (groups, Lists::default());
+    fn group_of_key(&self, key: &FlowKey) -> Option<GroupKey> {
+        let hash = key.hash(&self.settings.seed);
+        let found = self.table.find(hash, |value| self.has_key(value, key));
+        found.map(|value| self.group_key(value >> 1))
+    }
+
+    /// Goes on with the selections of orders; answers how many places were looked at.
+    pub(super) fn go_on_selecting(&mut self) -> usize {
+        let mut count = 0;
+        for at in 0..self.moves.orders.all.len() {
+            let ordered = &mut self.moves.orders.all[at];
+            let unseen = core::mem::take(&mut ordered.unseen);
+            if unseen.is_empty() {
+                continue;
+            }
+            let number = ordered.number;
+            let end = unseen.end.min(unseen.start + LOOKS);
+            let selector = core::mem::replace(&mut ordered.selector, Selector::All);
+            let mut found = core::mem::take(&mut ordered.waiting);
+            let before = found.len();
+            let places = unseen.start..end;
+            count += places.len();
+            match self.affinity {
+                Affinity::Flow => self.select_flows(&selector, places, &mut found),
+                _ => self.select_groups(&selector, places, &mut found),
+            }
+            let orders = &mut self.moves.orders;
+            orders.waiting += found.len() - before;
+            let ordered = &mut orders.all[at];
+            (ordered.waiting, ordered.selector) = (found, selector);
+            ordered.unseen = end..unseen.end;
+            self.see_whether_over(number);
         }
-        let mut lists = core::mem::take(&mut self.moves.orders.spare);
-        lists.begin(self.groups.used(), self.slab.used());
-        for actor in 0..self.slab.used() {
+        count
+    }
+
+    /// Selects among groups, by their places: none that has no flow yet but those that arrive.
+    fn select_groups(&self, selector: &Selector, places: Range<u32>, found: &mut VecDeque<GroupKey>) {
+        for place in places {
+            let Some(group) = self.groups.at_place(place) else {
+                continue;
+            };
+            let is_meant = match selector {
+                Selector::Ends(prefix) => self.groups.members(place).any(|actor| self.is_within(actor, prefix)),
+                selector => self.is_chosen(selector, &group),
+            };
+            if is_meant {
+                found.push_back(group);
+            }
+        }
+    }
+
+    /// Selects among flows that are by themselves.
+    fn select_flows(&self, selector: &Selector, places: Range<u32>, found: &mut VecDeque<GroupKey>) {
+        for actor in places {
             // Headers are further apart than the processor looks ahead by itself.
             self.slab.prefetch_header(actor + 2 * AHEAD as u32);
             let header = self.slab.header(actor);
             if !matches!(header.phase, Phase::Active | Phase::Waiting) {
                 continue;
             }
-            if header.group != NO_GROUP {
-                lists.add(header.group, actor);
-            }
+            let group = GroupKey::of_flow(header.key);
             let is_meant = match selector {
-                Selector::Ends(prefix) => {
-                    prefix.contains(header.key.first().addr) || prefix.contains(header.key.second().addr)
-                }
-                _ => true,
+                Selector::Ends(prefix) => self.is_within(actor, prefix),
+                selector => self.is_chosen(selector, &group),
             };
-            if is_meant && (header.group == NO_GROUP || lists.choose(header.group)) {
-                groups.push_back(self.group_key(actor));
+            if is_meant {
+                found.push_back(group);
             }
         }
-        if let Selector::OneIn(many) = selector {
-            let seed = self.settings.seed;
+    }
+
+    fn is_within(&self, actor: u32, prefix: &Prefix) -> bool {
+        let key = &self.slab.header(actor).key;
+        prefix.contains(key.first().addr) || prefix.contains(key.second().addr)
+    }
+
+    /// Whether a selector that looks at no flow names a group.
+    fn is_chosen(&self, selector: &Selector, group: &GroupKey) -> bool {
+        match selector {
             // By other bits than those that tables and switches go by.
-            groups.retain(|group: &GroupKey| {
-                (group.hash(&seed) >> 16 & 0xffff).is_multiple_of(u64::from((*many).max(1)))
-            });
+            Selector::OneIn(many) => {
+                (group.hash(&self.settings.seed) >> 16 & 0xffff).is_multiple_of(u64::from((*many).max(1)))
+            }
+            _ => true,
         }
-        (groups, lists)
     }
 
     /// Sends the next groups on their way, if half of those that may be have arrived; answers how many.
@@ -439,10 +441,9 @@ impl<P: Port> Runtime<P> {
         }
         self.moves.orders.waiting -= batch.len();
         self.moves.orders.under_way += batch.len();
-        let places = batch.iter().map(|(group, _, _, at)| (*group, *at));
-        let flows = self.flows_listed(places);
         let count = batch.len();
-        for ((group, to, is_again, at), actors) in batch.into_iter().zip(flows) {
+        for (group, to, is_again, at) in batch {
+            let actors = self.flows_of(group);
             let order = self.moves.orders.all[at].number;
             if self.has_room_to_begin(actors.len()) {
                 self.begin_move(group, (to, is_again), order, actors);
@@ -471,76 +472,21 @@ impl<P: Port> Runtime<P> {
             .map_or(0, |index| self.groups.flows(index) as usize)
     }
 
-    /// The flows of groups, each by the list of its order. Where flows have begun since, by one look through all flows.
-    fn flows_listed(&mut self, groups: impl Iterator<Item = (GroupKey, usize)>) -> Vec<Vec<u32>> {
-        let groups: Vec<_> = groups.collect();
+    /// The flows of a group.
+    pub(super) fn flows_of(&mut self, group: GroupKey) -> Vec<u32> {
         if self.affinity == Affinity::Flow {
-            return self.flows_of(groups.into_iter().map(|(group, _)| group));
+            let key = group.flow();
+            let found = self.find(key.hash(&self.settings.seed), &key);
+            let value = found.filter(|value| value & 1 == 0);
+            return value.map(|value| value >> 1).into_iter().collect();
         }
-        let mut missing = Vec::new();
-        let mut flows = Vec::with_capacity(groups.len());
-        for (place, (group, order)) in groups.into_iter().enumerate() {
-            let Some(index) = self.groups.at(group) else {
-                flows.push(Vec::new());
-                continue;
-            };
-            let listed = self.moves.orders.all[order].lists.of(index);
-            let is_of_it = |actor: &u32| {
-                let header = self.slab.header(*actor);
-                header.group == index && !matches!(header.phase, Phase::Free | Phase::Arriving)
-            };
-            let mut actors = Vec::with_capacity(self.groups.flows(index) as usize);
-            // Their headers are fetched together.
-            actors.extend(listed.inspect(|actor| self.slab.prefetch_header(*actor)));
-            actors.retain(is_of_it);
-            if actors.len() != self.groups.flows(index) as usize {
-                missing.push((place, group));
-            }
-            flows.push(actors);
-        }
-        if !missing.is_empty() {
-            let found = self.flows_of(missing.iter().map(|(_, group)| *group));
-            for ((place, _), actors) in missing.into_iter().zip(found) {
-                flows[place] = actors;
-            }
-        }
-        flows
-    }
-
-    /// The flows of groups, by one look through all flows.
-    pub(super) fn flows_of(&mut self, groups: impl Iterator<Item = GroupKey>) -> Vec<Vec<u32>> {
-        let mut flows = Vec::new();
-        if self.affinity == Affinity::Flow {
-            for group in groups {
-                let key = group.flow();
-                let found = self.find(key.hash(&self.settings.seed), &key);
-                flows.push(
-                    found
-                        .filter(|value| value & 1 == 0)
-                        .map(|v| v >> 1)
-                        .into_iter()
-                        .collect(),
-                );
-            }
-            return flows;
-        }
-        let mut places = HashMap::new();
-        for group in groups {
-            if let Some(index) = self.groups.at(group) {
-                places.insert(index, flows.len());
-            }
-            flows.push(Vec::new());
-        }
-        for actor in 0..self.slab.used() {
-            let header = self.slab.header(actor);
-            if matches!(header.phase, Phase::Free | Phase::Arriving) {
-                continue;
-            }
-            if let Some(place) = places.get(&header.group) {
-                flows[*place].push(actor);
-            }
-        }
-        flows
+        let Some(index) = self.groups.at(group) else {
+            return Vec::new();
+        };
+        let mut actors = Vec::with_capacity(self.groups.flows(index) as usize);
+        // Their headers are fetched together.
+        actors.extend(self.groups.members(index).inspect(|actor| self.slab.prefetch_header(*actor)));
+        actors
     }
 
     /// Whether there are buffers for whatever is said of a group of so many flows; for more than half of them there always are.
@@ -686,15 +632,11 @@ impl<P: Port> Runtime<P> {
         let now = self.now;
         if let Some(ordered) = self.moves.orders.find(order)
             && ordered.unbegun() == 0
+            && ordered.unseen.is_empty()
             && ordered.receipt.under_way == 0
         {
             ordered.receipt.is_over = true;
             ordered.receipt.duration = now.saturating_sub(ordered.began);
-            let lists = core::mem::take(&mut ordered.lists);
-            let spare = &mut self.moves.orders.spare;
-            if lists.next.capacity() > spare.next.capacity() {
-                *spare = lists;
-            }
         }
     }
 }

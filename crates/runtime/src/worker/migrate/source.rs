@@ -458,7 +458,7 @@ impl<P: Port> Runtime<P> {
             self.table.remove(key.hash(&self.settings.seed), actor << 1 | 1);
         }
         if header.group != NO_GROUP {
-            self.groups.leave(header.group);
+            self.groups.leave(header.group, actor);
         }
         self.slab.end(actor);
     }

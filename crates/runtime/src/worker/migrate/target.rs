@@ -362,7 +362,7 @@ impl<P: Port> Runtime<P> {
         self.refuse_unsound(&mut actors, is_unsound);
         let place = match actors.is_empty() {
             true => None,
-            false => self.install_group(group, &state, actors.len() as u32),
+            false => self.install_group(group, &state),
         };
         match place {
             Some(place) => {
@@ -397,7 +397,7 @@ impl<P: Port> Runtime<P> {
     }
 
     /// The group's place; `None` if its state is none, or, by whatever mistake, there is no room.
-    fn install_group(&mut self, group: GroupKey, state: &[u8], flows: u32) -> Option<u32> {
+    fn install_group(&mut self, group: GroupKey, state: &[u8]) -> Option<u32> {
         if self.affinity == Affinity::Flow {
             return Some(NO_GROUP);
         }
@@ -407,7 +407,6 @@ impl<P: Port> Runtime<P> {
         self.groups.prefetch_free(2);
         let (index, is_new) = self.groups.enter(group)?;
         debug_assert!(is_new, "a group is at one runtime");
-        self.groups.join(index, flows - 1);
         if !planted::is("group_state_lost") {
             self.groups.state_bytes_mut(index).copy_from_slice(state);
         }
@@ -415,9 +414,7 @@ impl<P: Port> Runtime<P> {
         if unsafe { self.is_group_state(self.groups.state(index)) } {
             return Some(index);
         }
-        for _ in 0..flows {
-            self.groups.leave(index);
-        }
+        self.groups.abandon(index);
         None
     }
 
@@ -425,6 +422,12 @@ impl<P: Port> Runtime<P> {
         // Each would wait for its own cache misses.
         for actor in actors.iter().take(AHEAD) {
             self.prefetch_installing(*actor);
+        }
+        if group != NO_GROUP {
+            // All of them first: a flow that ends at once must not be the group's last.
+            for actor in actors {
+                self.groups.join(group, *actor);
+            }
         }
         for (at, actor) in actors.iter().enumerate() {
             if let Some(ahead) = actors.get(at + AHEAD) {
@@ -437,6 +440,7 @@ impl<P: Port> Runtime<P> {
     fn prefetch_installing(&self, actor: u32) {
         self.prefetch_moving(actor, false);
         self.wheel.prefetch(actor);
+        self.groups.prefetch_member(actor);
     }
 
     /// Fetches what the arrival, or departure, of a flow will look at in tables: the runtime's and the functions'.
