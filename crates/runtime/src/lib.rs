@@ -8,20 +8,19 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-pub mod actor;
 pub mod chain;
 pub mod env;
+pub mod flows;
 pub mod fragments;
-pub mod group;
+
 pub mod message;
 pub mod microthread;
-pub mod owners;
+
 pub mod peer;
 pub mod stage;
 pub mod stats;
 pub mod switch;
-pub mod table;
-pub mod timer;
+
 pub mod watch;
 pub mod worker;
 
@@ -29,4 +28,5 @@ pub mod worker;
 mod tests;
 
 pub use env::{AttachError, BURST, Burst, Port, PortCounters};
+pub use flows::{actor, group, owners, table, timer};
 pub use worker::{Runtime, Settings};

@@ -24,9 +24,9 @@ const PLACES: &[&str] = &[
     // An allocator that counts.
     "crates/testkit/src/allocations.rs",
     // The memory of actors, groups and tables.
-    "crates/runtime/src/actor.rs",
-    "crates/runtime/src/group.rs",
-    "crates/runtime/src/table.rs",
+    "crates/runtime/src/flows/actor.rs",
+    "crates/runtime/src/flows/group.rs",
+    "crates/runtime/src/flows/table.rs",
     "crates/runtime/src/switch/mod.rs",
     // Functions with their types erased, the microthreads' slots, and who calls them.
     "crates/runtime/src/stage.rs",

@@ -3,8 +3,8 @@
 //! Not here: the usual way through a chain (`data.rs`), calls that wait (`waiting.rs`).
 
 use super::{Job, Runtime};
-use crate::actor::Phase;
 use crate::env::Port;
+use crate::flows::actor::Phase;
 use crate::stage::Code;
 use crate::stats::DropReason;
 use nf::cx::{RawCx, effect};
@@ -46,11 +46,11 @@ impl<P: Port> Runtime<P> {
         }
         let goes_on = match code {
             // One of those that were let go has ended the flow.
-            _ if code.drop_reason().is_none() && self.slab.header(actor).phase == Phase::Free => {
+            _ if code.drop_reason().is_none() && self.flows.header(actor).phase == Phase::Free => {
                 self.drop_packet(job.packet, DropReason::HeldAtEnd);
                 None
             }
-            Code::FORWARD if self.slab.header(actor).phase == Phase::Waiting => {
+            Code::FORWARD if self.flows.header(actor).phase == Phase::Waiting => {
                 // One of those that were let go waits now.
                 let passed = job.passed + 1;
                 self.queue_job_behind(Job { passed, ..job });
@@ -77,7 +77,7 @@ impl<P: Port> Runtime<P> {
             }
         };
         // A flow whose first packet was refused is not kept; one that was told to end goes when its packet has gone.
-        let refused = code.drop_reason().is_some() && self.slab.header(actor).has_nothing_to_its_name();
+        let refused = code.drop_reason().is_some() && self.flows.header(actor).has_nothing_to_its_name();
         if effects & effect::END != 0 || refused {
             match goes_on {
                 Some(job) => self.finish_then_end(job),
@@ -93,7 +93,7 @@ impl<P: Port> Runtime<P> {
     }
 
     fn function_at(&self, actor: u32, at: usize) -> usize {
-        let chain = self.slab.header(actor).chain;
+        let chain = self.flows.header(actor).chain;
         usize::from(self.stages.chains[usize::from(chain)][at].function)
     }
 
@@ -108,14 +108,14 @@ impl<P: Port> Runtime<P> {
     }
 
     fn end_unless_busy(&mut self, actor: u32) {
-        if self.slab.header(actor).phase == Phase::Active {
+        if self.flows.header(actor).phase == Phase::Active {
             self.end_actor(actor);
         }
     }
 
     /// The functions already passed, seen in the other direction, as a job's count.
     fn turned_count(&self, actor: u32, at: usize, direction: Direction) -> u8 {
-        let chain = self.slab.header(actor).chain;
+        let chain = self.flows.header(actor).chain;
         self.stages.chains[usize::from(chain)].passed_by_answer(at, direction) as u8
     }
 
@@ -127,8 +127,8 @@ impl<P: Port> Runtime<P> {
             direction,
             ..
         } = job;
-        self.slab.header_mut(actor).answered = true;
-        if self.slab.header(actor).deadline == 0 {
+        self.flows.header_mut(actor).answered = true;
+        if self.flows.header(actor).deadline == 0 {
             self.extend(actor, 0);
         }
         if !packet.has(packet_flag::PARSED) && wire::parse(&mut packet).is_err() {

@@ -35,9 +35,9 @@
 //! Not here: what differs and may differ (the tool), what a function makes of it ([`nf::NetworkFunction::configured`]).
 
 use super::Runtime;
-use crate::actor::{Header, Phase, flag};
 use crate::chain::{Plan, Stages, Step};
 use crate::env::Port;
+use crate::flows::actor::{Header, Phase, flag};
 use crate::stats::Named;
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -464,7 +464,7 @@ impl<P: Port> Runtime<P> {
             stages,
             chains,
             translates,
-            left: self.slab.active() as u64,
+            left: self.flows.active() as u64,
             cursor: 0,
             tally,
         }));
@@ -484,7 +484,7 @@ impl<P: Port> Runtime<P> {
             (state.kept, state.waiting) = (survey.tally.kept, survey.tally.waiting);
             state.cut = survey.tally.named(stages);
         } else if let Some(before) = self.before.as_deref() {
-            state.is_through = before.cursor as usize >= self.slab.capacity();
+            state.is_through = before.cursor as usize >= self.flows.capacity();
             (state.kept, state.waiting) = (before.tally.kept, before.left);
             state.cut = before.tally.named(&self.stages);
         }
@@ -502,7 +502,7 @@ impl<P: Port> Runtime<P> {
     /// What was in force before, if nothing is of it any more: to be dropped elsewhere.
     pub fn take_before(&mut self) -> Option<Box<Before>> {
         let before = self.before.as_deref()?;
-        let over = before.left == 0 && before.cursor as usize >= self.slab.capacity();
+        let over = before.left == 0 && before.cursor as usize >= self.flows.capacity();
         if over { self.before.take() } else { None }
     }
 
@@ -526,13 +526,13 @@ impl<P: Port> Runtime<P> {
         let (mut looked, mut asked) = (0, 0);
         while looked < LOOKS && asked < ASKED && !prepared.survey.done {
             let actor = prepared.survey.cursor;
-            if actor as usize >= self.slab.capacity() {
+            if actor as usize >= self.flows.capacity() {
                 prepared.survey.done = true;
                 break;
             }
             prepared.survey.cursor += 1;
             looked += 1;
-            match self.slab.header(actor).phase {
+            match self.flows.header(actor).phase {
                 Phase::Free => {}
                 // Its state is its call's.
                 Phase::Waiting | Phase::Arriving | Phase::Leaving => prepared.survey.tally.waiting += 1,
@@ -555,7 +555,7 @@ impl<P: Port> Runtime<P> {
             survey,
             ..
         } = prepared;
-        let header = *self.slab.header(actor);
+        let header = *self.flows.header(actor);
         let mut subject = self.subject(actor);
         let steps = &self.stages.chains[usize::from(header.chain)];
         // SAFETY: the copies' regions are as long as what is copied into them, and nothing uses the flow's states meanwhile.
@@ -589,7 +589,7 @@ impl<P: Port> Runtime<P> {
         if survey.listed.len() < survey.listed_max {
             let (source, destination) = header.key.ends(header.opening(0));
             let translated = (header.flags & flag::SECOND_KEY != 0)
-                .then(|| self.slab.second_key(actor).ends(header.opening(1)));
+                .then(|| self.flows.second_key(actor).ends(header.opening(1)));
             survey.listed.push(CutFlow {
                 runtime: self.settings.info.runtime,
                 key: header.key,
@@ -628,11 +628,11 @@ impl<P: Port> Runtime<P> {
     }
 
     fn subject(&self, actor: u32) -> Subject {
-        let header = self.slab.header(actor);
-        let flow = self.slab.state(actor);
-        let first = (self.slab.key(actor), header.opening(0));
+        let header = self.flows.header(actor);
+        let flow = self.flows.state(actor);
+        let first = (self.flows.key(actor), header.opening(0));
         let last = if header.flags & flag::SECOND_KEY != 0 {
-            (NonNull::from(self.slab.second_key(actor)), header.opening(1))
+            (NonNull::from(self.flows.second_key(actor)), header.opening(1))
         } else {
             first
         };
@@ -641,7 +641,7 @@ impl<P: Port> Runtime<P> {
             first,
             last,
             flow,
-            group: self.group_state(header.group, flow),
+            group: self.flows.group_state(header.group, flow),
         }
     }
 
@@ -654,12 +654,12 @@ impl<P: Port> Runtime<P> {
                 break;
             };
             let actor = before.cursor;
-            if actor as usize >= self.slab.capacity() {
+            if actor as usize >= self.flows.capacity() {
                 break;
             }
             before.cursor += 1;
             looked += 1;
-            let header = self.slab.header(actor);
+            let header = self.flows.header(actor);
             // A call that waits has the state; its flow is asked when it is done.
             if header.phase == Phase::Active && header.generation != self.young() {
                 asked += 1;
@@ -678,14 +678,14 @@ impl<P: Port> Runtime<P> {
     /// Whether an actor that is no free one is still of the configuration before.
     #[inline]
     pub(super) fn is_of_before(&self, actor: u32) -> bool {
-        self.slab.header(actor).generation != self.young()
+        self.flows.header(actor).generation != self.young()
     }
 
     /// Asks a flow of the configuration before, whose calls are over: `false`, and it has ended, if it does not go on.
     #[cold]
     pub(super) fn goes_on(&mut self, actor: u32) -> bool {
         self.settle_all();
-        if self.slab.header(actor).phase != Phase::Active {
+        if self.flows.header(actor).phase != Phase::Active {
             return false;
         }
         let (cut, heir) = self.adapt(actor);
@@ -698,7 +698,7 @@ impl<P: Port> Runtime<P> {
                 before.left -= 1;
                 before.tally.kept += 1;
                 let generation = self.young();
-                let header = self.slab.header_mut(actor);
+                let header = self.flows.header_mut(actor);
                 header.chain = chain;
                 header.generation = generation;
                 true
@@ -716,7 +716,7 @@ impl<P: Port> Runtime<P> {
         let Some(before) = self.before.as_deref() else {
             return (None, None);
         };
-        let chain = usize::from(self.slab.header(actor).chain);
+        let chain = usize::from(self.flows.header(actor).chain);
         let subject = self.subject(actor);
         let cx = self.prepare(actor, subject.side, Direction::Opening);
         let steps = &before.stages.chains[chain];
@@ -735,7 +735,7 @@ impl<P: Port> Runtime<P> {
     /// The steps of an actor's chain: of those that are in force, or of those that were when it was judged last.
     #[inline]
     pub(super) fn steps_of(&self, actor: u32) -> &[Step] {
-        let header = self.slab.header(actor);
+        let header = self.flows.header(actor);
         match &self.before {
             Some(before) if header.generation != self.young() => {
                 &before.stages.chains[usize::from(header.chain)]
@@ -746,7 +746,7 @@ impl<P: Port> Runtime<P> {
 
     /// The name of an actor's chain.
     pub(super) fn chain_name(&self, actor: u32) -> &str {
-        let header = self.slab.header(actor);
+        let header = self.flows.header(actor);
         let plan = match &self.before {
             Some(before) if header.generation != self.young() => &before.plan,
             _ => &self.plan,

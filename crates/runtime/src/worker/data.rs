@@ -2,10 +2,10 @@
 
 use super::unheard::is_unheard;
 use super::{Job, Runtime};
-use crate::actor::{NO_GROUP, Phase, flag};
 use crate::env::{BURST, Burst, Port};
+use crate::flows::actor::{NO_GROUP, Phase, flag};
+use crate::flows::group::GroupKey;
 use crate::fragments;
-use crate::group::GroupKey;
 use crate::stats::DropReason;
 use crate::watch::trace::{Event, Meeting};
 use arrayvec::ArrayVec;
@@ -130,7 +130,7 @@ impl<P: Port> Runtime<P> {
         for (packet, lane) in burst.iter_mut().zip(lanes.iter_mut()) {
             lane.write(match self.identify(packet) {
                 Ok(lane) => {
-                    self.table.prefetch(lane.hash);
+                    self.flows.prefetch_key(lane.hash);
                     lane
                 }
                 Err(reason) => Lane::refused(reason),
@@ -140,10 +140,10 @@ impl<P: Port> Runtime<P> {
         let lanes = unsafe { &mut *(core::ptr::from_mut(lanes) as *mut [Lane]) };
         let mut unknown = 0;
         for lane in lanes.iter_mut() {
-            match self.table.candidate(lane.hash) {
+            match self.flows.candidate(lane.hash) {
                 Some(value) => {
                     lane.candidate = value;
-                    self.slab.prefetch(value >> 1);
+                    self.flows.prefetch(value >> 1);
                 }
                 None => unknown += 1,
             }
@@ -176,16 +176,12 @@ impl<P: Port> Runtime<P> {
                 .zip(lanes)
                 .filter(|(_, lane)| lane.candidate == NOBODY && lane.refused.is_none())
         };
-        for actor in self.slab.next_free(unknown) {
-            self.slab.prefetch(actor);
-            self.wheel.prefetch(actor);
-            self.groups.prefetch_member(actor);
-        }
+        self.flows.prefetch_free(unknown);
         let mut groups = ArrayVec::<u64, BURST>::new();
         for (packet, lane) in openings() {
-            if self.affinity != Affinity::Flow {
-                let hash = self.groups.hash(self.group_of(packet, lane.key));
-                self.groups.prefetch(hash);
+            if self.flows.affinity() != Affinity::Flow {
+                let hash = self.flows.groups().hash(self.group_of(packet, lane.key));
+                self.flows.groups().prefetch(hash);
                 groups.push(hash);
             }
             for function in &self.stages.functions {
@@ -193,7 +189,7 @@ impl<P: Port> Runtime<P> {
             }
         }
         for hash in groups {
-            self.groups.prefetch_candidate(hash);
+            self.flows.groups().prefetch_candidate(hash);
         }
     }
 
@@ -224,8 +220,8 @@ impl<P: Port> Runtime<P> {
     /// Gives a packet to its flow's actor, launching one for a new flow.
     #[inline(always)]
     fn meet(&mut self, packet: PacketBox, lane: &Lane, link: usize) {
-        if lane.candidate != NOBODY && self.has_key(lane.candidate, &lane.key) {
-            let header = self.slab.header(lane.candidate >> 1);
+        if lane.candidate != NOBODY && self.flows.has_key(lane.candidate, &lane.key) {
+            let header = self.flows.header(lane.candidate >> 1);
             let is_second = lane.candidate & 1 != 0;
             if header.is_active_under(self.young())
                 && header.deadline > self.now
@@ -250,7 +246,7 @@ impl<P: Port> Runtime<P> {
             return self.launch(packet, lane, link);
         };
         let actor = value >> 1;
-        let header = self.slab.header(actor);
+        let header = self.flows.header(actor);
         if header.phase != Phase::Active {
             if let Some(packet) = self.divert_known(actor, packet, link) {
                 self.queue_behind(actor, packet);
@@ -280,7 +276,7 @@ impl<P: Port> Runtime<P> {
         if self.settling.has(hash) {
             self.settle_all();
         }
-        self.table.find(hash, |value| self.has_key(value, key))
+        self.flows.find_hashed(hash, key)
     }
 
     /// A flow whose time was over before this packet came, though nobody had looked: the packet opens it anew.
@@ -304,13 +300,13 @@ impl<P: Port> Runtime<P> {
     ) {
         // Consumed long ago, by whichever link: a group that ends now has seen it.
         match self.find(hash, &key) {
-            Some(value) if self.slab.header(value >> 1).phase != Phase::Active => {
+            Some(value) if self.flows.header(value >> 1).phase != Phase::Active => {
                 if let Some(packet) = self.divert_known(value >> 1, packet, link) {
                     self.queue_behind(value >> 1, packet);
                 }
             }
             Some(value) if !self.is_of_before(value >> 1) || self.goes_on(value >> 1) => {
-                let direction = self.slab.header(value >> 1).direction(value & 1, way);
+                let direction = self.flows.header(value >> 1).direction(value & 1, way);
                 self.begin_seen(value >> 1, packet, direction);
             }
             _ => self.launch(
@@ -330,7 +326,7 @@ impl<P: Port> Runtime<P> {
     /// Runs a job at once, ahead of any queued: unless its flow waits since, behind which it queues, or is over.
     #[cold]
     pub(super) fn run_now(&mut self, job: Job) {
-        match self.slab.header(job.actor).phase {
+        match self.flows.header(job.actor).phase {
             Phase::Active => {
                 self.run::<true>(job.actor, job.packet, job.direction, usize::from(job.passed));
             }
@@ -339,12 +335,6 @@ impl<P: Port> Runtime<P> {
                 self.drop_packet(job.packet, DropReason::HeldAtEnd);
             }
         }
-    }
-
-    /// Whether this is the first (even values) or second key of an actor, or was its last.
-    #[inline(always)]
-    pub(super) fn has_key(&self, value: u32, key: &FlowKey) -> bool {
-        self.slab.nth_key(value >> 1, value & 1) == key
     }
 
     /// Runs a packet's chain from the start, and whatever jobs that makes.
@@ -382,22 +372,12 @@ impl<P: Port> Runtime<P> {
         cx.now = self.now;
         cx.wake_at = RawCx::NO_WAKE;
         cx.timeout = 0;
-        cx.key = self.slab.key(actor);
-        cx.opening = self.slab.header(actor).opening(0);
+        cx.key = self.flows.key(actor);
+        cx.opening = self.flows.header(actor).opening(0);
         cx.side = side;
         cx.direction = direction;
         cx.effects = 0;
         cx
-    }
-
-    /// Where the group state of an actor begins.
-    #[inline(always)]
-    pub(super) fn group_state(&self, group: u32, state: NonNull<u8>) -> NonNull<u8> {
-        if group != NO_GROUP {
-            return self.groups.state(group);
-        }
-        // SAFETY: where flows are by themselves, the slab was made with room for group state there.
-        unsafe { state.add(self.stages.flow_size.next_multiple_of(16)) }
     }
 
     /// Runs the functions ahead of a packet that has passed so many, until one stops it or it leaves the chain. `SEEN`: somebody may
@@ -410,9 +390,9 @@ impl<P: Port> Runtime<P> {
         direction: Direction,
         passed: usize,
     ) {
-        let header = self.slab.header(actor);
-        let state = self.slab.state(actor);
-        let group = self.group_state(header.group, state);
+        let header = self.flows.header(actor);
+        let state = self.flows.state(actor);
+        let group = self.flows.group_state(header.group, state);
         let steps = core::ptr::from_ref(self.stages.way(header.chain, direction));
         let cx = self.prepare(actor, packet.side(), direction);
         let mut timeout = 0;
@@ -467,16 +447,16 @@ impl<P: Port> Runtime<P> {
         whole: bool,
     ) {
         // An error keeps no flow alive, but one that opened a flow must give it some end.
-        if !packet.has(packet_flag::ICMP_ERROR) || self.slab.header(actor).deadline == 0 {
+        if !packet.has(packet_flag::ICMP_ERROR) || self.flows.header(actor).deadline == 0 {
             if whole {
                 self.extend(actor, timeout);
             }
-            if self.slab.header(actor).flags & flag::SETTLED == 0 {
+            if self.flows.header(actor).flags & flag::SETTLED == 0 {
                 return self.settle(actor, packet, direction);
             }
         } else {
             self.settle_all();
-            if is_unheard(self.slab.header(actor).flags) {
+            if is_unheard(self.flows.header(actor).flags) {
                 return self.wait_behind(actor, packet);
             }
         }
@@ -486,7 +466,7 @@ impl<P: Port> Runtime<P> {
     /// Moves a flow's deadline to `timeout` from now, if that is later: only some of its functions have spoken.
     #[cold]
     pub(super) fn keep_at_least(&mut self, actor: u32, timeout: u64) {
-        let deadline = self.slab.header(actor).deadline;
+        let deadline = self.flows.header(actor).deadline;
         if deadline == 0 || self.now.saturating_add(timeout) > deadline {
             self.extend(actor, timeout);
         }
@@ -500,13 +480,7 @@ impl<P: Port> Runtime<P> {
         } else {
             timeout
         };
-        let deadline = self.now.saturating_add(timeout);
-        let header = self.slab.header_mut(actor);
-        let before = core::mem::replace(&mut header.deadline, deadline);
-        // A later deadline is found out when the wheel looks; an earlier one must be told.
-        if deadline < before || before == 0 {
-            self.wheel.file_by(actor, deadline);
-        }
+        self.flows.set_deadline(actor, self.now.saturating_add(timeout));
     }
 
     /// Makes an actor for a new flow and runs its first packet.
@@ -524,8 +498,7 @@ impl<P: Port> Runtime<P> {
             return self.decline(packet, lane, DropReason::NoChain);
         };
         // What a move has reserved is not for others.
-        let room = self.slab.free() > self.moves.reserved_flows();
-        let Some(actor) = room.then(|| self.slab.launch()).flatten() else {
+        let Some(actor) = self.flows.launch(lane.hash, self.moves.reserved_flows()) else {
             if wire::planted::is("full_table_lets_pass") {
                 let mut packet = packet;
                 let exit = packet.side().opposite();
@@ -534,27 +507,19 @@ impl<P: Port> Runtime<P> {
             }
             return self.decline(packet, lane, DropReason::FlowsFull);
         };
-        if self.table.insert(lane.hash, actor << 1).is_err() {
-            self.slab.end(actor);
-            return self.decline(packet, lane, DropReason::FlowsFull);
-        }
         let group = match self.enter_group(&packet, lane.key) {
             Ok(group) => group,
             Err(reason) => {
-                self.table.remove(lane.hash, actor << 1);
-                self.slab.end(actor);
+                self.flows.unlaunch(lane.hash, actor);
                 return self.decline(packet, lane, reason);
             }
         };
-        if group != NO_GROUP {
-            self.groups.join(group, actor);
-        }
+        self.flows.join_group(actor, group);
         let generation = self.young();
-        let header = self.slab.header_mut(actor);
+        let header = self.flows.header_mut(actor);
         header.key = lane.key;
         header.generation = generation;
         header.chain = chain;
-        header.group = group;
         if lane.way == Orientation::Along {
             header.flags |= flag::OPENING_ALONG;
         }
@@ -571,37 +536,38 @@ impl<P: Port> Runtime<P> {
     #[cold]
     fn decline(&mut self, packet: PacketBox, lane: &Lane, reason: DropReason) {
         let group = self.group_of(&packet, lane.key);
-        if self.affinity == Affinity::Flow || !self.groups.has(group) {
+        if self.flows.affinity() == Affinity::Flow || !self.flows.groups().has(group) {
             self.tell_idle(group);
         }
         self.drop_packet(packet, reason);
     }
 
     pub(super) fn group_of(&self, packet: &PacketBox, key: FlowKey) -> GroupKey {
-        GroupKey::of(self.affinity, packet, key, |end, protocol| {
-            self.owners
+        GroupKey::of(self.flows.affinity(), packet, key, |end, protocol| {
+            self.flows
+                .owners
                 .owner(end)
-                .or_else(|| owner_by_plan(&self.plan, self.affinity, end, protocol))
+                .or_else(|| owner_by_plan(&self.plan, self.flows.affinity(), end, protocol))
         })
     }
 
     /// The group of a new flow, made if it is the first and may be; or why not.
     fn enter_group(&mut self, packet: &PacketBox, key: FlowKey) -> Result<u32, DropReason> {
-        if self.affinity == Affinity::Flow {
+        if self.flows.affinity() == Affinity::Flow {
             return Ok(NO_GROUP);
         }
         let group = self.group_of(packet, key);
-        let (index, new) = self.groups.enter(group).ok_or(DropReason::GroupsFull)?;
+        let (index, new) = self.flows.enter_group(group).ok_or(DropReason::GroupsFull)?;
         if new {
             if !self.is_routed_here(packet, &group) {
-                self.groups.abandon(index);
+                self.flows.abandon_group(index);
                 return Err(DropReason::RouteOver);
             }
             if self.sessions.is_beginning() {
-                self.groups.abandon(index);
+                self.flows.abandon_group(index);
                 return Err(DropReason::TooEarly);
             }
-            let state = self.groups.state(index);
+            let state = self.flows.groups().state(index);
             self.create_group_states(state);
         }
         Ok(index)
@@ -620,9 +586,9 @@ impl<P: Port> Runtime<P> {
 
     /// Default state for each function of the chain, and word that the flow has arrived.
     fn create_states(&mut self, actor: u32, group: u32, chain: u8, side: Side) {
-        let state = self.slab.state(actor);
+        let state = self.flows.state(actor);
         let is_alone = group == NO_GROUP;
-        let group = self.group_state(group, state);
+        let group = self.flows.group_state(group, state);
         if is_alone && self.stages.group_size > 0 {
             self.create_group_states(group);
         }

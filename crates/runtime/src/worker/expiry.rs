@@ -2,12 +2,13 @@
 
 use super::Runtime;
 use super::unheard::is_unheard;
-use crate::actor::{NO_GROUP, Phase, flag};
 use crate::env::Port;
-use crate::group::GroupKey;
+use crate::flows::actor::{Phase, flag};
+use crate::flows::group::GroupKey;
 use crate::message::Message;
 use crate::stats::DropReason;
-use nf::{Affinity, Departure, Direction, Side};
+use alloc::vec::Vec;
+use nf::{Departure, Direction, Side};
 use wire::PacketBox;
 
 /// Event log bytes that must be free before another flow is ended: its functions' records must not be lost.
@@ -19,27 +20,12 @@ impl<P: Port> Runtime<P> {
         let mut looked = 0;
         while looked < budget && self.log.room() >= EVENT_ROOM {
             // One at a time: ending a flow needs the whole runtime.
-            let mut due = None;
-            let (slab, now) = (&self.slab, self.now);
-            let offered = self.wheel.poll(now, 1, |actor| {
-                let header = slab.header(actor);
-                match header.phase {
-                    Phase::Free => None,
-                    Phase::Waiting | Phase::Arriving | Phase::Leaving => Some(now),
-                    Phase::Active if header.deadline > now => Some(header.deadline),
-                    Phase::Active => {
-                        due = Some(actor);
-                        None
-                    }
-                }
-            });
-            looked += offered;
-            if let Some(actor) = due {
-                self.end_actor(actor);
-            }
-            if offered == 0 {
+            let (due, count) = self.flows.due(self.now, budget - looked);
+            looked += count;
+            let Some(actor) = due else {
                 break;
-            }
+            };
+            self.end_actor(actor);
         }
         looked
     }
@@ -47,7 +33,7 @@ impl<P: Port> Runtime<P> {
     /// Ends a flow: its functions give back what it took, its keys and, with its last flow, its group go.
     pub(super) fn end_actor(&mut self, actor: u32) {
         self.settle_all();
-        if self.slab.header(actor).phase == Phase::Free {
+        if self.flows.header(actor).phase == Phase::Free {
             // Settling it has ended it.
             return;
         }
@@ -62,12 +48,12 @@ impl<P: Port> Runtime<P> {
     pub(super) fn end_adapted(&mut self, actor: u32) {
         let is_of_before = self.is_of_before(actor);
         self.drop_held(actor);
-        if is_unheard(self.slab.header(actor).flags) {
+        if is_unheard(self.flows.header(actor).flags) {
             self.end_unheard(actor);
         }
-        let header = *self.slab.header(actor);
-        let state = self.slab.state(actor);
-        let group = self.group_state(header.group, state);
+        let header = *self.flows.header(actor);
+        let state = self.flows.state(actor);
+        let group = self.flows.group_state(header.group, state);
         let side = if header.flags & flag::FROM_OUTSIDE != 0 {
             Side::Outside
         } else {
@@ -85,19 +71,16 @@ impl<P: Port> Runtime<P> {
             }
         }
         self.settle_accounts(cx, actor);
-        self.forget_keys(actor);
-        if header.group == NO_GROUP {
-            self.end_group(actor, group);
-            self.tell_idle(GroupKey::of_flow(header.key));
-        } else if self.groups.is_last(header.group) {
-            self.end_group(actor, group);
-            if let Some(key) = self.groups.leave(header.group, actor) {
-                self.tell_idle(key);
-            }
-        } else {
-            self.groups.leave(header.group, actor);
+        if let Some(key) = self.flows.remove_keys(actor) {
+            self.tell_idle(key);
         }
-        self.slab.end(actor);
+        if self.flows.is_last_of_group(actor) {
+            self.end_group(actor, group);
+        }
+        if let Some(key) = self.flows.leave_group(actor) {
+            self.tell_idle(key);
+        }
+        self.flows.end(actor);
         self.flows_ended += 1;
         if is_of_before {
             self.note_end_of_old();
@@ -134,21 +117,6 @@ impl<P: Port> Runtime<P> {
         self.apply_blocks(cx, actor);
     }
 
-    fn forget_keys(&mut self, actor: u32) {
-        let header = *self.slab.header(actor);
-        let removed = self
-            .table
-            .remove(header.key.hash(&self.settings.seed), actor << 1);
-        debug_assert!(removed, "an active actor's key is in the table");
-        if header.flags & flag::SECOND_KEY != 0 {
-            let key = *self.slab.second_key(actor);
-            self.table.remove(key.hash(&self.settings.seed), actor << 1 | 1);
-            if header.flags & flag::ANNOUNCED != 0 {
-                self.tell_idle(GroupKey::of_flow(key));
-            }
-        }
-    }
-
     /// Says that a group, or second key, has no flow left; unless that is yet to be seen.
     pub(super) fn tell_idle(&mut self, group: GroupKey) {
         if !self.lingering.contains(&group)
@@ -163,15 +131,10 @@ impl<P: Port> Runtime<P> {
     /// they begin it anew. The switch counts them as seen long ago, so *idle* in between would have the group begin anew without
     /// a route.
     pub(super) fn linger(&mut self, actor: u32) {
-        let header = *self.slab.header(actor);
-        self.lingering.push(if header.group == NO_GROUP {
-            GroupKey::of_flow(header.key)
-        } else {
-            self.groups.key(header.group)
-        });
-        if header.flags & flag::ANNOUNCED != 0 {
+        self.lingering.push(self.flows.group_key(actor));
+        if self.flows.has_flag(actor, flag::ANNOUNCED) {
             self.lingering
-                .push(GroupKey::of_flow(*self.slab.second_key(actor)));
+                .push(GroupKey::of_flow(*self.flows.second_key(actor)));
         }
     }
 
@@ -211,20 +174,18 @@ impl<P: Port> Runtime<P> {
         }
     }
 
+    /// The flows of a group.
+    pub(super) fn flows_of(&mut self, group: GroupKey) -> Vec<u32> {
+        self.settle_all();
+        self.flows.flows_of(group)
+    }
+
     /// Whether a flow's end will say that this group, or second key, is idle.
     pub(super) fn has_group(&mut self, group: &GroupKey) -> bool {
-        if self.affinity != Affinity::Flow && !group.is_second_key(self.affinity) {
-            return self.groups.has(*group);
+        if self.settling.has(group.hash(&self.settings.seed)) {
+            self.settle_all();
         }
-        let key = group.flow();
-        let Some(value) = self.find(key.hash(&self.settings.seed), &key) else {
-            return false;
-        };
-        let announced = self.slab.header(value >> 1).flags & flag::ANNOUNCED != 0;
-        match value & 1 {
-            0 => self.affinity == Affinity::Flow,
-            _ => announced,
-        }
+        self.flows.has_group(group)
     }
 
     /// Whether a new group may begin with this packet: the switch has a route for it to here. A packet that was sent by another
@@ -239,17 +200,17 @@ impl<P: Port> Runtime<P> {
     pub(super) fn end_all(&mut self, budget: usize) -> bool {
         self.cancel_waiting(budget);
         let mut left = budget;
-        for actor in self.finish_cursor..self.slab.capacity() as u32 {
+        for actor in self.finish_cursor..self.flows.capacity() as u32 {
             if left == 0 || self.log.room() < EVENT_ROOM || !self.has_room_for_messages() {
                 return false;
             }
             self.finish_cursor = actor;
-            if self.slab.header(actor).phase == Phase::Active {
+            if self.flows.header(actor).phase == Phase::Active {
                 self.end_actor(actor);
                 left -= 1;
             }
         }
         self.finish_cursor = 0;
-        self.slab.active() == 0
+        self.flows.active() == 0
     }
 }

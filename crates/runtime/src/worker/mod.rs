@@ -43,16 +43,13 @@ mod view;
 mod waiting;
 mod watching;
 
-use crate::actor::Slab;
 use crate::chain::{Plan, Stages};
 use crate::env::{Burst, Port};
+use crate::flows::group::{GroupKey, room_for};
+use crate::flows::{FlowStore, Room};
 use crate::fragments::Tracker;
-use crate::group::{GroupKey, Groups, room_for};
 use crate::microthread::{Frame, Frames};
-use crate::owners::BlockOwners;
 use crate::stats::{DropReason, Drops, Named, RuntimeStats};
-use crate::table::Table;
-use crate::timer::Wheel;
 use crate::watch::MaybeEye;
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -158,12 +155,8 @@ pub struct Runtime<P: Port> {
     settings: Settings,
     plan: Plan,
     now: u64,
-    table: Table,
-    slab: Slab,
-    wheel: Wheel,
+    flows: FlowStore,
     stages: Stages,
-    groups: Groups,
-    owners: BlockOwners,
     fragments: Tracker,
     frames: Frames<waiting::Parked>,
     /// The frame in hand.
@@ -200,7 +193,6 @@ pub struct Runtime<P: Port> {
     moves: migrate::Moves<P>,
     sessions: sessions::Sessions,
     unheard: unheard::Unheard,
-    affinity: Affinity,
     /// Open while somebody watches.
     eye: MaybeEye,
     /// What a call that waits from now on was seen with.
@@ -262,20 +254,16 @@ impl<P: Port> Runtime<P> {
             "what others keep for groups on their way is bounded by that"
         );
         let stages = Stages::new(&plan, &settings.info)?;
-        let flows = settings.info.flows_max as usize;
         let affinity = plan.affinity();
-        // Flows that are by themselves keep their group state, if a function has any, behind their flow state.
-        let state = if affinity == Affinity::Flow {
-            stages.flow_size.next_multiple_of(16) + stages.group_size
-        } else {
-            stages.flow_size
+        let room = Room {
+            flows: settings.info.flows_max as usize,
+            groups: match affinity {
+                Affinity::Flow => 0,
+                _ => settings.groups_max as usize,
+            },
+            flow_state: stages.flow_size,
+            group_state: stages.group_size,
         };
-        let groups_max = if affinity == Affinity::Flow {
-            0
-        } else {
-            settings.groups_max as usize
-        };
-        let keys = 2 * flows;
         let mut log = Box::new(EventLog::new(settings.events_max, settings.info.runtime));
         let log_ptr = NonNull::from(&mut *log);
         let make_cx = || RawCx {
@@ -310,19 +298,7 @@ impl<P: Port> Runtime<P> {
             .collect();
         Ok(Runtime {
             now: settings.now,
-            table: Table::new(memory(Table::region_length(keys)), keys),
-            slab: Slab::new(memory(Slab::region_length(flows, state)), flows, state),
-            wheel: Wheel::new(flows, settings.now),
-            groups: Groups::new(
-                memory(Groups::region_length(groups_max, stages.group_size)),
-                memory(Table::region_length(groups_max)),
-                groups_max,
-                flows,
-                stages.group_size,
-                settings.seed,
-            ),
-            // Who has a block has a flow in it, or is about to give it back.
-            owners: BlockOwners::listed(if affinity == Affinity::Flow { 0 } else { flows }, settings.seed),
+            flows: FlowStore::new(&room, affinity, settings.seed, settings.now, &mut memory),
             fragments: Tracker::new(settings.fragments_max as usize, settings.seed),
             frame_ptr: frames.frame(frame),
             frame,
@@ -352,7 +328,6 @@ impl<P: Port> Runtime<P> {
             stalls: 0,
             finish_cursor: 0,
             moves: migrate::Moves::new(),
-            affinity,
             eye: None,
             parking: watching::Look::NONE,
             generation: Generation(1),
@@ -519,8 +494,8 @@ impl<P: Port> Runtime<P> {
                 + self.fragments.held() as u64,
             dropped,
             counters,
-            flows: self.slab.active() as u64,
-            flows_max: self.slab.capacity() as u64,
+            flows: self.flows.active() as u64,
+            flows_max: self.flows.capacity() as u64,
             flows_opened: self.flows_opened,
             flows_ended: self.flows_ended,
             flows_moved: self.moves.flows_moved,
@@ -529,7 +504,7 @@ impl<P: Port> Runtime<P> {
             flows_refused: self.moves.flows_refused,
             words_refused: self.moves.words_refused,
             words_lost: self.moves.words_lost,
-            groups: self.groups.len() as u64,
+            groups: self.flows.groups().len() as u64,
             waiting: self.frames.waiting() as u64,
             events_lost: self.log.lost(),
             stalls: self.stalls,

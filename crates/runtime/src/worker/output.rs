@@ -4,9 +4,8 @@
 //! whole of "told before the first packet that uses it leaves", but for switches of other processes (`unheard.rs`).
 
 use super::Runtime;
-use crate::actor::NO_GROUP;
 use crate::env::{Burst, Port, give_or_keep};
-use crate::group::GroupKey;
+use crate::flows::group::GroupKey;
 use crate::message::Message;
 use crate::stats::DropReason;
 use crate::switch::home_of;
@@ -159,8 +158,8 @@ impl<P: Port> Runtime<P> {
         }
         let home = |group: &GroupKey| home_of(group.hash(&self.settings.seed), self.settings.switches);
         let only = match &message {
-            Message::Idle(group, _) if !group.is_second_key(self.affinity) => Some(home(group)),
-            Message::Routed(group) if !group.is_second_key(self.affinity) => Some(home(group)),
+            Message::Idle(group, _) if !group.is_second_key(self.flows.affinity()) => Some(home(group)),
+            Message::Routed(group) if !group.is_second_key(self.flows.affinity()) => Some(home(group)),
             _ => None,
         };
         let is_needed = matches!(message, Message::BlockClaimed(..) | Message::Routed(_));
@@ -200,29 +199,24 @@ impl<P: Port> Runtime<P> {
 
     /// Routes for blocks change here and, by message, at the switches.
     pub(super) fn apply_blocks(&mut self, cx: &mut RawCx, actor: u32) {
-        let header = self.slab.header(actor);
-        let group = if header.group == NO_GROUP {
-            GroupKey::of_flow(header.key)
-        } else {
-            self.groups.key(header.group)
-        };
+        let group = self.flows.group_key(actor);
         for change in core::mem::take(&mut cx.blocks) {
             match change {
                 BlockEffect::Claimed(block) => {
-                    if !self.owners.claim(block, group) {
+                    if !self.flows.owners.claim(block, group) {
                         // Another runtime has said that it is its group's, and it was free here: the function knows. Switches do the same.
                         self.refuse_word();
-                        self.owners.release(block);
-                        self.owners.claim(block, group);
+                        self.flows.owners.release(block);
+                        self.flows.owners.claim(block, group);
                     }
                     self.tell(Message::BlockClaimed(block, group));
                 }
                 BlockEffect::Released(block) => {
-                    self.owners.release(block);
+                    self.flows.owners.release(block);
                     self.tell(Message::BlockReleased(block));
                 }
                 BlockEffect::Returned(block, runtime) => {
-                    self.owners.release(block);
+                    self.flows.owners.release(block);
                     self.tell(Message::BlockReturned(block, RuntimeId(runtime)));
                 }
             }

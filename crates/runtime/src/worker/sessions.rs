@@ -35,13 +35,14 @@
 //! Not here: the switch's side (`switch::sessions`).
 
 use super::Runtime;
-use crate::actor::{Phase, flag};
 use crate::env::Port;
-use crate::group::GroupKey;
+use crate::flows::actor::{Phase, flag};
+use crate::flows::group::GroupKey;
 use crate::message::Message;
 use crate::switch::home_of;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
+use core::ops::Bound;
 use hashbrown::HashMap;
 use nf::{Addr, Affinity, Block};
 use protocols::ownership::Switches;
@@ -66,11 +67,11 @@ pub(super) struct Sessions {
     /// By runtime, whether it has said that it takes no groups.
     leaving: Vec<bool>,
     telling: VecDeque<Telling>,
-    /// Groups that are another's.
-    taken: Vec<GroupKey>,
-    taken_cursor: u32,
+    /// Groups that are another's, by their words, and the one that was looked at last.
+    taken: BTreeSet<[u64; 5]>,
+    taken_cursor: [u64; 5],
     /// Second keys that are another's, of flows that could not end when that was said: they are on their way, or wait for a call.
-    refused: Vec<FlowKey>,
+    refused: BTreeSet<[u64; 5]>,
     /// Whether switches and runtimes have been told that this runtime is leaving.
     has_said_leaving: bool,
     /// Until all switches have told which blocks are in use.
@@ -323,22 +324,22 @@ impl<P: Port> Runtime<P> {
                     self.tell_move(link as u8, id);
                     Part::Moves(id + 1)
                 }
-                Part::Moves(_) => match self.affinity {
+                Part::Moves(_) => match self.flows.affinity() {
                     Affinity::Flow => Part::Flows(0),
                     _ => Part::Groups(0),
                 },
-                Part::Groups(place) if place < self.groups.places() => {
-                    if let Some(group) = self.groups.at_place(place) {
+                Part::Groups(place) if place < self.flows.groups().places() => {
+                    if let Some(group) = self.flows.groups().at_place(place) {
                         self.tell_route(link, group);
                     }
                     Part::Groups(place + 1)
                 }
                 Part::Groups(_) => Part::Flows(0),
-                Part::Flows(actor) if actor < self.slab.used() => {
+                Part::Flows(actor) if actor < self.flows.used() => {
                     self.tell_flow(link, actor);
                     Part::Flows(actor + 1)
                 }
-                Part::Flows(_) => Part::Blocks(self.owners.places()),
+                Part::Flows(_) => Part::Blocks(self.flows.owners.places()),
                 Part::Blocks(mut blocks) => match blocks.pop() {
                     Some((addr, first)) => {
                         self.tell_block(link, addr, first);
@@ -366,7 +367,7 @@ impl<P: Port> Runtime<P> {
 
     /// Tells a switch of a group, if that is its home or may be.
     fn tell_route(&mut self, link: usize, key: GroupKey) {
-        let is_home = key.is_second_key(self.affinity)
+        let is_home = key.is_second_key(self.flows.affinity())
             || usize::from(home_of(key.hash(&self.settings.seed), self.settings.switches)) == link;
         if is_home && !self.is_told_with_move(&key) {
             self.append(link, &Message::Routed(key));
@@ -374,130 +375,112 @@ impl<P: Port> Runtime<P> {
     }
 
     fn tell_flow(&mut self, link: usize, actor: u32) {
-        let header = self.slab.header(actor);
+        let header = self.flows.header(actor);
         if !matches!(header.phase, Phase::Active | Phase::Waiting | Phase::Leaving) {
             return;
         }
         let is_announced = header.flags & flag::ANNOUNCED != 0;
-        if self.affinity == Affinity::Flow {
+        if self.flows.affinity() == Affinity::Flow {
             self.tell_route(link, GroupKey::of_flow(header.key));
         }
         if is_announced {
-            self.tell_route(link, GroupKey::of_flow(*self.slab.second_key(actor)));
+            self.tell_route(link, GroupKey::of_flow(*self.flows.second_key(actor)));
         }
     }
 
     fn tell_block(&mut self, link: usize, addr: Addr, first: u16) {
         // It may have been released since.
-        let Some(group) = self.owners.at(addr, first) else {
+        let Some(group) = self.flows.owners.at(addr, first) else {
             return;
         };
         if self.is_told_with_move(&group) {
             return;
         }
-        let ports = self.owners.size_at(first);
+        let ports = self.flows.owners.size_at(first);
         self.append(link, &Message::BlockClaimed(Block { addr, first, ports }, group));
     }
 
     /// A switch says that a group, or second key, is another runtime's.
     #[cold]
     pub(super) fn hear_taken(&mut self, key: GroupKey) {
-        let is_second = match self.affinity {
+        let is_second = match self.flows.affinity() {
             Affinity::Flow => {
                 let flow = key.flow();
                 let found = self.find(flow.hash(&self.settings.seed), &flow);
                 found.is_none_or(|value| value & 1 == 1)
             }
-            _ => key.is_second_key(self.affinity),
+            _ => key.is_second_key(self.flows.affinity()),
         };
         if is_second {
             self.second_key_refused(key.flow());
-        } else if self.has_group(&key) && !self.sessions.taken.contains(&key) {
+        } else if self.has_group(&key) {
             // Of what is here, each once.
-            self.sessions.taken.push(key);
+            self.sessions.taken.insert(*key.words());
         }
     }
 
     /// A group that was another's has come from another runtime, and is this one's.
     pub(super) fn note_installed(&mut self, group: &GroupKey) {
-        self.sessions.taken.retain(|taken| taken != group);
+        self.sessions.taken.remove(group.words());
     }
 
-    /// Ends flows of groups that are another's.
+    /// Ends flows of groups that are another's: of some groups a step, in the order of their keys.
     #[cold]
     fn give_up(&mut self) -> usize {
-        if self.sessions.taken.is_empty() {
-            return 0;
-        }
-        if self.affinity == Affinity::Flow {
-            return self.give_up_flows();
-        }
-        if self.sessions.taken_cursor == 0 {
-            let (groups, taken) = (&self.groups, &mut self.sessions.taken);
-            taken.retain(|group| groups.has(*group));
-        }
-        let from = self.sessions.taken_cursor;
-        let end = self.slab.used().min(from + LOOKS);
-        for actor in from..end {
-            if !self.has_room_for_messages() || self.log.room() < super::expiry::EVENT_ROOM {
-                self.sessions.taken_cursor = actor;
-                return 1;
-            }
-            if self.slab.header(actor).phase != Phase::Active {
-                continue;
-            }
-            let group = self.group_key(actor);
-            if self.sessions.taken.contains(&group) && !self.moves.is_moving(&group, &self.settings.seed) {
-                self.end_actor(actor);
+        let mut looked = 0;
+        while looked < LOOKS {
+            let behind = (Bound::Excluded(self.sessions.taken_cursor), Bound::Unbounded);
+            let Some(words) = self.sessions.taken.range(behind).next().copied() else {
+                self.sessions.taken_cursor = [0; 5];
+                break;
+            };
+            self.sessions.taken_cursor = words;
+            let group = GroupKey::from_words(words);
+            let flows = self.flows_of(group);
+            looked += 1 + flows.len() as u32;
+            if flows.is_empty() {
+                self.sessions.taken.remove(&words);
+            } else if !self.moves.is_moving(&group, &self.settings.seed) {
+                for actor in flows {
+                    if self.may_end_now() && self.flows.header(actor).phase == Phase::Active {
+                        self.end_actor(actor);
+                    }
+                }
             }
         }
-        self.sessions.taken_cursor = if end == self.slab.used() { 0 } else { end };
-        1
+        usize::from(looked > 0)
+    }
+
+    /// Whether there is room for what the end of a flow has to say.
+    fn may_end_now(&self) -> bool {
+        self.has_room_for_messages() && self.log.room() >= super::expiry::EVENT_ROOM
     }
 
     /// A second key was refused whose flow cannot end now.
     pub(super) fn note_refused(&mut self, key: FlowKey) {
         // Of what is here, each once.
-        if !self.sessions.refused.contains(&key) {
-            self.sessions.refused.push(key);
-        }
+        self.sessions.refused.insert(*key.words());
     }
 
     /// Ends flows whose second keys were refused, once they are back or go on; those that have moved away are refused where they are now.
     fn end_refused(&mut self) -> usize {
         let mut count = 0;
-        for key in core::mem::take(&mut self.sessions.refused) {
+        for words in core::mem::take(&mut self.sessions.refused) {
+            let key = FlowKey::from_words(words);
             let found = self.find(key.hash(&self.settings.seed), &key);
             let Some(value) = found.filter(|value| value & 1 == 1) else {
                 continue;
             };
-            let may = self.has_room_for_messages() && self.log.room() >= super::expiry::EVENT_ROOM;
-            match self.slab.header(value >> 1).phase {
-                Phase::Active if may => {
+            match self.flows.header(value >> 1).phase {
+                Phase::Active if self.may_end_now() => {
                     self.end_actor(value >> 1);
                     count += 1;
                 }
-                _ => self.sessions.refused.push(key),
+                _ => {
+                    self.sessions.refused.insert(words);
+                }
             }
         }
         count
-    }
-
-    fn give_up_flows(&mut self) -> usize {
-        let taken = core::mem::take(&mut self.sessions.taken);
-        for group in taken {
-            let key = group.flow();
-            let Some(value) = self.find(key.hash(&self.settings.seed), &key) else {
-                continue;
-            };
-            let is_moving = self.moves.is_moving(&group, &self.settings.seed);
-            let may =
-                !is_moving && self.has_room_for_messages() && self.log.room() >= super::expiry::EVENT_ROOM;
-            match self.slab.header(value >> 1).phase {
-                Phase::Active if may => self.end_actor(value >> 1),
-                _ => self.sessions.taken.push(group),
-            }
-        }
-        1
     }
 }

@@ -23,9 +23,9 @@
 
 use super::Runtime;
 use super::unheard::is_unheard;
-use crate::actor::{NO_GROUP, Phase, flag};
 use crate::env::{BURST, Port};
-use crate::group::GroupKey;
+use crate::flows::actor::{Phase, flag};
+use crate::flows::group::GroupKey;
 use crate::message::Message;
 use crate::stats::DropReason;
 use arrayvec::ArrayVec;
@@ -66,19 +66,19 @@ impl<P: Port> Runtime<P> {
     /// Passes a packet of a flow that is not settled: with its first packet it begins to.
     #[cold]
     pub(super) fn settle(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
-        if is_unheard(self.slab.header(actor).flags) {
+        if is_unheard(self.flows.header(actor).flags) {
             return self.wait_behind(actor, packet);
         }
-        if self.slab.header(actor).flags & flag::SETTLING != 0 {
+        if self.flows.header(actor).flags & flag::SETTLING != 0 {
             // Its first packet leaves before this one.
             if wire::planted::is("second_packet_overtakes") {
                 return self.pass(packet);
             }
             self.settle_all();
-            if self.slab.header(actor).phase == Phase::Free {
+            if self.flows.header(actor).phase == Phase::Free {
                 return self.drop_packet(packet, self.refused_for);
             }
-            if is_unheard(self.slab.header(actor).flags) {
+            if is_unheard(self.flows.header(actor).flags) {
                 return self.wait_behind(actor, packet);
             }
             return self.pass(packet);
@@ -86,25 +86,25 @@ impl<P: Port> Runtime<P> {
         if direction == Direction::Reply {
             return self.pass(packet);
         }
-        if self.slab.header(actor).flags & flag::SECOND_KEY != 0 {
+        if self.flows.header(actor).flags & flag::SECOND_KEY != 0 {
             return self.settle_again(actor, packet);
         }
         let Some((mut key, way)) = FlowKey::of(&packet) else {
-            self.slab.header_mut(actor).flags |= flag::SETTLED;
+            self.flows.header_mut(actor).flags |= flag::SETTLED;
             return self.pass(packet);
         };
         if packet.has(packet_flag::TURN_AROUND) {
             // Its replies come back as turned packets, and only they.
             key = key.turned(way.reversed());
-        } else if key == self.slab.header(actor).key {
-            self.slab.header_mut(actor).flags |= flag::SETTLED;
+        } else if key == self.flows.header(actor).key {
+            self.flows.header_mut(actor).flags |= flag::SETTLED;
             return self.pass(packet);
         }
         let hash = key.hash(&self.settings.seed);
-        self.table.prefetch(hash);
-        self.slab.set_second_key(actor, key);
+        self.flows.prefetch_key(hash);
+        self.flows.set_second_key(actor, key);
         self.see_second_key(actor, key, &packet);
-        self.slab.header_mut(actor).flags |= flag::SETTLING;
+        self.flows.header_mut(actor).flags |= flag::SETTLING;
         if self.settling.packets.is_full() {
             self.settle_all();
         }
@@ -134,18 +134,18 @@ impl<P: Port> Runtime<P> {
     fn settle_each(&mut self) {
         for settling in core::mem::take(&mut self.settling).packets {
             let actor = settling.actor;
-            let header = self.slab.header_mut(actor);
+            let header = self.flows.header_mut(actor);
             header.flags = header.flags & !flag::SETTLING | flag::SETTLED;
-            let key = *self.slab.second_key(actor);
+            let key = *self.flows.second_key(actor);
             if self.is_taken(settling.hash, &key) {
                 self.refuse_flow(actor, settling.packet, DropReason::ReplyKeyTaken);
                 continue;
             }
-            if self.table.insert(settling.hash, actor << 1 | 1).is_err() {
+            if self.flows.insert(settling.hash, actor << 1 | 1).is_err() {
                 self.refuse_flow(actor, settling.packet, DropReason::FlowsFull);
                 continue;
             }
-            let header = self.slab.header_mut(actor);
+            let header = self.flows.header_mut(actor);
             header.flags |= flag::SECOND_KEY;
             if settling.way == Orientation::Along {
                 header.flags |= flag::SECOND_ALONG;
@@ -162,10 +162,10 @@ impl<P: Port> Runtime<P> {
     /// Whether another flow has this key; if its time is over, it no longer has.
     #[inline]
     fn is_taken(&mut self, hash: u64, key: &FlowKey) -> bool {
-        let Some(value) = self.table.find(hash, |value| self.has_key(value, key)) else {
+        let Some(value) = self.flows.find_hashed(hash, key) else {
             return false;
         };
-        let header = self.slab.header(value >> 1);
+        let header = self.flows.header(value >> 1);
         let is_over = header.phase == Phase::Active && header.deadline <= self.now;
         if is_over {
             self.end_actor(value >> 1);
@@ -179,7 +179,7 @@ impl<P: Port> Runtime<P> {
     fn refuse_flow(&mut self, actor: u32, packet: PacketBox, reason: DropReason) {
         self.refused_for = reason;
         self.drop_packet(packet, reason);
-        let header = self.slab.header_mut(actor);
+        let header = self.flows.header_mut(actor);
         match header.phase {
             Phase::Active => self.end_actor(actor),
             // Its next packet waits: with that it is tried again.
@@ -191,7 +191,7 @@ impl<P: Port> Runtime<P> {
     #[cold]
     fn settle_again(&mut self, actor: u32, packet: PacketBox) {
         if !self.has_unheard() {
-            self.slab.header_mut(actor).flags |= flag::SETTLED;
+            self.flows.header_mut(actor).flags |= flag::SETTLED;
             self.pass(packet);
         } else if let Some(packet) = self.wait_unheard(actor, packet) {
             self.refuse_flow(actor, packet, DropReason::UnheardFull);
@@ -205,10 +205,10 @@ impl<P: Port> Runtime<P> {
         if let Some(value) = self.find(hash, &key)
             && value & 1 == 1
         {
-            if is_unheard(self.slab.header(value >> 1).flags) {
+            if is_unheard(self.flows.header(value >> 1).flags) {
                 self.refuse_unheard(value >> 1);
             }
-            match self.slab.header(value >> 1).phase {
+            match self.flows.header(value >> 1).phase {
                 Phase::Active => self.end_actor(value >> 1),
                 _ => self.note_refused(key),
             }
@@ -220,36 +220,32 @@ impl<P: Port> Runtime<P> {
         if self.settings.switches == 0 {
             return;
         }
-        let header = self.slab.header(actor);
-        let group = if header.group == NO_GROUP {
-            GroupKey::of_flow(header.key)
-        } else {
-            self.groups.key(header.group)
-        };
+        let group = self.flows.group_key(actor);
         // How the switch will see a reply: its source is where this packet goes.
         let (near, far) = match packet.exit() {
             Side::Outside => (packet.source(), packet.destination()),
             Side::Inside => (packet.destination(), packet.source()),
         };
         let is_inside = |end: nf::Endpoint| self.settings.inside.iter().any(|p| p.contains(end.addr));
-        let known = match self.affinity {
+        let known = match self.flows.affinity() {
             Affinity::Flow => false,
-            _ if is_inside(near) && is_inside(far) => GroupKey::between(self.affinity, key) == group,
+            _ if is_inside(near) && is_inside(far) => GroupKey::between(self.flows.affinity(), key) == group,
             Affinity::OutsideAddress => GroupKey::of_address(far.addr) == group,
             // A reply from outside finds its block's owner; one from inside names its host itself.
             _ if packet.exit() == Side::Outside => {
-                self.owners.owner(near) == Some(group) || self.inside_group(near, packet.protocol()) == group
+                self.flows.owners.owner(near) == Some(group)
+                    || self.inside_group(near, packet.protocol()) == group
             }
             _ => self.inside_group(near, packet.protocol()) == group,
         };
         if !known {
-            self.slab.header_mut(actor).flags |= flag::ANNOUNCED;
+            self.flows.header_mut(actor).flags |= flag::ANNOUNCED;
             self.tell(Message::Routed(GroupKey::of_flow(key)));
         }
     }
 
     fn inside_group(&self, inside: nf::Endpoint, protocol: u8) -> GroupKey {
-        match self.affinity {
+        match self.flows.affinity() {
             Affinity::InsideEndpoint => GroupKey::of_endpoint(inside, protocol),
             _ => GroupKey::of_address(inside.addr),
         }

@@ -43,8 +43,8 @@
 //! Not here: a group whose target is gone, and whose source says *routed* again: a switch that has forgotten the route with the target may hear it late.
 
 use super::Runtime;
-use crate::actor::flag;
 use crate::env::Port;
+use crate::flows::actor::flag;
 use crate::message::Message;
 use crate::stats::DropReason;
 use alloc::collections::VecDeque;
@@ -226,7 +226,7 @@ impl<P: Port> Runtime<P> {
         if !self.unheard.has_room(&self.pool) {
             return Some(packet);
         }
-        let header = self.slab.header_mut(actor);
+        let header = self.flows.header_mut(actor);
         header.flags = header.flags & !flag::SETTLED | flag::SETTLING;
         self.unheard.add(actor, packet);
         None
@@ -313,7 +313,7 @@ impl<P: Port> Runtime<P> {
                 OVER => self.unheard.over -= 1,
                 actor => {
                     self.unheard.places.remove(&actor);
-                    let header = self.slab.header_mut(actor);
+                    let header = self.flows.header_mut(actor);
                     header.flags = header.flags & !flag::SETTLING | flag::SETTLED;
                 }
             }

@@ -1,8 +1,8 @@
 //! What an operator sees of a flow.
 
 use super::Runtime;
-use crate::actor::{Phase, flag};
 use crate::env::Port;
+use crate::flows::actor::{Phase, flag};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -52,12 +52,12 @@ pub struct FlowEnds {
 impl<P: Port> Runtime<P> {
     /// Shows each flow; unlike [`Runtime::flows`] it takes no memory.
     pub fn each_flow(&self, mut look: impl FnMut(&FlowEnds)) {
-        for actor in 0..self.slab.capacity() as u32 {
-            let header = self.slab.header(actor);
+        for actor in 0..self.flows.capacity() as u32 {
+            let header = self.flows.header(actor);
             if !matches!(header.phase, Phase::Active | Phase::Waiting) {
                 continue;
             }
-            let second_key = (header.flags & flag::SECOND_KEY != 0).then(|| *self.slab.second_key(actor));
+            let second_key = (header.flags & flag::SECOND_KEY != 0).then(|| *self.flows.second_key(actor));
             look(&FlowEnds {
                 key: header.key,
                 second_key,
@@ -72,19 +72,19 @@ impl<P: Port> Runtime<P> {
     /// The groups of all flows.
     #[cfg(test)]
     pub fn group_keys(&self) -> std::collections::HashSet<crate::group::GroupKey> {
-        let headers = (0..self.slab.capacity() as u32).map(|actor| self.slab.header(actor));
+        let headers = (0..self.flows.capacity() as u32).map(|actor| self.flows.header(actor));
         let used = headers.filter(|header| matches!(header.phase, Phase::Active | Phase::Waiting));
-        used.map(|header| self.groups.key(header.group)).collect()
+        used.map(|header| self.flows.groups().key(header.group)).collect()
     }
 
     /// Up to `limit` flows, but for those on their way to or from another runtime, from actor number `cursor` on, and the cursor to go on from; `None` behind the last.
     pub fn flows(&self, cursor: u32, limit: usize) -> (Vec<FlowView>, Option<u32>) {
         let mut views = Vec::new();
-        for actor in cursor..self.slab.capacity() as u32 {
+        for actor in cursor..self.flows.capacity() as u32 {
             if views.len() == limit {
                 return (views, Some(actor));
             }
-            if matches!(self.slab.header(actor).phase, Phase::Active | Phase::Waiting) {
+            if matches!(self.flows.header(actor).phase, Phase::Active | Phase::Waiting) {
                 views.push(self.view(actor));
             }
         }
@@ -93,23 +93,15 @@ impl<P: Port> Runtime<P> {
 
     /// The flow that a packet with this key belongs to.
     pub fn flow(&self, key: &FlowKey) -> Option<FlowView> {
-        let hash = key.hash(&self.settings.seed);
-        let value = self.table.find(hash, |value| {
-            let actor = value >> 1;
-            if value & 1 == 0 {
-                self.slab.header(actor).key == *key
-            } else {
-                self.slab.second_key(actor) == key
-            }
-        })?;
+        let value = self.flows.find(key)?;
         Some(self.view(value >> 1))
     }
 
     fn view(&self, actor: u32) -> FlowView {
-        let header = self.slab.header(actor);
+        let header = self.flows.header(actor);
         let (source, destination) = header.key.ends(header.opening(0));
         let translated = (header.flags & flag::SECOND_KEY != 0)
-            .then(|| self.slab.second_key(actor).ends(header.opening(1)));
+            .then(|| self.flows.second_key(actor).ends(header.opening(1)));
         let waiting = header.phase == Phase::Waiting;
         let mut state = Vec::new();
         for step in self.steps_of(actor) {
@@ -119,7 +111,7 @@ impl<P: Port> Runtime<P> {
                 let stage = &self.stages.functions[usize::from(step.function)];
                 // SAFETY: the state is this actor's, laid out for this chain, and no call uses it now.
                 unsafe {
-                    let flow = self.slab.state(actor).add(step.flow as usize);
+                    let flow = self.flows.state(actor).add(step.flow as usize);
                     stage.each_field(flow, &mut |name, value| fields.push((name, format!("{value:?}"))));
                 }
             }

@@ -2,8 +2,8 @@
 
 use super::watching::Look;
 use super::{Job, Runtime};
-use crate::actor::{Change, Phase, flag};
 use crate::env::Port;
+use crate::flows::actor::{Change, Phase, flag};
 use crate::microthread::{Frame, Frames};
 use crate::stage::Code;
 use crate::stats::DropReason;
@@ -67,7 +67,7 @@ impl<P: Port> Runtime<P> {
         }
         let spares = core::mem::take(&mut cx.spares);
         let Job { actor, .. } = job;
-        let header = self.slab.header_mut(actor);
+        let header = self.flows.header_mut(actor);
         header.change(Change::Wait);
         header.frame = self.frame;
         self.frames.park(
@@ -90,7 +90,7 @@ impl<P: Port> Runtime<P> {
     fn refuse(&mut self, job: Job, reason: DropReason) {
         let Job { actor, packet, .. } = job;
         self.drop_packet(packet, reason);
-        if self.slab.header(actor).has_nothing_to_its_name() {
+        if self.flows.header(actor).has_nothing_to_its_name() {
             self.end_actor(actor);
         }
     }
@@ -112,7 +112,7 @@ impl<P: Port> Runtime<P> {
         if self.queued_count >= self.settings.queued_max {
             return self.drop_packet(packet, DropReason::WaitingQueueFull);
         }
-        let frame = self.slab.header(actor).frame;
+        let frame = self.flows.header(actor).frame;
         self.see(&packet, Event::Met(Meeting::Queued));
         match self.frames.rest_mut(frame) {
             Some(parked) => {
@@ -173,11 +173,11 @@ impl<P: Port> Runtime<P> {
         if !behind.is_empty() {
             self.linger(actor);
         }
-        self.slab.header_mut(actor).change(Change::Resume);
+        self.flows.header_mut(actor).change(Change::Resume);
         self.frames.give(index);
         if code == Code::WAITING {
             self.refuse_resumed(job, behind);
-            if self.slab.header(actor).phase == Phase::Active && self.is_of_before(actor) {
+            if self.flows.header(actor).phase == Phase::Active && self.is_of_before(actor) {
                 // The sweep has passed it by while it waited.
                 self.goes_on(actor);
             }
@@ -235,7 +235,7 @@ impl<P: Port> Runtime<P> {
             let hash = key.hash(&self.settings.seed);
             // Behind the next call, if there is one: it came before whatever was kept since for a group that is called back.
             let waiting = self.find(hash, &key).map(|value| value >> 1);
-            let waiting = waiting.filter(|actor| self.slab.header(*actor).phase == Phase::Waiting);
+            let waiting = waiting.filter(|actor| self.flows.header(*actor).phase == Phase::Waiting);
             match waiting.filter(|_| !planted::is("queued_packet_kept_late")) {
                 Some(actor) => self.queue_behind(actor, packet),
                 None => self.meet_again(packet, key, hash, way, 0),
@@ -251,7 +251,7 @@ impl<P: Port> Runtime<P> {
         };
         self.held_count -= list.len() as u32;
         let function =
-            usize::from(self.stages.chains[usize::from(self.slab.header(job.actor).chain)][at].function);
+            usize::from(self.stages.chains[usize::from(self.flows.header(job.actor).chain)][at].function);
         while let Some(packet) = list.pop() {
             if effects & effect::DISCARD != 0 {
                 let reasons = &mut self.function_drops[function];
@@ -283,14 +283,14 @@ impl<P: Port> Runtime<P> {
             return self.drop_packet(job.packet, DropReason::HeldFull);
         }
         self.held_count += 1;
-        self.slab.header_mut(job.actor).flags |= flag::HOLDS;
+        self.flows.header_mut(job.actor).flags |= flag::HOLDS;
         let key = (job.actor, at as u8, job.direction == Direction::Opening);
         self.held.entry(key).or_default().push(job.packet);
     }
 
     /// What is held when a flow ends is dropped, and counted.
     pub(super) fn drop_held(&mut self, actor: u32) {
-        let header = self.slab.header_mut(actor);
+        let header = self.flows.header_mut(actor);
         if header.flags & flag::HOLDS == 0 {
             return;
         }
@@ -317,7 +317,7 @@ impl<P: Port> Runtime<P> {
             // SAFETY: a parked frame holds a live future.
             unsafe { Frames::<Parked>::cancel(waiting.frame) };
             let Parked { job, mut behind, .. } = waiting.rest;
-            self.slab.header_mut(job.actor).change(Change::Resume);
+            self.flows.header_mut(job.actor).change(Change::Resume);
             self.frames.give(index);
             self.drop_packet(job.packet, DropReason::Stopped);
             while let Some(packet) = behind.pop() {

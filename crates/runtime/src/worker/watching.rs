@@ -49,9 +49,9 @@ impl<P: Port> Runtime<P> {
             for key in trace.keys() {
                 let hash = key.hash(&self.settings.seed);
                 if let Some(value) = self.find(hash, &key) {
-                    trace.learn(*self.slab.nth_key(value >> 1, 0));
-                    if self.slab.header(value >> 1).flags & crate::actor::flag::SECOND_KEY != 0 {
-                        trace.learn(*self.slab.nth_key(value >> 1, 1));
+                    trace.learn(*self.flows.nth_key(value >> 1, 0));
+                    if self.flows.header(value >> 1).flags & crate::flows::actor::flag::SECOND_KEY != 0 {
+                        trace.learn(*self.flows.nth_key(value >> 1, 1));
                     }
                 }
             }
@@ -157,7 +157,7 @@ impl<P: Port> Runtime<P> {
             return Look::NONE;
         }
         let look = Look::at(packet);
-        let chain = self.slab.header(actor).chain;
+        let chain = self.flows.header(actor).chain;
         // A call that is over may have been its last.
         let is_ahead = passed < self.stages.chains[usize::from(chain)].len();
         if let Some(ends) = look.ends.filter(|_| is_ahead) {
@@ -240,7 +240,7 @@ impl<P: Port> Runtime<P> {
     /// A waiting call has gone on.
     pub(super) fn see_resumed(&mut self, mut look: Look, job: &mut Job, at: usize, code: Code) {
         if look.marks != 0 {
-            let chain = usize::from(self.slab.header(job.actor).chain);
+            let chain = usize::from(self.flows.header(job.actor).chain);
             let function = self.stages.chains[chain][at].function;
             self.seen_now(&mut look, &mut job.packet, function, code, true);
         }
@@ -267,7 +267,7 @@ impl<P: Port> Runtime<P> {
         if self.eye.is_some() {
             made.set_port(job.packet.port());
             made.set_flags(job.packet.flags() & WATCHED);
-            let chain = usize::from(self.slab.header(job.actor).chain);
+            let chain = usize::from(self.flows.header(job.actor).chain);
             let function = self.stages.chains[chain][at].function;
             let back = way == Way::Back;
             self.see_now(made, Event::Made { function, back });
@@ -279,7 +279,7 @@ impl<P: Port> Runtime<P> {
         if self.eye.is_none() {
             return;
         }
-        let first = self.slab.header(actor).key;
+        let first = self.flows.header(actor).key;
         let Ends { source, destination } = Ends::of(packet);
         self.see_now(packet, Event::SecondKey { source, destination });
         if let Some(eye) = &mut self.eye {

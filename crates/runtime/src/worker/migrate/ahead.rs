@@ -20,29 +20,31 @@ const NEXT: usize = 32;
 impl<P: Port> Runtime<P> {
     /// Fetches what is looked at of the groups that will be next.
     pub(super) fn prefetch_waiting(&self) {
-        if self.affinity == Affinity::Flow {
+        if self.flows.affinity() == Affinity::Flow {
             return;
         }
         let next = || self.moves.orders.next(NEXT);
         for group in next() {
-            self.groups.prefetch(self.groups.hash(*group));
-            self.owners.prefetch(group);
+            self.flows.groups().prefetch(self.flows.groups().hash(*group));
+            self.flows.owners.prefetch(group);
         }
         for group in next() {
-            self.groups.prefetch_candidate(self.groups.hash(*group));
-            self.owners.prefetch_latest(group);
+            self.flows
+                .groups()
+                .prefetch_candidate(self.flows.groups().hash(*group));
+            self.flows.owners.prefetch_latest(group);
         }
     }
 
     /// Fetches what is looked at when groups are spoken of: with many groups, that is in no cache.
     pub(super) fn prefetch_groups_named(&self, burst: &Burst) {
-        if self.affinity == Affinity::Flow {
+        if self.flows.affinity() == Affinity::Flow {
             return;
         }
         let frames = burst.iter().filter(|packet| packet.kind() == Kind::Message);
         for group in frames.flat_map(|packet| Record::groups_named(packet.frame())) {
-            self.groups.prefetch(self.groups.hash(group));
-            self.owners.prefetch(&group);
+            self.flows.groups().prefetch(self.flows.groups().hash(group));
+            self.flows.owners.prefetch(&group);
         }
     }
 }

@@ -14,7 +14,7 @@
 use super::super::Runtime;
 use super::Moves;
 use crate::env::Port;
-use crate::group::GroupKey;
+use crate::flows::group::GroupKey;
 use crate::message::Message;
 use alloc::collections::VecDeque;
 use nf::Block;
@@ -45,7 +45,7 @@ impl<P: Port> Runtime<P> {
     pub(super) fn answer_switch(&mut self, link: usize, answer: Answer) -> bool {
         let most = self
             .moves
-            .answers_max(self.slab.capacity(), self.settings.switches);
+            .answers_max(self.flows.capacity(), self.settings.switches);
         if self.moves.answers.len() >= most {
             return false;
         }
@@ -74,7 +74,9 @@ impl<P: Port> Runtime<P> {
                 Answer::Idle(key) if self.has_group(&key) || self.is_deferred(&key) => continue,
                 Answer::Idle(key) => Message::Idle(key, 0),
                 Answer::Block(block, group) if self.is_block_deferred(link, block, group) => continue,
-                Answer::Block(block, group) if self.owners.at(block.addr, block.first) == Some(group) => {
+                Answer::Block(block, group)
+                    if self.flows.owners.at(block.addr, block.first) == Some(group) =>
+                {
                     Message::BlockClaimed(block, group)
                 }
                 Answer::Block(block, group) => Message::BlockDoubted(block, group),

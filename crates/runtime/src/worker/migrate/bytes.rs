@@ -18,7 +18,7 @@
 //!
 //! Frames may come from another process: lengths are checked here, everything else by whoever takes a record in (`target`).
 
-use crate::group::GroupKey;
+use crate::flows::group::GroupKey;
 use alloc::vec::Vec;
 use nf::{Addr, Block};
 use protocols::ownership::{Epoch, Refusal, Says, Switches};
@@ -146,8 +146,9 @@ const SAYS: (u8, usize) = (1, 79);
 pub(super) struct Stream {
     /// The group whose state comes.
     pub group: Option<u32>,
-    /// Second keys of groups that will be opened.
-    pub aliases: Vec<(GroupKey, GroupKey)>,
+    /// The group that will be opened next, and its second keys.
+    pub opening: Option<GroupKey>,
+    pub aliases: Vec<GroupKey>,
     /// The flow whose state comes, and how much of it has.
     pub actor: Option<(u32, usize)>,
     /// What the next packets are.
@@ -157,11 +158,24 @@ pub(super) struct Stream {
 impl Stream {
     /// The second keys of a group that is opened.
     pub fn take_aliases(&mut self, group: GroupKey) -> Vec<GroupKey> {
-        let of_it = |(owner, _): &(GroupKey, GroupKey)| *owner == group;
-        let aliases = self.aliases.iter().filter(|alias| of_it(alias));
-        let aliases = aliases.map(|(_, key)| *key).collect();
-        self.aliases.retain(|alias| !of_it(alias));
-        aliases
+        let aliases = core::mem::take(&mut self.aliases);
+        match self.opening.take() == Some(group) {
+            true => aliases,
+            false => Vec::new(),
+        }
+    }
+
+    /// Notes a second key of a group. A source says all of a group's in front of its *open*: those of another group,
+    /// which was not opened, are forgotten. How many were.
+    pub fn note_alias(&mut self, group: GroupKey, key: GroupKey) -> usize {
+        let mut forgotten = 0;
+        if self.opening != Some(group) {
+            forgotten = self.aliases.len();
+            self.aliases.clear();
+            self.opening = Some(group);
+        }
+        self.aliases.push(key);
+        forgotten
     }
 }
 

@@ -26,7 +26,7 @@ use super::answers::Answer;
 use super::target::BLOCKS_MAX;
 use super::{Moves, Moving, words};
 use crate::env::Port;
-use crate::group::GroupKey;
+use crate::flows::group::GroupKey;
 use crate::message::Message;
 use alloc::vec::Vec;
 use nf::Block;
@@ -142,7 +142,7 @@ impl<P: Port> Runtime<P> {
             _ => return,
         };
         let aliases = moving.aliases.clone();
-        let blocks: Vec<_> = self.owners.of(&group).collect();
+        let blocks: Vec<_> = self.flows.owners.of(&group).collect();
         for key in aliases.into_iter().chain([group]) {
             if self.is_home(&key, switch) {
                 self.append(usize::from(switch), &Message::Routed(key));
@@ -220,7 +220,7 @@ impl<P: Port> Runtime<P> {
     /// Tells all switches again which blocks a group has here: they may have forgotten them with somebody who is gone.
     #[cold]
     pub(super) fn claim_again(&mut self, group: GroupKey) {
-        let blocks: Vec<_> = self.owners.of(&group).collect();
+        let blocks: Vec<_> = self.flows.owners.of(&group).collect();
         for block in blocks {
             for link in 0..self.links.len() {
                 self.answer_anyway(link, Answer::Block(block, group));
@@ -239,7 +239,7 @@ impl<P: Port> Runtime<P> {
             return;
         }
         for (link, key) in &moving.keys_asked {
-            self.answer_anyway(*link, Answer::Idle(*key));
+            self.answer_anyway(*link, Answer::Idle(GroupKey::from_words(*key)));
         }
     }
 
@@ -247,12 +247,9 @@ impl<P: Port> Runtime<P> {
     #[cold]
     pub(in crate::worker) fn hear_doubted(&mut self, link: usize, key: GroupKey) {
         let id = self.moves.at(key.hash(&self.settings.seed));
-        if let Some(moving) = id.and_then(|id| self.moves.moving(id))
-            && (moving.group == key || moving.aliases.contains(&key))
-            && !moving.keys_asked.contains(&(link, key))
-        {
-            // Each of its keys once for each switch.
-            moving.keys_asked.push((link, key));
+        if let Some(moving) = id.and_then(|id| self.moves.moving(id)) {
+            // It is known by its own key and its second keys. Each of them once for each switch.
+            moving.keys_asked.insert((link, *key.words()));
         }
         if self.has_group(&key) {
             return;
@@ -292,9 +289,9 @@ impl<P: Port> Runtime<P> {
     /// Which groups have which blocks here, for tests.
     #[cfg(test)]
     pub fn blocks(&self) -> Vec<((nf::Addr, u16), crate::group::GroupKey)> {
-        let places = self.owners.places().into_iter();
+        let places = self.flows.owners.places().into_iter();
         places
-            .filter_map(|(addr, first)| Some(((addr, first), self.owners.at(addr, first)?)))
+            .filter_map(|(addr, first)| Some(((addr, first), self.flows.owners.at(addr, first)?)))
             .collect()
     }
 }

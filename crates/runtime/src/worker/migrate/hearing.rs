@@ -14,7 +14,7 @@ use super::super::Runtime;
 use super::bytes::{Facts, Figures, Record};
 use super::{ANSWERS, Moving};
 use crate::env::{Burst, Port};
-use crate::group::GroupKey;
+use crate::flows::group::GroupKey;
 use nf::Affinity;
 use protocols::ownership::{Input, Ownership, Refusal, RuntimeId, Says, SwitchSays, Switches};
 use wire::packet::Kind;
@@ -112,23 +112,22 @@ impl<P: Port> Runtime<P> {
         let mut room = Ok(());
         if let Says::Open(epoch, homes) = says {
             self.moves.clock = self.moves.clock.max(epoch);
+            let keys = self.moves.incoming[usize::from(peer)].take_aliases(group);
             if self.moves.at(hash).is_none() {
                 room = self.admit(group, flows);
-                let mut coming = self.moves.incoming[usize::from(peer)].aliases.iter();
-                if coming.any(|(of, key)| *of == group && self.moves.is_moving(key, &self.settings.seed)) {
+                let mut coming = keys.iter();
+                if coming.any(|key| self.moves.is_moving(key, &self.settings.seed)) {
                     room = Err(Refusal::Busy);
                 }
                 // A flow has one second key at most.
-                let coming = self.moves.incoming[usize::from(peer)].aliases.iter();
-                let keys = coming.filter(|(of, _)| *of == group).count();
-                if !self.may_open(&group, homes) || keys > flows as usize {
+                if !self.may_open(&group, homes) || keys.len() > flows as usize {
                     self.moves.words_refused += 1;
                     room = Err(Refusal::Busy);
                 }
                 let machine = Ownership::absent(self.me(), self.all_switches());
-                self.begin_at_target(hash, group, peer, machine, flows, room.is_ok());
+                let reserved = room.map_or(0, |()| flows);
+                self.begin_at_target(hash, group, machine, reserved, keys);
             } else {
-                self.moves.incoming[usize::from(peer)].take_aliases(group);
                 room = Err(Refusal::Busy);
             }
         }
@@ -157,7 +156,7 @@ impl<P: Port> Runtime<P> {
 
     /// Whether this is a key of a group, and these are switches.
     fn may_open(&self, group: &GroupKey, homes: Switches) -> bool {
-        let is_group = match self.affinity {
+        let is_group = match self.flows.affinity() {
             Affinity::Flow => true,
             affinity => !group.is_second_key(affinity),
         };
@@ -205,7 +204,7 @@ impl<P: Port> Runtime<P> {
     #[cold]
     pub(in crate::worker) fn hear_returned(&mut self, block: nf::Block, switch: usize) {
         // Each block that is on its way home has had a flow at another runtime until now.
-        let most = self.owners.most() * usize::from(self.settings.info.runtimes.max(1));
+        let most = self.flows.owners.most() * usize::from(self.settings.info.runtimes.max(1));
         if self.moves.returned.len() >= most && !self.moves.returned.contains_key(&block) {
             self.moves.words_refused += 1;
             return;

@@ -13,9 +13,9 @@
 use super::super::Runtime;
 use super::telling::Word;
 use super::{Class, Kept};
-use crate::actor::{Change, Phase};
 use crate::env::Port;
-use crate::group::GroupKey;
+use crate::flows::actor::{Change, Phase};
+use crate::flows::group::GroupKey;
 use crate::stats::DropReason;
 use alloc::vec::Vec;
 use protocols::ownership::{Phase as Part, Take};
@@ -78,8 +78,8 @@ impl<P: Port> Runtime<P> {
         packet: PacketBox,
         link: usize,
     ) -> Option<PacketBox> {
-        let phase = self.slab.header(actor).phase;
-        let key = self.group_key(actor);
+        let phase = self.flows.header(actor).phase;
+        let key = self.flows.group_key(actor);
         let moving = match self.moves.is_idle() {
             true => None,
             false => self.moves.at(key.hash(&self.settings.seed)),
@@ -169,8 +169,8 @@ impl<P: Port> Runtime<P> {
         };
         let (group, actors) = (moving.group, core::mem::take(&mut moving.actors));
         for actor in &actors {
-            if self.slab.header(*actor).phase == Phase::Active && self.group_key(*actor) == group {
-                self.slab.header_mut(*actor).change(Change::Leave);
+            if self.flows.header(*actor).phase == Phase::Active && self.flows.group_key(*actor) == group {
+                self.flows.header_mut(*actor).change(Change::Leave);
             }
         }
         if let Some(moving) = self.moves.moving(id) {
@@ -180,8 +180,8 @@ impl<P: Port> Runtime<P> {
 
     pub(super) fn unpin(&mut self, actors: &[u32], group: GroupKey) {
         for actor in actors {
-            if self.slab.header(*actor).phase == Phase::Leaving && self.group_key(*actor) == group {
-                self.slab.header_mut(*actor).change(Change::Return);
+            if self.flows.header(*actor).phase == Phase::Leaving && self.flows.group_key(*actor) == group {
+                self.flows.header_mut(*actor).change(Change::Return);
             }
         }
     }

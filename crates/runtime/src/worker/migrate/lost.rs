@@ -30,9 +30,9 @@ use super::super::Runtime;
 use super::Moves;
 use super::bytes::Stream;
 use super::telling::Word;
-use crate::actor::Phase;
 use crate::env::Port;
-use crate::group::GroupKey;
+use crate::flows::actor::Phase;
+use crate::flows::group::GroupKey;
 use crate::stats::DropReason;
 use alloc::vec::Vec;
 use nf::Affinity;
@@ -250,7 +250,7 @@ impl<P: Port> Runtime<P> {
 
     /// A machine was fenced: somebody else has the group. Homes that were told of the move ask whoever they think has its keys and blocks.
     pub(super) fn stop(&mut self, id: u32, group: GroupKey) {
-        let blocks: Vec<_> = self.owners.of(&group).collect();
+        let blocks: Vec<_> = self.flows.owners.of(&group).collect();
         let Some(moving) = self.moves.moving(id) else {
             return;
         };
@@ -266,18 +266,18 @@ impl<P: Port> Runtime<P> {
     #[cold]
     pub(super) fn drop_copy(&mut self, group: GroupKey) {
         let flows = self.flows_of(group);
-        let aliases = self.aliases_of(&flows);
+        let aliases = self.flows.announced_keys(&flows);
         for actor in flows {
-            if matches!(self.slab.header(actor).phase, Phase::Active | Phase::Leaving) {
+            if matches!(self.flows.header(actor).phase, Phase::Active | Phase::Leaving) {
                 self.drop_held(actor);
                 self.depart_flow(actor);
                 self.moves.flows_moved[1] += 1;
             }
         }
-        if self.affinity == Affinity::Flow || !self.groups.has(group) {
-            let blocks: Vec<_> = self.owners.of(&group).collect();
+        if self.flows.affinity() == Affinity::Flow || !self.flows.groups().has(group) {
+            let blocks: Vec<_> = self.flows.owners.of(&group).collect();
             for block in blocks {
-                self.owners.release(block);
+                self.flows.owners.release(block);
             }
         }
         // Routes that were called back before.
@@ -290,7 +290,7 @@ impl<P: Port> Runtime<P> {
         let flows = self.flows_of(group);
         for actor in flows {
             let may = self.has_room_for_messages() && self.log.room() >= super::super::expiry::EVENT_ROOM;
-            if may && self.slab.header(actor).phase == Phase::Active {
+            if may && self.flows.header(actor).phase == Phase::Active {
                 self.end_actor(actor);
             }
         }

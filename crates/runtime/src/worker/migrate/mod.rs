@@ -60,10 +60,10 @@ pub use order::{KEPT as ORDERS_MAX, Order, OrderError, Receipt, Selector};
 
 use super::Runtime;
 use crate::env::Port;
-use crate::group::GroupKey;
+use crate::flows::group::GroupKey;
 use crate::message::Message;
 use crate::stats::DropReason;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use bytes::{Figures, Record};
@@ -135,8 +135,8 @@ struct Moving {
     backs: Vec<(u8, Says)>,
     /// Blocks that switches have asked about, and which have.
     asked: Vec<(usize, nf::Block)>,
-    /// The same of its keys.
-    keys_asked: Vec<(usize, GroupKey)>,
+    /// The same of its keys, by their words.
+    keys_asked: BTreeSet<(usize, [u64; 5])>,
     /// Source: the target is gone, so that switches may have forgotten the routes that led there.
     is_to_be_routed: bool,
     /// Target: what came of the group as a whole is not as it must be.
@@ -463,15 +463,6 @@ impl<P: Port> Runtime<P> {
                 figures: Figures::default(),
             },
         );
-    }
-
-    pub(super) fn group_key(&self, actor: u32) -> GroupKey {
-        let header = self.slab.header(actor);
-        if header.group == crate::actor::NO_GROUP {
-            GroupKey::of_flow(header.key)
-        } else {
-            self.groups.key(header.group)
-        }
     }
 
     /// Nothing more is to be done for a group that moved, or did not.

@@ -24,9 +24,9 @@
 
 use super::super::Runtime;
 use super::{AHEAD, Moving};
-use crate::actor::{Phase, flag};
 use crate::env::Port;
-use crate::group::GroupKey;
+use crate::flows::actor::Phase;
+use crate::flows::group::GroupKey;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
@@ -261,8 +261,8 @@ impl<P: Port> Runtime<P> {
         let (mut waiting, mut unseen) = (VecDeque::new(), 0..0);
         match &order.selector {
             Selector::Flow(key) => waiting.extend(self.group_of_key(key)),
-            _ if self.affinity == Affinity::Flow => unseen = 0..self.slab.used(),
-            _ => unseen = 0..self.groups.used(),
+            _ if self.flows.affinity() == Affinity::Flow => unseen = 0..self.flows.used(),
+            _ => unseen = 0..self.flows.groups().used(),
         }
         let orders = &mut self.moves.orders;
         let number = orders.count;
@@ -318,9 +318,8 @@ impl<P: Port> Runtime<P> {
     }
 
     fn group_of_key(&self, key: &FlowKey) -> Option<GroupKey> {
-        let hash = key.hash(&self.settings.seed);
-        let found = self.table.find(hash, |value| self.has_key(value, key));
-        found.map(|value| self.group_key(value >> 1))
+        let found = self.flows.find(key);
+        found.map(|value| self.flows.group_key(value >> 1))
     }
 
     /// Goes on with the selections of orders; answers how many places were looked at.
@@ -339,7 +338,7 @@ impl<P: Port> Runtime<P> {
             let before = found.len();
             let places = unseen.start..end;
             count += places.len();
-            match self.affinity {
+            match self.flows.affinity() {
                 Affinity::Flow => self.select_flows(&selector, places, &mut found),
                 _ => self.select_groups(&selector, places, &mut found),
             }
@@ -356,11 +355,15 @@ impl<P: Port> Runtime<P> {
     /// Selects among groups, by their places: none that has no flow yet but those that arrive.
     fn select_groups(&self, selector: &Selector, places: Range<u32>, found: &mut VecDeque<GroupKey>) {
         for place in places {
-            let Some(group) = self.groups.at_place(place) else {
+            let Some(group) = self.flows.groups().at_place(place) else {
                 continue;
             };
             let is_meant = match selector {
-                Selector::Ends(prefix) => self.groups.members(place).any(|actor| self.is_within(actor, prefix)),
+                Selector::Ends(prefix) => self
+                    .flows
+                    .groups()
+                    .members(place)
+                    .any(|actor| self.is_within(actor, prefix)),
                 selector => self.is_chosen(selector, &group),
             };
             if is_meant {
@@ -373,8 +376,8 @@ impl<P: Port> Runtime<P> {
     fn select_flows(&self, selector: &Selector, places: Range<u32>, found: &mut VecDeque<GroupKey>) {
         for actor in places {
             // Headers are further apart than the processor looks ahead by itself.
-            self.slab.prefetch_header(actor + 2 * AHEAD as u32);
-            let header = self.slab.header(actor);
+            self.flows.prefetch_header(actor + 2 * AHEAD as u32);
+            let header = self.flows.header(actor);
             if !matches!(header.phase, Phase::Active | Phase::Waiting) {
                 continue;
             }
@@ -390,7 +393,7 @@ impl<P: Port> Runtime<P> {
     }
 
     fn is_within(&self, actor: u32, prefix: &Prefix) -> bool {
-        let key = &self.slab.header(actor).key;
+        let key = &self.flows.header(actor).key;
         prefix.contains(key.first().addr) || prefix.contains(key.second().addr)
     }
 
@@ -435,7 +438,7 @@ impl<P: Port> Runtime<P> {
                 };
                 // Each before the first begins: an order is not over while any of them may.
                 ordered.receipt.under_way += 1;
-                flows += self.count_of(group);
+                flows += self.flows.count_of(group);
                 batch.push((group, to, is_again, at));
             }
         }
@@ -460,33 +463,6 @@ impl<P: Port> Runtime<P> {
             }
         }
         count
-    }
-
-    /// How many flows a group has.
-    fn count_of(&self, group: GroupKey) -> usize {
-        if self.affinity == Affinity::Flow {
-            return 1;
-        }
-        self.groups
-            .at(group)
-            .map_or(0, |index| self.groups.flows(index) as usize)
-    }
-
-    /// The flows of a group.
-    pub(super) fn flows_of(&mut self, group: GroupKey) -> Vec<u32> {
-        if self.affinity == Affinity::Flow {
-            let key = group.flow();
-            let found = self.find(key.hash(&self.settings.seed), &key);
-            let value = found.filter(|value| value & 1 == 0);
-            return value.map(|value| value >> 1).into_iter().collect();
-        }
-        let Some(index) = self.groups.at(group) else {
-            return Vec::new();
-        };
-        let mut actors = Vec::with_capacity(self.groups.flows(index) as usize);
-        // Their headers are fetched together.
-        actors.extend(self.groups.members(index).inspect(|actor| self.slab.prefetch_header(*actor)));
-        actors
     }
 
     /// Whether there are buffers for whatever is said of a group of so many flows; for more than half of them there always are.
@@ -514,7 +490,7 @@ impl<P: Port> Runtime<P> {
             }
             return self.leave_order(order);
         };
-        let aliases = self.aliases_of(&actors);
+        let aliases = self.flows.announced_keys(&actors);
         let homes = self.homes(&group, &aliases);
         let machine = Ownership::active(self.me(), self.moves.clock, homes, self.all_switches());
         self.moves.clock = self.moves.clock.next();
@@ -592,17 +568,6 @@ impl<P: Port> Runtime<P> {
         }
         self.leave_order(order);
         true
-    }
-
-    /// The second keys that were announced for these flows.
-    pub(super) fn aliases_of(&self, actors: &[u32]) -> Vec<GroupKey> {
-        let mut aliases = Vec::new();
-        for actor in actors {
-            if self.slab.header(*actor).flags & flag::ANNOUNCED != 0 {
-                aliases.push(GroupKey::of_flow(*self.slab.second_key(*actor)));
-            }
-        }
-        aliases
     }
 
     /// A move of an order is over, one way or another.

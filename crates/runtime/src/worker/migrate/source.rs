@@ -4,12 +4,12 @@ use super::super::Runtime;
 use super::super::unheard::is_unheard;
 use super::bytes::{Facts, Figures, Record};
 use super::{AHEAD, Class, Kept};
-use crate::actor::{Change, NO_GROUP, Phase, flag};
 use crate::chain::FUNCTIONS_MAX;
 use crate::env::Port;
-use crate::group::GroupKey;
+use crate::flows::actor::{Change, NO_GROUP, Phase, flag};
 use crate::stats::DropReason;
 use alloc::vec::Vec;
+use hashbrown::HashSet;
 use nf::{Affinity, Block, Departure, Direction, Side};
 use protocols::ownership::{Epoch, Finished, Input, Phase as Part, Says};
 use wire::{PacketBox, planted};
@@ -70,10 +70,10 @@ impl<P: Port> Runtime<P> {
             let (before, order) = (actors.len(), moving.order);
             let mut place = NO_GROUP;
             actors.retain(|actor| {
-                let header = self.slab.header(*actor);
+                let header = self.flows.header(*actor);
                 // One of the group is enough to know the others by.
                 let is_known = place != NO_GROUP && header.group == place && header.phase != Phase::Free;
-                let is_of_it = is_known || self.is_of(*actor, group);
+                let is_of_it = is_known || self.flows.is_of(*actor, group);
                 if is_of_it {
                     place = header.group;
                 }
@@ -84,14 +84,20 @@ impl<P: Port> Runtime<P> {
             }
             let is_waiting = actors
                 .iter()
-                .any(|actor| self.slab.header(*actor).phase == Phase::Waiting);
+                .any(|actor| self.flows.header(*actor).phase == Phase::Waiting);
             // What switches have yet to hear of leaves before *behind* is said.
             let has_unheard = self.unheard.has_over()
                 || actors
                     .iter()
-                    .any(|actor| is_unheard(self.slab.header(*actor).flags));
+                    .any(|actor| is_unheard(self.flows.header(*actor).flags));
             // A flow that was not settled when the move began may have got a second key that no home was told about.
-            let is_known = self.aliases_of(&actors).iter().all(|key| known.contains(key));
+            let announced: HashSet<_> = known.iter().collect();
+            let is_known = self
+                .flows
+                .announced_keys(&actors)
+                .iter()
+                .all(|key| announced.contains(key));
+            drop(announced);
             let Some(moving) = self.moves.moving(id) else {
                 continue;
             };
@@ -118,11 +124,6 @@ impl<P: Port> Runtime<P> {
         ready.len()
     }
 
-    /// Whether an actor is still a flow of the group.
-    fn is_of(&self, actor: u32, group: GroupKey) -> bool {
-        self.slab.header(actor).phase != Phase::Free && self.group_key(actor) == group
-    }
-
     pub(super) fn send_state(&mut self, id: u32, to: u16, epoch: Epoch) {
         let Some(moving) = self.moves.moving(id) else {
             return;
@@ -131,7 +132,7 @@ impl<P: Port> Runtime<P> {
             if planted::is("goes_on_after_state") {
                 break;
             }
-            self.slab.header_mut(actor).change(Change::Leave);
+            self.flows.header_mut(actor).change(Change::Leave);
         }
         self.moves.sending.push_back(Sending {
             id,
@@ -174,9 +175,9 @@ impl<P: Port> Runtime<P> {
             return true;
         };
         let group = moving.group;
-        let mine: Vec<Block> = self.owners.of(&group).collect();
+        let mine: Vec<Block> = self.flows.owners.of(&group).collect();
         for block in &mine {
-            self.owners.prefetch_place(block);
+            self.flows.owners.prefetch_place(block);
         }
         moving.blocks.clone_from(&mine);
         let size = self.stages.group_size;
@@ -188,10 +189,10 @@ impl<P: Port> Runtime<P> {
             self.append_record(sending.to, &Record::Block(block));
         }
         let mut bytes = 0;
-        if self.affinity != Affinity::Flow
-            && let Some(index) = self.groups.at(group)
+        if self.flows.affinity() != Affinity::Flow
+            && let Some(index) = self.flows.groups().at(group)
         {
-            let state = self.groups.state_bytes(index).to_vec();
+            let state = self.flows.groups().state_bytes(index).to_vec();
             bytes = state.len();
             for piece in state.chunks(PIECE) {
                 self.append_record(sending.to, &Record::Group(piece));
@@ -204,7 +205,7 @@ impl<P: Port> Runtime<P> {
     /// Sends flows, packets held for them, first packets, and `State`; `false` if the buffers are used up first.
     fn send_flows(&mut self, sending: &mut Sending, count: &mut usize) -> bool {
         let (id, to) = (sending.id, sending.to);
-        let stride = self.slab.state_bytes(0).len() + super::bytes::FLOW_HEAD;
+        let stride = self.flows.state_bytes(0).len() + super::bytes::FLOW_HEAD;
         let Some(moving) = self.moves.moving(id) else {
             return true;
         };
@@ -212,11 +213,11 @@ impl<P: Port> Runtime<P> {
         let actors = core::mem::take(&mut moving.actors);
         let mut bytes = 0;
         for actor in actors.iter().skip(sending.sent).take(AHEAD) {
-            self.slab.prefetch(*actor);
+            self.flows.prefetch(*actor);
         }
         while sending.sent < actors.len() && self.has_room_to_send(to, stride) {
             if let Some(ahead) = actors.get(sending.sent + AHEAD) {
-                self.slab.prefetch(*ahead);
+                self.flows.prefetch(*ahead);
             }
             if sending.sent == 0 || !planted::is("second_flow_not_sent") {
                 self.send_flow(to, actors[sending.sent]);
@@ -247,7 +248,7 @@ impl<P: Port> Runtime<P> {
 
     fn send_flow(&mut self, to: u16, actor: u32) {
         // Straight from the slab into the frame at hand, as far as that has room.
-        let length = self.slab.state_bytes(actor).len();
+        let length = self.flows.state_bytes(actor).len();
         let mut sent = 0;
         let mut is_first = true;
         while is_first || sent < length {
@@ -263,12 +264,12 @@ impl<P: Port> Runtime<P> {
             let Some(frame) = self.moves.outgoing[usize::from(to)].frame() else {
                 return;
             };
-            let piece = &self.slab.state_bytes(actor)[sent..sent + take];
+            let piece = &self.flows.state_bytes(actor)[sent..sent + take];
             let fits = if is_first {
-                let header = self.slab.header(actor);
+                let header = self.flows.header(actor);
                 let facts = Facts {
                     key: header.key,
-                    second: *self.slab.second_key(actor),
+                    second: *self.flows.second_key(actor),
                     deadline: header.deadline,
                     chain: header.chain,
                     flags: header.flags,
@@ -282,7 +283,7 @@ impl<P: Port> Runtime<P> {
             sent += take;
             is_first = false;
         }
-        if self.slab.header(actor).flags & flag::HOLDS != 0 {
+        if self.flows.header(actor).flags & flag::HOLDS != 0 {
             self.send_held(to, actor);
         }
     }
@@ -390,10 +391,10 @@ impl<P: Port> Runtime<P> {
         self.depart_flows(&actors);
         self.moves.flows_moved[1] += actors.len() as u64;
         for block in blocks {
-            self.owners.release(block);
+            self.flows.owners.release(block);
         }
         debug_assert!(
-            self.affinity == Affinity::Flow || !self.groups.has(group),
+            self.flows.affinity() == Affinity::Flow || !self.flows.groups().has(group),
             "a group leaves with its flows"
         );
     }
@@ -401,14 +402,14 @@ impl<P: Port> Runtime<P> {
     fn depart_flows(&mut self, actors: &[u32]) {
         // Each would wait for its own cache misses. They were sent a moment ago, so their own lines are near.
         for actor in actors.iter().take(2 * AHEAD) {
-            self.slab.prefetch(*actor);
+            self.flows.prefetch(*actor);
         }
         for actor in actors.iter().take(AHEAD) {
             self.prefetch_moving(*actor, true);
         }
         for (at, actor) in actors.iter().enumerate() {
             if let Some(ahead) = actors.get(at + 2 * AHEAD) {
-                self.slab.prefetch(*ahead);
+                self.flows.prefetch(*ahead);
             }
             if let Some(ahead) = actors.get(at + AHEAD) {
                 self.prefetch_moving(*ahead, true);
@@ -418,9 +419,9 @@ impl<P: Port> Runtime<P> {
     }
 
     pub(super) fn depart_flow(&mut self, actor: u32) {
-        let header = *self.slab.header(actor);
-        let state = self.slab.state(actor);
-        let group = self.group_state(header.group, state);
+        let header = *self.flows.header(actor);
+        let state = self.flows.state(actor);
+        let group = self.flows.group_state(header.group, state);
         let side = if header.flags & flag::FROM_OUTSIDE != 0 {
             Side::Outside
         } else {
@@ -449,18 +450,9 @@ impl<P: Port> Runtime<P> {
             }
         }
         self.settle_accounts(cx, actor);
-        let removed = self
-            .table
-            .remove(header.key.hash(&self.settings.seed), actor << 1);
-        debug_assert!(removed, "a flow's key is in the table");
-        if header.flags & flag::SECOND_KEY != 0 {
-            let key = *self.slab.second_key(actor);
-            self.table.remove(key.hash(&self.settings.seed), actor << 1 | 1);
-        }
-        if header.group != NO_GROUP {
-            self.groups.leave(header.group, actor);
-        }
-        self.slab.end(actor);
+        self.flows.remove_keys(actor);
+        self.flows.leave_group(actor);
+        self.flows.end(actor);
     }
 
     /// The target's figures, before its `Done` is acted on.

@@ -3,18 +3,19 @@
 use super::super::Runtime;
 use super::bytes::{Facts, Figures, Packets, Record};
 use super::{AHEAD, Class, Kept, MOVES_MAX, Moving, order};
-use crate::actor::{Change, Header, NO_GROUP, Phase, flag};
 use crate::chain::FUNCTIONS_MAX;
 use crate::env::Port;
-use crate::group::GroupKey;
+use crate::flows::actor::{Change, Header, NO_GROUP, Phase, flag};
+use crate::flows::group::GroupKey;
 use crate::stats::DropReason;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use nf::{Affinity, Arrival, Direction, Side};
 use protocols::ownership::{Ownership, Phase as Part, Refusal, RuntimeId, Says, Take};
 use wire::packet::flag as packet_flag;
-use wire::{FlowKey, PacketBox, planted};
+use wire::{PacketBox, planted};
 
-/// In [`Header::frame`](crate::actor::Header) of an arriving actor: not all of its state has come, or too much.
+/// In [`Header::frame`](crate::flows::actor::Header) of an arriving actor: not all of its state has come, or too much.
 const UNSOUND: u32 = u32::MAX;
 /// How far ahead of now the deadline of a flow that comes may be: thirty days, in nanoseconds.
 const DEADLINE_MAX: u64 = 30 * 24 * 3600 * 1_000_000_000;
@@ -42,7 +43,7 @@ impl Moving {
             blocks_told: Vec::new(),
             backs: Vec::new(),
             asked: Vec::new(),
-            keys_asked: Vec::new(),
+            keys_asked: BTreeSet::new(),
             is_to_be_routed: false,
             is_unsound: false,
             weight: 0,
@@ -71,8 +72,9 @@ impl<P: Port> Runtime<P> {
         if self.moves.under_way() >= most || self.moves.telling.len() >= most {
             return Err(Refusal::Busy);
         }
-        let groups = self.affinity == Affinity::Flow || self.groups.room() > self.moves.under_way();
-        let room = self.slab.free().saturating_sub(self.moves.reserved);
+        let groups =
+            self.flows.affinity() == Affinity::Flow || self.flows.groups().room() > self.moves.under_way();
+        let room = self.flows.free().saturating_sub(self.moves.reserved);
         if room < flows as usize || !groups {
             return Err(Refusal::Full);
         }
@@ -83,19 +85,17 @@ impl<P: Port> Runtime<P> {
         &mut self,
         of_group: u64,
         group: GroupKey,
-        peer: u16,
         machine: Ownership,
         flows: u32,
-        is_welcome: bool,
+        mut aliases: Vec<GroupKey>,
     ) {
-        let mut aliases = self.moves.incoming[usize::from(peer)].take_aliases(group);
         // Which of them another move has, or which is no second key, this one has not.
         aliases.retain(|key| {
             let hash = key.hash(&self.settings.seed);
             self.moves.at(hash).is_none() && of_group != hash
         });
         let mut moving = Moving::new(machine, group);
-        if is_welcome {
+        if flows > 0 {
             moving.reserved = flows;
             self.moves.reserved += flows as usize;
             moving.aliases = aliases;
@@ -110,10 +110,10 @@ impl<P: Port> Runtime<P> {
         match record {
             Record::Alias { group, key } => {
                 // No more than all flows there may be have.
-                if stream.aliases.len() >= self.slab.capacity() {
+                if stream.aliases.len() >= self.flows.capacity() {
                     self.moves.words_refused += 1;
                 } else {
-                    stream.aliases.push((group, key));
+                    self.moves.words_refused += stream.note_alias(group, key) as u64;
                 }
             }
             Record::Begin(group) => {
@@ -128,7 +128,7 @@ impl<P: Port> Runtime<P> {
             }
             Record::Block(block) => {
                 // Whether it may be noted is seen when it is.
-                self.owners.prefetch_place(&block);
+                self.flows.owners.prefetch_place(&block);
                 match self.staging(peer) {
                     Some(moving) if moving.blocks.len() < BLOCKS_MAX => moving.blocks.push(block),
                     Some(moving) => moving.is_unsound = true,
@@ -136,7 +136,7 @@ impl<P: Port> Runtime<P> {
                 }
             }
             Record::Group(bytes) => {
-                let length = self.groups.state_length();
+                let length = self.flows.groups().state_length();
                 match self.staging(peer) {
                     Some(moving) if moving.state.len() + bytes.len() <= length => {
                         moving.state.extend_from_slice(bytes);
@@ -191,10 +191,8 @@ impl<P: Port> Runtime<P> {
         };
         moving.reserved -= 1;
         self.moves.reserved -= 1;
-        if let Some(next) = self.slab.free_ahead(AHEAD) {
-            self.slab.prefetch(next);
-        }
-        let actor = self.slab.arrive();
+        self.flows.prefetch_free_ahead(AHEAD);
+        let actor = self.flows.arrive();
         debug_assert!(actor.is_some(), "what was reserved is there");
         let actor = actor?;
         if let Some(moving) = self.staging(peer) {
@@ -206,7 +204,7 @@ impl<P: Port> Runtime<P> {
             0 => self.now.saturating_add(self.settings.timeout_default),
             deadline => deadline.min(self.now.saturating_add(DEADLINE_MAX)),
         };
-        let header = self.slab.header_mut(actor);
+        let header = self.flows.header_mut(actor);
         header.generation = generation;
         header.key = facts.key;
         header.deadline = deadline;
@@ -216,7 +214,7 @@ impl<P: Port> Runtime<P> {
         header.group = NO_GROUP;
         // Until all of it is here.
         header.frame = UNSOUND;
-        self.slab.set_second_key(actor, facts.second);
+        self.flows.set_second_key(actor, facts.second);
         Some(actor)
     }
 
@@ -226,7 +224,7 @@ impl<P: Port> Runtime<P> {
         };
         let (actor, from) = (*actor, *at);
         *at += bytes.len();
-        let state = self.slab.state_bytes_mut(actor);
+        let state = self.flows.state_bytes_mut(actor);
         let length = state.len();
         let place = state.get_mut(from..from + bytes.len());
         let fits = place.is_some();
@@ -237,12 +235,12 @@ impl<P: Port> Runtime<P> {
         }
         // Exactly as long as it is at all runtimes.
         let is_whole = fits && from + bytes.len() == length;
-        self.slab.header_mut(actor).frame = if is_whole { 0 } else { UNSOUND };
+        self.flows.header_mut(actor).frame = if is_whole { 0 } else { UNSOUND };
     }
 
     /// Whether what came for a flow is one: its chain is there, and its functions' states are states.
     fn is_flow(&self, actor: u32) -> bool {
-        let header = self.slab.header(actor);
+        let header = self.flows.header(actor);
         if header.frame == UNSOUND || usize::from(header.chain) >= self.stages.chains() {
             return false;
         }
@@ -250,7 +248,7 @@ impl<P: Port> Runtime<P> {
         if has(flag::ANNOUNCED) && !has(flag::SECOND_KEY) {
             return false;
         }
-        let state = self.slab.state(actor);
+        let state = self.flows.state(actor);
         let mut steps = self.stages.way(header.chain, Direction::Opening).iter();
         // SAFETY: the actor's state has room for every chain's, and nobody has a reference to it.
         let is_sound = steps.all(|step| unsafe {
@@ -259,8 +257,8 @@ impl<P: Port> Runtime<P> {
         });
         // SAFETY: a flow that is by itself has the group's state behind its own.
         is_sound
-            && (self.affinity != Affinity::Flow
-                || unsafe { self.is_group_state(self.group_state(NO_GROUP, state)) })
+            && (self.flows.affinity() != Affinity::Flow
+                || unsafe { self.is_group_state(self.flows.group_state(NO_GROUP, state)) })
     }
 
     /// Whether these bytes are the group's states of all functions.
@@ -295,7 +293,7 @@ impl<P: Port> Runtime<P> {
                     return self.drop_packet(packet, DropReason::HeldFull);
                 }
                 self.held_count += 1;
-                self.slab.header_mut(key.0).flags |= flag::HOLDS;
+                self.flows.header_mut(key.0).flags |= flag::HOLDS;
                 self.held.entry(key).or_default().push(packet);
             }
             Packets::Handed { group, home, left } if *left > 0 => {
@@ -358,7 +356,7 @@ impl<P: Port> Runtime<P> {
         let mut is_unsound = core::mem::take(&mut moving.is_unsound);
         let (aliases, epoch) = (moving.aliases.clone(), moving.machine.latest());
         self.moves.reserved -= left as usize;
-        is_unsound |= !blocks.iter().all(|block| self.owners.may_have(block));
+        is_unsound |= !blocks.iter().all(|block| self.flows.owners.may_have(block));
         self.refuse_unsound(&mut actors, is_unsound);
         let place = match actors.is_empty() {
             true => None,
@@ -368,7 +366,7 @@ impl<P: Port> Runtime<P> {
             Some(place) => {
                 for block in blocks {
                     // One that came twice, or overlaps, keeps its first owner.
-                    self.owners.claim(block, group);
+                    self.flows.owners.claim(block, group);
                 }
                 if is_unclear {
                     // A switch that is told late may have nobody who tells it, should the source go.
@@ -390,7 +388,7 @@ impl<P: Port> Runtime<P> {
             if !is_one {
                 self.moves.flows_refused += 1;
                 self.drop_held(*actor);
-                self.slab.end(*actor);
+                self.flows.end(*actor);
             }
             is_one
         });
@@ -398,23 +396,23 @@ impl<P: Port> Runtime<P> {
 
     /// The group's place; `None` if its state is none, or, by whatever mistake, there is no room.
     fn install_group(&mut self, group: GroupKey, state: &[u8]) -> Option<u32> {
-        if self.affinity == Affinity::Flow {
+        if self.flows.affinity() == Affinity::Flow {
             return Some(NO_GROUP);
         }
-        if state.len() != self.groups.state_length() {
+        if state.len() != self.flows.groups().state_length() {
             return None;
         }
-        self.groups.prefetch_free(2);
-        let (index, is_new) = self.groups.enter(group)?;
+        self.flows.groups().prefetch_free(2);
+        let (index, is_new) = self.flows.enter_group(group)?;
         debug_assert!(is_new, "a group is at one runtime");
         if !planted::is("group_state_lost") {
-            self.groups.state_bytes_mut(index).copy_from_slice(state);
+            self.flows.group_bytes_mut(index).copy_from_slice(state);
         }
         // SAFETY: the group's place has room for all functions' states.
-        if unsafe { self.is_group_state(self.groups.state(index)) } {
+        if unsafe { self.is_group_state(self.flows.groups().state(index)) } {
             return Some(index);
         }
-        self.groups.abandon(index);
+        self.flows.abandon_group(index);
         None
     }
 
@@ -423,35 +421,28 @@ impl<P: Port> Runtime<P> {
         for actor in actors.iter().take(AHEAD) {
             self.prefetch_installing(*actor);
         }
-        if group != NO_GROUP {
-            // All of them first: a flow that ends at once must not be the group's last.
-            for actor in actors {
-                self.groups.join(group, *actor);
-            }
+        // All of them first: a flow that ends at once must not be the group's last.
+        for actor in actors {
+            self.flows.join_group(*actor, group);
         }
         for (at, actor) in actors.iter().enumerate() {
             if let Some(ahead) = actors.get(at + AHEAD) {
                 self.prefetch_installing(*ahead);
             }
-            self.install_flow(*actor, group);
+            self.install_flow(*actor);
         }
     }
 
     fn prefetch_installing(&self, actor: u32) {
         self.prefetch_moving(actor, false);
-        self.wheel.prefetch(actor);
-        self.groups.prefetch_member(actor);
+        self.flows.prefetch_joining(actor);
     }
 
     /// Fetches what the arrival, or departure, of a flow will look at in tables: the runtime's and the functions'.
     pub(super) fn prefetch_moving(&self, actor: u32, leaves: bool) {
-        let header = self.slab.header(actor);
-        self.table.prefetch(header.key.hash(&self.settings.seed));
-        if header.flags & flag::SECOND_KEY != 0 {
-            let second = self.slab.second_key(actor);
-            self.table.prefetch(second.hash(&self.settings.seed));
-        }
-        let state = self.slab.state(actor);
+        self.flows.prefetch_keys(actor);
+        let header = self.flows.header(actor);
+        let state = self.flows.state(actor);
         for step in self.stages.way(header.chain, Direction::Opening) {
             let stage = &self.stages.functions[usize::from(step.function)];
             // SAFETY: the state is this actor's, laid out for this chain; no call of it waits.
@@ -459,41 +450,22 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    fn install_flow(&mut self, actor: u32, group: u32) {
-        // A copy made behind these writes would wait for them.
-        let header = Header {
-            group,
-            ..*self.slab.header(actor)
-        };
-        let place = self.slab.header_mut(actor);
-        (place.group, place.frame) = (group, 0);
+    fn install_flow(&mut self, actor: u32) {
+        let header = *self.flows.header(actor);
+        let place = self.flows.header_mut(actor);
+        place.frame = 0;
         place.change(Change::Install);
-        let seed = self.settings.seed;
-        let hash = header.key.hash(&seed);
-        // A flow that has a key here already, of another group, keeps it.
-        let has = |key: &FlowKey, hash| self.table.find(hash, |value| self.has_key(value, key)).is_some();
-        let mut is_taken = has(&header.key, hash);
-        let second = (header.flags & flag::SECOND_KEY != 0).then(|| {
-            let key = self.slab.second_key(actor);
-            let hash = key.hash(&seed);
-            is_taken |= has(key, hash);
-            hash
-        });
-        let mut fits = self.table.insert(hash, actor << 1).is_ok();
-        if let Some(second) = second {
-            fits &= self.table.insert(second, actor << 1 | 1).is_ok();
-        }
-        debug_assert!(fits, "the table has room for every actor's keys");
-        self.wheel.file_by(actor, header.deadline);
+        let is_found = self.flows.insert_keys(actor);
+        self.flows.file(actor);
         self.arrive_flow(actor, &header);
-        if is_taken || !fits {
+        if !is_found {
             self.end_actor(actor);
         }
     }
 
     fn arrive_flow(&mut self, actor: u32, header: &Header) {
-        let state = self.slab.state(actor);
-        let group = self.group_state(header.group, state);
+        let state = self.flows.state(actor);
+        let group = self.flows.group_state(header.group, state);
         let side = if header.flags & flag::FROM_OUTSIDE != 0 {
             Side::Outside
         } else {
@@ -540,9 +512,9 @@ impl<P: Port> Runtime<P> {
         );
         self.moves.kept -= kept.len();
         for actor in actors {
-            debug_assert_eq!(self.slab.header(actor).phase, Phase::Arriving);
+            debug_assert_eq!(self.flows.header(actor).phase, Phase::Arriving);
             self.drop_held(actor);
-            self.slab.end(actor);
+            self.flows.end(actor);
         }
         for kept in kept {
             self.drop_packet(kept.packet, DropReason::PeerGone);

@@ -14,7 +14,7 @@
 
 use super::super::Runtime;
 use crate::env::Port;
-use crate::group::GroupKey;
+use crate::flows::group::GroupKey;
 use crate::message::{Message, Reroute};
 use crate::switch::home_of;
 use alloc::vec::Vec;
@@ -75,7 +75,7 @@ impl<P: Port> Runtime<P> {
 
     /// Whether a switch has, or may have, the route of a key.
     pub(super) fn is_home(&self, key: &GroupKey, switch: u8) -> bool {
-        key.is_second_key(self.affinity)
+        key.is_second_key(self.flows.affinity())
             || home_of(key.hash(&self.settings.seed), self.settings.switches) == switch
     }
 

@@ -18,8 +18,8 @@
 //!
 //! Not here: which ports of a block are in use, and who may have blocks at all (functions).
 
-use crate::group::GroupKey;
-use crate::table::Table;
+use crate::flows::group::GroupKey;
+use crate::flows::table::Table;
 use alloc::vec::Vec;
 use nf::{Addr, Block, Endpoint};
 use wire::memory::{Region, prefetch};

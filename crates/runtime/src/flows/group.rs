@@ -17,7 +17,7 @@
 //!
 //! Invariants: a group's flow count is the length of its list, which has each actor that names the group, once.
 
-use crate::table::Table;
+use crate::flows::table::Table;
 use alloc::vec::Vec;
 use core::ptr::NonNull;
 use nf::{Addr, Affinity, Endpoint, Side};
@@ -495,7 +495,14 @@ mod tests {
     #[test]
     fn groups_begin_and_end_with_their_flows() {
         let (region, index) = (Groups::region_length(2, 8), Table::region_length(2));
-        let mut groups = Groups::new(Region::heap(region), Region::heap(index), 2, 4, 8, HashSeed::FIXED);
+        let mut groups = Groups::new(
+            Region::heap(region),
+            Region::heap(index),
+            2,
+            4,
+            8,
+            HashSeed::FIXED,
+        );
         let a = GroupKey::of_address("10.0.0.1".parse().unwrap());
         let b = GroupKey::of_address("10.0.0.2".parse().unwrap());
         let (ia, new) = groups.enter(a).unwrap();
