@@ -118,7 +118,6 @@ impl FlowStore {
         key.hash(&self.seed)
     }
 
-
     /// Asks the processor for the line that finding a key of this hash begins with.
     #[inline(always)]
     pub fn prefetch_key(&self, hash: u64) {
