@@ -11,4 +11,5 @@ extern crate std;
 
 pub mod channel;
 pub mod link;
+pub mod membership;
 pub mod ownership;

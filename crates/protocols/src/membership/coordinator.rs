@@ -1,0 +1,504 @@
+//! The coordinator: suspects, withdraws, publishes.
+
+use super::lease::Term;
+use super::view::{Incarnation, Member, Role, Standing, View, WorkerId};
+use super::{Bug, has};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+/// When the coordinator does what. All in nanoseconds of its own clock.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Timing {
+    /// The leases' term.
+    pub term: Term,
+    /// A member of which nothing was heard for so long is suspected.
+    pub suspicion: u64,
+    /// After a start nobody is suspected for so long.
+    pub settling: u64,
+}
+
+/// What is logged before it is acted on.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Entry {
+    /// The members from now on.
+    View(View),
+    /// A member is suspected, and its leases are withdrawn.
+    Withdraw(WorkerId, Incarnation),
+    /// It is suspected no more.
+    Restore(WorkerId, Incarnation),
+}
+
+/// What the coordinator says to a member.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Word {
+    /// Adopt this view.
+    View(View),
+    /// Withdraw the leases of these lives, say when they are over, and grant those of all others. With the number of the
+    /// last entry that changed the list: an older list says nothing.
+    Suspects(u64, Vec<(WorkerId, Incarnation)>),
+}
+
+/// What the coordinator is told.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Input {
+    /// A member lives, and has the view of this number and the suspects of that one.
+    Heartbeat(WorkerId, Incarnation, u32, u64),
+    /// A member has withdrawn a life's leases, and they are over there.
+    Withdrawn {
+        /// The member.
+        by: WorkerId,
+        /// Which life of it.
+        incarnation: Incarnation,
+        /// The worker that has no lease from there any more.
+        of: (WorkerId, Incarnation),
+        /// The number of the list of suspects that the member has.
+        list: u64,
+    },
+    /// The agent of its host has seen a worker's process end.
+    Stopped(WorkerId, Incarnation),
+    /// A worker asks to be a member.
+    Join(WorkerId, Incarnation),
+    /// A member changes its standing. `None`: it has no flow left and acts no more, so it is no member any more.
+    Stand(WorkerId, Option<Standing>),
+    /// The log has this entry, by its number.
+    Logged(u64),
+    /// Time has passed.
+    Tick,
+}
+
+/// What the coordinator does.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Output {
+    /// Write this entry, of this number, and answer with [`Input::Logged`].
+    Log(u64, Entry),
+    /// Say this to a member.
+    Say(WorkerId, Word),
+    /// Every member that is not suspected has the view of this number.
+    Reached(u32),
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Suspect {
+    incarnation: Incarnation,
+    /// The entry that made it one.
+    entry: u64,
+    /// Members whose leases of it are over.
+    withdrawn: BTreeSet<WorkerId>,
+    /// Since when it is fenced.
+    fenced_at: Option<u64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Heard {
+    at: u64,
+    view: u32,
+    list: u64,
+}
+
+/// Views before the newest that are remembered for members that may still have them. No view is made beyond that.
+const OLDER_MAX: usize = 64;
+
+/// The coordinator. See the module's page.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Coordinator {
+    timing: Timing,
+    view: View,
+    /// Those before it that some member may still have, oldest first.
+    older: VecDeque<View>,
+    suspects: BTreeMap<WorkerId, Suspect>,
+    /// The last entry that changed them.
+    list: u64,
+    /// When lives that are members of older views alone were fenced.
+    gone: BTreeMap<(WorkerId, Incarnation), u64>,
+    heard: BTreeMap<WorkerId, Heard>,
+    /// Lives whose processes have ended.
+    stopped: BTreeSet<(WorkerId, Incarnation)>,
+    joining: BTreeMap<WorkerId, Incarnation>,
+    standing: BTreeMap<WorkerId, Option<Standing>>,
+    settled_at: u64,
+    /// Entries that are not known to be in the log, in order.
+    unlogged: VecDeque<(u64, Entry)>,
+    next_entry: u64,
+    reached: u32,
+}
+
+impl Coordinator {
+    /// A coordinator that begins, or restarts, at `now` with what its log has, from the first entry on; the first is a view.
+    ///
+    /// # Panics
+    /// If the log does not begin with a view.
+    pub fn replay(now: u64, timing: Timing, log: impl IntoIterator<Item = Entry>) -> Self {
+        let mut log = log.into_iter();
+        let Some(Entry::View(view)) = log.next() else {
+            panic!("a log begins with a view");
+        };
+        let mut coordinator = Coordinator {
+            timing,
+            view,
+            older: VecDeque::new(),
+            suspects: BTreeMap::new(),
+            list: 0,
+            gone: BTreeMap::new(),
+            heard: BTreeMap::new(),
+            stopped: BTreeSet::new(),
+            joining: BTreeMap::new(),
+            standing: BTreeMap::new(),
+            settled_at: now.saturating_add(timing.settling),
+            unlogged: VecDeque::new(),
+            next_entry: 1,
+            reached: 0,
+        };
+        for member in coordinator.view.members() {
+            coordinator.heard.insert(
+                member.id,
+                Heard {
+                    at: now,
+                    view: 0,
+                    list: 0,
+                },
+            );
+        }
+        for entry in log {
+            let number = coordinator.next_entry;
+            coordinator.next_entry += 1;
+            coordinator.apply(now, number, entry);
+        }
+        coordinator
+    }
+
+    /// The newest view.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Takes an input in; outputs go to `out`, in order.
+    pub fn handle(&mut self, now: u64, input: Input, mut out: impl FnMut(Output)) {
+        let out = &mut out;
+        match input {
+            Input::Heartbeat(id, incarnation, view, list) => {
+                self.on_heartbeat(now, id, incarnation, (view, list), out);
+            }
+            Input::Withdrawn {
+                by,
+                incarnation,
+                of,
+                list,
+            } => {
+                if self.view.has(by, incarnation)
+                    && let Some(suspect) = self.suspects.get_mut(&of.0)
+                    && suspect.incarnation == of.1
+                    // A word of an earlier suspicion says nothing: leases were granted since.
+                    && (list >= suspect.entry || has(Bug::OldWordCounts))
+                {
+                    suspect.withdrawn.insert(by);
+                }
+            }
+            Input::Stopped(id, incarnation) => {
+                if self.view.has(id, incarnation) {
+                    self.stopped.insert((id, incarnation));
+                    self.suspect(now, id, incarnation, out);
+                }
+            }
+            Input::Join(id, incarnation) => {
+                let known = self.view.member(id).map(|member| member.incarnation);
+                if known.is_none_or(|known| known < incarnation) {
+                    self.joining.insert(id, incarnation);
+                }
+            }
+            Input::Stand(id, standing) => {
+                if self.view.member(id).is_some() {
+                    self.standing.insert(id, standing);
+                }
+            }
+            Input::Logged(number) => self.on_logged(now, number, out),
+            Input::Tick => {}
+        }
+        self.look_for_silence(now, out);
+        self.go_on(now, out);
+    }
+
+    /// Says again to each member what it may have missed: the newest view, and the suspects.
+    pub fn say_again(&self, mut out: impl FnMut(Output)) {
+        for member in self.view.members() {
+            let heard = self.heard.get(&member.id);
+            if heard.is_none_or(|heard| heard.view < self.view.number) {
+                out(Output::Say(member.id, Word::View(self.view.clone())));
+            }
+            if heard.is_none_or(|heard| heard.list < self.list) {
+                out(Output::Say(member.id, self.suspects_word()));
+            }
+        }
+    }
+
+    fn suspects_word(&self) -> Word {
+        let suspects = self.suspects.iter();
+        let suspects = suspects.map(|(id, suspect)| (*id, suspect.incarnation));
+        Word::Suspects(self.list, suspects.collect())
+    }
+
+    /// Puts a decision into the log; it is acted on when it is there.
+    fn decide(&mut self, now: u64, entry: Entry, out: &mut impl FnMut(Output)) {
+        let number = self.next_entry;
+        self.next_entry += 1;
+        out(Output::Log(number, entry.clone()));
+        if has(Bug::ActsBeforeLog) {
+            return self.act(now, number, entry, out);
+        }
+        self.unlogged.push_back((number, entry));
+    }
+
+    fn on_logged(&mut self, now: u64, number: u64, out: &mut impl FnMut(Output)) {
+        while let Some((first, _)) = self.unlogged.front()
+            && *first <= number
+            && let Some((number, entry)) = self.unlogged.pop_front()
+        {
+            self.act(now, number, entry, out);
+        }
+    }
+
+    fn act(&mut self, now: u64, number: u64, entry: Entry, out: &mut impl FnMut(Output)) {
+        let is_view = matches!(entry, Entry::View(_));
+        self.apply(now, number, entry);
+        for member in self.view.members() {
+            let word = match is_view {
+                true => Word::View(self.view.clone()),
+                false => self.suspects_word(),
+            };
+            out(Output::Say(member.id, word));
+        }
+    }
+
+    /// What an entry of the log changes here.
+    fn apply(&mut self, now: u64, number: u64, entry: Entry) {
+        match entry {
+            Entry::View(view) => {
+                let is_in = |id: &WorkerId, incarnation| view.has(*id, incarnation);
+                for (id, suspect) in &self.suspects {
+                    if !is_in(id, suspect.incarnation) {
+                        let fenced_at = suspect.fenced_at.unwrap_or(now);
+                        self.gone.insert((*id, suspect.incarnation), fenced_at);
+                    }
+                }
+                self.suspects.retain(|id, suspect| is_in(id, suspect.incarnation));
+                self.joining.retain(|id, incarnation| !is_in(id, *incarnation));
+                self.stopped.retain(|(id, incarnation)| is_in(id, *incarnation));
+                self.heard.retain(|id, _| view.member(*id).is_some());
+                for member in view.members() {
+                    if !self.view.has(member.id, member.incarnation) {
+                        self.heard.insert(
+                            member.id,
+                            Heard {
+                                at: now,
+                                view: 0,
+                                list: 0,
+                            },
+                        );
+                    }
+                }
+                self.standing.clear();
+                let before = core::mem::replace(&mut self.view, view);
+                self.older.push_back(before);
+            }
+            Entry::Withdraw(id, incarnation) => {
+                self.suspects.insert(
+                    id,
+                    Suspect {
+                        incarnation,
+                        entry: number,
+                        withdrawn: BTreeSet::new(),
+                        fenced_at: None,
+                    },
+                );
+                self.list = number;
+            }
+            Entry::Restore(id, _) => {
+                self.suspects.remove(&id);
+                self.list = number;
+            }
+        }
+    }
+
+    fn on_heartbeat(
+        &mut self,
+        now: u64,
+        id: WorkerId,
+        incarnation: Incarnation,
+        (view, list): (u32, u64),
+        out: &mut impl FnMut(Output),
+    ) {
+        if !self.view.has(id, incarnation) {
+            // A life that is over by the newest view may not know it.
+            return out(Output::Say(id, Word::View(self.view.clone())));
+        }
+        let known = self
+            .heard
+            .get(&id)
+            .map_or((0, 0), |heard| (heard.view, heard.list));
+        let (view, list) = (view.max(known.0).min(self.view.number), list.max(known.1));
+        self.heard.insert(id, Heard { at: now, view, list });
+        self.forget_older();
+        let is_back = self
+            .suspects
+            .get(&id)
+            .is_some_and(|suspect| suspect.fenced_at.is_none());
+        let is_back = is_back && !self.stopped.contains(&(id, incarnation));
+        if is_back && !self.is_deciding() {
+            self.decide(now, Entry::Restore(id, incarnation), out);
+        }
+    }
+
+    /// Forgets views that no member has any more, and what was known of their members.
+    fn forget_older(&mut self) {
+        let oldest = self.heard.values().map(|heard| heard.view).min().unwrap_or(0);
+        while self.older.front().is_some_and(|view| view.number < oldest) {
+            self.older.pop_front();
+        }
+        let older = &self.older;
+        self.gone
+            .retain(|(id, incarnation), _| older.iter().any(|view| view.has(*id, *incarnation)));
+    }
+
+    fn is_deciding(&self) -> bool {
+        !self.unlogged.is_empty()
+    }
+
+    fn look_for_silence(&mut self, now: u64, out: &mut impl FnMut(Output)) {
+        if now < self.settled_at {
+            return;
+        }
+        let silent = |member: &&Member| {
+            let heard = self.heard.get(&member.id).map_or(0, |heard| heard.at);
+            now.saturating_sub(heard) >= self.timing.suspicion
+        };
+        let silent: Vec<_> = self.view.members().iter().filter(silent).copied().collect();
+        for member in silent {
+            self.suspect(now, member.id, member.incarnation, out);
+        }
+    }
+
+    fn suspect(&mut self, now: u64, id: WorkerId, incarnation: Incarnation, out: &mut impl FnMut(Output)) {
+        let entry = Entry::Withdraw(id, incarnation);
+        let is_known =
+            self.suspects.contains_key(&id) || self.unlogged.iter().any(|(_, unlogged)| *unlogged == entry);
+        if !is_known {
+            self.decide(now, entry, out);
+        }
+    }
+
+    /// Notes who is fenced by now, whether the newest view has reached its members, and makes the next one if there is cause.
+    fn go_on(&mut self, now: u64, out: &mut impl FnMut(Output)) {
+        for round in [Role::Switch, Role::Runtime] {
+            let ids: Vec<_> = self
+                .suspects
+                .keys()
+                .filter(|id| id.role == round)
+                .copied()
+                .collect();
+            for id in ids {
+                let is_fenced = self.is_fenced(now, id);
+                if let Some(suspect) = self.suspects.get_mut(&id)
+                    && is_fenced
+                {
+                    suspect.fenced_at.get_or_insert(now);
+                }
+            }
+        }
+        let number = self.view.number;
+        let has_it = |member: &Member| {
+            self.suspects.contains_key(&member.id)
+                || self
+                    .heard
+                    .get(&member.id)
+                    .is_some_and(|heard| heard.view == number)
+        };
+        let is_reached = self.view.members().iter().all(has_it);
+        if is_reached && self.reached < number {
+            self.reached = number;
+            out(Output::Reached(number));
+        }
+        if self.is_deciding() || !is_reached || self.older.len() >= OLDER_MAX {
+            return;
+        }
+        if let Some(members) = self.next_members() {
+            let view = View::new(number + 1, members);
+            self.decide(now, Entry::View(view), out);
+        }
+    }
+
+    /// The members of the next view, if they differ from those of the newest.
+    fn next_members(&self) -> Option<Vec<Member>> {
+        let mut members = Vec::new();
+        for member in self.view.members() {
+            let suspect = self.suspects.get(&member.id);
+            let is_gone = suspect.is_some_and(|suspect| suspect.fenced_at.is_some());
+            let standing = self
+                .standing
+                .get(&member.id)
+                .copied()
+                .unwrap_or(Some(member.standing));
+            if let (false, Some(standing)) = (is_gone, standing) {
+                members.push(Member { standing, ..*member });
+            }
+        }
+        for (id, incarnation) in &self.joining {
+            // The life before is fenced first.
+            if members.iter().all(|member| member.id != *id) {
+                members.push(Member {
+                    id: *id,
+                    incarnation: *incarnation,
+                    standing: Standing::Joining,
+                });
+            }
+        }
+        members.sort_unstable();
+        (members != self.view.members()).then_some(members)
+    }
+
+    /// Whether a suspect cannot act any more, whichever view it has.
+    fn is_fenced(&self, now: u64, id: WorkerId) -> bool {
+        let Some(suspect) = self.suspects.get(&id) else {
+            return false;
+        };
+        if self.stopped.contains(&(id, suspect.incarnation)) || suspect.fenced_at.is_some() {
+            return true;
+        }
+        let least = self.heard.get(&id).map_or(0, |heard| heard.view);
+        let may_have = |view: &&View| {
+            view.number >= least && view.has(id, suspect.incarnation) && !has(Bug::OldViewForgotten)
+        };
+        let mut views = self.older.iter().filter(may_have).chain([&self.view]);
+        views.all(|view| self.is_fenced_by(now, id, suspect, view))
+    }
+
+    fn is_fenced_by(&self, now: u64, id: WorkerId, suspect: &Suspect, view: &View) -> bool {
+        // A later life of a member knows nothing of what the earlier one has granted.
+        let has_withdrawn = |by: &Member| {
+            suspect.withdrawn.contains(&by.id)
+                && (self.view.has(by.id, by.incarnation) || has(Bug::LaterLifeCounts))
+        };
+        match id.role {
+            Role::Switch => {
+                let withdrawn = view.members().iter().filter(|by| has_withdrawn(by));
+                let weight: u32 = withdrawn.map(|by| view.weight(by.id)).sum();
+                2 * weight >= view.total() || (has(Bug::FewAreEnough) && weight > 0)
+            }
+            Role::Runtime if has(Bug::OneSwitchIsEnough) => view.switches().any(has_withdrawn),
+            Role::Runtime => view
+                .switches()
+                .all(|switch| has_withdrawn(switch) || self.are_promises_over(now, switch)),
+        }
+    }
+
+    /// Whether a switch is fenced so long that no lease which it granted lasts.
+    fn are_promises_over(&self, now: u64, switch: &Member) -> bool {
+        let suspect = self.suspects.get(&switch.id);
+        let suspect = suspect.filter(|suspect| suspect.incarnation == switch.incarnation);
+        let gone = self.gone.get(&(switch.id, switch.incarnation)).copied();
+        let fenced_at = suspect.and_then(|suspect| suspect.fenced_at).or(gone);
+        let promise = match has(Bug::PromisesForgotten) {
+            true => 0,
+            false => self.timing.term.promise(),
+        };
+        fenced_at.is_some_and(|at| now.saturating_sub(at) >= promise)
+    }
+}

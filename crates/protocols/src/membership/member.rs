@@ -1,0 +1,164 @@
+//! A worker's side of membership: its view, the leases it has and those it grants.
+
+use super::lease::{Grant, Lease, Term};
+use super::view::{Incarnation, Role, View, WorkerId};
+use super::{Bug, has};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// What a worker's driver is told.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Notice {
+    /// A view with this number is in force here.
+    Adopted(u32),
+    /// To the coordinator: this life of a worker has no lease from here, and gets none. With the number of the list of suspects.
+    Withdrawn(WorkerId, Incarnation, u64),
+    /// This worker's life is over by the view: it stops, and may begin another.
+    Fenced,
+}
+
+/// One worker. See the module's page.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Membership {
+    me: WorkerId,
+    incarnation: Incarnation,
+    term: Term,
+    view: View,
+    is_fenced: bool,
+    /// By grantor.
+    leases: BTreeMap<WorkerId, Lease>,
+    /// By holder.
+    grants: BTreeMap<WorkerId, Grant>,
+    /// Lives that are granted nothing, and the number of the list that says so.
+    suspects: Vec<(WorkerId, Incarnation)>,
+    list: u64,
+}
+
+impl Membership {
+    /// A worker that begins with this view.
+    pub fn new(me: WorkerId, incarnation: Incarnation, term: Term, view: View) -> Self {
+        Membership {
+            me,
+            incarnation,
+            term,
+            view,
+            is_fenced: false,
+            leases: BTreeMap::new(),
+            grants: BTreeMap::new(),
+            suspects: Vec::new(),
+            list: 0,
+        }
+    }
+
+    /// The view in force here.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Whether a view has removed this worker.
+    pub fn is_fenced(&self) -> bool {
+        self.is_fenced
+    }
+
+    /// Takes over a view, if it is newer.
+    pub fn adopt(&mut self, view: View, mut out: impl FnMut(Notice)) {
+        if view.number <= self.view.number || self.is_fenced {
+            return;
+        }
+        let is_same = |id: &WorkerId, old: &View| {
+            let old = old.member(*id).map(|member| member.incarnation);
+            old.is_some() && view.member(*id).map(|member| member.incarnation) == old
+        };
+        let before = &self.view;
+        self.leases.retain(|id, _| is_same(id, before));
+        self.grants.retain(|id, _| is_same(id, before));
+        self.view = view;
+        if !self.view.has(self.me, self.incarnation) {
+            self.is_fenced = true;
+            return out(Notice::Fenced);
+        }
+        out(Notice::Adopted(self.view.number));
+    }
+
+    /// A frame of a peer asks for its lease: the peer's reading to say back, if the lease is granted.
+    pub fn grant(&mut self, now: u64, peer: WorkerId, incarnation: Incarnation, asked: u64) -> Option<u64> {
+        let is_suspect = self.suspects.contains(&(peer, incarnation));
+        let may = !self.is_fenced
+            && (!is_suspect || has(Bug::GrantsOn))
+            && self.view.has(peer, incarnation)
+            && self.is_grantor_of(peer)
+            && (self.me.role == Role::Runtime || self.may_act(now) || has(Bug::GrantsWithoutRight));
+        let term = self.term;
+        if may {
+            self.grants.entry(peer).or_default().grant(now, term);
+        }
+        may.then_some(asked)
+    }
+
+    /// Runtimes have leases of switches, switches of all.
+    fn is_grantor_of(&self, peer: WorkerId) -> bool {
+        peer != self.me && (self.me.role == Role::Switch || peer.role == Role::Switch)
+    }
+
+    /// A frame of a peer grants its lease: with the reading that this worker asked with.
+    pub fn renew(&mut self, now: u64, peer: WorkerId, incarnation: Incarnation, asked: u64) {
+        if !self.is_fenced && self.view.has(peer, incarnation) {
+            let term = self.term;
+            self.leases.entry(peer).or_default().renew(now, asked, term);
+        }
+    }
+
+    /// Whether this worker, a switch, may act; or whether a runtime may on what any of its switches sent.
+    pub fn may_act(&self, now: u64) -> bool {
+        if self.is_fenced {
+            return false;
+        }
+        let valid = self.leases.iter().filter(|(_, lease)| lease.is_valid(now));
+        match self.me.role {
+            Role::Runtime => valid.count() > 0,
+            Role::Switch => {
+                let weight: u32 = valid.map(|(id, _)| self.view.weight(*id)).sum();
+                self.view.is_majority(weight + self.view.weight(self.me))
+            }
+        }
+    }
+
+    /// Until when this worker, a runtime, may act on what a switch sent, in nanoseconds of its clock.
+    pub fn may_act_for_until(&self, switch: WorkerId) -> u64 {
+        match self.leases.get(&switch) {
+            Some(lease) if !self.is_fenced => lease.until(),
+            _ => 0,
+        }
+    }
+
+    /// The coordinator lists the members whose leases are withdrawn; those of all others are granted. `list` is the list's number.
+    pub fn suspect(&mut self, list: u64, suspects: &[(WorkerId, Incarnation)]) {
+        if list <= self.list {
+            return;
+        }
+        self.list = list;
+        self.suspects = suspects.to_vec();
+    }
+
+    /// The number of the list of suspects in force here, for the coordinator.
+    pub fn list(&self) -> u64 {
+        self.list
+    }
+
+    /// Says which withdrawn leases are over. It is said again as long as the member is in the view: the word may be lost.
+    pub fn poll(&mut self, now: u64, mut out: impl FnMut(Notice)) {
+        for (id, incarnation) in &self.suspects {
+            let is_over = self.grants.get(id).is_none_or(|grant| grant.is_over(now));
+            if *id != self.me && self.view.has(*id, *incarnation) && is_over {
+                out(Notice::Withdrawn(*id, *incarnation, self.list));
+            }
+        }
+    }
+
+    /// When [`Membership::poll`] has something new to say, in nanoseconds of this worker's clock.
+    pub fn next_timeout(&self) -> Option<u64> {
+        let suspects = self.suspects.iter();
+        let grants = suspects.filter_map(|(id, _)| self.grants.get(id));
+        grants.map(Grant::promised).min()
+    }
+}

@@ -1,0 +1,110 @@
+//! Which workers are members, and which of them may act: numbered views, leases, and the coordinator that gives both a number
+//! (NFVactor III-D, NFActor 3.2 "view service").
+//!
+//! # Theory of operation
+//!
+//! A [`View`] lists the members: worker, incarnation, standing. Views are numbered, and only the [`Coordinator`] makes them. A worker
+//! adopts a view with a higher number than its own and no other. A link that is down removes no member.
+//!
+//! A worker that is cut off must stop before its groups are given to another. So a worker acts on *leases* alone:
+//!
+//! ```text
+//!   holder ── ask: its own clock's reading t, in a frame ──► grantor: promises until its now + D + D/16
+//!   holder ◄─────────── grant: t again, in a frame ───────── grantor
+//!   holder: has the lease until t + D, by its own clock
+//! ```
+//!
+//! The holder counts from before the grantor read the question, so the holder's lease is over when the grantor's promise is, as long as
+//! their clocks' *rates* differ by less than a sixteenth. Neither reads the other's clock: `t` is the holder's, and the grantor only
+//! says it back. A late or lost grant shortens a lease and never lengthens it.
+//!
+//! | worker | acts while | grantors |
+//! |---|---|---|
+//! | runtime, on what a switch sent it | it has that switch's lease | the switch, while the switch may act itself |
+//! | switch | members of more than half of the view's weight, itself among them, grant it | all members |
+//!
+//! Each member weighs one, the view's first switch two: so a cluster of one switch outlives any of its runtimes without a
+//! coordinator, and of two halves that are cut off from each other at most one acts. A cluster without a coordinator goes on for
+//! ever: leases come from members alone.
+//!
+//! # Removal
+//!
+//! ```text
+//!   no heartbeat ─► suspect ─Log─► Suspects to all members ─► each stops granting, waits out its promise ─► Withdrawn
+//!                      ▲  │ heard again: a list without it                                                     │
+//!                      └──┘                                          fenced ─Log─► view n + 1, without it ◄────┘
+//! ```
+//!
+//! | suspect | is fenced when |
+//! |---|---|
+//! | any | its host's agent has seen its process end |
+//! | switch | members of half the weight, or more, have withdrawn: what is left is no majority |
+//! | runtime | each switch has withdrawn, or is fenced itself, for as long as a promise lasts |
+//!
+//! A member may not have heard of the newest view. So a suspect counts as fenced only if it is by each view that it may have. No view
+//! follows another before each member of that one has it or is suspected.
+//!
+//! Each decision is logged before it is acted on: [`Output::Log`] first, and what follows from it on [`Input::Logged`]. A coordinator
+//! that restarts replays its log, suspects no member for a settling time, and says again what its log ends with.
+//!
+//! Invariants, each a checker of `tests`, which explores these machines to the last state at small bounds: a worker that a published view
+//! has removed does not act; of two switches with one number at most one acts; views' numbers grow at each member; from every state in
+//! which messages arrive again, each member has the newest view.
+//!
+//! Not here: what becomes of a removed member's groups (recovery), who is chosen for new ones, the transport of these messages, the log
+//! itself; rates of clocks are assumed, not measured.
+
+mod coordinator;
+mod lease;
+mod member;
+#[cfg(test)]
+mod tests;
+mod view;
+
+pub use coordinator::{Coordinator, Entry, Input, Output, Timing, Word};
+pub use lease::{Grant, Lease, Term};
+pub use member::{Membership, Notice};
+pub use view::{Incarnation, Member, Role, Standing, View, WorkerId};
+
+/// Rules of this module, each of which a test breaks to see a checker fire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Bug {
+    /// A holder counts its lease from the grant's arrival.
+    CountsFromGrant,
+    /// A grantor says that it has withdrawn while its promise lasts.
+    WithdrawsAtOnce,
+    /// A grantor that has withdrawn goes on granting.
+    GrantsOn,
+    /// A runtime counts as fenced when some switch has withdrawn.
+    OneSwitchIsEnough,
+    /// A switch counts as fenced when less than half of the weight has withdrawn.
+    FewAreEnough,
+    /// A switch that may not act grants leases.
+    GrantsWithoutRight,
+    /// A fenced switch's own promises are not waited for.
+    PromisesForgotten,
+    /// The newest view alone is looked at.
+    OldViewForgotten,
+    /// A decision is acted on before it is logged.
+    ActsBeforeLog,
+    /// A member's word from an earlier suspicion counts.
+    OldWordCounts,
+    /// The word of a member's later life counts for the earlier one's grants.
+    LaterLifeCounts,
+}
+
+#[cfg(test)]
+std::thread_local! {
+    static PLANTED: core::cell::Cell<Option<Bug>> = const { core::cell::Cell::new(None) };
+}
+
+#[cfg(test)]
+fn has(bug: Bug) -> bool {
+    PLANTED.get() == Some(bug)
+}
+
+#[cfg(not(test))]
+#[inline(always)]
+const fn has(_: Bug) -> bool {
+    false
+}

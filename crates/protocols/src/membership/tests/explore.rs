@@ -1,0 +1,466 @@
+//! Every state that a few members and a coordinator can get into, within some ticks of time, explored with the production machines.
+//!
+//! # Theory of operation
+//!
+//! A [`World`] is the members, each with a clock of its own, the coordinator and its log, and what is on its way: a grant for each pair, one
+//! word of each member about each other. [`World::actions`] lists what can happen next: a holder asks and is granted, the grant arrives or is
+//! lost, a member hears the coordinator, or the coordinator it, the log takes an entry, the coordinator restarts, time passes. A member
+//! to which nothing happens is cut off, or stalls. Breadth first, each state once; a violation comes with the shortest way to it.
+//!
+//! Checkers: [`World::check`]: whom a published view has not got may not act; two views of one number are the same.
+
+use super::super::*;
+use std::collections::hash_map::Entry as Slot;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::string::String;
+use std::vec::Vec;
+use std::{format, println, vec};
+
+const TERM: Term = Term { lease: 2 };
+const TIMING: Timing = Timing {
+    term: TERM,
+    suspicion: 1,
+    settling: 0,
+};
+const ONE: Incarnation = Incarnation(1);
+const S: WorkerId = WorkerId::switch(0);
+const T: WorkerId = WorkerId::switch(1);
+const R: WorkerId = WorkerId::runtime(0);
+const Q: WorkerId = WorkerId::runtime(1);
+
+/// How far to look.
+#[derive(Clone)]
+struct Bounds {
+    members: Vec<WorkerId>,
+    /// Members that hold leases, that are heard by the coordinator without end, and that hear it.
+    holders: Vec<WorkerId>,
+    faithful: Vec<WorkerId>,
+    ticks: u64,
+    /// How often the coordinator may restart.
+    restarts: u8,
+    /// Whether a word of a member may stay on its way.
+    slow_words: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Action {
+    /// A holder asks a grantor, which reads that.
+    Ask(usize, usize),
+    /// The grant arrives.
+    Arrive(usize, usize),
+    /// The member hears the newest view and list.
+    Hear(usize),
+    /// The coordinator hears the member.
+    Beat(usize),
+    /// The member says what it has withdrawn.
+    Say(usize),
+    /// That word arrives.
+    Word(usize),
+    /// The log has the next entry.
+    Logged,
+    /// The coordinator dies, and another reads its log.
+    Restart,
+    /// Time passes.
+    Tick,
+}
+
+#[derive(Clone, Hash)]
+struct World {
+    now: u64,
+    members: Vec<Membership>,
+    coordinator: Coordinator,
+    log: Vec<Entry>,
+    /// Entries on their way to the log.
+    writing: VecDeque<(u64, Entry)>,
+    /// By holder and grantor: what the holder asked with.
+    grants: BTreeMap<(usize, usize), u64>,
+    /// By member: its words of what it has withdrawn.
+    words: BTreeMap<usize, Vec<Notice>>,
+    /// What members may have been told.
+    view: View,
+    suspects: (u64, Vec<(WorkerId, Incarnation)>),
+    restarts: u8,
+}
+
+/// Members' clocks differ by this, and more.
+fn clock(member: usize, now: u64) -> u64 {
+    1000 * (member as u64 + 1) + now
+}
+
+impl World {
+    fn new(bounds: &Bounds) -> Self {
+        let all = bounds.members.iter().map(|id| Member {
+            id: *id,
+            incarnation: ONE,
+            standing: Standing::Running,
+        });
+        let view = View::new(1, all.collect());
+        let first = Entry::View(view.clone());
+        let members = bounds.members.iter();
+        World {
+            now: 0,
+            members: members
+                .map(|id| Membership::new(*id, ONE, TERM, view.clone()))
+                .collect(),
+            coordinator: Coordinator::replay(0, TIMING, [first.clone()]),
+            log: vec![first],
+            writing: VecDeque::new(),
+            grants: BTreeMap::new(),
+            words: BTreeMap::new(),
+            view,
+            suspects: (0, Vec::new()),
+            restarts: 0,
+        }
+    }
+
+    fn actions(&self, bounds: &Bounds) -> Vec<Action> {
+        let mut all = Vec::new();
+        for (holder, id) in bounds.members.iter().enumerate() {
+            for grantor in 0..self.members.len() {
+                let is_way = self.grants.contains_key(&(holder, grantor));
+                if is_way {
+                    all.push(Action::Arrive(holder, grantor));
+                } else if bounds.holders.contains(id) && holder != grantor {
+                    all.push(Action::Ask(holder, grantor));
+                }
+            }
+            all.push(Action::Hear(holder));
+            if !bounds.faithful.contains(id) {
+                all.push(Action::Beat(holder));
+            }
+            match self.words.contains_key(&holder) {
+                true => all.push(Action::Word(holder)),
+                false => all.push(Action::Say(holder)),
+            }
+        }
+        if !self.writing.is_empty() {
+            all.push(Action::Logged);
+        }
+        if self.restarts < bounds.restarts {
+            all.push(Action::Restart);
+        }
+        if self.now < bounds.ticks {
+            all.push(Action::Tick);
+        }
+        all
+    }
+
+    fn step(&mut self, action: Action, bounds: &Bounds) -> Result<(), String> {
+        match action {
+            Action::Ask(holder, grantor) => {
+                let asked = clock(holder, self.now);
+                let id = bounds.members[holder];
+                let granted = self.members[grantor].grant(clock(grantor, self.now), id, ONE, asked);
+                if let Some(asked) = granted {
+                    self.grants.insert((holder, grantor), asked);
+                }
+            }
+            Action::Arrive(holder, grantor) => {
+                if let Some(asked) = self.grants.remove(&(holder, grantor)) {
+                    let id = bounds.members[grantor];
+                    self.members[holder].renew(clock(holder, self.now), id, ONE, asked);
+                }
+            }
+            Action::Hear(member) => {
+                let (list, suspects) = &self.suspects;
+                self.members[member].adopt(self.view.clone(), |_| ());
+                self.members[member].suspect(*list, suspects);
+            }
+            Action::Beat(member) => self.beat(member, bounds)?,
+            Action::Say(member) => {
+                let mut words = Vec::new();
+                self.members[member].poll(clock(member, self.now), |notice| words.push(notice));
+                if !words.is_empty() {
+                    self.words.insert(member, words);
+                    if !bounds.slow_words {
+                        self.step(Action::Word(member), bounds)?;
+                    }
+                }
+            }
+            Action::Word(member) => {
+                for word in self.words.remove(&member).unwrap_or_default() {
+                    if let Notice::Withdrawn(id, incarnation, list) = word {
+                        self.tell(Input::Withdrawn {
+                            by: bounds.members[member],
+                            incarnation: ONE,
+                            of: (id, incarnation),
+                            list,
+                        })?;
+                    }
+                }
+            }
+            Action::Logged => {
+                if let Some((number, entry)) = self.writing.pop_front() {
+                    self.log.push(entry);
+                    self.tell(Input::Logged(number))?;
+                }
+            }
+            Action::Restart => {
+                self.restarts += 1;
+                // What was on its way to the log may be in it, or not: not.
+                self.writing.clear();
+                self.coordinator = Coordinator::replay(self.now, TIMING, self.log.clone());
+            }
+            Action::Tick => {
+                self.now += 1;
+                // Those that are never late are heard before anybody looks.
+                for member in 0..self.members.len() {
+                    if bounds.faithful.contains(&bounds.members[member]) {
+                        self.beat(member, bounds)?;
+                    }
+                }
+                self.tell(Input::Tick)?;
+            }
+        }
+        self.check(bounds)
+    }
+
+    fn beat(&mut self, member: usize, bounds: &Bounds) -> Result<(), String> {
+        let (view, list) = (self.members[member].view().number, self.members[member].list());
+        self.tell(Input::Heartbeat(bounds.members[member], ONE, view, list))
+    }
+
+    fn tell(&mut self, input: Input) -> Result<(), String> {
+        let (mut writing, mut said) = (Vec::new(), Vec::new());
+        self.coordinator.handle(self.now, input, |output| match output {
+            Output::Log(number, entry) => writing.push((number, entry)),
+            Output::Say(_, word) => said.push(word),
+            Output::Reached(_) => {}
+        });
+        self.writing.extend(writing);
+        for word in said {
+            match word {
+                Word::View(view) => {
+                    if view.number == self.view.number && view != self.view {
+                        return Err(format!("two views of one number: {view:?} and {:?}", self.view));
+                    }
+                    if view.number > self.view.number {
+                        self.view = view;
+                    }
+                }
+                Word::Suspects(list, suspects) => {
+                    if list > self.suspects.0 {
+                        self.suspects = (list, suspects);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self, bounds: &Bounds) -> Result<(), String> {
+        for (index, id) in bounds.members.iter().enumerate() {
+            let (member, now) = (&self.members[index], clock(index, self.now));
+            let acts = match id.role {
+                Role::Switch => member.may_act(now),
+                Role::Runtime => {
+                    let switches = bounds.members.iter().filter(|id| id.role == Role::Switch);
+                    let mut until = switches.map(|switch| member.may_act_for_until(*switch));
+                    until.any(|until| now < until)
+                }
+            };
+            if acts && !self.view.has(*id, ONE) {
+                return Err(format!(
+                    "{id:?} acts, and view {} has removed it",
+                    self.view.number
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The number of states within the bounds, and how many views were made in one at most; or a violation and the shortest way to it.
+fn explore(bounds: &Bounds) -> Result<(usize, u32), String> {
+    let hashers = [RandomState::new(), RandomState::new()];
+    let name = |world: &World| {
+        let [a, b] = hashers.each_ref().map(|hasher| hasher.hash_one(world));
+        u128::from(a) << 64 | u128::from(b)
+    };
+    let first = World::new(bounds);
+    let mut ways: HashMap<u128, Option<(u128, Action)>> = HashMap::from([(name(&first), None)]);
+    let mut frontier = VecDeque::from([first]);
+    let mut views = 1;
+    while let Some(world) = frontier.pop_front() {
+        let from = name(&world);
+        views = views.max(world.view.number);
+        for action in world.actions(bounds) {
+            let mut next = world.clone();
+            if let Err(why) = next.step(action, bounds) {
+                let mut actions = vec![action];
+                let mut at = from;
+                while let Some(Some((before, action))) = ways.get(&at) {
+                    actions.push(*action);
+                    at = *before;
+                }
+                actions.reverse();
+                return Err(format!("{why}\n{actions:?}"));
+            }
+            if let Slot::Vacant(place) = ways.entry(name(&next)) {
+                place.insert(Some((from, action)));
+                frontier.push_back(next);
+            }
+        }
+    }
+    Ok((ways.len(), views))
+}
+
+/// A runtime that is suspected, cut off and heard again; its switch is always heard.
+fn one_runtime() -> Bounds {
+    Bounds {
+        members: vec![S, R],
+        holders: vec![R],
+        faithful: vec![S],
+        ticks: 4,
+        restarts: 0,
+        slow_words: false,
+    }
+}
+
+fn hold(name: &str, bounds: &Bounds) {
+    let (states, views) = explore(bounds).unwrap_or_else(|story| panic!("{name}: {story}"));
+    println!("{name}: {states} states, up to view {views}");
+    assert!(views > 1, "{name}: no view has removed a member");
+}
+
+#[test]
+fn a_runtime_that_is_removed_does_not_act() {
+    hold("one switch, one runtime", &one_runtime());
+}
+
+/// Each broken rule, and the shortest way to where it shows, as [`explore`] has found it.
+#[test]
+fn every_rule_that_is_broken_is_noticed() {
+    use Action::*;
+    let one = one_runtime();
+    let two_switches = Bounds {
+        members: vec![S, T, R],
+        holders: vec![R, T],
+        faithful: vec![S, T],
+        ..one_runtime()
+    };
+    let a_switch = Bounds {
+        members: vec![S, R, Q],
+        holders: vec![S],
+        faithful: vec![R, Q],
+        ..one_runtime()
+    };
+    let restarts = Bounds {
+        restarts: 1,
+        ..one_runtime()
+    };
+    let slow = Bounds {
+        slow_words: true,
+        ..one_runtime()
+    };
+    let stories: [(Bug, &Bounds, &[Action]); 7] = [
+        (
+            Bug::CountsFromGrant,
+            &one,
+            &[
+                Ask(1, 0),
+                Tick,
+                Logged,
+                Hear(0),
+                Tick,
+                Arrive(1, 0),
+                Tick,
+                Say(0),
+                Logged,
+            ],
+        ),
+        (
+            Bug::WithdrawsAtOnce,
+            &one,
+            &[Ask(1, 0), Arrive(1, 0), Tick, Logged, Hear(0), Say(0), Logged],
+        ),
+        (
+            Bug::GrantsOn,
+            &one,
+            &[Tick, Logged, Hear(0), Say(0), Ask(1, 0), Arrive(1, 0), Logged],
+        ),
+        (
+            Bug::OneSwitchIsEnough,
+            &two_switches,
+            &[
+                Tick,
+                Logged,
+                Logged,
+                Hear(0),
+                Tick,
+                Say(0),
+                Logged,
+                Logged,
+                Hear(0),
+                Ask(1, 0),
+                Arrive(1, 0),
+                Ask(2, 1),
+                Arrive(2, 1),
+            ],
+        ),
+        (
+            Bug::FewAreEnough,
+            &a_switch,
+            &[
+                Ask(0, 1),
+                Arrive(0, 1),
+                Tick,
+                Logged,
+                Hear(2),
+                Say(2),
+                Logged,
+                Logged,
+            ],
+        ),
+        (
+            Bug::ActsBeforeLog,
+            &restarts,
+            &[
+                Tick,
+                Hear(0),
+                Beat(1),
+                Logged,
+                Restart,
+                Say(0),
+                Hear(0),
+                Ask(1, 0),
+                Arrive(1, 0),
+                Tick,
+            ],
+        ),
+        (
+            Bug::OldWordCounts,
+            &slow,
+            &[
+                Tick,
+                Logged,
+                Hear(0),
+                Say(0),
+                Beat(1),
+                Logged,
+                Hear(0),
+                Ask(1, 0),
+                Arrive(1, 0),
+                Tick,
+                Logged,
+                Word(0),
+                Logged,
+            ],
+        ),
+    ];
+    for (bug, bounds, story) in stories {
+        assert_eq!(told(bounds, story), Ok(()), "{bug:?}: the rule holds");
+        PLANTED.set(Some(bug));
+        let found = told(bounds, story);
+        PLANTED.set(None);
+        let why = found.expect_err("a broken rule is noticed");
+        assert!(why.contains("acts, and view"), "{bug:?}: {why}");
+    }
+}
+
+/// Takes the steps of a story that the search has found as the shortest way to a violation.
+fn told(bounds: &Bounds, story: &[Action]) -> Result<(), String> {
+    let mut world = World::new(bounds);
+    story.iter().try_for_each(|action| world.step(*action, bounds))
+}

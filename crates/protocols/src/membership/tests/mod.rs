@@ -1,0 +1,4 @@
+//! Membership, explored and step by step.
+
+mod explore;
+mod steps;
