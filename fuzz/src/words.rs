@@ -77,6 +77,9 @@ impl Port for Link {
     fn is_apart(&self) -> bool {
         self.is_apart
     }
+    fn has_other_clock(&self) -> bool {
+        self.is_apart
+    }
     fn counters(&self) -> PortCounters {
         PortCounters::default()
     }

@@ -327,7 +327,7 @@ pub struct Receipt {
     pub packets_handed_on: u64,
     /// Packets dropped because as many were kept as may be.
     pub packets_dropped: u64,
-    /// The longest pause of a group, in nanoseconds: from its switches' being told to its installation.
+    /// The longest pause of a group, in nanoseconds: from its switches' being told to the target's word of its installation.
     pub pause_longest_ns: u64,
     /// The median of the groups' pauses, in nanoseconds; with several sources, of the source where it is longest.
     pub pause_median_ns: u64,

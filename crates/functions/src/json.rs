@@ -31,16 +31,19 @@ impl Display for Text<'_> {
     }
 }
 
-/// Nanoseconds since 1970 as EVE writes times.
-pub(crate) struct Timestamp(pub u64);
+/// Nanoseconds since 1970, negative before, as EVE writes times.
+pub(crate) struct Timestamp(pub i64);
 
 impl Display for Timestamp {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let (seconds, micros) = (self.0 / 1_000_000_000, self.0 / 1000 % 1_000_000);
-        let (days, second) = (seconds / 86_400, seconds % 86_400);
+        let (seconds, micros) = (
+            self.0.div_euclid(1_000_000_000),
+            self.0.div_euclid(1000).rem_euclid(1_000_000),
+        );
+        let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
         // Years begin in March here, so that the leap day comes last; an era is 400 years.
         let shifted = days + 719_468;
-        let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+        let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
         let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
         let day_of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
         let month_from_march = (5 * day_of_year + 2) / 153;
@@ -50,7 +53,7 @@ impl Display for Timestamp {
         } else {
             month_from_march - 9
         };
-        let year = 400 * era + year_of_era + u64::from(month <= 2);
+        let year = 400 * era + year_of_era + i64::from(month <= 2);
         write!(
             f,
             "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{micros:06}+0000",
@@ -82,6 +85,7 @@ mod tests {
     fn times_are_calendar_times() {
         for (seconds, text) in [
             (0, "1970-01-01T00:00:00.000000+0000"),
+            (-36_000, "1969-12-31T14:00:00.000000+0000"),
             (951_782_399, "2000-02-28T23:59:59.000000+0000"),
             (951_827_696, "2000-02-29T12:34:56.000000+0000"),
             (4_107_542_400, "2100-03-01T00:00:00.000000+0000"),
@@ -93,5 +97,9 @@ mod tests {
             Timestamp(1_234_567_891).to_string(),
             "1970-01-01T00:00:01.234567+0000"
         );
+        // No number does harm.
+        for extreme in [i64::MIN, i64::MAX] {
+            assert!(Timestamp(extreme).to_string().ends_with("+0000"));
+        }
     }
 }

@@ -108,6 +108,18 @@ fn of_struct(input: &DeriveInput, data: &DataStruct) -> Tokens {
                 .is_some_and(<#ty as ::nf::plain::Plain>::is_valid)
         }
     });
+    let (times, rebased): (Vec<_>, Vec<_>) = data
+        .fields
+        .iter()
+        .zip(&members)
+        .map(|(field, member)| {
+            let ty = &field.ty;
+            (
+                quote_spanned!(ty.span()=> || <#ty as ::nf::plain::Plain>::HAS_TIMES),
+                quote_spanned!(ty.span()=> <#ty as ::nf::plain::Plain>::rebase(&mut self.#member, by);),
+            )
+        })
+        .unzip();
     let gaps = gaps(input, data, &members);
     quote! {
         // SAFETY: `repr(C)`, no padding (asserted), and every field is plain, so the bytes are a value whenever each
@@ -115,6 +127,12 @@ fn of_struct(input: &DeriveInput, data: &DataStruct) -> Tokens {
         unsafe impl ::nf::plain::Plain for #name {
             fn is_valid(bytes: &[u8]) -> bool {
                 bytes.len() == ::core::mem::size_of::<Self>() #(#valid)*
+            }
+            const HAS_TIMES: bool = false #(#times)*;
+            #[inline]
+            fn rebase(&mut self, by: i64) {
+                let _ = by;
+                #(#rebased)*
             }
         }
         #(#gaps)*
@@ -200,9 +218,8 @@ fn instead_of(name: &str, ty: &Type) -> Option<&'static str> {
         "IpAddr" | "Ipv4Addr" | "Ipv6Addr" => {
             "an address of the standard library has no fixed layout. Use `nf::Addr`, IPv4 and IPv6 in one"
         }
-        "Duration" | "Instant" | "SystemTime" => {
-            "this type has no fixed layout. Use nanoseconds in a `u64`, as `cx.now()` gives them"
-        }
+        "Duration" => "this type has no fixed layout. Use nanoseconds in a `u64`",
+        "Instant" | "SystemTime" => "this type has no fixed layout. Use `nf::Time`, as `cx.now()` gives it",
         "usize" | "isize" => "the size of this number depends on the machine. Use `u32` or `u64`",
         "char" => "not every number is a `char`. Use `u32`, or `u8` for ASCII",
         _ => return None,

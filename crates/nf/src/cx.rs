@@ -6,7 +6,7 @@
 //!
 //! `Cx<F>` is a typed view of [`RawCx`], which the runtime fills and reads. Only the runtime makes one.
 
-use crate::{FlowState, Keep, NetworkFunction, Reason, Verdict};
+use crate::{FlowState, Keep, NetworkFunction, Reason, Time, Verdict};
 use arrayvec::ArrayVec;
 use core::fmt::{self, Write};
 use core::future::Future;
@@ -277,10 +277,11 @@ impl<F: NetworkFunction> Cx<F> {
         unsafe { Cx::of(&mut self.raw) }
     }
 
-    /// The burst's clock in nanoseconds: of the capture in a replay, of the machine otherwise. It never goes back.
+    /// The burst's clock: of the capture in a replay, of the machine otherwise. It never goes back. A state may keep it: a flow that
+    /// moves to a worker with another clock has its times re-based.
     #[inline]
-    pub fn now(&self) -> u64 {
-        self.raw.now
+    pub fn now(&self) -> Time {
+        Time::from_nanoseconds(self.raw.now)
     }
 
     /// The side the packet came in from.

@@ -50,6 +50,7 @@ pub mod cx;
 pub mod file;
 pub mod function;
 pub mod plain;
+pub mod time;
 pub mod units;
 
 pub use cx::{Block, Cx, Direction, Way};
@@ -60,6 +61,7 @@ pub use function::{
 };
 pub use nf_macros::{FlowState, Plain, network_function};
 pub use plain::FlowState;
+pub use time::{Tick, Time};
 pub use units::{ByteSize, Period};
 pub use wire::packet::Side;
 pub use wire::{Addr, Endpoint, FlowKey, Packet, Prefix};

@@ -1,5 +1,6 @@
 //! Plain data: state whose bytes can be copied to another worker and checked there.
 
+use crate::{Tick, Time};
 use core::fmt::Debug;
 use wire::{Addr, Endpoint};
 
@@ -16,11 +17,18 @@ use wire::{Addr, Endpoint};
     note = "instead of `IpAddr` or `SocketAddr`, also in an `Option`: `nf::Addr` or `nf::Endpoint` (its `Default`, all zero, is \"none\")",
     note = "instead of `Vec` or `String`: an array of fixed length and a count, like `servers: [u16; 8]` and `servers_used: u16`",
     note = "instead of another `Option`: the value and a `bool`, or a value that means \"none\"",
-    note = "instead of `usize`: `u32` or `u64`; instead of `Duration` or `Instant`: nanoseconds in a `u64`, as `cx.now()` gives them"
+    note = "instead of `usize`: `u32` or `u64`; instead of `Duration`: nanoseconds in a `u64`; instead of `Instant`: `nf::Time`, as `cx.now()` gives it"
 )]
 pub unsafe trait Plain: Copy + 'static {
     /// Whether `bytes` are a value of this type; `false` for a wrong length.
     fn is_valid(bytes: &[u8]) -> bool;
+    /// Whether there is a [`Time`] or [`Tick`] in it.
+    const HAS_TIMES: bool = false;
+    /// The value is at a worker now whose clock is `by` nanoseconds ahead of the one before: each time in it follows.
+    #[inline]
+    fn rebase(&mut self, by: i64) {
+        let _ = by;
+    }
 }
 
 macro_rules! numbers {
@@ -40,6 +48,19 @@ unsafe impl Plain for Endpoint {
     }
 }
 
+macro_rules! times {
+    ($($t:ty)*) => { $(
+        // SAFETY: a number, transparently: no padding, any bytes are one.
+        unsafe impl Plain for $t {
+            fn is_valid(bytes: &[u8]) -> bool { bytes.len() == size_of::<$t>() }
+            const HAS_TIMES: bool = true;
+            #[inline]
+            fn rebase(&mut self, by: i64) { *self = self.moved(by); }
+        }
+    )* };
+}
+times!(Time Tick);
+
 // SAFETY: one byte; only 0 and 1 pass.
 unsafe impl Plain for bool {
     fn is_valid(bytes: &[u8]) -> bool {
@@ -52,6 +73,13 @@ unsafe impl<T: Plain, const N: usize> Plain for [T; N] {
     fn is_valid(bytes: &[u8]) -> bool {
         bytes.len() == size_of::<Self>()
             && (size_of::<T>() == 0 || bytes.chunks(size_of::<T>()).all(T::is_valid))
+    }
+    const HAS_TIMES: bool = T::HAS_TIMES;
+    #[inline]
+    fn rebase(&mut self, by: i64) {
+        if T::HAS_TIMES {
+            self.iter_mut().for_each(|value| value.rebase(by));
+        }
     }
 }
 

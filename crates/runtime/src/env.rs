@@ -149,6 +149,12 @@ pub trait Port {
         false
     }
 
+    /// Of a link between workers: whether the other end's clock is another one, whose times mean nothing here. What is received over such a
+    /// link has the time at which it was received.
+    fn has_other_clock(&self) -> bool {
+        false
+    }
+
     /// Writes out what is buffered.
     fn flush(&mut self) {}
 
@@ -201,6 +207,9 @@ impl<P: Port + ?Sized> Port for alloc::boxed::Box<P> {
     }
     fn is_apart(&self) -> bool {
         (**self).is_apart()
+    }
+    fn has_other_clock(&self) -> bool {
+        (**self).has_other_clock()
     }
     fn flush(&mut self) {
         (**self).flush();

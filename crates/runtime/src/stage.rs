@@ -139,6 +139,16 @@ pub unsafe trait Stage {
     /// # Safety
     /// `group` is valid for writes of the group layout.
     unsafe fn create_group(&self, group: NonNull<u8>);
+    /// [`Plain::rebase`] of a flow state.
+    ///
+    /// # Safety
+    /// As for the trait.
+    unsafe fn rebase(&self, flow: NonNull<u8>, by: i64);
+    /// [`Plain::rebase`] of a group state.
+    ///
+    /// # Safety
+    /// As for the trait.
+    unsafe fn rebase_group(&self, group: NonNull<u8>, by: i64);
     /// [`NetworkFunction::prefetch`].
     fn prefetch(&self, packet: &Packet);
     /// [`NetworkFunction::prefetch_moving`].
@@ -407,6 +417,14 @@ unsafe impl<F: NetworkFunction> Stage for Instance<F> {
     unsafe fn create_group(&self, group: NonNull<u8>) {
         // SAFETY: the caller's promise.
         unsafe { group.cast::<F::Group>().write(F::Group::default()) }
+    }
+    unsafe fn rebase(&self, flow: NonNull<u8>, by: i64) {
+        // SAFETY: the caller's promise.
+        unsafe { flow.cast::<F::Flow>().as_mut().rebase(by) }
+    }
+    unsafe fn rebase_group(&self, group: NonNull<u8>, by: i64) {
+        // SAFETY: the caller's promise.
+        unsafe { group.cast::<F::Group>().as_mut().rebase(by) }
     }
     fn prefetch(&self, packet: &Packet) {
         self.0.prefetch(packet);

@@ -176,6 +176,12 @@ impl Port for Link {
             Link::Far(far) => far.peer.is_apart(),
         }
     }
+    fn has_other_clock(&self) -> bool {
+        match self {
+            Link::Near(ring) => ring.has_other_clock(),
+            Link::Far(far) => far.peer.has_other_clock(),
+        }
+    }
     fn flush(&mut self) {
         if let Link::Far(far) = self {
             far.peer.flush();

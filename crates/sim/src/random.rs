@@ -25,6 +25,8 @@ pub(crate) enum Stream {
     Apart = 5,
     /// What else talks are made of: versions, fragments, errors.
     Kinds = 6,
+    /// What the clocks of processes say at the beginning.
+    Clock = 7,
 }
 
 impl Random {

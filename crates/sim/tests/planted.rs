@@ -4,7 +4,7 @@ use flowkeep_sim::{self as sim, Scenario};
 use wire::planted;
 
 /// A bug's name, which is where it stands in the code; the scenario that has that code; the checker that must fire first.
-const BUGS: [(&str, Scenario, &str); 37] = [
+const BUGS: [(&str, Scenario, &str); 38] = [
     ("route_over_too_early", Scenario::Bridge, "one_actor"),
     ("second_packet_overtakes", Scenario::Nat, "order"),
     ("drop_not_counted", Scenario::Bridge, "conservation"),
@@ -35,6 +35,7 @@ const BUGS: [(&str, Scenario, &str); 37] = [
     ("flow_begins_while_moving", Scenario::Nat, "one_actor"),
     ("kept_in_wrong_class", Scenario::Nat, "order"),
     ("group_state_lost", Scenario::Nat, "converged"),
+    ("times_not_rebased", Scenario::Nat, "moved"),
     ("departs_as_expired", Scenario::Nat, "returned"),
     ("departed_not_called", Scenario::Nat, "returned"),
     ("arrived_not_called", Scenario::Balance, "asserted"),

@@ -102,6 +102,9 @@ impl Port for WorkerLink {
     fn is_apart(&self) -> bool {
         of_each!(self, port => port.is_apart())
     }
+    fn has_other_clock(&self) -> bool {
+        of_each!(self, port => port.has_other_clock())
+    }
     fn flush(&mut self) {
         of_each!(self, port => port.flush());
     }

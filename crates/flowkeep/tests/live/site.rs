@@ -72,6 +72,9 @@ impl Links {
     }
 }
 
+/// Runs a program in a time namespace of its own, as if its host had started ten hours before this one.
+const OTHER_CLOCK: &str = "unshare --time --monotonic 36000 --boottime 36000";
+
 /// The ports take what is routed and the chains forward it; or else they take everything, and it leaves as it came.
 fn config(scheme: &str, is_routed: bool, workers: &str, more: &str) -> String {
     let (take, forward) = match is_routed {
@@ -328,7 +331,8 @@ impl Site {
         self.start_member(&self.network.gateway.clone(), &format!("run {file}"), "socket");
     }
 
-    /// The same as three processes: the switch, and two nodes with a runtime each, the first of them perhaps on another host.
+    /// The same as three processes: the switch, and two nodes with a runtime each, the first of them perhaps on another host, whose clock is
+    /// ten hours ahead then.
     pub fn start_members(&mut self, links: Links, more: &str) {
         let gateway = self.network.gateway.clone();
         let host = match links {
@@ -363,7 +367,11 @@ impl Site {
             ("left", "node", &host),
             ("right", "node", &gateway),
         ] {
-            self.start_member(host, &format!("{kind} {file} --member {name}"), name);
+            let words = format!("{kind} {file} --member {name}");
+            match name == "left" && links != Links::Memory {
+                true => self.start_by(OTHER_CLOCK, host, &words, name),
+                false => self.start_member(host, &words, name),
+            }
         }
         let began = Instant::now();
         for member in 0..3 {
@@ -431,9 +439,14 @@ impl Site {
     }
 
     fn start_member(&mut self, host: &Namespace, words: &str, socket: &str) {
+        self.start_by("", host, words, socket);
+    }
+
+    /// Starts it by another program, which becomes it.
+    fn start_by(&mut self, program: &str, host: &Namespace, words: &str, socket: &str) {
         let socket = self.network.folder.path(socket);
         let flowkeep = env!("CARGO_BIN_EXE_flowkeep");
-        let words = format!("{flowkeep} {words} --json --for 5m --socket {socket}");
+        let words = format!("{program} {flowkeep} {words} --json --for 5m --socket {socket}");
         let process = host.start(&words).unwrap();
         self.cluster.push(Member { socket, process });
         let (began, number) = (Instant::now(), self.cluster.len() - 1);

@@ -58,13 +58,14 @@ use config::{Action, InvalidAction};
 use core::cell::Cell;
 use core::fmt::Write;
 use core::time::Duration;
-use nf::{Arrival, ConfigError, Cx, Keep, NetworkFunction, Packet, Verdict, WorkerInfo, network_function};
+use nf::{
+    Arrival, ConfigError, Cx, Keep, NetworkFunction, Packet, Time, Verdict, WorkerInfo, network_function,
+};
 use rules::{Opening, Program};
 use state::mark;
 use tcp::{Fault, Judgement, Segment};
 use track::{
     class_of, note_reply, sctp_may_open, track_error, track_icmp, track_other, track_udp, udp_quick,
-    udp_ticks,
 };
 use wire::packet::flag;
 use wire::protocol;
@@ -257,7 +258,7 @@ impl Firewall {
     }
 
     /// Says what a packet is, and moves the flow's state by it unless the rules are still to be asked.
-    fn track(&self, packet: &Packet, flow: &mut Connection, half: usize, now: u64) -> Tracked {
+    fn track(&self, packet: &Packet, flow: &mut Connection, half: usize, now: Time) -> Tracked {
         if packet.has(flag::LATER_FRAGMENT) {
             return match flow.phase {
                 Phase::New => Tracked::Never("fragment_without_first"),
@@ -360,7 +361,7 @@ impl Firewall {
             }
             protocol::UDP => {
                 flow.phase = Phase::UdpUnreplied;
-                flow.last_end = udp_ticks(cx.now());
+                flow.began = cx.now().tick();
             }
             protocol::ICMP | protocol::ICMPV6 if half == 1 => {
                 flow.marks |= mark::CROSSED;

@@ -1,11 +1,11 @@
-//! What the firewall remembers of a flow: 48 bytes of plain data.
+//! What the firewall remembers of a flow: 52 bytes of plain data.
 //!
 //! The first four bytes are *committed*: the phase, a few marks, and what the two ends agreed on when they opened. The
 //! rest, TCP's windows, is *lazy*: it changes with every segment and is learnt again after a recovery (`relearn`).
 //!
 //! ```text
-//! phase marks scales options │ halves[0]  halves[1] │ last_end last_ack last_window last_offer last_seen
-//! └────────── 4 B ─────────┘ └──────── 32 B ───────┘ └────────────────── 12 B ──────────────────────────┘
+//! phase marks scales options │ halves[0]  halves[1] │ began last_end last_ack last_window last_offer last_seen
+//! └────────── 4 B ─────────┘ └──────── 32 B ───────┘ └───────────────────── 16 B ──────────────────────────┘
 //! ```
 //!
 //! `halves[0]` belongs to the end that sent the flow's first packet, `halves[1]` to the other one, whoever of them has opened
@@ -16,12 +16,12 @@
 //! server lets it send, `halves[0].window` the largest window the client has offered, `halves[0].acked` the newest byte
 //! of the server's that it has acknowledged.
 //!
-//! Invariants: `Default` is a flow of which nothing is known; 48 bytes (asserted here); `committed` fields come first
+//! Invariants: `Default` is a flow of which nothing is known; 52 bytes (asserted here); `committed` fields come first
 //! (the derive's check).
 //!
 //! Not here: what moves a flow from phase to phase (`tcp`, `mod`).
 
-use nf::{FlowState, Plain};
+use nf::{FlowState, Plain, Tick};
 
 /// What stage a flow is in.
 #[derive(Plain, Clone, Copy, PartialEq, Eq, Debug, Default, Hash, PartialOrd, Ord)]
@@ -146,7 +146,7 @@ pub struct Half {
 
 /// A flow, as the firewall sees it.
 #[derive(FlowState, Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[flow_state(version = 1)]
+#[flow_state(version = 2)]
 #[repr(C)]
 pub struct Connection {
     /// The stage it is in.
@@ -160,7 +160,10 @@ pub struct Connection {
     /// TCP's windows by end.
     #[flow_state(lazy)]
     pub halves: [Half; 2],
-    /// TCP: behind the last segment. UDP: when the flow began, in units of 2²⁰ ns.
+    /// UDP: when the flow began.
+    #[flow_state(lazy)]
+    pub began: Tick,
+    /// TCP: behind the last segment.
     #[flow_state(lazy)]
     pub last_end: u32,
     /// TCP: what an ACK acknowledged that was watched while SYN had no answer.
@@ -177,7 +180,7 @@ pub struct Connection {
     pub last_seen: u8,
 }
 
-const _: () = assert!(size_of::<Connection>() == 48);
+const _: () = assert!(size_of::<Connection>() == 52);
 
 impl Connection {
     /// Whether all bits are set.

@@ -16,21 +16,13 @@
 
 use super::state::{Connection, Phase, mark};
 use super::{Class, Tracked};
-use nf::Packet;
+use nf::{Packet, Time};
 use wire::packet::flag;
 use wire::parse::{IcmpClass, icmp_class, quoted};
 use wire::protocol;
 
-/// Units of [`Connection::last_end`] for UDP: 2²⁰ ns, about a millisecond.
-const UDP_TICK_SHIFT: u32 = 20;
-/// A UDP flow is a stream when it still lives two seconds after its first packet.
-const UDP_STREAM_TICKS: u32 = (2_000_000_000u64 >> UDP_TICK_SHIFT) as u32;
-
-/// A time in nanoseconds as a UDP flow keeps it.
-#[inline(always)]
-pub(super) fn udp_ticks(now: u64) -> u32 {
-    (now >> UDP_TICK_SHIFT) as u32
-}
+/// A UDP flow is a stream when it still lives so many milliseconds after its first packet.
+const UDP_STREAM: u32 = 2000;
 
 /// The class of a packet that goes the opening way (`way` 0) or back (1), by what the flow was before it.
 #[inline(always)]
@@ -51,20 +43,20 @@ pub(super) fn note_reply(flow: &mut Connection, way: usize) {
 
 /// The fast path of UDP: a whole datagram of an answered flow that needs no more notes.
 #[inline(always)]
-pub(super) fn udp_quick(flow: &Connection, packet: &Packet, now: u64) -> bool {
+pub(super) fn udp_quick(flow: &Connection, packet: &Packet, now: Time) -> bool {
     let settled = match flow.phase {
         Phase::UdpStream => true,
-        Phase::UdpReplied => udp_age(flow, now) < UDP_STREAM_TICKS,
+        Phase::UdpReplied => udp_age(flow, now) < UDP_STREAM,
         _ => false,
     };
     let not_plain = flag::LATER_FRAGMENT | flag::FIRST_FRAGMENT | flag::ICMP_ERROR | flag::CUT_SHORT;
     settled && !packet.has(not_plain) && udp_length_holds(packet)
 }
 
-/// Ticks since the flow's first packet.
+/// Milliseconds since the flow's first packet.
 #[inline(always)]
-fn udp_age(flow: &Connection, now: u64) -> u32 {
-    udp_ticks(now).wrapping_sub(flow.last_end)
+fn udp_age(flow: &Connection, now: Time) -> u32 {
+    now.tick().milliseconds_since(flow.began)
 }
 
 /// Whether the length field covers at least its header and at most what the IP packet holds (RFC 768).
@@ -80,7 +72,7 @@ fn udp_length_holds(packet: &Packet) -> bool {
     }
 }
 
-pub(super) fn track_udp(packet: &Packet, flow: &mut Connection, half: usize, now: u64) -> Tracked {
+pub(super) fn track_udp(packet: &Packet, flow: &mut Connection, half: usize, now: Time) -> Tracked {
     if !udp_length_holds(packet) {
         return Tracked::Invalid("malformed");
     }
@@ -93,7 +85,7 @@ pub(super) fn track_udp(packet: &Packet, flow: &mut Connection, half: usize, now
         // A stream stays one.
         if flow.phase == Phase::UdpUnreplied {
             flow.phase = Phase::UdpReplied;
-        } else if udp_age(flow, now) >= UDP_STREAM_TICKS {
+        } else if udp_age(flow, now) >= UDP_STREAM {
             flow.phase = Phase::UdpStream;
         }
     }

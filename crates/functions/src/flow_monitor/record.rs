@@ -33,8 +33,8 @@ impl Display for Record<'_> {
             ends.1.addr,
             ends.1.port,
             key.vlan(),
-            Seconds(flow.start),
-            Seconds(flow.end),
+            flow.start,
+            flow.end,
         )?;
         for (me, name) in ["orig", "resp"].into_iter().enumerate() {
             write!(
@@ -53,15 +53,6 @@ impl Display for Record<'_> {
             flow.state(protocol).name(),
             connection.icmp_errors,
         )
-    }
-}
-
-/// Nanoseconds as seconds with nine places.
-struct Seconds(u64);
-
-impl Display for Seconds {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{:09}", self.0 / 1_000_000_000, self.0 % 1_000_000_000)
     }
 }
 

@@ -9,21 +9,21 @@
 //! Not here: how it is written out (`record`).
 
 use super::connection::{Connection, State};
-use nf::{Direction, FlowState};
+use nf::{Direction, FlowState, Time};
 use wire::packet::flag;
 use wire::{Packet, protocol};
 
 /// The state of a flow.
 #[derive(FlowState, Clone, Copy, Default, PartialEq, Eq, Debug)]
-#[flow_state(version = 1)]
+#[flow_state(version = 2)]
 #[repr(C)]
 pub struct Flow {
-    /// Time of the first packet, in nanoseconds.
+    /// Time of the first packet.
     #[flow_state(lazy)]
-    pub start: u64,
-    /// Latest time of a packet, in nanoseconds.
+    pub start: Time,
+    /// Latest time of a packet.
     #[flow_state(lazy)]
-    pub end: u64,
+    pub end: Time,
     /// Packets.
     #[flow_state(lazy)]
     pub packets: [u64; 2],
@@ -45,7 +45,7 @@ impl Flow {
     #[inline]
     pub fn on_packet(&mut self, packet: &Packet, direction: Direction) {
         let me = direction as usize;
-        let time = packet.timestamp();
+        let time = Time::from_nanoseconds(packet.timestamp());
         if self.packets == [0; 2] {
             self.start = time;
         }

@@ -5,7 +5,7 @@ use super::connection::End;
 use super::history::{History, Letter};
 use super::record::Record;
 use super::state::Flow;
-use nf::{Addr, Direction, Endpoint, FlowKey};
+use nf::{Addr, Direction, Endpoint, FlowKey, Time};
 use std::format;
 use std::string::{String, ToString};
 use std::vec::Vec;
@@ -183,7 +183,7 @@ fn a_frame_cut_short_counts_with_its_whole_length() {
     flow.on_packet(&packet, Direction::Opening);
     assert_eq!(
         (flow.bytes[0], flow.ip_bytes[0], flow.start, flow.end),
-        (1040, 1040, 7, 7)
+        (1040, 1040, Time::from_nanoseconds(7), Time::from_nanoseconds(7))
     );
     assert_eq!(flow.connection.history.to_string(), "D");
     assert_eq!(flow.connection.top[0], 1001);
@@ -248,7 +248,7 @@ fn the_record_is_as_documented() {
     let mut flow = replay(">S 0; <RA 0");
     flow.bytes = [74, 60];
     flow.ip_bytes = [60, 40];
-    flow.end = 10_000_000;
+    flow.end = Time::from_nanoseconds(10_000_000);
     let (opener, other) = (
         Endpoint::new(Addr::v4([10, 0, 0, 1]), 1024),
         Endpoint::new(Addr::v4([192, 0, 2, 1]), 80),

@@ -179,7 +179,7 @@ impl NetworkFunction for Forward {
             if let Some(verdict) = self.step(packet, flow, cx) {
                 return verdict;
             }
-            if cx.now().saturating_sub(began) >= self.patience {
+            if cx.now().nanoseconds_since(began) >= self.patience {
                 return self.unreachable(packet, cx, "unresolved", wire::answer::Unreachable::Host);
             }
         }

@@ -17,7 +17,7 @@
 use super::state::{Bucket, Host, WAYS};
 use alloc::vec;
 use alloc::vec::Vec;
-use nf::Addr;
+use nf::{Addr, Time};
 
 /// What is known of a host. Numbers of entries count from 1; 0 is none.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ pub(super) struct Entry {
     /// Flows refused.
     pub refused: [u64; WAYS],
     /// When that was last told.
-    pub told: [Option<u64>; WAYS],
+    pub told: [Time; WAYS],
     next: u32,
     older: u32,
     newer: u32,
@@ -42,7 +42,7 @@ impl Entry {
             flows: [0; WAYS],
             buckets: [Bucket::default(); WAYS],
             refused: [0; WAYS],
-            told: [None; WAYS],
+            told: [Time::NEVER; WAYS],
             next: 0,
             older: 0,
             newer: 0,
@@ -53,8 +53,7 @@ impl Entry {
     pub fn hear(&mut self, group: &Host) {
         for way in 0..WAYS {
             self.refused[way] = self.refused[way].max(group.refused[way]);
-            let told = Some(group.told[way]).filter(|told| *told > 0);
-            self.told[way] = self.told[way].max(told);
+            self.told[way] = self.told[way].max(group.told[way]);
         }
     }
 

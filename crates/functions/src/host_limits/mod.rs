@@ -295,7 +295,7 @@ impl HostLimits {
         let group = cx.group();
         if group.account == address {
             for (mine, brought) in entry.buckets.iter_mut().zip(group.buckets) {
-                // All zero is one that was never written.
+                // The default is one that was never written.
                 let is_written = brought != Bucket::default();
                 let newer = brought.since > mine.since;
                 if is_written && (newer || (brought.since == mine.since && brought.credit < mine.credit)) {
@@ -316,14 +316,14 @@ impl HostLimits {
         cx: &mut Cx<Self>,
     ) {
         let now = cx.now();
-        if entry.told[way].is_some_and(|told| now.saturating_sub(told) < TOLD_AGAIN) {
+        if now.nanoseconds_since(entry.told[way]) < TOLD_AGAIN {
             return;
         }
         if !self.events.take(now) {
             cx.count("events_limited");
             return;
         }
-        entry.told[way] = Some(now);
+        entry.told[way] = now;
         cx.event(
             "host_limited",
             format_args!(

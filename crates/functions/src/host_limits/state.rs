@@ -8,7 +8,7 @@
 
 use super::config::Rate;
 use super::hosts::Entry;
-use nf::{Addr, FlowState, Plain, Side};
+use nf::{Addr, FlowState, Plain, Side, Time};
 
 /// Who opened a flow, and whether it is counted.
 #[derive(Plain, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -70,7 +70,7 @@ pub struct Counted {
 pub struct Bucket {
     pub(super) credit: u64,
     /// When the credit was that.
-    pub(super) since: u64,
+    pub(super) since: Time,
 }
 
 impl Bucket {
@@ -78,22 +78,22 @@ impl Bucket {
     pub(super) fn full(rate: Rate) -> Self {
         Bucket {
             credit: rate.most,
-            since: 0,
+            since: Time::NEVER,
         }
     }
 
     /// What is in it now.
-    fn now(self, rate: Rate, now: u64) -> u64 {
-        let earned = now.saturating_sub(self.since);
+    fn now(self, rate: Rate, now: Time) -> u64 {
+        let earned = now.nanoseconds_since(self.since);
         self.credit.saturating_add(earned).min(rate.most)
     }
 
-    pub(super) fn is_full(self, rate: Rate, now: u64) -> bool {
+    pub(super) fn is_full(self, rate: Rate, now: Time) -> bool {
         self.now(rate, now) == rate.most
     }
 
     /// Takes the price of a flow, if there is as much.
-    pub(super) fn take(&mut self, rate: Rate, now: u64) -> bool {
+    pub(super) fn take(&mut self, rate: Rate, now: Time) -> bool {
         let credit = self.now(rate, now);
         let enough = credit >= rate.cost;
         *self = Bucket {
@@ -106,7 +106,7 @@ impl Bucket {
 
 /// The state of one inside address.
 #[derive(FlowState, Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[flow_state(version = 1)]
+#[flow_state(version = 2)]
 #[repr(C)]
 pub struct Host {
     /// The address, once the host itself has opened a flow; unspecified before.
@@ -120,9 +120,9 @@ pub struct Host {
     /// Flows refused, and when that was last told, if it was: so that it is not told again wherever the host goes.
     #[flow_state(lazy)]
     pub(super) refused: [u64; WAYS],
-    /// In nanoseconds; 0 for never.
+    /// See above.
     #[flow_state(lazy)]
-    pub(super) told: [u64; WAYS],
+    pub(super) told: [Time; WAYS],
 }
 
 impl Host {
@@ -131,6 +131,6 @@ impl Host {
         self.account = address;
         self.buckets = entry.buckets;
         self.refused = entry.refused;
-        self.told = entry.told.map(Option::unwrap_or_default);
+        self.told = entry.told;
     }
 }

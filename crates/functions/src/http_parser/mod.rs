@@ -52,7 +52,8 @@ use alloc::vec::Vec;
 use core::fmt::{self, Display, Formatter};
 use core::time::Duration;
 use nf::{
-    ConfigError, Cx, Departure, Endpoint, NetworkFunction, Packet, Verdict, WorkerInfo, network_function,
+    ConfigError, Cx, Departure, Endpoint, NetworkFunction, Packet, Time, Verdict, WorkerInfo,
+    network_function,
 };
 use reader::Event;
 use state::{At, Request, Talk, Texts, mark, whole};
@@ -121,7 +122,7 @@ impl HttpParser {
             // The ports are used again.
             report_rest(talk, cx);
         }
-        let time = packet.timestamp();
+        let time = Time::from_nanoseconds(packet.timestamp());
         let Accepted { begins, taken, .. } = streams.accept(packet, half, true, &mut |piece| {
             match piece {
                 Piece::Bytes { bytes, .. } => {
@@ -243,7 +244,7 @@ impl Display for Record<'_> {
             f,
             "\"timestamp\":\"{}\",\"event_type\":\"http\",\"src_ip\":\"{}\",\"src_port\":{},\"dest_ip\":\"{}\",\
              \"dest_port\":{},\"proto\":\"TCP\",\"tx_id\":{},\"http\":{{",
-            Timestamp(request.time),
+            Timestamp(request.time.nanoseconds()),
             client.addr,
             client.port,
             server.addr,

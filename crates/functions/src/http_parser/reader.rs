@@ -20,6 +20,7 @@
 //! Sources: RFC 9112, RFC 1945.
 
 use super::state::{At, Header, Part, Reader, Talk, mark};
+use nf::Time;
 
 /// What a direction's bytes have come to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,7 +49,7 @@ impl Talk {
         &mut self,
         who: usize,
         mut bytes: &[u8],
-        time: u64,
+        time: Time,
         on: &mut impl FnMut(&mut Talk, Event),
     ) {
         while let Some((&byte, rest)) = bytes.split_first() {
@@ -127,7 +128,7 @@ impl Talk {
         on(self, Event::NotHttp);
     }
 
-    fn request_byte(&mut self, byte: u8, time: u64, on: &mut impl FnMut(&mut Talk, Event)) {
+    fn request_byte(&mut self, byte: u8, time: Time, on: &mut impl FnMut(&mut Talk, Event)) {
         let reader = &mut self.readers[CLIENT];
         match reader.at {
             At::Start => match byte {

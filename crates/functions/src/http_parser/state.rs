@@ -15,7 +15,7 @@
 
 use crate::stream::Streams;
 use core::fmt;
-use nf::{FlowState, Plain};
+use nf::{FlowState, Plain, Time};
 
 /// Bytes of a method.
 pub const METHOD_MAX: usize = 24;
@@ -46,8 +46,8 @@ pub mod mark {
 pub struct Request {
     /// Bytes of its body so far.
     pub body: u64,
-    /// When its first byte was seen, in nanoseconds.
-    pub time: u64,
+    /// When its first byte was seen.
+    pub time: Time,
     /// Which of the connection's it is, from 1.
     pub number: u32,
     /// Bytes of method and URI.
@@ -173,7 +173,7 @@ impl Reader {
 
 /// The state of a flow.
 #[derive(FlowState, Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[flow_state(version = 1)]
+#[flow_state(version = 2)]
 #[repr(C)]
 pub struct Exchange {
     /// What was said.
@@ -269,7 +269,7 @@ impl Talk {
     }
 
     /// Takes a new request in; `false` if too many wait.
-    pub fn open(&mut self, time: u64) -> bool {
+    pub fn open(&mut self, time: Time) -> bool {
         let queued = self.queued();
         let Some(slot) = self.queue.get_mut(queued) else {
             return false;

@@ -3,6 +3,7 @@ use super::{Config, HttpParser};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use nf::Time;
 use proptest::prelude::*;
 use testkit::{Fate, Outcome, Step, tcp};
 
@@ -287,7 +288,7 @@ proptest! {
     fn any_state_is_served(bytes in prop::collection::vec(any::<u8>(), size_of::<Exchange>()), said in prop::collection::vec(any::<u8>(), 1..80)) {
         // Phases are checked when a state arrives; all else may be anything.
         if let Some(mut exchange) = nf::plain::from_bytes::<Exchange>(&bytes) {
-            exchange.talk.read(0, &said, 1, &mut |talk, _| talk.close());
+            exchange.talk.read(0, &said, Time::default(), &mut |talk, _| talk.close());
         }
         let mut numbers = bytes;
         let reader = |which: usize| which * size_of::<super::state::Reader>() + 24;
@@ -298,7 +299,7 @@ proptest! {
         }
         let mut exchange = nf::plain::from_bytes::<Exchange>(&numbers).expect("now a state");
         for who in [0, 1, 0] {
-            exchange.talk.read(who, &said, 1, &mut |talk, _| talk.close());
+            exchange.talk.read(who, &said, Time::default(), &mut |talk, _| talk.close());
             exchange.talk.pass_over(who, 9, &mut |talk, _| talk.close());
         }
         exchange.talk.server_ended(&mut |_, _| {});

@@ -31,7 +31,7 @@ impl Display for Alert<'_> {
         write!(
             f,
             "\"timestamp\":\"{}\",\"event_type\":\"alert\",\"src_ip\":\"{}\"",
-            Timestamp(packet.timestamp()),
+            Timestamp(packet.timestamp().cast_signed()),
             packet.source_addr(),
         )?;
         let protocol = packet.protocol();

@@ -19,6 +19,7 @@
 use super::rule::{Threshold, ThresholdKind};
 use alloc::vec;
 use alloc::vec::Vec;
+use nf::Time;
 use wire::Addr;
 
 /// A power of two.
@@ -38,7 +39,7 @@ pub(super) struct Counted {
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
     counted: Counted,
-    began: u64,
+    began: Time,
     /// 0 for an entry that is free.
     count: u32,
 }
@@ -61,12 +62,12 @@ impl Thresholds {
     }
 
     /// Counts a match; whether it is to alert.
-    pub fn passes(&mut self, counted: Counted, rule: &Threshold, now: u64) -> bool {
+    pub fn passes(&mut self, counted: Counted, rule: &Threshold, now: Time) -> bool {
         let period = u64::from(rule.seconds) * SECOND;
         let Some(entry) = self.entry(counted) else {
             return true;
         };
-        if entry.count == 0 || entry.counted != counted || now.saturating_sub(entry.began) >= period {
+        if entry.count == 0 || entry.counted != counted || now.nanoseconds_since(entry.began) >= period {
             *entry = Entry {
                 counted,
                 began: now,
@@ -121,7 +122,7 @@ mod tests {
         };
         let mut table = Thresholds::new(true, 7);
         let counted = Counted::default();
-        let passes = |time: &&u64| table.passes(counted, &rule, **time * SECOND);
+        let passes = |time: &&u64| table.passes(counted, &rule, Time::from_nanoseconds(**time * SECOND));
         times.iter().filter(passes).copied().collect()
     }
 
@@ -143,7 +144,7 @@ mod tests {
         let mut table = Thresholds::new(true, 7);
         for host in 0..100_000u32 {
             let addresses = [Addr::v4(host.to_be_bytes()), Addr::default()];
-            assert!(table.passes(Counted { rule: 1, addresses }, &rule, 1));
+            assert!(table.passes(Counted { rule: 1, addresses }, &rule, Time::from_nanoseconds(1)));
         }
         assert_eq!(table.entries.len(), SETS * WAYS);
     }

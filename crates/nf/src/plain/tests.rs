@@ -178,6 +178,59 @@ fn the_message_of_a_gap_is_put_together() {
     }
 }
 
+#[derive(crate::Plain, Default, Clone, Copy, Debug, PartialEq)]
+#[repr(C)]
+struct Bucket {
+    credit: u64,
+    since: Time,
+}
+
+/// Times in fields, arrays and structs in arrays, beside numbers that are none.
+#[derive(crate::FlowState, Default, Clone, Copy, Debug, PartialEq)]
+#[repr(C)]
+struct Timed {
+    since: Time,
+    packets: u64,
+    buckets: [Bucket; 2],
+    seen: [Tick; 2],
+    none: [[u32; 2]; 2],
+}
+
+#[test]
+fn all_times_in_a_state_are_rebased_and_nothing_else() {
+    const HOUR: u64 = 3_600_000_000_000;
+    let at = Time::from_nanoseconds;
+    let mut state = Timed {
+        since: at(11 * HOUR),
+        packets: 11 * HOUR,
+        buckets: [
+            Bucket {
+                credit: 12 * HOUR,
+                since: at(12 * HOUR),
+            },
+            Bucket::default(),
+        ],
+        seen: [at(13 * HOUR).tick(), at(14 * HOUR).tick()],
+        none: [[1, 2], [3, 4]],
+    };
+    let expected = Timed {
+        since: at(HOUR),
+        buckets: [
+            Bucket {
+                credit: 12 * HOUR,
+                since: at(2 * HOUR),
+            },
+            Bucket::default(),
+        ],
+        seen: [at(3 * HOUR).tick(), at(4 * HOUR).tick()],
+        ..state
+    };
+    state.rebase(-10 * HOUR.cast_signed());
+    assert_eq!(state, expected);
+    assert!(state.buckets[1].since.is_never());
+    const { assert!(Timed::HAS_TIMES && <[Bucket; 2]>::HAS_TIMES && !Connection::HAS_TIMES) };
+}
+
 fn port() -> impl Strategy<Value = Port> {
     let phase = prop_oneof![
         Just(Phase::Opening),

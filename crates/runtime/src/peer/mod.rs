@@ -561,6 +561,9 @@ impl<L: FrameLink> Port for Peer<L> {
     fn is_apart(&self) -> bool {
         true
     }
+    fn has_other_clock(&self) -> bool {
+        !self.same_clock
+    }
 
     fn session(&self) -> u64 {
         self.session

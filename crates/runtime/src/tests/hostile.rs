@@ -3,9 +3,10 @@
 //! Real moves, of which the frames between the runtimes are tampered with: bytes, lengths, kinds, order. Nothing panics, no packet is lost
 //! uncounted, and when the sessions are over all is at rest.
 
+use super::clocks::{Clocked, HOUR};
 use super::flows::{Hosts, Masquerade, Meter};
 use super::groups::{Leaser, Service};
-use super::spread::{Cluster, cluster};
+use super::spread::{Cluster, cluster, cluster_of_clocks};
 use super::*;
 use crate::switch::Policy;
 use crate::worker::migrate::{Order, Selector};
@@ -216,16 +217,19 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 2))]
     #[test]
     fn whatever_comes_from_a_runtime_does_no_harm(
-        chain in 0usize..4,
+        chain in 0usize..5,
         events in proptest::collection::vec((0u8..4, 0u8..8, 0u8..6, proptest::option::of(tampering())), 1..120),
     ) {
         let plan = match chain {
             0 => plan(vec![factory::<Meter>(), factory::<Masquerade>(), factory::<Careful>()]),
             1 => plan(vec![factory::<Hosts>(), factory::<Meter>(), factory::<Masquerade>()]),
             2 => plan(vec![factory::<Leaser>(), factory::<Careful>(), factory::<Service>()]),
-            _ => plan(vec![factory::<Careful>()]),
+            3 => plan(vec![factory::<Careful>()]),
+            _ => plan(vec![factory::<Clocked>(), factory::<Careful>()]),
         };
-        let mut cluster = cluster(2, 2, Policy::RoundRobin, &plan, 64);
+        // Of two hosts, with the last.
+        let ahead = if chain == 4 { 10 * HOUR } else { 0 };
+        let mut cluster = cluster_of_clocks(2, &plan, 64, &[0, ahead]);
         for (who, packet, order, tampering) in events {
             // Port 5: held until somebody says 1.
             let port = if packet == 7 { 5 } else { 80 };
@@ -240,7 +244,10 @@ proptest! {
             match who {
                 0 => { cluster.switches[0].step(cluster.now); }
                 1 => { cluster.switches[1].step(cluster.now); }
-                other => { cluster.runtimes[usize::from(other) - 2].step(cluster.now); }
+                other => {
+                    let runtime = usize::from(other) - 2;
+                    cluster.runtimes[runtime].step(cluster.now + cluster.ahead[runtime]);
+                }
             }
             if let Some(tampering) = tampering {
                 let queue = &cluster.between[0].0[tampering.frame % 2];
@@ -256,7 +263,9 @@ proptest! {
         for _ in 0..300 {
             cluster.now += SECOND / 100;
             cluster.switches.iter_mut().for_each(|switch| { switch.step(cluster.now); });
-            cluster.runtimes.iter_mut().for_each(|runtime| { runtime.step(cluster.now); });
+            for (runtime, ahead) in cluster.runtimes.iter_mut().zip(&cluster.ahead) {
+                runtime.step(cluster.now + ahead);
+            }
         }
         for runtime in &cluster.runtimes {
             prop_assert_eq!(runtime.moves_left(), Vec::<std::string::String>::new());

@@ -1,6 +1,7 @@
 //! Functions and ports for the worker's tests, and the tests by subject.
 
 mod change;
+mod clocks;
 mod crash;
 mod ends;
 mod fenced;

@@ -25,6 +25,7 @@ pub(super) struct Link {
     pub session: Session,
     /// The session that is over only when a burst has shown it.
     seen: u64,
+    has_other_clock: bool,
 }
 
 pub(super) fn link(depth: usize) -> (Link, Link) {
@@ -36,6 +37,7 @@ pub(super) fn link(depth: usize) -> (Link, Link) {
         depth,
         session: session.clone(),
         seen: 1,
+        has_other_clock: false,
     };
     (end(&a, &b), end(&b, &a))
 }
@@ -65,6 +67,9 @@ impl Port for Link {
     fn session(&self) -> u64 {
         self.seen
     }
+    fn has_other_clock(&self) -> bool {
+        self.has_other_clock
+    }
     fn counters(&self) -> PortCounters {
         PortCounters::default()
     }
@@ -76,6 +81,8 @@ pub(super) struct Cluster {
     /// Of the links between runtimes: what is on them, and their sessions.
     pub between: Vec<(Vec<Queue>, Session)>,
     pub now: u64,
+    /// By how much runtimes' clocks are ahead of that.
+    pub ahead: Vec<u64>,
 }
 
 pub(super) fn cluster(switches: u8, runtimes: u16, policy: Policy, plan: &Plan, flows_max: u32) -> Cluster {
@@ -109,6 +116,20 @@ pub(super) fn cluster_with_buffers(
         plan,
         sizes,
         [128, buffers],
+        &vec![0; usize::from(runtimes)],
+    )
+}
+
+/// A runtime for each of these, each on a host of its own whose clock is ahead by so many nanoseconds.
+pub(super) fn cluster_of_clocks(switches: u8, plan: &Plan, flows_max: u32, ahead: &[u64]) -> Cluster {
+    make(
+        switches,
+        ahead.len() as u16,
+        Policy::RoundRobin,
+        plan,
+        [flows_max, 4 * flows_max],
+        [128, 256],
+        ahead,
     )
 }
 
@@ -128,6 +149,7 @@ fn cluster_with(
         plan,
         [flows_max, routes_max],
         [depth, 256],
+        &vec![0; usize::from(runtimes)],
     )
 }
 
@@ -138,6 +160,7 @@ fn make(
     plan: &Plan,
     [flows_max, routes_max]: [u32; 2],
     [depth, buffers]: [usize; 2],
+    ahead: &[u64],
 ) -> Cluster {
     let mut switch_links: Vec<Vec<Link>> = (0..switches).map(|_| Vec::new()).collect();
     let mut made = Vec::new();
@@ -158,6 +181,7 @@ fn make(
             switches,
             egress: [0, switches - 1],
             inside: vec!["10.0.0.0/8".parse().unwrap()],
+            now: ahead[usize::from(runtime)],
             ..Settings::alone(flows_max)
         };
         made.push(
@@ -176,7 +200,8 @@ fn make(
         (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
     let mut on_links = Vec::new();
     for (a, b) in (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b))) {
-        let (near, far) = link(usize::MAX);
+        let (mut near, mut far) = link(usize::MAX);
+        (near.has_other_clock, far.has_other_clock) = (ahead[a] != ahead[b], ahead[a] != ahead[b]);
         on_links.push((
             vec![near.incoming.clone(), near.outgoing.clone()],
             near.session.clone(),
@@ -235,6 +260,7 @@ fn make(
         runtimes: made,
         between: on_links,
         now: 0,
+        ahead: ahead.to_vec(),
     }
 }
 
@@ -251,8 +277,8 @@ impl Cluster {
             for switch in &mut self.switches {
                 work += switch.step(self.now);
             }
-            for runtime in &mut self.runtimes {
-                let done = runtime.step(self.now);
+            for (runtime, ahead) in self.runtimes.iter_mut().zip(&self.ahead) {
+                let done = runtime.step(self.now + ahead);
                 work += done.packets + done.other;
             }
             idle = if work == 0 { idle + 1 } else { 0 };

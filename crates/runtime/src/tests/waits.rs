@@ -29,7 +29,7 @@ impl NetworkFunction for Sleeper {
         if wait > 0 {
             cx.sleep(Duration::from_millis(u64::from(wait))).await;
             cx.sleep(Duration::from_millis(u64::from(wait))).await;
-            assert!(cx.now() >= began + 2 * MS * u64::from(wait));
+            assert!(cx.now().nanoseconds_since(began) >= 2 * MS * u64::from(wait));
             cx.count("woke");
         }
         // Both the local and what the packet holds are as they were.

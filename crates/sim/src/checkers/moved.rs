@@ -82,11 +82,13 @@ pub(crate) fn nothing_lost(script: &Script, packets: &[Packet], figures: &Figure
 }
 
 /// At rest: every order is over, and what it asked for has moved, was refused, failed, or ended on the way. One whose receipt is not kept any more says nothing.
+/// Its times are by one clock, so no group paused for longer than all of it took.
 pub(crate) fn receipts(receipts: impl Iterator<Item = (u16, Option<Receipt>)>) -> Result<(), Violation> {
     for (from, receipt) in receipts {
         let Some(receipt) = receipt else { continue };
         let told = receipt.moved + receipt.refused + receipt.failed;
-        if !receipt.is_over || receipt.waiting + receipt.under_way > 0 || told > receipt.asked {
+        let is_late = receipt.pause_longest > receipt.duration;
+        if !receipt.is_over || receipt.waiting + receipt.under_way > 0 || told > receipt.asked || is_late {
             let what = format!("runtime {from}, all at rest: the receipt of a move is {receipt:?}");
             return Err(Violation::new(NAME, what));
         }

@@ -147,6 +147,8 @@ const IDLE: u64 = 10_000_000;
 const BUSY: u64 = 20_000;
 /// Clocks start here: before it lies what nobody asks for.
 const EPOCH: u64 = 1_000_000_000;
+/// Where each worker is a process, its clock counts from its own machine's start: some are moments old, some years.
+const UPTIME_MAX: u64 = 30 * 365 * 24 * 3600 * 1_000_000_000;
 /// How long a worker that could do nothing waits at most until it tries again by itself, in nanoseconds.
 const VAIN_MAX: u64 = 1_000_000;
 /// Flows are looked at every so many turns of runtimes.
@@ -471,6 +473,16 @@ impl<'s> World<'s> {
     }
 }
 
+/// What a worker's clock says at the beginning.
+fn epoch(script: &Script, worker: usize) -> u64 {
+    if script.shape.apart.is_none() {
+        return EPOCH;
+    }
+    let mut random = Random::of(script.seed, Stream::Clock, worker as u64);
+    let most = random.of_these(&[1, 60 * EPOCH, UPTIME_MAX]);
+    EPOCH + random.below(most)
+}
+
 impl Turns {
     fn new(script: &Script, worker: usize) -> Self {
         let shape = &script.shape;
@@ -482,7 +494,7 @@ impl Turns {
             version: 0,
             stalled_until: 0,
             down_until: 0,
-            ahead: EPOCH + if most > 0 { random.below(50_000_000) } else { 0 },
+            ahead: epoch(script, worker) + if most > 0 { random.below(50_000_000) } else { 0 },
             drift_ppm: random.below(most + 1),
             pace: slow.map_or(shape.pace, |(_, pace)| pace),
             vain: 0,

@@ -11,6 +11,10 @@
 //!   Amid                                        the move begins with it: it is kept, handed over, taken up behind the state
 //! ```
 //!
+//! The two runtimes' clocks are 28 years apart (`clock`), as those of two hosts may be: a time that a state keeps as a plain number is wrong
+//! at the other one. What is told there, of flows and in the event log, is told by the first one's clock, as far as it is a [`nf::Time`] or [`nf::Tick`],
+//! or a date as EVE has it.
+//!
 //! Compared are (`story`): what leaves, byte for byte and in order; drops by reason and functions' counters, step by step; the
 //! flows' state; the event log; what functions answer when asked. Afterwards no route, block of ports, group, packet or buffer
 //! is left, and every flow has begun and ended once.
@@ -27,6 +31,7 @@
 //! Not here: failures and replicas; more workers (`tests/nat_cluster.rs`), live threads (the tool's tests).
 
 mod chosen;
+mod clock;
 mod play;
 mod rig;
 mod shrink;

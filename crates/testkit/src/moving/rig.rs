@@ -17,10 +17,13 @@
 //!
 //! With two switches the inside port is at one and the outside port at the other, and each has the routes of half the groups.
 //!
+//! Runtime 1 is at another host: its clock is [`clock::AHEAD`] of all others'. What it tells is told by theirs.
+//!
 //! Not here: what is played (`mod`), what came out (`story`).
 
+use super::clock;
 use crate::build::Last;
-use crate::link::{Link, link};
+use crate::link::{Link, link, link_of_clocks};
 use crate::sent::Copied;
 use nf::cx::EFFECTS_MAX;
 use nf::{Endpoint, Side, WorkerInfo};
@@ -138,7 +141,9 @@ impl Rig {
         let mut runtimes = Vec::new();
         let mut links: Vec<Vec<Link>> = (0..count).map(|_| Vec::new()).collect();
         for number in 0..RUNTIMES {
-            let (near, far): (Vec<Link>, Vec<Link>) = (0..count).map(|_| link()).unzip();
+            let ahead = clock::ahead(number);
+            let (near, far): (Vec<Link>, Vec<Link>) =
+                (0..count).map(|_| link_of_clocks(ahead.cast_signed())).unzip();
             links
                 .iter_mut()
                 .zip(near)
@@ -153,7 +158,7 @@ impl Rig {
                 info,
                 switches: count,
                 egress: [0, count - 1],
-                now: shape.now,
+                now: shape.now + ahead,
                 ..Settings::alone(shape.flows_max)
             };
             let pool = pool(count + number as u8);
@@ -162,7 +167,7 @@ impl Rig {
                 format!("the configuration of `{function}` is refused: {error}")
             })?);
         }
-        let (near, far) = link();
+        let (near, far) = link_of_clocks(clock::ahead(1).cast_signed());
         if let [first, second] = &mut runtimes[..] {
             first.join(vec![None, Some(near)]);
             second.join(vec![Some(far), None]);
@@ -246,8 +251,8 @@ impl Rig {
         let mut idle = 0;
         for _ in 0..TURNS_MAX {
             let mut work: usize = self.switches.iter_mut().map(|switch| switch.step(self.now)).sum();
-            for runtime in &mut self.runtimes {
-                let done = runtime.step(self.now);
+            for (number, runtime) in (0..).zip(&mut self.runtimes) {
+                let done = runtime.step(self.now + clock::ahead(number));
                 work += done.packets + done.other;
             }
             idle = if work == 0 { idle + 1 } else { 0 };
@@ -259,8 +264,10 @@ impl Rig {
     }
 
     fn rest(&mut self) -> Result<(), String> {
-        for runtime in &mut self.runtimes {
-            runtime.take_events(&mut self.events);
+        for (number, runtime) in (0..).zip(&mut self.runtimes) {
+            let mut lines = String::new();
+            runtime.take_events(&mut lines);
+            self.events.push_str(&clock::told(number, &lines));
         }
         let runtimes = &mut self.runtimes;
         let (moved, refused) = (&mut self.moved, &mut self.refused);
@@ -288,7 +295,10 @@ impl Rig {
 
     /// When a call that waits, or a fragment, is due.
     pub fn next_at(&self) -> Option<u64> {
-        let runtimes = self.runtimes.iter().filter_map(Runtime::next_at);
+        let runtimes = (0..).zip(&self.runtimes).filter_map(|(number, runtime)| {
+            let at = runtime.next_at()?;
+            Some(at.saturating_sub(clock::ahead(number)))
+        });
         let switches = self.switches.iter().filter_map(Switch::next_at);
         runtimes.chain(switches).min()
     }
@@ -330,7 +340,7 @@ impl Rig {
             let mut cursor = Some(0);
             while let Some(from) = cursor {
                 let (some, next) = runtime.flows(from, 1024);
-                flows.extend(some);
+                flows.extend(some.into_iter().map(clock::flow));
                 cursor = next;
             }
         }

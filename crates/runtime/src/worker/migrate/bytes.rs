@@ -5,16 +5,18 @@
 //!
 //! | type | record |
 //! |---|---|
-//! | 1 | says: group 40, what 1, epoch 8, argument 8, flows 4, packets kept 4, dropped 4, installed at 8, whether some switch was not clear 1 |
+//! | 1 | says: group 40, what 1, epoch 8, argument 8, flows 4, packets kept 4, dropped 4, whether some switch was not clear 1 |
 //! | 2 | announced second key, before *open*: group 40, key 40 |
-//! | 3 | begin: group 40 |
+//! | 3 | begin: group 40, the source's time 8 |
 //! | 4 | block: address 16, first port 2, ports 2 |
 //! | 5 | group state, a piece: length 2, bytes |
-//! | 6 | flow: key 40, second key 40, deadline 8, chain 1, flags 1, answered 1, length of the first piece 2, bytes |
+//! | 6 | flow: key 40, second key 40, time left from *begin* on 8 (all ones: its functions have asked for none), chain 1, flags 1, answered 1, length of the first piece 2, bytes |
 //! | 7 | flow, a further piece: length 2, bytes |
 //! | 8 | held for this flow: place in the chain 1, whether opening 1, packets 2; they follow on the link |
 //! | 9 | handed over: group 40, home 1, packets 2; they follow on the link |
 //! | 10 | whether this runtime takes no groups 1 |
+//!
+//! The source's time is by its own clock, and so is every time in a state: `target` re-bases them.
 //!
 //! Frames may come from another process: lengths are checked here, everything else by whoever takes a record in (`target`).
 
@@ -29,7 +31,6 @@ use wire::{FlowKey, Packet};
 pub(super) struct Figures {
     pub kept: u32,
     pub dropped: u32,
-    pub installed_at: u64,
     /// Some switch had not said `Clear`: it was not there, or had begun anew.
     pub is_unclear: bool,
 }
@@ -39,7 +40,8 @@ pub(super) struct Figures {
 pub(super) struct Facts {
     pub key: FlowKey,
     pub second: FlowKey,
-    pub deadline: u64,
+    /// How long it lives from *begin* on if nothing comes, in nanoseconds; [`NO_DEADLINE`].
+    pub time_left: u64,
     pub chain: u8,
     pub flags: u8,
     pub answered: bool,
@@ -56,7 +58,7 @@ impl Facts {
             .words()
             .iter()
             .chain(self.second.words())
-            .chain([&self.deadline]);
+            .chain([&self.time_left]);
         for (place, word) in head[1..].chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_be_bytes());
         }
@@ -90,11 +92,11 @@ impl Facts {
         for (word, place) in words.iter_mut().zip(head[1..].as_chunks::<8>().0) {
             *word = u64::from_be_bytes(*place);
         }
-        let [a, b, c, d, e, v, w, x, y, z, deadline] = words;
+        let [a, b, c, d, e, v, w, x, y, z, time_left] = words;
         let facts = Facts {
             key: FlowKey::from_words([a, b, c, d, e]),
             second: FlowKey::from_words([v, w, x, y, z]),
-            deadline,
+            time_left,
             chain: head[89],
             flags: head[90],
             answered: head[91] != 0,
@@ -116,7 +118,11 @@ pub(super) enum Record<'a> {
         group: GroupKey,
         key: GroupKey,
     },
-    Begin(GroupKey),
+    Begin {
+        group: GroupKey,
+        /// The source's time.
+        now: u64,
+    },
     Block(Block),
     Group(&'a [u8]),
     Flow(Facts, &'a [u8]),
@@ -134,12 +140,14 @@ pub(super) enum Record<'a> {
     Leaving(bool),
 }
 
+/// In [`Facts::time_left`]: no function has said how long it lives.
+pub(super) const NO_DEADLINE: u64 = u64::MAX;
 /// Bytes of a flow's record before its piece.
 pub(super) const FLOW_HEAD: usize = 94;
 /// The type byte of a flow's record.
 const FLOW: u8 = 6;
 /// The type byte of what is said of a group, and how long that is.
-const SAYS: (u8, usize) = (1, 79);
+const SAYS: (u8, usize) = (1, 71);
 
 /// Where the stream from a runtime stands.
 #[derive(Default)]
@@ -222,7 +230,7 @@ impl Record<'_> {
         match self {
             Record::Says { .. } => SAYS.1,
             Record::Alias { .. } => 81,
-            Record::Begin(_) => 41,
+            Record::Begin { .. } => 49,
             Record::Block(_) => 21,
             Record::Group(bytes) | Record::More(bytes) => 3 + bytes.len(),
             Record::Flow(_, bytes) => FLOW_HEAD + bytes.len(),
@@ -290,7 +298,6 @@ impl Record<'_> {
                 writer.put(&flows.to_be_bytes());
                 writer.put(&figures.kept.to_be_bytes());
                 writer.put(&figures.dropped.to_be_bytes());
-                writer.put(&figures.installed_at.to_be_bytes());
                 writer.put(&[u8::from(figures.is_unclear)]);
             }
             Record::Alias { group, key } => {
@@ -298,9 +305,10 @@ impl Record<'_> {
                 writer.words(group.words());
                 writer.words(key.words());
             }
-            Record::Begin(group) => {
+            Record::Begin { group, now } => {
                 writer.put(&[3]);
                 writer.words(group.words());
+                writer.put(&now.to_be_bytes());
             }
             Record::Block(block) => {
                 writer.put(&[4]);
@@ -359,7 +367,6 @@ impl<'a> Record<'a> {
                     figures: Figures {
                         kept: reader.u32()?,
                         dropped: reader.u32()?,
-                        installed_at: reader.u64()?,
                         is_unclear: reader.take::<1>()?[0] != 0,
                     },
                 }
@@ -368,7 +375,10 @@ impl<'a> Record<'a> {
                 group: reader.group()?,
                 key: reader.group()?,
             },
-            3 => Record::Begin(reader.group()?),
+            3 => Record::Begin {
+                group: reader.group()?,
+                now: reader.u64()?,
+            },
             4 => Record::Block(Block {
                 addr: Addr::v6(*reader.take::<16>()?),
                 first: reader.u16()?,
@@ -498,7 +508,6 @@ mod tests {
                 figures: Figures {
                     kept: 1,
                     dropped: 2,
-                    installed_at: 3,
                     is_unclear: true,
                 },
             })
@@ -506,14 +515,14 @@ mod tests {
         let facts = Facts {
             key: FlowKey::from_words([9; 5]),
             second: FlowKey::from_words([8; 5]),
-            deadline: 77,
+            time_left: 77,
             chain: 3,
             flags: 255,
             answered: true,
         };
         records.extend([
             Record::Alias { group, key: group },
-            Record::Begin(group),
+            Record::Begin { group, now: 11 },
             Record::Block(Block {
                 addr: "192.0.2.1".parse().unwrap(),
                 first: 1024,

@@ -46,6 +46,7 @@
 mod ahead;
 mod answers;
 mod bytes;
+mod clocks;
 mod gone;
 mod hearing;
 mod kept;
@@ -145,6 +146,8 @@ struct Moving {
     weight: u32,
     /// Target: flows that were reserved and have not come.
     reserved: u32,
+    /// Target: since when flows' times left count, and by how much the clock here is ahead of the source's.
+    clocks: clocks::Clocks,
     /// Target: what it will tell of the installation.
     figures: Figures,
     /// Target: the group's state.

@@ -117,7 +117,7 @@ pub struct Receipt {
     pub handed_on: u64,
     /// Packets dropped for want of room to keep them.
     pub dropped: u64,
-    /// The longest time from the first home's being told to the installation, of a group.
+    /// The longest time from the first home's being told to the target's word that the group is installed; by the source's clock.
     pub pause_longest: u64,
     /// The median of those.
     pub pause_median: u64,

@@ -2,7 +2,7 @@
 
 use super::super::Runtime;
 use super::super::unheard::is_unheard;
-use super::bytes::{Facts, Figures, Record};
+use super::bytes::{Facts, Figures, NO_DEADLINE, Record};
 use super::{AHEAD, Class, Kept};
 use crate::chain::FUNCTIONS_MAX;
 use crate::env::Port;
@@ -23,6 +23,8 @@ pub(super) struct Sending {
     is_begun: bool,
     /// How many of its flows are.
     sent: usize,
+    /// When it was begun.
+    began: u64,
 }
 
 /// States of moves that are begun in one step, in buffers: as long as so many are left for everything else.
@@ -140,6 +142,7 @@ impl<P: Port> Runtime<P> {
             epoch,
             is_begun: false,
             sent: 0,
+            began: 0,
         });
     }
 
@@ -151,6 +154,7 @@ impl<P: Port> Runtime<P> {
         let mut count = 0;
         while let Some(mut sending) = self.moves.sending.pop_front() {
             if !sending.is_begun {
+                sending.began = self.now;
                 sending.is_begun = self.send_group(&sending);
             }
             let is_done = sending.is_begun && self.send_flows(&mut sending, &mut count);
@@ -184,7 +188,8 @@ impl<P: Port> Runtime<P> {
         if !self.has_room_to_send(sending.to, size + 64 * (1 + mine.len())) {
             return false;
         }
-        self.append_record(sending.to, &Record::Begin(group));
+        let now = sending.began;
+        self.append_record(sending.to, &Record::Begin { group, now });
         for block in mine {
             self.append_record(sending.to, &Record::Block(block));
         }
@@ -220,7 +225,7 @@ impl<P: Port> Runtime<P> {
                 self.flows.prefetch(*ahead);
             }
             if sending.sent == 0 || !planted::is("second_flow_not_sent") {
-                self.send_flow(to, actors[sending.sent]);
+                self.send_flow(to, actors[sending.sent], sending.began);
             }
             bytes += stride;
             sending.sent += 1;
@@ -246,7 +251,7 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    fn send_flow(&mut self, to: u16, actor: u32) {
+    fn send_flow(&mut self, to: u16, actor: u32, began: u64) {
         // Straight from the slab into the frame at hand, as far as that has room.
         let length = self.flows.state_bytes(actor).len();
         let mut sent = 0;
@@ -270,7 +275,10 @@ impl<P: Port> Runtime<P> {
                 let facts = Facts {
                     key: header.key,
                     second: *self.flows.second_key(actor),
-                    deadline: header.deadline,
+                    time_left: match header.deadline {
+                        0 => NO_DEADLINE,
+                        deadline => deadline.saturating_sub(began).min(NO_DEADLINE - 1),
+                    },
                     chain: header.chain,
                     flags: header.flags,
                     answered: header.answered,
@@ -455,8 +463,9 @@ impl<P: Port> Runtime<P> {
         self.flows.end(actor);
     }
 
-    /// The target's figures, before its `Done` is acted on.
+    /// The target's figures, before its `Done` is acted on. The pause is by the clock here alone, so it is longer by the word's way back.
     pub(super) fn note_done(&mut self, id: u32, figures: Figures) {
+        let now = self.moving_time();
         let is_awaited =
             |moving: &&mut super::Moving| matches!(moving.machine.phase(), Part::Forwarding { .. });
         let Some(moving) = self.moves.moving(id).filter(is_awaited) else {
@@ -466,10 +475,7 @@ impl<P: Port> Runtime<P> {
             moving.is_told_late = true;
             moving.blocks_told.extend_from_slice(&moving.blocks);
         }
-        let (order, pause) = (
-            moving.order,
-            figures.installed_at.saturating_sub(moving.rerouted_at),
-        );
+        let (order, pause) = (moving.order, now.saturating_sub(moving.rerouted_at));
         if let Some(receipt) = self.moves.orders.receipt(order) {
             receipt.buffered += u64::from(figures.kept);
             receipt.dropped += u64::from(figures.dropped);

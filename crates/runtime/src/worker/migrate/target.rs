@@ -2,6 +2,7 @@
 
 use super::super::Runtime;
 use super::bytes::{Facts, Figures, Packets, Record};
+use super::clocks::Clocks;
 use super::{AHEAD, Class, Kept, MOVES_MAX, Moving, order};
 use crate::chain::FUNCTIONS_MAX;
 use crate::env::Port;
@@ -17,8 +18,6 @@ use wire::{PacketBox, planted};
 
 /// In [`Header::frame`](crate::flows::actor::Header) of an arriving actor: not all of its state has come, or too much.
 const UNSOUND: u32 = u32::MAX;
-/// How far ahead of now the deadline of a flow that comes may be: thirty days, in nanoseconds.
-const DEADLINE_MAX: u64 = 30 * 24 * 3600 * 1_000_000_000;
 /// Blocks of a group, at most.
 pub(super) const BLOCKS_MAX: usize = 1024;
 
@@ -48,6 +47,7 @@ impl Moving {
             is_unsound: false,
             weight: 0,
             reserved: 0,
+            clocks: Clocks::default(),
             figures: Figures::default(),
             state: Vec::new(),
             blocks: Vec::new(),
@@ -116,14 +116,17 @@ impl<P: Port> Runtime<P> {
                     self.moves.words_refused += stream.note_alias(group, key) as u64;
                 }
             }
-            Record::Begin(group) => {
+            Record::Begin { group, now } => {
                 let id = self.moves.at(group.hash(&seed));
                 let stream = &mut self.moves.incoming[peer];
                 (stream.group, stream.actor) = (id, None);
-                let is_it = self.staging(peer).is_some_and(|moving| moving.group == group);
-                if !is_it {
-                    self.moves.incoming[peer].group = None;
-                    self.moves.words_refused += 1;
+                let clocks = self.clocks(peer, now);
+                match self.staging(peer).filter(|moving| moving.group == group) {
+                    Some(moving) => moving.clocks = clocks,
+                    None => {
+                        self.moves.incoming[peer].group = None;
+                        self.moves.words_refused += 1;
+                    }
                 }
             }
             Record::Block(block) => {
@@ -184,12 +187,14 @@ impl<P: Port> Runtime<P> {
 
     #[inline]
     fn stage_flow(&mut self, peer: usize, facts: &Facts) -> Option<u32> {
+        let (now, timeout) = (self.now, self.settings.timeout_default);
         let Some(moving) = self.staging(peer).filter(|moving| moving.reserved > 0) else {
             // Nobody's, or more than were announced.
             self.moves.flows_refused += 1;
             return None;
         };
         moving.reserved -= 1;
+        let deadline = moving.clocks.deadline(facts.time_left, now, timeout);
         self.moves.reserved -= 1;
         self.flows.prefetch_free_ahead(AHEAD);
         let actor = self.flows.arrive();
@@ -199,11 +204,6 @@ impl<P: Port> Runtime<P> {
             moving.actors.push(actor);
         }
         let generation = self.young();
-        // None, or one that is never over, would keep it for ever.
-        let deadline = match facts.deadline {
-            0 => self.now.saturating_add(self.settings.timeout_default),
-            deadline => deadline.min(self.now.saturating_add(DEADLINE_MAX)),
-        };
         let header = self.flows.header_mut(actor);
         header.generation = generation;
         header.key = facts.key;
@@ -328,11 +328,10 @@ impl<P: Port> Runtime<P> {
     /// The group is here now: into the tables, and on with its packets. Flows whose bytes are no state, all if the group's are none, are
     /// over: the source has let go of them.
     pub(super) fn install(&mut self, id: u32) {
-        let now = self.moving_time();
         let Some(moving) = self.moves.moving(id) else {
             return;
         };
-        let group = moving.group;
+        let (group, by) = (moving.group, moving.clocks.by());
         self.note_installed(&group);
         let Some(moving) = self.moves.moving(id) else {
             return;
@@ -349,7 +348,6 @@ impl<P: Port> Runtime<P> {
         moving.figures = Figures {
             kept: kept.len() as u32,
             dropped: moving.dropped,
-            installed_at: now,
             is_unclear: moving.figures.is_unclear,
         };
         let is_unclear = moving.figures.is_unclear;
@@ -360,7 +358,7 @@ impl<P: Port> Runtime<P> {
         self.refuse_unsound(&mut actors, is_unsound);
         let place = match actors.is_empty() {
             true => None,
-            false => self.install_group(group, &state),
+            false => self.install_group(group, &state, by),
         };
         match place {
             Some(place) => {
@@ -373,6 +371,7 @@ impl<P: Port> Runtime<P> {
                     self.claim_again(group);
                 }
                 self.moves.flows_moved[0] += actors.len() as u64;
+                self.rebase_flows(&actors, by);
                 self.install_flows(&actors, place);
             }
             None => self.refuse_unsound(&mut actors, true),
@@ -395,7 +394,7 @@ impl<P: Port> Runtime<P> {
     }
 
     /// The group's place; `None` if its state is none, or, by whatever mistake, there is no room.
-    fn install_group(&mut self, group: GroupKey, state: &[u8]) -> Option<u32> {
+    fn install_group(&mut self, group: GroupKey, state: &[u8], by: i64) -> Option<u32> {
         if self.flows.affinity() == Affinity::Flow {
             return Some(NO_GROUP);
         }
@@ -410,6 +409,7 @@ impl<P: Port> Runtime<P> {
         }
         // SAFETY: the group's place has room for all functions' states.
         if unsafe { self.is_group_state(self.flows.groups().state(index)) } {
+            self.rebase_group(index, by);
             return Some(index);
         }
         self.flows.abandon_group(index);
