@@ -159,7 +159,7 @@ impl<P: Port> Runtime<P> {
                 self.now = self.now.max(packet.timestamp());
             }
             // Counted one by one: a group that ends here must not be thought to have seen what is yet to be processed.
-            self.outputs[link].consumed = self.outputs[link].consumed.wrapping_add(1);
+            self.outputs[link].consumed += 1;
             self.meet(packet, lane, link);
         }
         self.settle_all();
@@ -260,9 +260,9 @@ impl<P: Port> Runtime<P> {
         let direction = header.direction(value & 1, lane.way);
         if self.is_of_before(actor) {
             // As when it is renewed: if it ends here, it has not seen this packet.
-            self.outputs[link].consumed = self.outputs[link].consumed.wrapping_sub(1);
+            self.outputs[link].consumed -= 1;
             let goes_on = self.goes_on(actor);
-            self.outputs[link].consumed = self.outputs[link].consumed.wrapping_add(1);
+            self.outputs[link].consumed += 1;
             if !goes_on {
                 return self.launch(packet, lane, link);
             }
@@ -283,9 +283,9 @@ impl<P: Port> Runtime<P> {
     #[cold]
     fn renew(&mut self, packet: PacketBox, actor: u32, lane: &Lane, link: usize) {
         // What ends here has not seen this packet.
-        self.outputs[link].consumed = self.outputs[link].consumed.wrapping_sub(1);
+        self.outputs[link].consumed -= 1;
         self.end_actor(actor);
-        self.outputs[link].consumed = self.outputs[link].consumed.wrapping_add(1);
+        self.outputs[link].consumed += 1;
         self.launch(packet, lane, link);
     }
 

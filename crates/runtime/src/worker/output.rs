@@ -20,7 +20,7 @@ pub(super) struct Output {
     burst: Burst,
     pub(super) messages: Option<PacketBox>,
     /// Packets of this link processed, counted as the switch counts what it sends.
-    pub(super) consumed: u32,
+    pub(super) consumed: u64,
 }
 
 /// Frames of messages that one step may need per link: 32 packets and 64 ended flows, a few records each.
@@ -238,3 +238,11 @@ pub(crate) fn turn_around(packet: &mut PacketBox) {
     packet.clear_flags(packet_flag::TURN_AROUND | packet_flag::LATERAL);
     packet.set_side(nf::Side::Outside);
 }
+    /// As if so many packets of other groups had come by each link.
+    #[cfg(test)]
+    pub fn age_links(&mut self, packets: u64) {
+        for output in &mut self.outputs {
+            output.consumed += packets;
+        }
+    }
+
