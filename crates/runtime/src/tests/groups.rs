@@ -194,7 +194,7 @@ impl NetworkFunction for Leaser {
             Side::Inside if leased == 0 && !packet.has(flag::LATERAL) => {
                 let first = lease_of(packet.source_addr().octets()[15], self.0);
                 cx.group().first = first;
-                cx.claim_block(lease(first));
+                assert!(cx.claim_block(lease(first)));
             }
             Side::Outside if packet.destination_addr() == nf::Addr::v4(OURS) => {
                 let port = packet.destination_port();
@@ -208,7 +208,7 @@ impl NetworkFunction for Leaser {
     }
     fn group_ended(&self, group: &mut Lease, cx: &mut Cx<Self>) {
         if group.first != 0 {
-            cx.release_block(lease(group.first));
+            assert!(cx.release_block(lease(group.first)));
         }
     }
     fn timeout(&self, _: &()) -> Option<Duration> {

@@ -596,7 +596,8 @@ impl<P: Port> Runtime<P> {
         let fresh = self.stages.fresh(chain);
         // SAFETY: the state is this actor's, with room for every chain's, and nobody else uses it.
         unsafe { core::ptr::copy_nonoverlapping(fresh.as_ptr(), state.as_ptr(), fresh.len()) };
-        for step in self.stages.way(chain, Direction::Opening) {
+        for at in 0..self.stages.way(chain, Direction::Opening).len() {
+            let step = self.stages.way(chain, Direction::Opening)[at];
             let stage = &self.stages.functions[usize::from(step.function)];
             cx.counters = step.counters;
             // SAFETY: as above; the state was laid out for this chain.
@@ -604,9 +605,7 @@ impl<P: Port> Runtime<P> {
                 cx.group = group.add(step.group as usize);
                 stage.arrived(state.add(step.flow as usize), Arrival::New, cx);
             }
-        }
-        if cx.effects != 0 {
-            self.apply_blocks(cx, actor);
+            self.settle_accounts(cx, actor);
         }
     }
 }
