@@ -510,7 +510,6 @@ impl<P: Port> Runtime<P> {
             leaving: self.moves.is_leaving,
             flows_refused: self.moves.flows_refused,
             words_refused: self.moves.words_refused,
-            words_lost: self.moves.words_lost,
             groups: self.flows.groups().len() as u64,
             waiting: self.frames.waiting() as u64,
             events_lost: self.log.lost(),
