@@ -307,7 +307,6 @@ impl Worker {
                 let came = stats.received + stats.emitted + stats.packets_moved[0];
                 let went = stats.passed + stats.held + dropped + stats.packets_moved[1];
                 assert_eq!(came, went, "{stats:?}");
-                assert_eq!(stats.words_lost, 0);
                 runtime.take_events(&mut String::new());
             }
         }

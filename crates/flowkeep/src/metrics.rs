@@ -287,23 +287,11 @@ fn words(text: &mut Text, snapshot: &Snapshot) {
     for (number, runtime) in runtimes_of(snapshot) {
         metric.sample(&[("runtime", &number)], runtime.words_refused);
     }
-    let each: [Figure<RuntimeStats>; 2] = [
-        (
-            "refused_flows",
-            "Flows that came from other runtimes and were over: no state of their functions, or not expected.",
-            |runtime| runtime.flows_refused,
-        ),
-        (
-            "lost_words",
-            "Words of a runtime for switches that were lost for want of a buffer.",
-            |runtime| runtime.words_lost,
-        ),
-    ];
-    for (name, help, of) in each {
-        let mut metric = text.counter(name, help);
-        for (number, runtime) in runtimes_of(snapshot) {
-            metric.sample(&[("runtime", &number)], of(runtime));
-        }
+    let help =
+        "Flows that came from other runtimes and were over: no state of their functions, or not expected.";
+    let mut metric = text.counter("refused_flows", help);
+    for (number, runtime) in runtimes_of(snapshot) {
+        metric.sample(&[("runtime", &number)], runtime.flows_refused);
     }
 }
 
@@ -585,7 +573,6 @@ mod tests {
             snapshot.runtimes[1].words_refused,
             snapshot.runtimes[1].flows_refused,
         ) = (6, 7);
-        snapshot.runtimes[0].words_lost = 8;
         snapshot.links = vec![LinkStats {
             from: WorkerId::Switch(0),
             to: WorkerId::Runtime(1),
@@ -606,7 +593,6 @@ mod tests {
         ];
         assert_eq!(samples(&text, "flowkeep_refused_words_total"), words);
         assert_eq!(sum(&text, "flowkeep_refused_flows_total"), 7);
-        assert_eq!(sum(&text, "flowkeep_lost_words_total"), 8);
         assert_eq!(sum(&text, "flowkeep_link_repeated_frames_total"), 9);
         assert_eq!(sum(&text, "flowkeep_link_refused_frames_total"), 4);
     }

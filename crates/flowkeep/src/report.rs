@@ -90,9 +90,6 @@ pub struct RuntimeStatus {
     /// Words of other workers that none may say.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub refused_words: u64,
-    /// Words for switches that were lost for want of a buffer.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub lost_words: u64,
 }
 
 /// One switch.
@@ -303,7 +300,6 @@ impl From<&Snapshot> for Status {
                     absent: snapshot.absent.contains(&snapshot.runtime_number(number)),
                     refused_flows: runtime.flows_refused,
                     refused_words: runtime.words_refused,
-                    lost_words: runtime.words_lost,
                 })
                 .collect(),
             switches: snapshot
@@ -423,25 +419,12 @@ impl fmt::Display for Status {
         write!(f, "{table}")?;
         for runtime in &self.runtimes {
             let who = format!("runtime {}", runtime.runtime);
-            refused(
-                f,
-                &who,
-                "flows of other runtimes",
-                "refused",
-                runtime.refused_flows,
-            )?;
-            refused(
-                f,
-                &who,
-                "words of other workers",
-                "refused",
-                runtime.refused_words,
-            )?;
-            refused(f, &who, "words for switches", "lost", runtime.lost_words)?;
+            refused(f, &who, "flows of other runtimes", runtime.refused_flows)?;
+            refused(f, &who, "words of other workers", runtime.refused_words)?;
         }
         for switch in &self.switches {
             let who = format!("switch {}", switch.switch);
-            refused(f, &who, "words of other workers", "refused", switch.refused_words)?;
+            refused(f, &who, "words of other workers", switch.refused_words)?;
         }
         if !self.ports.is_empty() {
             let mut table = Table::new(&["Port", ">Received", ">", ">Sent", ">", ">Failed", ">Lost"]);
@@ -514,10 +497,10 @@ impl fmt::Display for Status {
 }
 
 /// A line for what a healthy cluster has none of.
-fn refused(f: &mut fmt::Formatter<'_>, who: &str, what: &str, done: &str, count: u64) -> fmt::Result {
+fn refused(f: &mut fmt::Formatter<'_>, who: &str, what: &str, count: u64) -> fmt::Result {
     match count {
         0 => Ok(()),
-        _ => writeln!(f, "{who}: {done} {} {what}", grouped(count)),
+        _ => writeln!(f, "{who}: refused {} {what}", grouped(count)),
     }
 }
 
@@ -840,10 +823,7 @@ nat/mappings      4
             snapshot.runtimes[1].flows_refused,
             snapshot.runtimes[1].words_refused,
         ) = (3, 1_200);
-        (
-            snapshot.runtimes[0].words_lost,
-            snapshot.switches[0].words_refused,
-        ) = (2, 5);
+        snapshot.switches[0].words_refused = 5;
         snapshot.links = vec![LinkStats {
             from: WorkerId::Switch(0),
             to: WorkerId::Runtime(1),
@@ -861,7 +841,6 @@ nat/mappings      4
         for line in [
             "runtime 1: refused 3 flows of other runtimes\n",
             "runtime 1: refused 1,200 words of other workers\n",
-            "runtime 0: lost 2 words for switches\n",
             "switch 0: refused 5 words of other workers\n",
             "switch 0 – runtime 1: refused 4 (tag)\n",
         ] {
@@ -875,7 +854,6 @@ nat/mappings      4
         let json = serde_json::to_value(&status).unwrap();
         assert_eq!(json["runtimes"][1]["refused_words"], 1200);
         assert_eq!(json["runtimes"][1]["refused_flows"], 3);
-        assert_eq!(json["runtimes"][0]["lost_words"], 2);
         assert_eq!(json["switches"][0]["refused_words"], 5);
         assert_eq!(json["links"][0]["repeated_frames"], 9);
         assert_eq!(serde_json::from_value::<Status>(json).unwrap(), status);

@@ -70,7 +70,8 @@ pub enum BlockEffect {
     Returned(Block, u16),
 }
 
-/// Packets and blocks one call may ask for.
+/// Packets that a call may emit, and changes of blocks that it may ask for. One call is one call of a method of
+/// [`NetworkFunction`](crate::NetworkFunction); a call of `process` that waits is one call to its end.
 pub const EFFECTS_MAX: usize = 4;
 
 /// More than the longest beginning of a line.
@@ -359,39 +360,56 @@ impl<F: NetworkFunction> Cx<F> {
     }
 
     /// Sends another packet beside the one at hand: `fill` writes it into an empty buffer (start with
-    /// [`Packet::set_frame`] or [`Packet::copy_from`]) and says whether it is to be sent. `false`, and counted by the
-    /// runtime, when no buffer is to be had or `fill` declined.
+    /// [`Packet::set_frame`] or [`Packet::copy_from`]) and says whether it is to be sent. `false`, and nothing is sent, when
+    /// the call has emitted [`EFFECTS_MAX`] packets already, no buffer is free, or `fill` declined. What a call emits before it
+    /// waits is sent when the call is over.
     pub fn emit(&mut self, way: Way, fill: impl FnOnce(&mut Packet) -> bool) -> bool {
-        let Some(mut spare) = self.raw.spares.pop() else {
+        if self.raw.emitted.is_full() {
+            return false;
+        }
+        let Some(spare) = self.raw.spares.last_mut() else {
             return false;
         };
-        if fill(&mut spare) {
-            self.raw.emitted.push((spare, way));
-            self.raw.effects |= effect::EMIT;
-            true
-        } else {
-            self.raw.spares.push(spare);
-            false
+        if !fill(spare) {
+            return false;
         }
+        self.raw.effects |= effect::EMIT;
+        let spare = self.raw.spares.pop();
+        spare.is_some_and(|spare| self.raw.emitted.try_push((spare, way)).is_ok())
     }
 
-    /// The flow's group owns a block of external ports from now on.
-    pub fn claim_block(&mut self, block: Block) {
-        self.raw.blocks.push(BlockEffect::Claimed(block));
-        self.raw.effects |= effect::BLOCKS;
+    /// The flow's group owns a block of external ports from now on. `false`: there is no room for it ([`Cx::blocks_room`]);
+    /// the group does not own the block, and no packet may use a port of it.
+    #[must_use = "a block that was refused is not the group's"]
+    pub fn claim_block(&mut self, block: Block) -> bool {
+        self.change_block(BlockEffect::Claimed(block))
     }
 
-    /// The block is free again.
-    pub fn release_block(&mut self, block: Block) {
-        self.raw.blocks.push(BlockEffect::Released(block));
-        self.raw.effects |= effect::BLOCKS;
+    /// The block is free again. `false`: there is no room for it ([`Cx::blocks_room`]); the group still owns the block.
+    #[must_use = "a block that was refused is still the group's"]
+    pub fn release_block(&mut self, block: Block) -> bool {
+        self.change_block(BlockEffect::Released(block))
     }
 
     /// The block is free again, and belongs to the pool of another runtime, from which its group came: that one hears of it
-    /// ([`crate::NetworkFunction::block_returned`]) once no switch knows it any more.
-    pub fn return_block(&mut self, block: Block, runtime: u16) {
-        self.raw.blocks.push(BlockEffect::Returned(block, runtime));
-        self.raw.effects |= effect::BLOCKS;
+    /// ([`crate::NetworkFunction::block_returned`]) once no switch knows it any more. `false`: as of [`Cx::release_block`].
+    #[must_use = "a block that was refused is still the group's"]
+    pub fn return_block(&mut self, block: Block, runtime: u16) -> bool {
+        self.change_block(BlockEffect::Returned(block, runtime))
+    }
+
+    /// How many blocks this call may still claim, release or return: [`EFFECTS_MAX`] at its beginning, and when it goes on after
+    /// a wait. [`NetworkFunction::group_ended`] is called again when it has left no room, so it releases any number.
+    pub fn blocks_room(&self) -> usize {
+        self.raw.blocks.remaining_capacity()
+    }
+
+    fn change_block(&mut self, change: BlockEffect) -> bool {
+        let fits = self.raw.blocks.try_push(change).is_ok();
+        if fits {
+            self.raw.effects |= effect::BLOCKS;
+        }
+        fits
     }
 
     /// Ends the flow behind this packet, as if it had expired.

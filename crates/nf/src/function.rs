@@ -294,7 +294,9 @@ pub trait NetworkFunction: Sized + 'static {
         let _ = (flow, why, cx);
     }
 
-    /// The last flow of a group is gone: give back what the group took.
+    /// The last flow of a group is gone: give back what the group took. A call that has asked for as many changes of blocks as it
+    /// may ([`Cx::blocks_room`](crate::Cx::blocks_room) is 0) is made again with the state that it left, so a group gives back any
+    /// number of blocks: release a block while there is room for it.
     #[inline]
     fn group_ended(&self, group: &mut Self::Group, cx: &mut Cx<Self>) {
         let _ = (group, cx);

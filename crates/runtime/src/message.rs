@@ -8,7 +8,7 @@
 //! | 1 | block claimed: address 16, first port 2, ports 2, group 40 | 61 |
 //! | 2 | block released: address 16, first port 2, ports 2 | 21 |
 //! | 3 | routed here: group 40 | 41 |
-//! | 4 | idle: group 40, packets consumed from this link 4 | 45 |
+//! | 4 | idle: group 40, packets consumed from this link 8 | 49 |
 //! | 14 | block told: address 16, first port 2, ports 2, group 40 | 61 |
 //! | 15 | block doubted, and by a switch, too: address 16, first port 2, ports 2, group 40 | 61 |
 //! | 12 | leaving: whether it gets no new groups 1 | 2 |
@@ -81,7 +81,7 @@ pub enum Message {
     /// Packets of this group, or with this second key, come here.
     Routed(GroupKey),
     /// The group, or second key, has no flow; so many packets had been consumed from this link.
-    Idle(GroupKey, u32),
+    Idle(GroupKey, u64),
     /// By a switch: if the group, or second key, has no flow, say so. By the source of a move: it is over, ask who has it.
     Doubted(GroupKey),
     /// By a switch: the second key gets no route to there; end its flow.
@@ -257,7 +257,7 @@ impl Message {
             3 => Message::Routed(GroupKey::from_words(reader.words()?)),
             4 => Message::Idle(
                 GroupKey::from_words(reader.words()?),
-                u32::from_be_bytes(*reader.take::<4>()?),
+                u64::from_be_bytes(*reader.take::<8>()?),
             ),
             5 => Message::Doubted(GroupKey::from_words(reader.words()?)),
             6 => Message::Taken(GroupKey::from_words(reader.words()?)),
@@ -415,7 +415,7 @@ mod tests {
             (block.clone(), group.clone()).prop_map(|(b, g)| Message::BlockDoubted(b, g)),
             block.prop_map(Message::BlockReleased),
             group.clone().prop_map(Message::Routed),
-            (group.clone(), any::<u32>()).prop_map(|(g, n)| Message::Idle(g, n)),
+            (group.clone(), any::<u64>()).prop_map(|(g, n)| Message::Idle(g, n)),
             group.clone().prop_map(Message::Doubted),
             group.prop_map(Message::Taken),
             any::<bool>().prop_map(Message::Leaving),

@@ -241,8 +241,6 @@ pub struct RuntimeStats {
     pub flows_refused: u64,
     /// What other runtimes and switches said that was nothing they may say, or more than there is room for.
     pub words_refused: u64,
-    /// What switches should have been told and were not, for want of buffers: none, as long as each step has those that it keeps for that.
-    pub words_lost: u64,
     /// Groups now.
     pub groups: u64,
     /// Calls waiting now.

@@ -241,9 +241,12 @@ impl NetworkFunction for Nat {
     }
 
     fn group_ended(&self, group: &mut Host, cx: &mut Cx<Self>) {
-        // A host without mappings has one block at most (see `Ports::give`), so this is one turn.
+        // A host without mappings has one block at most (see `Ports::give`), but for what another runtime says of one that comes
+        // from there. What has no room is given back in the next call.
         let ports = &mut self.tables.borrow_mut().ports;
-        while let Some(block) = ports.end(group) {
+        while cx.blocks_room() > 0
+            && let Some(block) = ports.end(group)
+        {
             self.release_block(block, ports.elsewhere(block), group.inside, cx);
         }
     }

@@ -275,7 +275,9 @@ impl Nat {
         let handle = tables.mappings.insert(mapping).ok_or("table_full")?;
         tables.mappings.index(handle, remote, hash);
         if let Some(block) = claimed {
-            cx.claim_block(block);
+            // One block is released and one claimed in a call, at most: there is room.
+            let fits = cx.claim_block(block);
+            debug_assert!(fits);
             cx.count("blocks_claimed");
             self.log_block(block, inside.addr, "block_claimed", cx);
         }
@@ -358,10 +360,12 @@ impl Nat {
         inside: [u8; 4],
         cx: &mut Cx<Self>,
     ) {
-        match elsewhere {
+        // A call releases one block; `group_ended` looks for room first.
+        let fits = match elsewhere {
             Some(runtime) => cx.return_block(block, runtime),
             None => cx.release_block(block),
-        }
+        };
+        debug_assert!(fits);
         cx.count("blocks_released");
         self.log_block(block, inside, "block_released", cx);
     }

@@ -136,8 +136,8 @@ struct RuntimeLink<L> {
     questions: Option<PacketBox>,
     /// Up to which round it is to be told that all has been heard.
     heard: Option<u64>,
-    /// Packets sent, counted as the runtime counts what it consumes.
-    sent: u32,
+    /// Packets sent in this session, counted as the runtime counts what it consumes.
+    sent: u64,
     sent_total: u64,
     groups: u64,
     /// Who is there ([`Port::session`]), and how many were before: that of a route says whose it is.
@@ -662,9 +662,9 @@ impl<P: Port, L: Port> Switch<P, L> {
         if runtime.burst.len() >= runtime.link.room() && !wire::planted::is("ring_room_ignored") {
             return self.drop_packet(packet, DropReason::RuntimeBusy);
         }
-        runtime.sent = runtime.sent.wrapping_add(1);
+        runtime.sent += 1;
         runtime.sent_total += 1;
-        route.last_sent = runtime.sent;
+        route.set_last_sent(runtime.sent);
         runtime.burst.push(packet);
     }
 

@@ -188,7 +188,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             .map_or(0, |source| self.runtimes[usize::from(source.0)].life);
         if route.runtime != now && !planted::is("route_only_answered") {
             // Who calls it back has had it all the time.
-            route.is_awaited = usize::from(now) != runtime;
+            route.set_awaited(usize::from(now) != runtime);
             self.turn_route(index, now);
         }
     }
@@ -210,7 +210,8 @@ impl<P: Port, L: Port> Switch<P, L> {
         self.sessions.forget_unmet(&route.key);
         let before = usize::from(core::mem::replace(&mut route.runtime, to));
         let link = &mut self.runtimes[usize::from(to)];
-        (route.last_sent, route.life) = (link.sent, link.life);
+        route.set_last_sent(link.sent);
+        route.life = link.life;
         link.groups += 1;
         self.runtimes[before].groups -= 1;
     }
@@ -221,7 +222,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         match found {
             Some(route) if usize::from(route.runtime) == runtime => {
                 if route.epoch == epoch {
-                    route.is_awaited = false;
+                    route.set_awaited(false);
                 }
             }
             // The route was forgotten meanwhile, with somebody who is gone or with all.
@@ -235,12 +236,20 @@ impl<P: Port, L: Port> Switch<P, L> {
         if let Some(index) = self.find_live(key) {
             let route = &mut self.routes[index as usize];
             if usize::from(route.source) == source {
-                route.is_awaited = false;
+                route.set_awaited(false);
                 self.doubt_anyway(index);
-            } else if usize::from(route.runtime) == source && !route.is_awaited {
+            } else if usize::from(route.runtime) == source && !route.is_awaited() {
                 // The target was not there yet.
                 self.doubt_anyway(index);
             }
+        }
+    }
+
+    /// As if so many packets of other groups had been sent to each runtime.
+    #[cfg(test)]
+    pub fn age_links(&mut self, packets: u64) {
+        for runtime in &mut self.runtimes {
+            runtime.sent += packets;
         }
     }
 

@@ -37,23 +37,59 @@ use wire::memory::prefetch;
 use wire::packet::flag;
 use wire::{FlowKey, PacketBox, Pool, planted};
 
+/// One cache line for each group.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub(super) struct Route {
     pub key: GroupKey,
-    /// Where what was last sent for the group stands in the link's count.
-    pub last_sent: u32,
+    /// [`Route::last_sent`], shifted by [`MARKS`], and the marks below it.
+    sent_and_marks: u64,
     pub runtime: u16,
-    /// Whether it is among those to ask about.
-    doubtful: bool,
     /// The runtime that moved the group last, if any has, and of which change of hands it was (`moves`).
     pub source: u16,
     /// By which life of its runtime it was made, and which of the source's (`sessions`).
     pub life: u16,
     pub source_life: u16,
     pub epoch: Epoch,
-    /// It leads to a runtime that has yet to install the group: what that one has said of it is from before.
-    pub is_awaited: bool,
+}
+
+const _: () = assert!(size_of::<Route>() == 64);
+
+/// How many marks a route has.
+const MARKS: u32 = 2;
+/// In [`Route::sent_and_marks`]: the route is among those to ask about.
+const DOUBTFUL: u64 = 1;
+/// In [`Route::sent_and_marks`]: the runtime has yet to install the group. What that runtime has said of the group is older.
+const AWAITED: u64 = 2;
+
+impl Route {
+    /// Where the last packet that was sent for the group stands in the link's count. The count has 62 bits: a link that sends a
+    /// hundred million packets a second fills them in a thousand years.
+    #[inline(always)]
+    fn last_sent(&self) -> u64 {
+        self.sent_and_marks >> MARKS
+    }
+
+    #[inline(always)]
+    pub fn set_last_sent(&mut self, count: u64) {
+        self.sent_and_marks = count << MARKS | self.sent_and_marks & (DOUBTFUL | AWAITED);
+    }
+
+    fn has(&self, mark: u64) -> bool {
+        self.sent_and_marks & mark != 0
+    }
+
+    fn set(&mut self, mark: u64, value: bool) {
+        self.sent_and_marks = self.sent_and_marks & !mark | if value { mark } else { 0 };
+    }
+
+    pub fn is_awaited(&self) -> bool {
+        self.has(AWAITED)
+    }
+
+    pub fn set_awaited(&mut self, value: bool) {
+        self.set(AWAITED, value);
+    }
 }
 
 /// In [`Route::runtime`]: the place is free.
@@ -138,19 +174,18 @@ impl<P: Port, L: Port> Switch<P, L> {
         self.table.insert(key.hash(&self.settings.seed), index).ok()?;
         let mut route = Route {
             key,
-            last_sent: self.runtimes[runtime].sent,
+            sent_and_marks: 0,
             runtime: runtime as u16,
-            doubtful: false,
             source: NO_RUNTIME,
             life: self.runtimes[runtime].life,
             source_life: 0,
             epoch: Epoch::default(),
-            is_awaited: false,
         };
+        route.set_last_sent(self.runtimes[runtime].sent);
         match self.free.pop() {
             Some(index) => {
                 let place = &mut self.routes[index as usize];
-                route.doubtful = place.doubtful;
+                route.set(DOUBTFUL, place.has(DOUBTFUL));
                 *place = route;
             }
             None => self.routes.push(route),
@@ -314,7 +349,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         let source_life = self.runtimes[usize::from(has)].life;
         let route = &mut self.routes[index as usize];
         (route.source, route.source_life, route.epoch) = (has, source_life, epoch);
-        route.is_awaited = false;
+        route.set_awaited(false);
     }
 
     /// A second key gets no route: the flow that wants it is over, and what it sent is dropped.
@@ -349,17 +384,17 @@ impl<P: Port, L: Port> Switch<P, L> {
         refused.find_map(|(key, to, reason)| ((*key, *to) == wanted).then_some(*reason))
     }
 
-    fn forget(&mut self, runtime: usize, group: GroupKey, consumed: u32) {
+    fn forget(&mut self, runtime: usize, group: GroupKey, consumed: u64) {
         let Some(index) = self.find_live(&group) else {
             return;
         };
         let route = self.routes[index as usize];
-        if usize::from(route.runtime) != runtime || route.is_awaited {
+        if usize::from(route.runtime) != runtime || route.is_awaited() {
             return;
         }
         // Sent since: the runtime has begun the group anew, or will, as a rule; but not if a word has made the route, or turned it: then all that was
         // sent is others'.
-        if (consumed.wrapping_sub(route.last_sent) as i32) < 0 && !planted::is("route_over_too_early") {
+        if consumed < route.last_sent() && !planted::is("route_over_too_early") {
             return self.doubt_anyway(index);
         }
         self.remove_route(index);
@@ -387,8 +422,8 @@ impl<P: Port, L: Port> Switch<P, L> {
     /// The same where flows are by themselves, too: somebody was told what has become of the group, and is not there any more.
     pub(super) fn doubt_anyway(&mut self, index: u32) {
         let route = &mut self.routes[index as usize];
-        if !route.doubtful {
-            route.doubtful = true;
+        if !route.has(DOUBTFUL) {
+            route.set(DOUBTFUL, true);
             // Each place is in it once at most, so there is room.
             self.doubtful.push_back(index);
         }
@@ -415,7 +450,7 @@ impl<P: Port, L: Port> Switch<P, L> {
                 debug_assert!(fits, "so few fit into any frame");
                 asked += 1;
             }
-            self.routes[index as usize].doubtful = false;
+            self.routes[index as usize].set(DOUBTFUL, false);
             self.doubtful.pop_front();
         }
         asked

@@ -473,16 +473,16 @@ impl<P: Port, L: Port> Switch<P, L> {
         };
         let has_source = route.source != NO_RUNTIME && lives(route.source, route.source_life);
         if lives(route.runtime, route.life) {
-            if route.is_awaited && !has_source {
-                self.routes[index as usize].is_awaited = false;
+            if route.is_awaited() && !has_source {
+                self.routes[index as usize].set_awaited(false);
                 self.doubt_anyway(index);
             }
             return true;
         }
-        if route.is_awaited && has_source {
+        if route.is_awaited() && has_source {
             // Its source has not let go of it, or has when the other one's last word was lost with it: it is asked.
             self.turn_route(index, route.source);
-            self.routes[index as usize].is_awaited = false;
+            self.routes[index as usize].set_awaited(false);
             self.doubt_anyway(index);
             return true;
         }

@@ -378,7 +378,7 @@ impl NetworkFunction for Hosts {
         if cx.group().flows == 0 {
             let first = u16::from(packet.source_addr().octets()[15]) * 256;
             cx.group().first = u64::from(first);
-            cx.claim_block(Self::block(first));
+            assert!(cx.claim_block(Self::block(first)));
         }
         cx.group().flows += 1;
         if cx.group().flows == 2 {
@@ -388,7 +388,7 @@ impl NetworkFunction for Hosts {
     }
     fn group_ended(&self, group: &mut Host, cx: &mut Cx<Self>) {
         assert!(group.flows > 0);
-        cx.release_block(Self::block(group.first as u16));
+        assert!(cx.release_block(Self::block(group.first as u16)));
         cx.count("groups_ended");
     }
 }
@@ -441,4 +441,102 @@ fn a_flow_that_ends_within_a_burst_meets_no_packet_of_it() {
     let stats = runtime.stats();
     assert_eq!((stats.flows, stats.flows_opened, stats.flows_ended), (0, 7, 7));
     assert_conserved(&runtime);
+}
+
+/// Claims a block with each packet, and gives all back at the end of the group.
+struct Hoarder;
+
+#[derive(FlowState, Default, Clone, Copy, Debug)]
+#[repr(C)]
+struct Hoard {
+    blocks: u16,
+}
+
+#[network_function]
+impl NetworkFunction for Hoarder {
+    const NAME: &'static str = "hoarder";
+    const AFFINITY: Affinity = Affinity::InsideAddress;
+    const COUNTERS: &'static [&'static str] = &["given_back"];
+    type Config = NoConfig;
+    type Flow = ();
+    type Group = Hoard;
+    fn new(_: &Arc<NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+        Ok(Hoarder)
+    }
+    fn process(&self, _: &mut Packet, _: &mut (), cx: &mut Cx<Self>) -> Verdict {
+        let number = cx.group().blocks;
+        assert!(cx.claim_block(Hosts::block(256 * number)));
+        cx.group().blocks += 1;
+        Verdict::Forward
+    }
+    fn group_ended(&self, group: &mut Hoard, cx: &mut Cx<Self>) {
+        while group.blocks > 0 && cx.release_block(Hosts::block(256 * (group.blocks - 1))) {
+            group.blocks -= 1;
+            cx.count("given_back");
+        }
+    }
+}
+
+#[test]
+fn a_group_gives_back_however_many_blocks_it_has() {
+    for packets in [1, 4, 5, 8, 100] {
+        let plan = plan(vec![factory::<Hoarder>()]);
+        let mut cluster = super::spread::cluster(2, 1, crate::switch::Policy::RoundRobin, &plan, 64);
+        cluster.feed(0, (0..packets).map(|_| udp(1, 1000, 1, 80, false, b"")));
+        assert!(
+            cluster
+                .switches
+                .iter()
+                .all(|switch| switch.stats().blocks == packets)
+        );
+        super::groups::assert_nothing_stays(&mut cluster);
+        assert_eq!(cluster.runtimes[0].stats().counters[0].count, packets);
+    }
+}
+
+/// Each function of a chain has room of its own, also where none has a packet: at the beginning and the end of a flow.
+#[test]
+fn a_flows_end_has_room_for_each_function_of_its_chain() {
+    let plan = plan(vec![
+        factory::<Eager<0>>(),
+        factory::<Eager<1>>(),
+        factory::<Eager<2>>(),
+    ]);
+    let mut cluster = super::spread::cluster(1, 1, crate::switch::Policy::RoundRobin, &plan, 64);
+    cluster.feed(0, [udp(1, 1000, 1, 80, false, b"")]);
+    assert_eq!(cluster.switches[0].stats().blocks, 12);
+    // What is emitted without a packet at hand is a counted drop.
+    let dropped = cluster.runtimes[0].stats().dropped;
+    assert_eq!(
+        (dropped[0].name, dropped[0].count, cluster.sent().len()),
+        ("emit_overflow", 4, 1)
+    );
+    super::groups::assert_nothing_stays(&mut cluster);
+}
+
+/// Claims as many blocks as it may, and emits packets, when a flow arrives.
+struct Eager<const N: u16>;
+
+#[network_function]
+impl<const N: u16> NetworkFunction for Eager<N> {
+    const NAME: &'static str = ["a", "b", "c"][N as usize];
+    type Config = NoConfig;
+    type Flow = ();
+    type Group = ();
+    fn new(_: &Arc<NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+        Ok(Eager)
+    }
+    fn arrived(&self, _: &mut (), _: nf::Arrival, cx: &mut Cx<Self>) {
+        for n in 0..4 {
+            assert!(cx.claim_block(Hosts::block(256 * (4 * N + n))));
+            let _ = cx.emit(Way::Onward, |packet| packet.set_frame(&[0x45; 20], LinkType::Raw));
+        }
+        assert!(!cx.claim_block(Hosts::block(9999)));
+    }
+    fn process(&self, _: &mut Packet, _: &mut (), _: &mut Cx<Self>) -> Verdict {
+        Verdict::Forward
+    }
+    fn departed(&self, _: &(), _: Departure, cx: &mut Cx<Self>) {
+        (0..4).for_each(|n| assert!(cx.release_block(Hosts::block(256 * (4 * N + n)))));
+    }
 }

@@ -69,6 +69,25 @@ fn a_route_that_no_flow_uses_ends() {
     assert_eq!(cluster.routes(), 0);
 }
 
+/// A link counts its packets: however many pass between a route's last and the end of its group, the route ends.
+#[test]
+fn a_route_that_was_not_used_for_billions_of_packets_ends() {
+    for others in [1 << 20, 1 << 31, (1 << 32) + 5, 1 << 40] {
+        let plan = plan(vec![factory::<Hosts>()]);
+        let mut cluster = cluster(1, 1, Policy::RoundRobin, &plan, 64);
+        cluster.feed(0, [packet_of(1)]);
+        cluster.switches[0].age_links(others);
+        cluster.runtimes[0].age_links(others);
+        cluster.now += 400 * SECOND;
+        cluster.settle();
+        assert_eq!(
+            (cluster.runtimes[0].stats().flows, cluster.routes()),
+            (0, 0),
+            "{others} packets"
+        );
+    }
+}
+
 /// What a runtime needs for two switches is all that it has at rest, beside what the frame in hand keeps.
 #[test]
 fn a_question_is_answered_with_the_last_buffers() {
@@ -175,7 +194,7 @@ impl NetworkFunction for Leaser {
             Side::Inside if leased == 0 && !packet.has(flag::LATERAL) => {
                 let first = lease_of(packet.source_addr().octets()[15], self.0);
                 cx.group().first = first;
-                cx.claim_block(lease(first));
+                assert!(cx.claim_block(lease(first)));
             }
             Side::Outside if packet.destination_addr() == nf::Addr::v4(OURS) => {
                 let port = packet.destination_port();
@@ -189,7 +208,7 @@ impl NetworkFunction for Leaser {
     }
     fn group_ended(&self, group: &mut Lease, cx: &mut Cx<Self>) {
         if group.first != 0 {
-            cx.release_block(lease(group.first));
+            assert!(cx.release_block(lease(group.first)));
         }
     }
     fn timeout(&self, _: &()) -> Option<Duration> {

@@ -72,16 +72,16 @@ impl NetworkFunction for Lender {
                 number: number as u16,
             };
             *cx.group() = lent;
-            cx.claim_block(lent.block());
+            assert!(cx.claim_block(lent.block()));
         }
         Verdict::Forward
     }
     fn group_ended(&self, group: &mut Lent, cx: &mut Cx<Self>) {
         if group.home == self.home {
             self.is_taken.borrow_mut()[usize::from(group.number)] = false;
-            cx.release_block(group.block());
+            assert!(cx.release_block(group.block()));
         } else if group.home != 0 {
-            cx.return_block(group.block(), group.home - 1);
+            assert!(cx.return_block(group.block(), group.home - 1));
         }
     }
     fn block_returned(&self, block: Block) {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::worker::migrate::{Order, Selector};
-use nf::{Cx, Packet, Verdict, WorkerInfo, network_function};
+use nf::{Affinity, Block, Cx, FlowState, Packet, Verdict, Way, WorkerInfo, network_function};
 use std::sync::Arc;
 use std::time::Duration;
 use std::vec;
@@ -116,6 +116,144 @@ fn what_is_emitted_by_a_flow_that_is_over_is_a_counted_drop() {
         stats.passed + stats.dropped.iter().map(|d| d.count).sum::<u64>(),
         3
     );
+}
+
+/// Claims a block of ports for its host and emits packets, waits, and emits others. The payload says how many milliseconds it
+/// waits, and how many packets it emits before and behind that.
+struct Early;
+
+#[derive(FlowState, Default, Clone, Copy, Debug)]
+#[repr(C)]
+struct Claimed {
+    first: u16,
+}
+
+impl Claimed {
+    fn block(self) -> Block {
+        Block {
+            addr: "203.0.113.1".parse().unwrap(),
+            first: self.first,
+            ports: 64,
+        }
+    }
+}
+
+#[network_function]
+impl NetworkFunction for Early {
+    const NAME: &'static str = "early";
+    const AFFINITY: Affinity = Affinity::InsideAddress;
+    const COUNTERS: &'static [&'static str] = &["emitted"];
+    type Config = NoConfig;
+    type Flow = ();
+    type Group = Claimed;
+    fn new(_: &Arc<NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+        Ok(Early)
+    }
+    async fn process(&self, packet: &mut Packet, _: &mut (), cx: &mut Cx<Self>) -> Verdict {
+        let [wait, before, behind] = *packet.payload().first_chunk::<3>().unwrap();
+        if cx.group().first == 0 {
+            cx.group().first = 64 * u16::from(packet.source_addr().octets()[15]);
+            let block = cx.group().block();
+            assert!(cx.claim_block(block));
+        }
+        let frame = packet.frame().to_vec();
+        for _ in 0..before {
+            let emitted = cx.emit(Way::Onward, |spare| spare.set_frame(&frame, LinkType::Raw));
+            cx.count_by("emitted", u64::from(emitted));
+        }
+        if wait > 0 {
+            cx.sleep(Duration::from_millis(u64::from(wait))).await;
+        }
+        for _ in 0..behind {
+            let emitted = cx.emit(Way::Onward, |spare| spare.set_frame(&frame, LinkType::Raw));
+            cx.count_by("emitted", u64::from(emitted));
+        }
+        Verdict::Forward
+    }
+    fn group_ended(&self, group: &mut Claimed, cx: &mut Cx<Self>) {
+        if group.first != 0 {
+            assert!(cx.release_block(group.block()));
+        }
+    }
+}
+
+/// Whose packets have left since the last look: the hosts' numbers.
+fn hosts(runtime: &mut Runtime<QueuePort>) -> Vec<u8> {
+    let sent = core::mem::take(&mut runtime.links_mut()[0].output);
+    sent.iter().map(|(_, frame)| frame[15]).collect()
+}
+
+/// There are two frames, so each is used by one flow after the other.
+#[test]
+fn what_a_call_emits_before_it_waits_leaves_once_for_its_own_flow() {
+    let mut settings = Settings::alone(64);
+    settings.waiting_max = 1;
+    let mut runtime = alone(settings, vec![factory::<Early>()]);
+    let mut now = 0;
+    // The last asks for more than a call may emit.
+    for (host, before, behind, emitted) in [
+        (1, 2, 1, 3),
+        (2, 0, 1, 1),
+        (3, 3, 1, 4),
+        (4, 1, 0, 1),
+        (5, 9, 9, 4),
+    ] {
+        let told = runtime.stats().counters[0].count;
+        let packet = udp(host, 1, 1, 80, false, &[5, before, behind]);
+        runtime.links_mut()[0].input.push_back(packet);
+        for _ in 0..10 {
+            now += MS;
+            runtime.step(now);
+            assert_conserved(&runtime);
+        }
+        let told = runtime.stats().counters[0].count - told;
+        assert_eq!(
+            (told, hosts(&mut runtime)),
+            (emitted, vec![host; emitted as usize + 1])
+        );
+    }
+    while !runtime.finish(64) {}
+    assert_eq!(runtime.stats().flows, 0);
+}
+
+/// Another flow of the group may use the block meanwhile, so switches know of it before the call is over.
+#[test]
+fn what_a_call_claims_before_it_waits_is_claimed_at_once() {
+    let plan = plan(vec![factory::<Early>()]);
+    let mut cluster = super::spread::cluster(1, 1, crate::switch::Policy::RoundRobin, &plan, 64);
+    for host in 1..4 {
+        cluster.feed(0, [udp(host, 1000, 1, 80, false, &[5, 1, 0])]);
+    }
+    assert_eq!(
+        (
+            cluster.runtimes[0].stats().waiting,
+            cluster.switches[0].stats().blocks
+        ),
+        (3, 3)
+    );
+    cluster.now += 20 * MS;
+    cluster.settle();
+    assert_eq!((cluster.sent().len(), cluster.switches[0].stats().blocks), (6, 3));
+    super::groups::assert_nothing_stays(&mut cluster);
+}
+
+/// The group's state says that the block is its own, whatever becomes of the packet.
+#[test]
+fn what_a_call_that_may_not_wait_has_asked_for_is_not_the_next_ones() {
+    let mut settings = Settings::alone(64);
+    settings.waiting_max = 0;
+    let mut runtime = alone(settings, vec![factory::<Early>()]);
+    let packets = [
+        udp(1, 1, 1, 9, false, &[0, 0, 0]),
+        udp(1, 1, 1, 80, false, &[5, 2, 0]),
+        udp(2, 1, 1, 80, false, &[0, 1, 0]),
+    ];
+    runtime.links_mut()[0].input.extend(packets);
+    runtime.step(MS);
+    assert_conserved(&runtime);
+    assert_eq!((hosts(&mut runtime), runtime.stats().emitted), (vec![1, 2, 2], 3));
+    let dropped: u64 = runtime.stats().dropped.iter().map(|drop| drop.count).sum();
+    assert_eq!(dropped, 3);
 }
 
 fn sleeper(waiting_max: u32, flows: u32) -> Runtime<QueuePort> {

@@ -63,7 +63,7 @@ fn word() -> impl Strategy<Value = Message> {
         (block(), group()).prop_map(|(block, group)| Message::BlockTold(block, group)),
         block().prop_map(Message::BlockReleased),
         group().prop_map(Message::Routed),
-        (group(), any::<u32>()).prop_map(|(group, consumed)| Message::Idle(group, consumed)),
+        (group(), any::<u64>()).prop_map(|(group, consumed)| Message::Idle(group, consumed)),
         (group(), group(), runtime(), runtime(), epoch(), any::<bool>()).prop_map(
             |(group, key, from, to, epoch, is_last)| {
                 Message::Reroute(Reroute {
@@ -450,7 +450,6 @@ proptest! {
             }
             runtime.step(now);
             assert_conserved(&runtime);
-            prop_assert_eq!(runtime.stats().words_lost, 0);
         }
         strangers.iter_mut().for_each(|stranger| stranger.renew(false));
         for _ in 0..50 {

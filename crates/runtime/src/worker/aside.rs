@@ -32,10 +32,8 @@ impl<P: Port> Runtime<P> {
     pub(super) fn after_call(&mut self, job: Job, at: usize, code: Code, cx: &mut RawCx) -> Option<Job> {
         let actor = job.actor;
         let timeout = cx.timeout;
+        self.apply_blocks(cx, actor);
         let effects = core::mem::take(&mut cx.effects);
-        if effects & effect::BLOCKS != 0 {
-            self.apply_blocks(cx, actor);
-        }
         // First what this call left in its cx: packets that are let go run through it.
         if effects & effect::EMIT != 0 {
             self.apply_emits(&job, at, cx);

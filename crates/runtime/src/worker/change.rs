@@ -649,7 +649,11 @@ impl<P: Port> Runtime<P> {
     #[cold]
     fn sweep(&mut self) -> usize {
         let (mut looked, mut asked) = (0, 0);
-        while looked < LOOKS && asked < ASKED && self.log.room() >= super::expiry::EVENT_ROOM {
+        while looked < LOOKS
+            && asked < ASKED
+            && self.log.room() >= super::expiry::EVENT_ROOM
+            && self.unsaid.is_empty()
+        {
             let Some(before) = self.before.as_deref_mut() else {
                 break;
             };

@@ -159,7 +159,7 @@ impl<P: Port> Runtime<P> {
                 self.now = self.now.max(packet.timestamp());
             }
             // Counted one by one: a group that ends here must not be thought to have seen what is yet to be processed.
-            self.outputs[link].consumed = self.outputs[link].consumed.wrapping_add(1);
+            self.outputs[link].consumed += 1;
             self.meet(packet, lane, link);
         }
         self.settle_all();
@@ -260,9 +260,9 @@ impl<P: Port> Runtime<P> {
         let direction = header.direction(value & 1, lane.way);
         if self.is_of_before(actor) {
             // As when it is renewed: if it ends here, it has not seen this packet.
-            self.outputs[link].consumed = self.outputs[link].consumed.wrapping_sub(1);
+            self.outputs[link].consumed -= 1;
             let goes_on = self.goes_on(actor);
-            self.outputs[link].consumed = self.outputs[link].consumed.wrapping_add(1);
+            self.outputs[link].consumed += 1;
             if !goes_on {
                 return self.launch(packet, lane, link);
             }
@@ -283,9 +283,9 @@ impl<P: Port> Runtime<P> {
     #[cold]
     fn renew(&mut self, packet: PacketBox, actor: u32, lane: &Lane, link: usize) {
         // What ends here has not seen this packet.
-        self.outputs[link].consumed = self.outputs[link].consumed.wrapping_sub(1);
+        self.outputs[link].consumed -= 1;
         self.end_actor(actor);
-        self.outputs[link].consumed = self.outputs[link].consumed.wrapping_add(1);
+        self.outputs[link].consumed += 1;
         self.launch(packet, lane, link);
     }
 
@@ -596,7 +596,8 @@ impl<P: Port> Runtime<P> {
         let fresh = self.stages.fresh(chain);
         // SAFETY: the state is this actor's, with room for every chain's, and nobody else uses it.
         unsafe { core::ptr::copy_nonoverlapping(fresh.as_ptr(), state.as_ptr(), fresh.len()) };
-        for step in self.stages.way(chain, Direction::Opening) {
+        for at in 0..self.stages.way(chain, Direction::Opening).len() {
+            let step = self.stages.way(chain, Direction::Opening)[at];
             let stage = &self.stages.functions[usize::from(step.function)];
             cx.counters = step.counters;
             // SAFETY: as above; the state was laid out for this chain.
@@ -604,9 +605,7 @@ impl<P: Port> Runtime<P> {
                 cx.group = group.add(step.group as usize);
                 stage.arrived(state.add(step.flow as usize), Arrival::New, cx);
             }
-        }
-        if cx.effects != 0 {
-            self.apply_blocks(cx, actor);
+            self.settle_accounts(cx, actor);
         }
     }
 }

@@ -8,17 +8,21 @@ use crate::flows::group::GroupKey;
 use crate::message::Message;
 use crate::stats::DropReason;
 use alloc::vec::Vec;
+use nf::cx::EFFECTS_MAX;
 use nf::{Departure, Direction, Side};
 use wire::PacketBox;
 
 /// Event log bytes that must be free before another flow is ended: its functions' records must not be lost.
 pub(super) const EVENT_ROOM: usize = 8 * 1024;
 
+/// Calls of a function for the end of one group, at most: enough for all ports of an address, one by one.
+const GROUP_CALLS: usize = 65_536 / EFFECTS_MAX;
+
 impl<P: Port> Runtime<P> {
     /// Looks at up to `budget` actors whose time may have come.
     pub(super) fn expire(&mut self, budget: usize) -> usize {
         let mut looked = 0;
-        while looked < budget && self.log.room() >= EVENT_ROOM {
+        while looked < budget && self.log.room() >= EVENT_ROOM && self.unsaid.is_empty() {
             // One at a time: ending a flow needs the whole runtime.
             let (due, count) = self.flows.due(self.now, budget - looked);
             looked += count;
@@ -69,8 +73,8 @@ impl<P: Port> Runtime<P> {
                 let stage = &self.stages.functions[usize::from(step.function)];
                 stage.departed(state.add(step.flow as usize), Departure::Expired, cx);
             }
+            self.settle_accounts(cx, actor);
         }
-        self.settle_accounts(cx, actor);
         if let Some(key) = self.flows.remove_keys(actor) {
             self.tell_idle(key);
         }
@@ -96,25 +100,32 @@ impl<P: Port> Runtime<P> {
         // Every function of the runtime may have state in the group, in whichever chain it is, or was.
         for function in 0..self.stages.functions.len() {
             cx.counters = self.stages.counters_of(function);
-            // SAFETY: the group's state was made for all functions, and its last flow's calls are over.
-            unsafe {
-                cx.group = group.add(self.stages.group_offsets[function] as usize);
-                self.stages.functions[function].group_ended(cx);
+            for _ in 0..GROUP_CALLS {
+                // SAFETY: the group's state was made for all functions, and its last flow's calls are over.
+                unsafe {
+                    cx.group = group.add(self.stages.group_offsets[function] as usize);
+                    self.stages.functions[function].group_ended(cx);
+                }
+                let has_more = cx.blocks.is_full();
+                self.settle_accounts(cx, actor);
+                if !has_more {
+                    break;
+                }
             }
         }
-        self.settle_accounts(cx, actor);
     }
 
-    /// Effects of a departure: blocks are released; there is no packet at hand to emit others beside.
+    /// Effects of a call without a packet: blocks change hands; there is no packet at hand to emit others beside.
     pub(super) fn settle_accounts(&mut self, cx: &mut nf::cx::RawCx, actor: u32) {
-        if core::mem::take(&mut cx.effects) == 0 {
+        if cx.effects == 0 {
             return;
         }
+        self.apply_blocks(cx, actor);
+        cx.effects = 0;
         for (packet, _) in core::mem::take(&mut cx.emitted) {
             self.emitted += 1;
             self.drop_packet(packet, DropReason::EmitOverflow);
         }
-        self.apply_blocks(cx, actor);
     }
 
     /// Says that a group, or second key, has no flow left; unless that is yet to be seen.

@@ -178,6 +178,7 @@ pub struct Runtime<P: Port> {
     /// By link: what was taken off while buffers for messages were wanting, to be processed first.
     backlog: Vec<PacketList>,
     outputs: Vec<output::Output>,
+    unsaid: output::Unsaid,
     pool: Pool,
     log: Box<EventLog>,
     drops: Drops,
@@ -312,6 +313,7 @@ impl<P: Port> Runtime<P> {
             queued_count: 0,
             turned: PacketList::new(),
             outputs: links.iter().map(|_| output::Output::default()).collect(),
+            unsaid: output::Unsaid::with_capacity(output::UNSAID),
             backlog: links.iter().map(|_| PacketList::new()).collect(),
             sessions: sessions::Sessions::new(&links, affinity),
             unheard: unheard::Unheard::new(&links, settings.switches, settings.now),
@@ -343,8 +345,12 @@ impl<P: Port> Runtime<P> {
     pub fn step(&mut self, now: u64) -> Work {
         self.now = self.now.max(now);
         let mut work = Work::default();
+        self.write_unsaid();
         if self.has_room_for_messages() || self.fetch_home() {
             for link in 0..self.links.len() {
+                if !self.unsaid.is_empty() {
+                    break;
+                }
                 let mut burst = Burst::new();
                 while !burst.is_full()
                     && let Some(packet) = self.backlog[link].pop()
@@ -394,7 +400,7 @@ impl<P: Port> Runtime<P> {
         self.drop_fragments();
         let done = self.end_all(budget);
         self.transmit_all();
-        done
+        done && self.unsaid.is_empty()
     }
 
     /// Whether any call waits.
@@ -418,6 +424,7 @@ impl<P: Port> Runtime<P> {
             && self.backlog.iter().all(PacketList::is_empty)
             && self.moves.is_idle()
             && self.moves.has_said_all()
+            && self.unsaid.is_empty()
             && self.unheard.is_empty()
     }
 
@@ -503,7 +510,6 @@ impl<P: Port> Runtime<P> {
             leaving: self.moves.is_leaving,
             flows_refused: self.moves.flows_refused,
             words_refused: self.moves.words_refused,
-            words_lost: self.moves.words_lost,
             groups: self.flows.groups().len() as u64,
             waiting: self.frames.waiting() as u64,
             events_lost: self.log.lost(),

@@ -2,6 +2,16 @@
 //!
 //! Messages go first: before any packet is transmitted on any link, all messages said so far are on all links. That is the
 //! whole of "told before the first packet that uses it leaves", but for switches of other processes (`unheard.rs`).
+//!
+//! A message for which no buffer is free is kept, and so is each message behind it. Until all are written no packet leaves
+//! (empty buffers do: their owners wait for them), and the worker takes up no packet and ends no flow: so the messages that are
+//! kept are those of one burst and of one flow that ends. No other use of buffers takes the last ones
+//! ([`Runtime::message_frames`]), and a frame comes home when its switch has read it: so each message is written in the end.
+//!
+//! ```text
+//!   message ─► frame at hand ─────────────────────────► link, ahead of packets
+//!         └──► unsaid, while no buffer is free ─► frame ─► link      packets of the step wait meanwhile
+//! ```
 
 use super::Runtime;
 use crate::env::{Burst, Port, give_or_keep};
@@ -9,32 +19,41 @@ use crate::flows::group::GroupKey;
 use crate::message::Message;
 use crate::stats::DropReason;
 use crate::switch::home_of;
-use nf::cx::{BlockEffect, RawCx};
+use alloc::collections::VecDeque;
+use nf::cx::{BlockEffect, RawCx, effect};
 use protocols::ownership::RuntimeId;
-use wire::PacketBox;
 use wire::packet::{Kind, flag as packet_flag};
+use wire::{PacketBox, PacketList};
 
 /// What waits to be transmitted on one link.
 #[derive(Default)]
 pub(super) struct Output {
     burst: Burst,
     pub(super) messages: Option<PacketBox>,
+    /// Packets that wait for messages that are kept.
+    waiting: PacketList,
     /// Packets of this link processed, counted as the switch counts what it sends.
-    pub(super) consumed: u32,
+    pub(super) consumed: u64,
 }
 
 /// Frames of messages that one step may need per link: 32 packets and 64 ended flows, a few records each.
 const MESSAGE_FRAMES: usize = 16;
 
+/// Messages to switches for which no buffer was free, in order; each with its link.
+pub(super) type Unsaid = VecDeque<(u8, Message)>;
+
+/// Messages that there is room for from the start: more than a burst has to say, as a rule.
+pub(super) const UNSAID: usize = 256;
+
 impl<P: Port> Runtime<P> {
     /// Whether whatever one step wants to tell the switches has room.
     pub(super) fn has_room_for_messages(&self) -> bool {
-        self.settings.switches == 0 || self.pool.free() >= self.message_frames()
+        self.settings.switches == 0 || self.unsaid.is_empty() && self.pool.free() >= self.message_frames()
     }
 
     /// Buffers that are kept for what one step wants to say.
     pub(super) fn message_frames(&self) -> usize {
-        MESSAGE_FRAMES * self.links.len()
+        MESSAGE_FRAMES * usize::from(self.settings.switches)
     }
 
     /// Takes off the links what has come, since the buffers that are wanting may be on their way home behind packets; packets
@@ -59,6 +78,7 @@ impl<P: Port> Runtime<P> {
                         self.backlog[link].push(packet);
                     }
                 }
+                self.write_unsaid();
                 if self.has_room_for_messages() {
                     return true;
                 }
@@ -112,6 +132,7 @@ impl<P: Port> Runtime<P> {
 
     fn transmit_links(&mut self) {
         self.close_round();
+        self.write_unsaid();
         for (link, output) in self.links.iter_mut().zip(&mut self.outputs) {
             if let Some(frame) = output.messages.take() {
                 let mut burst = Burst::new();
@@ -119,9 +140,38 @@ impl<P: Port> Runtime<P> {
                 link.transmit(self.now, &mut self.pool, &mut burst);
             }
         }
+        if !self.unsaid.is_empty() {
+            return self.hold_packets_back();
+        }
         for (link, output) in self.links.iter_mut().zip(&mut self.outputs) {
+            while !output.waiting.is_empty() {
+                let mut burst = Burst::new();
+                while !burst.is_full()
+                    && let Some(packet) = output.waiting.pop()
+                {
+                    burst.push(packet);
+                }
+                link.transmit(self.now, &mut self.pool, &mut burst);
+            }
             if !output.burst.is_empty() {
                 link.transmit(self.now, &mut self.pool, &mut output.burst);
+            }
+        }
+    }
+
+    /// Transmits empty buffers, and has packets wait for messages that are kept.
+    #[cold]
+    fn hold_packets_back(&mut self) {
+        for (link, output) in self.links.iter_mut().zip(&mut self.outputs) {
+            let mut empty = Burst::new();
+            for packet in output.burst.drain(..) {
+                match packet.kind() {
+                    Kind::Empty => empty.push(packet),
+                    Kind::Data | Kind::Message => output.waiting.push(packet),
+                }
+            }
+            if !empty.is_empty() {
+                link.transmit(self.now, &mut self.pool, &mut empty);
             }
         }
     }
@@ -179,26 +229,51 @@ impl<P: Port> Runtime<P> {
             Message::Idle(group, _) => Message::Idle(*group, self.outputs[link].consumed),
             other => *other,
         };
+        if !self.unsaid.is_empty() || !self.write(link, &message) {
+            self.unsaid.push_back((link as u8, message));
+        }
+    }
+
+    /// Writes a message into the link's frame at hand; `false` if a buffer is wanting.
+    fn write(&mut self, link: usize, message: &Message) -> bool {
         if let Some(frame) = &mut self.outputs[link].messages {
             if message.append(frame) {
-                return;
+                return true;
             }
             // Full: it goes out now, ahead of any packet.
             self.transmit_messages(link);
         }
         let Some(mut frame) = self.pool.take() else {
-            // `has_room_for_messages` made sure of buffers before the step began, and what others ask for has some of its own (`migrate::answers`).
-            self.moves.words_lost += 1;
-            return;
+            return false;
         };
         Message::begin(&mut frame);
         let fits = message.append(&mut frame);
         debug_assert!(fits, "a record fits into an empty frame");
         self.outputs[link].messages = Some(frame);
+        true
+    }
+
+    /// Writes the messages that are kept, as far as there are buffers.
+    #[inline]
+    pub(super) fn write_unsaid(&mut self) {
+        while let Some((link, message)) = self.unsaid.front().copied() {
+            if !self.write(usize::from(link), &message) {
+                return;
+            }
+            self.unsaid.pop_front();
+        }
     }
 
     /// Routes for blocks change here and, by message, at the switches.
+    #[inline]
     pub(super) fn apply_blocks(&mut self, cx: &mut RawCx, actor: u32) {
+        if cx.effects & effect::BLOCKS != 0 {
+            cx.effects &= !effect::BLOCKS;
+            self.apply_each_block(cx, actor);
+        }
+    }
+
+    fn apply_each_block(&mut self, cx: &mut RawCx, actor: u32) {
         let group = self.flows.group_key(actor);
         for change in core::mem::take(&mut cx.blocks) {
             match change {
@@ -220,6 +295,14 @@ impl<P: Port> Runtime<P> {
                     self.tell(Message::BlockReturned(block, RuntimeId(runtime)));
                 }
             }
+        }
+    }
+
+    /// As if so many packets of other groups had come by each link.
+    #[cfg(test)]
+    pub fn age_links(&mut self, packets: u64) {
+        for output in &mut self.outputs {
+            output.consumed += packets;
         }
     }
 

@@ -196,6 +196,7 @@ impl<P: Port> Runtime<P> {
         if let Some(frame) = self.outputs[link].messages.take() {
             self.recycle(frame);
         }
+        self.unsaid.retain(|(to, _)| usize::from(*to) != link);
         self.unheard.session_over(link, session != 0);
         if let Some(beginning) = &mut self.sessions.beginning {
             beginning.told = beginning.told.without(link as u8);
@@ -316,7 +317,10 @@ impl<P: Port> Runtime<P> {
         let link = telling.link;
         let mut is_over = false;
         for _ in 0..LOOKS {
-            if self.pool.free() < self.message_frames() + SPARE || self.links[link].room() == 0 {
+            if self.pool.free() < self.message_frames() + SPARE
+                || !self.unsaid.is_empty()
+                || self.links[link].room() == 0
+            {
                 break;
             }
             telling.part = match telling.part {

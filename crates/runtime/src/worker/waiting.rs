@@ -1,4 +1,11 @@
 //! Calls that wait, the packets behind them, and packets that functions hold (`Verdict::Consume`).
+//!
+//! A call may ask for effects before it waits. Claims and releases of blocks are applied when the call waits, since other flows
+//! of its group use the blocks meanwhile. All other effects stay in the call's frame, and are applied once when the call is
+//! over, for its own flow: the flow's functions can take no packet before. A call that is refused or cancelled leaves nothing
+//! in its frame either: the packets that it emitted are counted drops.
+//!
+//! Invariant: a frame that is free, or in hand between two calls, holds no effect.
 
 use super::watching::Look;
 use super::{Job, Runtime};
@@ -62,9 +69,10 @@ impl<P: Port> Runtime<P> {
         if let Some(reason) = refusal {
             // SAFETY: the call just answered that it waits, so its future is live, and it is gone after this.
             unsafe { Frames::<Parked>::cancel(self.frame_ptr) };
-            cx.effects = 0;
+            self.settle_accounts(cx, job.actor);
             return self.refuse(job, reason);
         }
+        self.apply_blocks(cx, job.actor);
         let spares = core::mem::take(&mut cx.spares);
         let Job { actor, .. } = job;
         let header = self.flows.header_mut(actor);
@@ -127,7 +135,7 @@ impl<P: Port> Runtime<P> {
     /// Goes on with up to `budget` calls whose time has come, the oldest first.
     pub(super) fn wake(&mut self, budget: usize) -> usize {
         let mut woken = 0;
-        while woken < budget {
+        while woken < budget && self.unsaid.is_empty() {
             let Some((index, waiting)) = self.frames.wake(self.now) else {
                 break;
             };
@@ -138,16 +146,12 @@ impl<P: Port> Runtime<P> {
     }
 
     fn resume(&mut self, index: u32, frame: NonNull<Frame>, parked: Parked) {
-        let spare = self.pool.take();
+        self.fill_spares(frame);
         // SAFETY: the waiting future is not being polled, so its frame's cx is ours to fill in.
         let code = unsafe {
             let cx = core::ptr::addr_of_mut!((*frame.as_ptr()).cx);
             (*cx).now = self.now;
             (*cx).wake_at = RawCx::NO_WAKE;
-            (*cx).effects = 0;
-            if let Some(spare) = spare {
-                (*cx).spares.push(spare);
-            }
             Frames::<Parked>::poll(frame)
         };
         // SAFETY: as above: the poll is over.
@@ -156,6 +160,7 @@ impl<P: Port> Runtime<P> {
         for spare in spares {
             self.recycle(spare);
         }
+        self.apply_blocks(cx, parked.job.actor);
         if code == Code::WAITING {
             if cx.wake_at != RawCx::NO_WAKE {
                 return self.frames.park(index, cx.wake_at, parked);
@@ -176,6 +181,7 @@ impl<P: Port> Runtime<P> {
         self.flows.header_mut(actor).change(Change::Resume);
         self.frames.give(index);
         if code == Code::WAITING {
+            self.settle_accounts(cx, actor);
             self.refuse_resumed(job, behind);
             if self.flows.header(actor).phase == Phase::Active && self.is_of_before(actor) {
                 // The sweep has passed it by while it waited.
@@ -195,7 +201,8 @@ impl<P: Port> Runtime<P> {
         if let Some(mut job) = self.after_call(job, usize::from(at), code, cx) {
             job.passed += 1;
             self.extend(actor, timeout);
-            self.jobs.push(job);
+            // Ahead of what the call has emitted, as where no call waits.
+            self.run_now(job);
         }
         self.run_jobs();
         self.take_up_behind(actor, behind);
@@ -317,6 +324,8 @@ impl<P: Port> Runtime<P> {
             // SAFETY: a parked frame holds a live future.
             unsafe { Frames::<Parked>::cancel(waiting.frame) };
             let Parked { job, mut behind, .. } = waiting.rest;
+            // SAFETY: the future is gone, so the frame is nobody's but ours.
+            self.settle_accounts(unsafe { &mut (*waiting.frame.as_ptr()).cx }, job.actor);
             self.flows.header_mut(job.actor).change(Change::Resume);
             self.frames.give(index);
             self.drop_packet(job.packet, DropReason::Stopped);
@@ -329,9 +338,15 @@ impl<P: Port> Runtime<P> {
 
     /// Sees to it that the call at hand has buffers to make packets of.
     pub(super) fn top_up_spares(&mut self) {
-        // SAFETY: between calls the frame in hand is nobody's but ours.
-        let cx = unsafe { &mut (*self.frame_ptr.as_ptr()).cx };
-        while !cx.spares.is_full() {
+        self.fill_spares(self.frame_ptr);
+    }
+
+    /// The same for a frame between two calls or polls. Messages of the step keep their buffers: what a call emits may wait for
+    /// a message.
+    fn fill_spares(&mut self, frame: NonNull<Frame>) {
+        // SAFETY: no call or poll is under way, so the frame's cx is ours.
+        let cx = unsafe { &mut (*frame.as_ptr()).cx };
+        while !cx.spares.is_full() && self.pool.free() > self.message_frames() {
             match self.pool.take() {
                 Some(packet) => cx.spares.push(packet),
                 None => break,

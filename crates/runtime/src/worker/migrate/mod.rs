@@ -202,8 +202,6 @@ pub struct Moves<P> {
     pub(super) packets_moved: [u64; 2],
     pub(super) flows_refused: u64,
     pub(super) words_refused: u64,
-    /// To switches, for want of a buffer.
-    pub(super) words_lost: u64,
 }
 
 impl<P: Port> Moves<P> {
@@ -237,7 +235,6 @@ impl<P: Port> Moves<P> {
             packets_moved: [0; 2],
             flows_refused: 0,
             words_refused: 0,
-            words_lost: 0,
         }
     }
 

@@ -440,7 +440,8 @@ impl<P: Port> Runtime<P> {
             self.end_unheard(actor);
         }
         let cx = self.prepare(actor, side, Direction::Opening);
-        for step in self.stages.way(header.chain, Direction::Opening) {
+        for at in 0..self.stages.way(header.chain, Direction::Opening).len() {
+            let step = self.stages.way(header.chain, Direction::Opening)[at];
             // SAFETY: the state is this actor's, laid out for this chain; no call of it waits.
             unsafe {
                 cx.group = group.add(step.group as usize);
@@ -456,8 +457,8 @@ impl<P: Port> Runtime<P> {
                 };
                 stage.departed(state.add(step.flow as usize), why, cx);
             }
+            self.settle_accounts(cx, actor);
         }
-        self.settle_accounts(cx, actor);
         self.flows.remove_keys(actor);
         self.flows.leave_group(actor);
         self.flows.end(actor);

@@ -472,7 +472,8 @@ impl<P: Port> Runtime<P> {
             Side::Inside
         };
         let cx = self.prepare(actor, side, Direction::Opening);
-        for step in self.stages.way(header.chain, Direction::Opening) {
+        for at in 0..self.stages.way(header.chain, Direction::Opening).len() {
+            let step = self.stages.way(header.chain, Direction::Opening)[at];
             if planted::is("arrived_not_called") {
                 break;
             }
@@ -483,8 +484,8 @@ impl<P: Port> Runtime<P> {
                 cx.group = group.add(step.group as usize);
                 stage.arrived(state.add(step.flow as usize), Arrival::Migrated, cx);
             }
+            self.settle_accounts(cx, actor);
         }
-        self.settle_accounts(cx, actor);
     }
 
     /// Says that the group is installed, with what was seen meanwhile.

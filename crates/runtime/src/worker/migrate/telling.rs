@@ -130,7 +130,7 @@ impl<P: Port> Runtime<P> {
             let is_home = |key: &GroupKey| self.is_home(key, switch);
             let last = telling.keys.iter().rposition(is_home);
             while let Some(key) = telling.keys.get(telling.told).copied() {
-                if self.pool.free() <= self.message_frames() {
+                if self.pool.free() <= self.message_frames() || !self.unsaid.is_empty() {
                     return false;
                 }
                 if self.is_home(&key, switch) {
