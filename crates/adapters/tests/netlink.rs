@@ -130,6 +130,22 @@ fn follow() {
     until(&mut watcher, "its new address", |w| {
         of(w, "10.77.0.9") == Some([2, 0, 0, 0, 0, 10])
     });
+    // What the kernel has by IPv6 of the address that maps it is no neighbour's of IPv4.
+    ip("-6 neigh add ::ffff:10.77.0.9 lladdr 02:00:00:00:66:66 dev fk0 nud permanent");
+    ip("-6 route add ::ffff:192.0.2.0/120 dev fk0");
+    ip("-6 neigh add fd77::9 lladdr 02:00:00:00:00:09 dev fk0 nud permanent");
+    until(&mut watcher, "what came behind it", |w| {
+        of(w, "fd77::9").is_some()
+    });
+    assert_eq!(of(&watcher, "10.77.0.9"), Some([2, 0, 0, 0, 0, 10]));
+    ip("-6 neigh del ::ffff:10.77.0.9 dev fk0");
+    ip("-6 neigh del fd77::9 dev fk0");
+    until(&mut watcher, "gone", |w| of(w, "fd77::9").is_none());
+    assert_eq!(of(&watcher, "10.77.0.9"), Some([2, 0, 0, 0, 0, 10]));
+    assert_eq!(
+        route(&watcher, "192.0.2.0/24").map(|route| route.kind),
+        Some(RouteKind::Unreachable)
+    );
     ip("neigh del 10.77.0.9 dev fk0");
     until(&mut watcher, "no neighbour", |w| of(w, "10.77.0.9").is_none());
     assert_eq!(of(&watcher, "10.77.0.2"), None);

@@ -171,6 +171,7 @@ impl Harness {
             // No class depends on time.
             now: 0,
             wake_at: RawCx::NO_WAKE,
+            waits_for: 0,
             timeout: 0,
             key: NonNull::from(&mut key),
             opening,

@@ -55,6 +55,7 @@ impl Bench {
         let mut raw = RawCx {
             now: 1,
             wake_at: RawCx::NO_WAKE,
+            waits_for: 0,
             timeout: 0,
             key: NonNull::from(&mut key),
             opening: wire::Orientation::Along,

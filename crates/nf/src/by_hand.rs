@@ -36,6 +36,7 @@ impl<F: NetworkFunction> ByHand<F> {
         let raw = Box::new(RawCx {
             now: 0,
             wake_at: RawCx::NO_WAKE,
+            waits_for: 0,
             timeout: 0,
             key: NonNull::from(&mut *key),
             opening: Orientation::Along,

@@ -192,6 +192,8 @@ pub struct RawCx {
     pub now: u64,
     /// When a waiting function wants to go on; [`RawCx::NO_WAKE`] if it said nothing.
     pub wake_at: u64,
+    /// What a waiting function waits for, by its own number ([`Cx::changed`]); 0 for the time only.
+    pub waits_for: u64,
     /// The longest timeout a function of the chain has asked for, in nanoseconds.
     pub timeout: u64,
     /// The key that opened the flow, as its first packet had it; the actor's own.
@@ -442,6 +444,22 @@ impl<F: NetworkFunction> Cx<F> {
         Sleep {
             raw: &mut self.raw,
             time: nanoseconds,
+            waits_for: 0,
+            waiting: false,
+        }
+    }
+
+    /// Waits like [`Cx::sleep`] until [`NetworkFunction::generation`] changes, `nanoseconds` at most. The change need not be
+    /// what the caller waits for: it looks, and waits again.
+    ///
+    /// `what` names what is waited for, by a number of the function's own. Calls that wait for the same thing, with the
+    /// packets behind them, share a bound; a packet beyond it is a counted drop. So a thing that never comes does not take
+    /// the room of those that do. Different things may have one number: they share the bound, and no more.
+    pub fn changed(&mut self, what: u64, nanoseconds: u64) -> Sleep<'_> {
+        Sleep {
+            raw: &mut self.raw,
+            time: nanoseconds,
+            waits_for: what.max(1),
             waiting: false,
         }
     }
@@ -466,10 +484,11 @@ fn position(names: &[&str], name: &str) -> usize {
     index
 }
 
-/// The wait of [`Cx::sleep`].
+/// The wait of [`Cx::sleep`] and [`Cx::changed`].
 pub struct Sleep<'a> {
     raw: &'a mut RawCx,
     time: u64,
+    waits_for: u64,
     waiting: bool,
 }
 
@@ -478,11 +497,12 @@ impl Future for Sleep<'_> {
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         if this.waiting {
-            // The runtime polls again when the time has come, not before.
+            // The runtime polls again when the time has come or the generation has changed, not before.
             return Poll::Ready(());
         }
         this.waiting = true;
         this.raw.wake_at = this.raw.now.saturating_add(this.time);
+        this.raw.waits_for = this.waits_for;
         Poll::Pending
     }
 }

@@ -222,6 +222,10 @@ pub trait NetworkFunction: Sized + 'static {
     /// Whether this function changes a packet's addresses or ports: then the functions before and behind it see a flow by different
     /// ones.
     const TRANSLATES: bool = false;
+    /// Whether a call that waits may be given up, and [`process`](Self::process) begun once more with the same packet, here or at
+    /// another runtime: until then it has changed neither the flow's state nor the packet. Such a call does not hold up the
+    /// move of its group: its packet goes along, and waits there.
+    const BEGINS_AGAIN: bool = false;
     /// Settings. Compile what is costly (automata, rule sets) while deserializing, or lazily inside: all instances
     /// share one value.
     type Config: serde::de::DeserializeOwned + Send + Sync + 'static;
@@ -356,6 +360,12 @@ pub trait NetworkFunction: Sized + 'static {
     fn command(&self, words: &[&str]) -> Result<String, String> {
         let _ = words;
         Err(alloc::format!("{} takes no commands", Self::NAME))
+    }
+
+    /// The number of what calls wait for by [`Cx::changed`]: a worker goes on with them when it has changed. It is asked for
+    /// in every step in which a call waits, so it is read from memory and no more.
+    fn generation(&self) -> u32 {
+        0
     }
 
     /// What somebody outside the data path keeps up to date for all instances (a routing table, say). Whoever runs the cluster

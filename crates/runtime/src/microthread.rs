@@ -126,6 +126,8 @@ pub struct Frames<T> {
     waiting: Vec<Option<Waiting<T>>>,
     ready: BinaryHeap<Reverse<(u64, u64, u32)>>,
     sequence: u64,
+    /// The generations of all functions when they were looked at last; none while no call waits.
+    generations: Option<u64>,
     count: usize,
     stride: usize,
     region: Region,
@@ -153,6 +155,7 @@ impl<T> Frames<T> {
             waiting: core::iter::repeat_with(|| None).take(count).collect(),
             ready: BinaryHeap::with_capacity(count),
             sequence: 0,
+            generations: None,
             count,
             stride,
             region,
@@ -214,6 +217,11 @@ impl<T> Frames<T> {
             .map(|w| &mut w.rest)
     }
 
+    /// What is kept for a waiting frame, to look at.
+    pub fn rest(&self, index: u32) -> Option<&T> {
+        self.waiting.get(index as usize)?.as_ref().map(|w| &w.rest)
+    }
+
     /// The next waiting call whose time has come; it no longer counts as parked, and its frame is the caller's.
     pub fn wake(&mut self, now: u64) -> Option<(u32, Waiting<T>)> {
         let Reverse((wake_at, _, index)) = *self.ready.peek()?;
@@ -224,6 +232,36 @@ impl<T> Frames<T> {
         self.waiting[index as usize]
             .take()
             .map(|waiting| (index, waiting))
+    }
+
+    /// Has the calls for which that `is_meant` go on at `now` if these generations are others than the last time. The first
+    /// look after no call waited finds them changed: what has changed since a call began to wait is not overlooked.
+    pub fn hasten(&mut self, generations: u64, now: u64, is_meant: impl Fn(&T) -> bool) {
+        if self.generations.replace(generations) == Some(generations) {
+            return;
+        }
+        let mut ready = core::mem::take(&mut self.ready).into_vec();
+        for Reverse((wake_at, _, index)) in &mut ready {
+            let waiting = self.waiting.get(*index as usize).and_then(Option::as_ref);
+            if waiting.is_some_and(|waiting| is_meant(&waiting.rest)) {
+                *wake_at = now.min(*wake_at);
+            }
+        }
+        // In the same memory.
+        self.ready = ready.into();
+    }
+
+    /// Forgets the generations: no call waits.
+    pub fn none_waits(&mut self) {
+        self.generations = None;
+    }
+
+    /// Takes these frames, sorted, out of waiting; their futures and the frames are the caller's.
+    pub fn pull(&mut self, indices: &[u32]) -> Vec<(u32, Waiting<T>)> {
+        self.ready
+            .retain(|Reverse((_, _, index))| indices.binary_search(index).is_err());
+        let taken = |index: &u32| Some((*index, self.waiting.get_mut(*index as usize)?.take()?));
+        indices.iter().filter_map(taken).collect()
     }
 
     /// When the next waiting call's time comes.

@@ -191,6 +191,10 @@ pub unsafe trait Stage {
     unsafe fn each_field(&self, flow: NonNull<u8>, see: &mut dyn FnMut(&'static str, &dyn Debug));
     /// [`NetworkFunction::command`].
     fn command(&self, words: &[&str]) -> Result<String, String>;
+    /// [`NetworkFunction::generation`].
+    fn generation(&self) -> u32;
+    /// [`NetworkFunction::BEGINS_AGAIN`].
+    fn begins_again(&self) -> bool;
 }
 
 /// A function with its configuration, ready to be instantiated on every worker.
@@ -474,6 +478,12 @@ unsafe impl<F: NetworkFunction> Stage for Instance<F> {
     unsafe fn each_field(&self, flow: NonNull<u8>, see: &mut dyn FnMut(&'static str, &dyn Debug)) {
         // SAFETY: the caller's promise.
         unsafe { flow.cast::<F::Flow>().as_ref().each_field(see) }
+    }
+    fn generation(&self) -> u32 {
+        self.0.generation()
+    }
+    fn begins_again(&self) -> bool {
+        F::BEGINS_AGAIN
     }
     fn command(&self, words: &[&str]) -> Result<String, String> {
         self.0.command(words)

@@ -31,6 +31,8 @@ pub enum DropReason {
     WaitingFull,
     /// As many packets behind waiting calls as configured.
     WaitingQueueFull,
+    /// As many packets wait for the same thing as may.
+    WaitingShareFull,
     /// A function waits for something that is not the runtime's and would never go on.
     WaitsForNothing,
     /// As many packets held for functions as configured.
@@ -78,7 +80,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 33] = {
+    pub const ALL: [DropReason; 34] = {
         use DropReason::*;
         [
             FrameTruncated,
@@ -93,6 +95,7 @@ impl DropReason {
             GroupsFull,
             WaitingFull,
             WaitingQueueFull,
+            WaitingShareFull,
             WaitsForNothing,
             HeldFull,
             HeldAtEnd,
@@ -133,6 +136,7 @@ impl DropReason {
             GroupsFull => "groups_full",
             WaitingFull => "waiting_full",
             WaitingQueueFull => "waiting_queue_full",
+            WaitingShareFull => "waiting_share_full",
             WaitsForNothing => "waits_for_nothing",
             HeldFull => "held_full",
             HeldAtEnd => "held_at_end",

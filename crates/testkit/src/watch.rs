@@ -84,6 +84,7 @@ impl<F: NetworkFunction> NetworkFunction for Watched<F> {
     const FILES: &'static [&'static str] = F::FILES;
     const LAST: bool = F::LAST;
     const TRANSLATES: bool = F::TRANSLATES;
+    const BEGINS_AGAIN: bool = F::BEGINS_AGAIN;
     type Config = WatchedConfig<F>;
     type Flow = F::Flow;
     type Group = F::Group;
@@ -166,6 +167,10 @@ impl<F: NetworkFunction> NetworkFunction for Watched<F> {
 
     fn command(&self, words: &[&str]) -> Result<String, String> {
         self.function.command(words)
+    }
+
+    fn generation(&self) -> u32 {
+        self.function.generation()
     }
 
     fn feed(config: &WatchedConfig<F>) -> Option<Arc<dyn std::any::Any + Send + Sync>> {

@@ -84,6 +84,8 @@ pub mod flag {
     pub const LATERAL: u16 = 512;
     /// A fragment that is followed: it has the ports of its first one.
     pub const FOLLOWED: u16 = 1024;
+    /// A function made it, here: an answer, or a packet beside another. It came in by no port.
+    pub const MADE: u16 = 2048;
     /// Somebody watches its flow: a bit for each who does (`runtime::watch`).
     pub const WATCHED: u16 = 0xc000;
 }
@@ -468,7 +470,8 @@ impl Packet {
         self.notes.protocol = layers.protocol;
         self.notes.version = layers.version;
         self.notes.ports = layers.ports;
-        self.notes.flags = (self.notes.flags & (flag::TURN_AROUND | flag::LATERAL | flag::WATCHED))
+        self.notes.flags = (self.notes.flags
+            & (flag::TURN_AROUND | flag::LATERAL | flag::MADE | flag::WATCHED))
             | layers.flags
             | flag::PARSED;
     }

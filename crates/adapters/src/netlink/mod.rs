@@ -17,6 +17,12 @@
 //! again. One that has gone *stale* is asked for again by [`Watcher::refresh`]: the kernel would not, as it sees no packet
 //! to it.
 //!
+//! *Families.* [`Addr`] keeps an IPv4 address as the IPv6 address that maps it (RFC 4291 2.5.5.2), and the kernel keeps whatever IPv6
+//! address a host solicits from, or a router advertises. So what it says of an IPv6 address that maps IPv4 is not taken: no
+//! neighbour, no route, no gateway and no own address. Nor is what it says of neighbours of other families (a bridge's, a
+//! tunnel's). An `Addr` in here thus says its family, and what is heard by IPv6 changes nothing of IPv4. A permanent
+//! neighbour changes by the administrator's word only: the kernel sees to it within a family.
+//!
 //! Invariants: [`Watcher::network`] is what the kernel said last; a wait ends in the time given, whatever the kernel says.
 //!
 //! Not here: what is made of it (`functions::forward`, joined in the tool), `ip rule`, nexthop objects by themselves (the
@@ -382,24 +388,31 @@ fn address_of(message: &AddressMessage) -> Option<Addr> {
     // Of a point-to-point link, `Address` is the other end.
     let find = |local: bool| {
         message.attributes.iter().find_map(|attribute| match attribute {
-            AddressAttribute::Local(ip) if local => Some(Addr::from(*ip)),
-            AddressAttribute::Address(ip) if !local => Some(Addr::from(*ip)),
+            AddressAttribute::Local(ip) if local => addr_of_ip(*ip),
+            AddressAttribute::Address(ip) if !local => addr_of_ip(*ip),
             _ => None,
         })
     };
     find(true).or_else(|| find(false))
 }
 
+/// An address of its family; `None` of an IPv6 address that maps IPv4.
+fn addr_of_ip(ip: IpAddr) -> Option<Addr> {
+    let addr = Addr::from(ip);
+    (addr.is_v4() == ip.is_ipv4()).then_some(addr)
+}
+
 fn take_neighbour(network: &mut Network, message: &NeighbourMessage, is_there: bool) {
+    let family = message.header.family;
     let mut destination = None;
     let mut link = None;
     for attribute in &message.attributes {
         match attribute {
             NeighbourAttribute::Destination(NeighbourAddress::Inet(v4)) => {
-                destination = Some(Addr::from(*v4))
+                destination = (family == AddressFamily::Inet).then_some(Addr::from(*v4));
             }
             NeighbourAttribute::Destination(NeighbourAddress::Inet6(v6)) => {
-                destination = Some(IpAddr::V6(*v6).into())
+                destination = addr_of_ip(IpAddr::V6(*v6)).filter(|_| family == AddressFamily::Inet6);
             }
             NeighbourAttribute::LinkLayerAddress(bytes) => link = <[u8; 6]>::try_from(bytes.as_slice()).ok(),
             _ => {}
@@ -432,7 +445,7 @@ fn take_neighbour(network: &mut Network, message: &NeighbourMessage, is_there: b
 fn addr_of(address: &RouteAddress) -> Option<Addr> {
     match address {
         RouteAddress::Inet(v4) => Some(Addr::from(*v4)),
-        RouteAddress::Inet6(v6) => Some(IpAddr::V6(*v6).into()),
+        RouteAddress::Inet6(v6) => addr_of_ip(IpAddr::V6(*v6)),
         _ => None,
     }
 }
@@ -440,17 +453,19 @@ fn addr_of(address: &RouteAddress) -> Option<Addr> {
 fn via_of(via: &RouteVia) -> Option<Addr> {
     match via {
         RouteVia::Inet(v4) => Some(Addr::from(*v4)),
-        RouteVia::Inet6(v6) => Some(IpAddr::V6(*v6).into()),
+        RouteVia::Inet6(v6) => addr_of_ip(IpAddr::V6(*v6)),
         _ => None,
     }
 }
 
-fn gateway_of(attributes: &[RouteAttribute]) -> Option<Addr> {
-    attributes.iter().find_map(|attribute| match attribute {
-        RouteAttribute::Gateway(address) => addr_of(address),
-        RouteAttribute::Via(via) => via_of(via),
+/// The gateway of a way; `Err` if there is one that no host has.
+fn gateway_of(attributes: &[RouteAttribute]) -> Result<Option<Addr>, ()> {
+    let gateway = attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Gateway(address) => Some(addr_of(address)),
+        RouteAttribute::Via(via) => Some(via_of(via)),
         _ => None,
-    })
+    });
+    gateway.map(|address| address.ok_or(())).transpose()
 }
 
 /// A route that counts; `None` for those of other tables, of dead links, cached ones and kinds that packets never take.
@@ -466,7 +481,7 @@ fn route_of(message: &RouteMessage) -> Option<Route> {
     for attribute in &message.attributes {
         match attribute {
             RouteAttribute::Table(number) => table = *number,
-            RouteAttribute::Destination(address) => destination = addr_of(address),
+            RouteAttribute::Destination(address) => destination = Some(addr_of(address)?),
             RouteAttribute::Oif(index) => link = Some(*index),
             RouteAttribute::Priority(number) => metric = *number,
             RouteAttribute::Metrics(metrics) => {
@@ -505,9 +520,10 @@ fn route_of(message: &RouteMessage) -> Option<Route> {
     let mut ways = Vec::new();
     if kind == RouteKind::Unicast {
         if several.is_empty() && !header.flags.intersects(dead) {
+            let gateway = gateway_of(&message.attributes).ok()?;
             ways.extend(link.map(|link| RouteWay {
                 link,
-                gateway: gateway_of(&message.attributes),
+                gateway,
                 weight: 1,
             }));
         }
@@ -515,10 +531,12 @@ fn route_of(message: &RouteMessage) -> Option<Route> {
             !way.flags
                 .intersects(RouteNextHopFlags::Dead | RouteNextHopFlags::Linkdown)
         });
-        ways.extend(alive.map(|way| RouteWay {
-            link: way.interface_index,
-            gateway: gateway_of(&way.attributes),
-            weight: u16::from(way.hops) + 1,
+        ways.extend(alive.filter_map(|way| {
+            Some(RouteWay {
+                link: way.interface_index,
+                gateway: gateway_of(&way.attributes).ok()?,
+                weight: u16::from(way.hops) + 1,
+            })
         }));
         if ways.is_empty() {
             return None;

@@ -69,6 +69,7 @@ fn a_sub_interface_says_where_it_is_and_its_tag() {
 fn neighbours_are_believed_by_their_state() {
     let mut network = Network::default();
     let mut message = NeighbourMessage::default();
+    message.header.family = AddressFamily::Inet;
     message.header.ifindex = 3;
     message.attributes = vec![
         NeighbourAttribute::Destination(NeighbourAddress::Inet(Ipv4Addr::new(10, 0, 0, 9))),
@@ -91,4 +92,69 @@ fn neighbours_are_believed_by_their_state() {
     take_neighbour(&mut network, &message, true);
     take_neighbour(&mut network, &message, false);
     assert!(network.neighbours.is_empty());
+}
+
+fn neighbour(family: AddressFamily, address: NeighbourAddress, last: u8) -> NeighbourMessage {
+    let mut message = NeighbourMessage::default();
+    message.header.family = family;
+    message.header.ifindex = 3;
+    message.header.state = NeighbourState::Reachable;
+    message.attributes = vec![
+        NeighbourAttribute::Destination(address),
+        NeighbourAttribute::LinkLayerAddress(vec![2, 0, 0, 0, 0, last]),
+    ];
+    message
+}
+
+/// A host that solicits from `::ffff:10.0.0.9` makes the kernel keep an IPv6 neighbour of that address.
+#[test]
+fn a_neighbour_of_ipv6_is_none_of_ipv4() {
+    let mut network = Network::default();
+    let four = Ipv4Addr::new(10, 0, 0, 9);
+    let mut message = neighbour(AddressFamily::Inet, NeighbourAddress::Inet(four), 7);
+    message.header.state = NeighbourState::Permanent;
+    take_neighbour(&mut network, &message, true);
+    let before = network.clone();
+    assert_eq!(before.neighbours.len(), 1);
+    let mut stranger = neighbour(
+        AddressFamily::Inet6,
+        NeighbourAddress::Inet6(four.to_ipv6_mapped()),
+        66,
+    );
+    for state in [NeighbourState::Stale, NeighbourState::Failed] {
+        stranger.header.state = state;
+        for is_there in [true, false] {
+            take_neighbour(&mut network, &stranger, is_there);
+            assert_eq!(network, before, "{state:?} {is_there}");
+        }
+    }
+    // Nor is what a bridge or a tunnel learns of link addresses behind it.
+    let bridge = neighbour(AddressFamily::Bridge, NeighbourAddress::Inet(four), 66);
+    take_neighbour(&mut network, &bridge, true);
+    take_neighbour(&mut network, &bridge, false);
+    assert_eq!(network, before);
+}
+
+/// By a router advertisement a host may have the kernel keep such a route, and such an address.
+#[test]
+fn a_route_and_an_address_of_ipv6_are_none_of_ipv4() {
+    let mapped = Ipv4Addr::new(192, 0, 2, 0).to_ipv6_mapped();
+    let mut message = route(RouteType::Unicast, 254, vec![RouteAttribute::Oif(3)]);
+    message.header.address_family = AddressFamily::Inet6;
+    for length in [24, 96, 120] {
+        message.header.destination_prefix_length = length;
+        message.attributes[0] = RouteAttribute::Destination(RouteAddress::Inet6(mapped));
+        assert_eq!(route_of(&message), None, "a prefix of {length} bits");
+    }
+    // By way of a gateway that no host has.
+    message.attributes[0] = RouteAttribute::Destination(RouteAddress::Inet6("2001:db8::".parse().unwrap()));
+    let ways = |message: &RouteMessage| route_of(message).map(|route| route.ways.len());
+    assert_eq!(ways(&message), Some(1));
+    message
+        .attributes
+        .push(RouteAttribute::Gateway(RouteAddress::Inet6(mapped)));
+    assert_eq!(ways(&message), None);
+    let mut message = AddressMessage::default();
+    message.attributes = vec![AddressAttribute::Address(IpAddr::V6(mapped))];
+    assert_eq!(address_of(&message), None);
 }

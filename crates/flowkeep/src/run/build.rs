@@ -358,7 +358,7 @@ pub(super) fn seat(worker: Worker, commands: std::sync::mpsc::Receiver<super::dr
     Seat {
         worker,
         commands,
-        finishing: false,
+        finishing: None,
         done: false,
         lines: String::new(),
         rests: false,

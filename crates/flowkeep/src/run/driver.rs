@@ -34,7 +34,7 @@ use runtime::worker::{FlowView, migrate};
 use runtime::{PortCounters, Runtime};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, TrySendError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::{FlowKey, Prefix};
 
 /// Chunks of event lines on their way to the writer.
@@ -49,6 +49,10 @@ const NAP: Duration = Duration::from_micros(100);
 const SPIN_NS: u64 = 5_000;
 /// The longest sleep: how late a question, or a flow's end, may be.
 const SLEEP_MAX: Duration = Duration::from_millis(10);
+/// The longest sleep, in nanoseconds, while a call waits.
+const LOOK_NS: u64 = 2_000_000;
+/// How long calls may still wait when all flows are to end.
+const GRACE: Duration = Duration::from_secs(1);
 /// How long whoever asks waits for an answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// Flows ended per round when finishing.
@@ -236,7 +240,8 @@ impl Worker {
 pub(super) struct Seat {
     pub worker: Worker,
     pub commands: Receiver<Command>,
-    pub finishing: bool,
+    /// Since when all flows are to end.
+    pub finishing: Option<Instant>,
     pub done: bool,
     pub lines: String,
     /// Nothing was to be done in the last step.
@@ -375,7 +380,13 @@ impl Driver {
         for seat in &mut self.seats {
             match &seat.worker {
                 Worker::Switch(switch) => add(switch.next_at()),
-                Worker::Runtime(runtime) => add(runtime.next_at()),
+                Worker::Runtime(runtime) => {
+                    add(runtime.next_at());
+                    if runtime.has_waiting() {
+                        // What it waits for may come from a thread that wakes no other.
+                        add(Some(now.saturating_add(LOOK_NS)));
+                    }
+                }
             }
             seat.worker.each_link(|_, _, link| add(link.next_at()));
         }
@@ -392,14 +403,16 @@ impl Seat {
                 let work = runtime.step(now);
                 let mut busy = !work.is_idle();
                 self.rests = !busy;
-                if !busy && packet_clock && self.finishing {
+                if !busy && packet_clock && self.finishing.is_some() {
                     // Time goes on by itself once the last packet is in, so that waiting calls come to an end.
                     if let Some(next) = runtime.next_at() {
                         busy |= !runtime.step(next).is_idle();
                     }
                 }
-                if self.finishing && !runtime.has_waiting() && !runtime.finish(ENDED) {
-                    busy = true;
+                if let Some(since) = self.finishing {
+                    // Where packets carry the time, it goes on above, and no grace is needed.
+                    let waits = runtime.has_waiting() && (packet_clock || since.elapsed() < GRACE);
+                    busy |= !waits && !runtime.finish(ENDED);
                 }
                 runtime.take_events(&mut self.lines);
                 busy | self.pass_on(events)
@@ -434,7 +447,7 @@ impl Seat {
                     }
                 }
                 Command::Finish => {
-                    self.finishing = true;
+                    self.finishing = Some(Instant::now());
                     if let Worker::Switch(switch) = &mut self.worker {
                         switch.finish();
                     }
@@ -483,7 +496,7 @@ impl Seat {
             (Worker::Runtime(runtime), Question::Drained) => {
                 let stats = runtime.stats();
                 let moved = stats.received + stats.passed + stats.flows_ended + stats.held + stats.waiting;
-                let home = !self.finishing || (stats.flows == 0 && self.lines.is_empty());
+                let home = self.finishing.is_none() || (stats.flows == 0 && self.lines.is_empty());
                 Answer::Drained {
                     home,
                     out: 0,

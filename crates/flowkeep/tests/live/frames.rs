@@ -24,7 +24,7 @@ fn inside<T: Send>(host: &Namespace, work: impl FnOnce() -> T + Send) -> T {
 }
 
 /// Ports of one host, and their pool.
-struct Host {
+pub struct Host {
     ports: Vec<BoxPort>,
     pool: Pool,
     opener: Ports,
@@ -48,12 +48,12 @@ impl Host {
         })
     }
 
-    fn new(host: &Namespace, uri: &str) -> Host {
+    pub fn new(host: &Namespace, uri: &str) -> Host {
         Self::try_new(host, &[uri], 8192).unwrap()
     }
 
     /// Sends frames by the first port, as many at a time as a burst has.
-    fn send(&mut self, frames: &[Vec<u8>]) {
+    pub fn send(&mut self, frames: &[Vec<u8>]) {
         for some in frames.chunks(BURST) {
             let mut burst = Burst::new();
             for frame in some {

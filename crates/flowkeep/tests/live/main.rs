@@ -7,6 +7,7 @@ mod bench;
 mod bridge;
 mod chain;
 mod cluster;
+mod floods;
 mod frames;
 mod ftp;
 mod ipv6;

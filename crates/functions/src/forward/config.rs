@@ -3,6 +3,7 @@
 //! ```toml
 //! [function.forward]
 //! interfaces = { lan = "eth0", wan = "eth1" }
+//! reverse_path = { inside = "strict", outside = "loose" }
 //! ```
 //!
 //! Not here: reading the kernel's tables, which whoever runs the cluster does with these settings ([`super::Feed`]).
@@ -30,10 +31,49 @@ pub struct Config {
     #[schemars(with = "String", example = &"3s")]
     #[serde(deserialize_with = "period")]
     pub resolve_timeout: Duration,
+    /// How long a neighbour that has not answered is remembered after the last packet for it. Its packets are answered at
+    /// once, and it is asked for again each second. Default `"30s"`.
+    #[schemars(with = "String", example = &"30s")]
+    #[serde(deserialize_with = "period")]
+    pub silent_for: Duration,
+    /// Whether the packet that opens a flow, and later ones that way, may come from where they come (RFC 3704).
+    pub reverse_path: ReversePath,
     /// Where the tables come from.
     #[serde(skip)]
     #[schemars(skip)]
     pub feed: Arc<Feed>,
+}
+
+/// The check of sources, by the side that packets come from.
+#[derive(Deserialize, JsonSchema, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReversePath {
+    /// Of packets from inside. Default `"strict"`.
+    pub inside: Check,
+    /// Of packets from outside. Default `"loose"`: traffic of a host with several providers may come by another one than it
+    /// leaves by.
+    pub outside: Check,
+}
+
+impl Default for ReversePath {
+    fn default() -> Self {
+        ReversePath {
+            inside: Check::Strict,
+            outside: Check::Loose,
+        }
+    }
+}
+
+/// How strict the check is (RFC 3704 2.2, 2.4).
+#[derive(Deserialize, JsonSchema, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "lowercase")]
+pub enum Check {
+    /// The route to the source leads out by the interface that the packet came in by.
+    Strict,
+    /// There is a route to the source, be it the default one.
+    Loose,
+    /// No check.
+    Off,
 }
 
 impl Default for Config {
@@ -42,6 +82,8 @@ impl Default for Config {
             interfaces: BTreeMap::new(),
             errors_per_second: 1000,
             resolve_timeout: Duration::from_secs(3),
+            silent_for: Duration::from_secs(30),
+            reverse_path: ReversePath::default(),
             feed: Arc::default(),
         }
     }

@@ -64,14 +64,19 @@ impl Feed {
         self.tables.try_lock().map(|tables| tables.clone())
     }
 
-    /// For workers: somebody should find out a neighbour's link address. Never waits; what is not heard is asked again.
-    pub fn want(&self, interface: u32, neighbour: Addr) {
-        if let Some(mut wanted) = self.wanted.try_lock()
-            && wanted.len() < WANTED_MAX
-            && !wanted.contains(&(interface, neighbour))
-        {
+    /// For workers: a neighbour's link address is wanted. Never waits; `false` if it was not heard, and is to be said again.
+    pub fn want(&self, interface: u32, neighbour: Addr) -> bool {
+        let Some(mut wanted) = self.wanted.try_lock() else {
+            return false;
+        };
+        if wanted.contains(&(interface, neighbour)) {
+            return true;
+        }
+        let has_room = wanted.len() < WANTED_MAX;
+        if has_room {
             wanted.push((interface, neighbour));
         }
+        has_room
     }
 
     /// For the publisher: takes what is wanted, appending it.

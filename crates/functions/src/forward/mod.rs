@@ -8,6 +8,7 @@
 //! ```text
 //!   10.0.0.5 > 192.0.2.9, TTL 64, from port lan
 //!     source or destination that no router forwards         dropped, by name
+//!     10.0.0.5 is not reached by eth0                       dropped: `reverse_path`
 //!     192.0.2.9: by 203.0.113.254 on eth1, port wan         no route: answered
 //!       its link address is not known                       the packet waits, the kernel is asked; in vain: answered
 //!     TTL 1                                                 answered: Time Exceeded
@@ -18,9 +19,15 @@
 //! Routes, neighbours and interfaces are the kernel's, or whoever's publishes them: [`Feed`]. A flow keeps its way out, each
 //! way, with the generation of the tables in which it was found ([`state`]), so its usual packet is compared, not looked up.
 //!
-//! *Waiting.* While a neighbour is resolved, the flow's packet waits ([`NetworkFunction::process`] is asynchronous), its later
-//! ones behind it, within the runtime's bounds on waiting; other flows go on. The kernel does the asking and knows when
-//! to give up; here the tables are looked at again every few milliseconds until [`Config::resolve_timeout`] is over.
+//! *Waiting.* While a neighbour is resolved, the packets for it wait ([`NetworkFunction::process`] is asynchronous), within the runtime's
+//! bounds on waiting and on what waits for one thing; other flows go on. The kernel does the asking. When tables come, what
+//! waits looks at them ([`Cx::changed`]). After [`Config::resolve_timeout`] all that wait are answered at once, and the
+//! neighbour is *silent* for a while: packets for it are answered without a wait ([`resolving`]).
+//!
+//! *Sources* (RFC 3704) are checked where a flow is opened, and with each of its packets that way: the one that the first function
+//! of the chain saw, against the interface by which the packet came ([`config::ReversePath`]). A flow whose first packet is
+//! refused is over, with what the functions before took for it. Not checked are replies (a function may have translated their source,
+//! and they begin nothing), ICMP errors (they come from routers on the way), and what a function made.
 //!
 //! *Errors* are sent from the address of the interface by which the packet came in, within a budget per second, and never about an
 //! error, a later fragment, or what was sent to many ([`wire::answer`]). They go back through the functions that the
@@ -36,7 +43,8 @@
 //! | `looked_up` | packets for which the tables were looked at |
 //!
 //! Invariants: every packet that leaves has one hop less, a right IPv4 header checksum, and the link addresses of the way that
-//! the tables in force, or the ones just before, say; no packet longer than the MTU leaves.
+//! the tables in force, or the ones just before, say; no packet longer than the MTU leaves; no packet waits for a neighbour
+//! longer than [`Config::resolve_timeout`].
 //!
 //! Not here: the kernel's tables ([`Feed`] is filled by the tool), ARP and neighbour discovery (the kernel's business),
 //! multicast routing, redirects (RFC 1812 5.2.7.2 lets a router leave them out), router advertisements, policy routing.
@@ -47,6 +55,8 @@ pub mod config;
 pub mod feed;
 pub mod ranges;
 mod refuse;
+mod resolving;
+mod reverse;
 mod split;
 pub mod state;
 pub mod tables;
@@ -64,9 +74,11 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use core::any::Any;
 use core::cell::RefCell;
-use core::time::Duration;
-use nf::{ConfigError, Cx, NetworkFunction, Packet, Verdict, WorkerInfo, network_function};
+use nf::{ConfigError, Cx, Keep, NetworkFunction, Packet, Verdict, WorkerInfo, network_function};
+use resolving::{Resolving, Wanted};
+use reverse::Origin;
 use tables::{Found, Kind};
+use wire::answer::Unreachable;
 use wire::packet::flag;
 
 /// What whoever fills the tables needs to know.
@@ -78,15 +90,16 @@ pub struct Supply {
     pub interfaces: BTreeMap<String, String>,
 }
 
-/// How long between two looks for a neighbour.
-const LOOK: Duration = Duration::from_millis(2);
+/// How long until the next look, in nanoseconds, where another worker was at the tables, or at the list of wishes, just then.
+const LOOK: u64 = 2_000_000;
 
 /// The forwarding step of one runtime.
 pub struct Forward {
     feed: Arc<Feed>,
     tables: RefCell<Arc<Tables>>,
     errors: Budget,
-    patience: u64,
+    resolving: RefCell<Resolving>,
+    reverse_path: config::ReversePath,
 }
 
 #[network_function]
@@ -111,23 +124,32 @@ impl NetworkFunction for Forward {
         "blackhole",
         "prohibited",
         "no_route",
+        "reverse_path",
         "unresolved",
+        "neighbours_full",
         "ttl_exceeded",
         "too_big",
         "no_buffer",
     ];
     const ICMP_ERRORS: bool = false;
     const LAST: bool = true;
+    const BEGINS_AGAIN: bool = true;
     type Config = Config;
     type Flow = Flow;
     type Group = ();
 
-    fn new(config: &Arc<Config>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+    fn new(config: &Arc<Config>, worker: &WorkerInfo) -> Result<Self, ConfigError> {
+        let nanoseconds = |time: core::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         Ok(Forward {
             feed: config.feed.clone(),
             tables: RefCell::new(Arc::new(Tables::empty())),
             errors: Budget::new(config.errors_per_second),
-            patience: u64::try_from(config.resolve_timeout.as_nanos()).unwrap_or(u64::MAX),
+            resolving: RefCell::new(Resolving::new(
+                nanoseconds(config.resolve_timeout),
+                nanoseconds(config.silent_for),
+                worker.seed,
+            )),
+            reverse_path: config.reverse_path,
         })
     }
 
@@ -146,6 +168,17 @@ impl NetworkFunction for Forward {
 
     fn take_over(&self, before: &Self) {
         self.tables.borrow_mut().clone_from(&before.tables.borrow());
+        self.resolving.borrow_mut().take_over(&before.resolving.borrow());
+    }
+
+    /// Its ways are looked up again: its source may be checked otherwise.
+    fn configured(&self, flow: &mut Flow, _: &mut Cx<Self>) -> Keep {
+        *flow = Flow::default();
+        Keep::Keep
+    }
+
+    fn generation(&self) -> u32 {
+        self.feed.generation()
     }
 
     fn feed(config: &Config) -> Option<Arc<dyn Any + Send + Sync>> {
@@ -157,33 +190,44 @@ impl NetworkFunction for Forward {
 
     #[inline]
     fn process_now(&self, packet: &mut Packet, flow: &mut Flow, cx: &mut Cx<Self>) -> Option<Verdict> {
-        if packet.has(flag::TURN_AROUND) {
-            // It passes a chain once more, and leaves then.
-            return Some(Verdict::Forward);
-        }
         if self.feed.generation() != self.tables.borrow().generation() {
             self.renew();
+        }
+        if packet.has(flag::TURN_AROUND) {
+            return Some(self.turn(packet, flow, cx));
         }
         self.step(packet, flow, cx)
     }
 
     async fn process(&self, packet: &mut Packet, flow: &mut Flow, cx: &mut Cx<Self>) -> Verdict {
-        cx.count("waited");
-        let began = cx.now();
-        loop {
+        let verdict = loop {
             if let Found::Unresolved(interface, neighbour) = self.look_up(packet, cx) {
-                self.feed.want(interface, neighbour);
+                let neighbour = (interface, neighbour);
+                let mut wait = match self.want(neighbour, cx) {
+                    Wanted::Wait(until) => until.saturating_sub(clock(cx)).min(resolving::AGAIN),
+                    Wanted::Silent => break self.silent(packet, cx),
+                    Wanted::NoRoom => break cx.drop("neighbours_full"),
+                };
+                if !self.resolving.borrow().is_asked(neighbour) || self.is_behind() {
+                    wait = wait.min(LOOK);
+                }
+                let number = self.resolving.borrow().number(neighbour);
+                cx.changed(number, wait).await;
             }
-            cx.sleep(LOOK).await;
             self.renew();
             if let Some(verdict) = self.step(packet, flow, cx) {
-                return verdict;
+                break verdict;
             }
-            if cx.now().nanoseconds_since(began) >= self.patience {
-                return self.unreachable(packet, cx, "unresolved", wire::answer::Unreachable::Host);
-            }
-        }
+        };
+        // Once, wherever it has begun.
+        cx.count("waited");
+        verdict
     }
+}
+
+/// The burst's clock in nanoseconds: what is remembered of neighbours stays with this worker.
+fn clock(cx: &Cx<Forward>) -> u64 {
+    u64::try_from(cx.now().nanoseconds()).unwrap_or(0)
 }
 
 impl Forward {
@@ -193,8 +237,26 @@ impl Forward {
         if let Some(tables) = self.feed.tables()
             && tables.generation() != self.tables.borrow().generation()
         {
+            let is_found = |(interface, address)| tables.has_neighbour(interface, address);
+            self.resolving.borrow_mut().forget_found(is_found);
             *self.tables.borrow_mut() = tables;
         }
+    }
+
+    /// Whether there are newer tables that were not to be had.
+    fn is_behind(&self) -> bool {
+        self.tables.borrow().generation() != self.feed.generation()
+    }
+
+    fn want(&self, neighbour: resolving::Neighbour, cx: &Cx<Self>) -> Wanted {
+        let ask = || self.feed.want(neighbour.0, neighbour.1);
+        self.resolving.borrow_mut().want(neighbour, clock(cx), ask)
+    }
+
+    /// For a packet whose neighbour does not answer.
+    #[cold]
+    fn silent(&self, packet: &mut Packet, cx: &mut Cx<Self>) -> Verdict {
+        self.unreachable(packet, cx, "unresolved", Unreachable::Host)
     }
 
     fn look_up(&self, packet: &Packet, cx: &Cx<Self>) -> Found {
@@ -209,12 +271,14 @@ impl Forward {
         let destination = packet.destination_addr().low_u32();
         let tables = self.tables.borrow();
         let way = &mut flow.ways[cx.direction() as usize];
-        let known = way.generation == tables.generation() && way.destination == destination;
+        let known = way.generation == tables.generation()
+            && way.destination == destination
+            && (way.arrival == 0 || tables.is_arrival(way.arrival, packet.port(), packet.vlan()));
         if !known || refuse::is_martian(packet.source_addr()) {
             drop(tables);
             return self.first_step(packet, flow, cx);
         }
-        let (hop, mtu) = (way.hop, way.mtu);
+        let (hop, mtu) = (way.hop, u32::from(way.mtu));
         let Some(hop) = tables.hop(hop).copied() else {
             // The generation says that it is there.
             return Some(cx.drop("no_route"));
@@ -233,6 +297,10 @@ impl Forward {
         if let Some(reason) = refuse::reason(packet) {
             return Some(cx.drop(reason));
         }
+        let origin = self.origin(packet, cx);
+        if origin == Origin::Spoofed {
+            return Some(cx.drop("reverse_path"));
+        }
         match self.look_up(packet, cx) {
             Found::Hop(hop, mtu) => {
                 cx.count("looked_up");
@@ -240,19 +308,30 @@ impl Forward {
                 let generation = tables.generation();
                 let found = tables.hop(hop).copied();
                 drop(tables);
-                flow.ways[cx.direction() as usize] = Way {
-                    generation,
-                    destination: packet.destination_addr().low_u32(),
-                    hop,
-                    mtu,
+                let Some(way_out) = found else {
+                    // The tables say that it is there.
+                    return Some(cx.drop("no_route"));
                 };
-                let hop = found?;
+                if let Origin::Right(arrival) = origin {
+                    flow.ways[cx.direction() as usize] = Way {
+                        generation,
+                        destination: packet.destination_addr().low_u32(),
+                        hop,
+                        mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
+                        arrival,
+                    };
+                }
+                let hop = way_out;
                 if packet.ttl() <= 1 || length_of(packet) > mtu {
                     return Some(self.unusual(packet, cx, &hop, mtu));
                 }
                 Some(send(packet, cx, &hop))
             }
-            Found::Unresolved(..) => None,
+            Found::Unresolved(interface, neighbour) => match self.want((interface, neighbour), cx) {
+                Wanted::Wait(_) => None,
+                Wanted::Silent => Some(self.silent(packet, cx)),
+                Wanted::NoRoom => Some(cx.drop("neighbours_full")),
+            },
             Found::Refused(kind) => Some(self.refuse(packet, cx, kind)),
         }
     }
@@ -295,7 +374,6 @@ impl Forward {
 
     #[cold]
     fn refuse(&self, packet: &mut Packet, cx: &mut Cx<Self>, kind: Kind) -> Verdict {
-        use wire::answer::Unreachable;
         match kind {
             Kind::Local => cx.drop("for_this_host"),
             Kind::Broadcast => cx.drop("broadcast"),

@@ -1,13 +1,14 @@
 //! What is remembered of a flow: the way out, each way.
 //!
 //! A look-up in the tables is for a flow's first packet; the others compare three numbers: was the way found in the tables that
-//! are in force, in this very cluster's run, and for this destination?
+//! are in force, in this very cluster's run, and for this destination? A packet whose source is checked strictly is compared with
+//! the interface by which such packets come, too.
 
 use nf::FlowState;
 
 /// Where packets of one direction go.
 #[derive(FlowState, Clone, Copy, Default, PartialEq, Eq, Debug)]
-#[flow_state(version = 1)]
+#[flow_state(version = 2)]
 #[repr(C)]
 pub struct Way {
     /// Generation of the tables in which it was found; 0: none yet.
@@ -21,12 +22,15 @@ pub struct Way {
     pub hop: u32,
     /// The longest IP packet there, in bytes.
     #[flow_state(lazy)]
-    pub mtu: u32,
+    pub mtu: u16,
+    /// The interface by which packets must come in, as [`super::tables::Tables::arrival`] has it; 0 for any.
+    #[flow_state(lazy)]
+    pub arrival: u16,
 }
 
 /// The state of a flow, 32 bytes; nothing of it must outlive the worker.
 #[derive(FlowState, Clone, Copy, Default, PartialEq, Eq, Debug)]
-#[flow_state(version = 1)]
+#[flow_state(version = 2)]
 #[repr(C)]
 pub struct Flow {
     /// Opening direction, reply.

@@ -12,7 +12,7 @@
 //!
 //! Source: RFC 1812 5.2.4 (next hop), 5.2.4.3 (longest match).
 
-use super::ranges::{NOTHING, Ranges};
+use super::ranges::Ranges;
 use alloc::vec::Vec;
 use hashbrown::HashMap;
 use nf::{Addr, Prefix};
@@ -215,16 +215,50 @@ impl Tables {
         &self.interfaces
     }
 
+    /// Whether a neighbour's link address is known.
+    pub fn has_neighbour(&self, interface: u32, address: Addr) -> bool {
+        self.neighbours.contains_key(&(interface, address))
+    }
+
+    fn entry(&self, address: Addr) -> Option<&Entry> {
+        let value = match address.as_v4() {
+            Some(_) => self.v4.find(address.low_u32()),
+            None => self.v6.find(bits(address)),
+        };
+        self.entries.get(value as usize)
+    }
+
+    /// The interface by which frames come in at a port with a tag, counted from 1; `None` if there is none, or too many.
+    pub fn arrival(&self, port: u8, vlan: u16) -> Option<u16> {
+        let here = |interface: &Interface| interface.port == port && interface.vlan == vlan;
+        let at = self.interfaces.iter().position(here)?;
+        u16::try_from(at + 1).ok()
+    }
+
+    /// Whether frames at a port with a tag come in by that interface.
+    #[inline]
+    pub fn is_arrival(&self, arrival: u16, port: u8, vlan: u16) -> bool {
+        let interface = self.interfaces.get(usize::from(arrival).wrapping_sub(1));
+        interface.is_some_and(|interface| interface.port == port && interface.vlan == vlan)
+    }
+
+    /// Whether packets to an address are forwarded: out by this interface, as [`Tables::arrival`] has it, if there is one given.
+    pub fn leads_to(&self, address: Addr, arrival: Option<u16>) -> bool {
+        let Some(entry) = self.entry(address).filter(|entry| entry.kind == Kind::Forward) else {
+            return false;
+        };
+        arrival.is_none_or(|arrival| {
+            let interface = self.interfaces.get(usize::from(arrival).wrapping_sub(1));
+            interface.is_some_and(|own| entry.ways.iter().any(|way| way.interface == own.index))
+        })
+    }
+
     /// Where a packet goes. `hash` chooses among several ways; one flow's is always the same.
     pub fn look_up(&self, destination: Addr, hash: u64) -> Found {
-        let value = match destination.as_v4() {
-            Some(_) => self.v4.find(destination.low_u32()),
-            None => self.v6.find(bits(destination)),
-        };
-        if value == NOTHING {
+        // `NOTHING` is no index.
+        let Some(entry) = self.entry(destination) else {
             return Found::Refused(Kind::Unreachable);
-        }
-        let entry = &self.entries[value as usize];
+        };
         if entry.kind != Kind::Forward {
             return Found::Refused(entry.kind);
         }

@@ -82,6 +82,7 @@ impl Bench {
         let mut raw = RawCx {
             now: 0,
             wake_at: RawCx::NO_WAKE,
+            waits_for: 0,
             timeout: 0,
             key: NonNull::from(&mut key),
             opening,

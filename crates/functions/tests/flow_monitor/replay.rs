@@ -176,6 +176,7 @@ impl Replay {
         let mut raw = RawCx {
             now,
             wake_at: RawCx::NO_WAKE,
+            waits_for: 0,
             timeout: 0,
             key: NonNull::from(&mut key),
             opening,

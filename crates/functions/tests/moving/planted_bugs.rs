@@ -92,6 +92,7 @@ impl<F: NetworkFunction> NetworkFunction for Forgetful<F> {
     const ICMP_ERRORS: bool = F::ICMP_ERRORS;
     const LAST: bool = F::LAST;
     const TRANSLATES: bool = F::TRANSLATES;
+    const BEGINS_AGAIN: bool = F::BEGINS_AGAIN;
     type Config = ForgetfulConfig<F>;
     type Flow = F::Flow;
     type Group = F::Group;
@@ -147,6 +148,10 @@ impl<F: NetworkFunction> NetworkFunction for Forgetful<F> {
 
     fn timeout(&self, flow: &F::Flow) -> Option<Duration> {
         self.function.timeout(flow)
+    }
+
+    fn generation(&self) -> u32 {
+        self.function.generation()
     }
 
     fn command(&self, words: &[&str]) -> Result<String, String> {

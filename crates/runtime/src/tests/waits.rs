@@ -522,3 +522,165 @@ fn what_waited_goes_before_what_a_group_called_back_has_kept() {
     assert_eq!(order, [1, 2, 3, 4, 5]);
     cluster.check();
 }
+
+std::thread_local! {
+    /// What calls of [`Gate`] wait for: each test has a thread of its own.
+    static GENERATION: core::cell::Cell<u32> = const { core::cell::Cell::new(0) };
+}
+
+/// Waits until the generation is as large as the payload's first byte; the second names what it waits for.
+struct Gate;
+
+#[network_function]
+impl NetworkFunction for Gate {
+    const NAME: &'static str = "gate";
+    const COUNTERS: &'static [&'static str] = &["looked"];
+    const BEGINS_AGAIN: bool = true;
+    type Config = NoConfig;
+    type Flow = ();
+    type Group = ();
+    fn new(_: &Arc<NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+        Ok(Gate)
+    }
+    fn generation(&self) -> u32 {
+        GENERATION.get()
+    }
+    async fn process(&self, packet: &mut Packet, _: &mut (), cx: &mut Cx<Self>) -> Verdict {
+        while GENERATION.get() < u32::from(packet.payload()[0]) {
+            cx.changed(u64::from(packet.payload()[1]), 1000 * MS).await;
+            cx.count("looked");
+        }
+        Verdict::Forward
+    }
+}
+
+#[test]
+fn a_call_that_waits_for_a_change_looks_when_there_is_one() {
+    let mut runtime = alone(Settings::alone(64), vec![factory::<Gate>()]);
+    for n in 0..40 {
+        let packet = udp(n, 1, 1, 80, false, &[2, 1]);
+        runtime.links_mut()[0].input.push_back(packet);
+    }
+    runtime.step(MS);
+    runtime.step(2 * MS);
+    let looked = |runtime: &Runtime<QueuePort>| runtime.stats().counters[0].count;
+    let first = looked(&runtime);
+    assert!(first <= 80, "{first}");
+    for now in 3..900 {
+        runtime.step(now * MS);
+    }
+    assert_eq!(looked(&runtime), first, "nothing has changed");
+    // Another thing has: it looks once, and waits on.
+    GENERATION.set(1);
+    for _ in 0..4 {
+        runtime.step(900 * MS);
+    }
+    assert_eq!((looked(&runtime), runtime.stats().waiting), (first + 40, 40));
+    GENERATION.set(2);
+    for _ in 0..4 {
+        runtime.step(900 * MS);
+    }
+    let passed: Vec<(Side, Vec<u8>)> = runtime.links_mut()[0].output.split_off(0);
+    assert_eq!((passed.len(), runtime.stats().waiting), (40, 0));
+    assert!(
+        passed.iter().zip(0..).all(|((_, frame), n)| frame[15] == n),
+        "the oldest first"
+    );
+    // Its time comes all the same.
+    runtime.links_mut()[0]
+        .input
+        .push_back(udp(1, 1, 1, 80, false, &[9, 1]));
+    runtime.step(1000 * MS);
+    runtime.step(1000 * MS);
+    let before = looked(&runtime);
+    runtime.step(2001 * MS);
+    assert_eq!(looked(&runtime), before + 1);
+    assert_conserved(&runtime);
+}
+
+#[test]
+fn what_waits_for_one_thing_shares_a_bound() {
+    let mut settings = Settings::alone(64);
+    (settings.share_max, settings.waiting_max, settings.queued_max) = (8, 32, 64);
+    let mut runtime = alone(settings, vec![factory::<Gate>()]);
+    let input = |runtime: &mut Runtime<QueuePort>, n, what| {
+        let packet = udp(n, 1, 1, 80, false, &[1, what]);
+        runtime.links_mut()[0].input.push_back(packet);
+    };
+    // Three flows wait for the first thing, with more behind them than may; others for another.
+    for n in 0..30 {
+        input(&mut runtime, n % 3, 1);
+    }
+    for n in 3..13 {
+        input(&mut runtime, n, 1);
+        input(&mut runtime, 50 + n, 2);
+    }
+    for _ in 0..4 {
+        runtime.step(MS);
+        assert_conserved(&runtime);
+    }
+    let stats = runtime.stats();
+    assert_eq!((stats.held, stats.waiting), (16, 3 + 8));
+    assert_eq!(stats.dropped.len(), 1, "{:?}", stats.dropped);
+    assert_eq!(
+        (stats.dropped[0].name, stats.dropped[0].count),
+        ("waiting_share_full", 22 + 10 + 2)
+    );
+    // What has waited counts no longer, whichever way it ended.
+    GENERATION.set(1);
+    for _ in 0..4 {
+        runtime.step(MS);
+    }
+    assert_eq!((runtime.stats().passed, runtime.stats().held), (16, 0));
+    GENERATION.set(0);
+    for n in 0..8 {
+        input(&mut runtime, n, 1);
+    }
+    runtime.step(MS);
+    assert_eq!((runtime.stats().held, runtime.stats().waiting), (8, 8));
+    while !runtime.finish(8) {}
+    assert_conserved(&runtime);
+    assert_eq!(runtime.stats().held, 0);
+}
+
+/// A call that may begin again is given up where its group moves: its packet, and those behind it, wait on at the target.
+#[test]
+fn a_call_that_may_begin_again_goes_along_with_its_group() {
+    let plan = plan(vec![factory::<super::flows::Meter>(), factory::<Gate>()]);
+    let mut cluster = super::spread::cluster(1, 2, crate::switch::Policy::RoundRobin, &plan, 64);
+    let flow = |number: u8, needs: u8| udp(1, 1000, 1, 80, false, &[needs, 7, number]);
+    let reply = |number: u8, needs: u8| udp(1, 1000, 1, 80, true, &[needs, 7, number]);
+    GENERATION.set(1);
+    cluster.feed(0, [flow(1, 0), flow(2, 2), reply(3, 0), flow(4, 0)]);
+    assert_eq!(cluster.sent().len(), 1);
+    let of = |cluster: &super::spread::Cluster| {
+        let held = |runtime: usize| cluster.runtimes[runtime].stats().held;
+        [held(0), held(1)]
+    };
+    let from = of(&cluster).iter().position(|held| *held == 3).unwrap();
+    // There and back, each time at once: the clock stands still but for what the cluster's steps take.
+    for (from, to) in [(from, 1 - from), (1 - from, from), (from, 1 - from)] {
+        let order = Order {
+            selector: Selector::All,
+            to: vec![to as u16],
+        };
+        let moving = cluster.runtimes[from].order(order).unwrap();
+        cluster.settle();
+        let receipt = cluster.runtimes[from].receipt(moving).unwrap();
+        assert_eq!(
+            (receipt.is_over, receipt.moved, receipt.failed),
+            (true, 1, 0),
+            "{receipt:?}"
+        );
+        assert_eq!((of(&cluster)[from], of(&cluster)[to]), (0, 3));
+        assert_eq!(cluster.runtimes[to].stats().waiting, 1);
+    }
+    // One more comes behind the others, and what they wait for.
+    cluster.feed(0, [flow(5, 0)]);
+    GENERATION.set(2);
+    cluster.settle();
+    let order: Vec<u8> = cluster.sent().iter().map(number).collect();
+    assert_eq!(order, [1, 2, 3, 4, 5]);
+    cluster.check();
+    GENERATION.set(0);
+}

@@ -90,7 +90,7 @@ impl<P: Port> Runtime<P> {
         goes_on
     }
 
-    fn function_at(&self, actor: u32, at: usize) -> usize {
+    pub(super) fn function_at(&self, actor: u32, at: usize) -> usize {
         let chain = self.flows.header(actor).chain;
         usize::from(self.stages.chains[usize::from(chain)][at].function)
     }
@@ -132,6 +132,7 @@ impl<P: Port> Runtime<P> {
         if !packet.has(packet_flag::PARSED) && wire::parse(&mut packet).is_err() {
             return self.drop_packet(packet, DropReason::AnswerMalformed);
         }
+        packet.set_flags(packet_flag::MADE);
         let back_to = packet.side();
         packet.set_side(back_to.opposite());
         packet.set_exit(back_to);
@@ -159,6 +160,7 @@ impl<P: Port> Runtime<P> {
                 continue;
             }
             packet.set_kind(Kind::Data);
+            packet.set_flags(packet_flag::MADE);
             packet.set_timestamp(self.now);
             self.see_made(job, at, &mut packet, way);
             let (direction, passed) = match way {

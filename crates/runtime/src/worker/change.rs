@@ -610,6 +610,7 @@ impl<P: Port> Runtime<P> {
         RawCx {
             now: self.now,
             wake_at: RawCx::NO_WAKE,
+            waits_for: 0,
             timeout: 0,
             key: NonNull::dangling(),
             opening: Orientation::Along,

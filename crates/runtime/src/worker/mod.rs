@@ -78,6 +78,8 @@ pub struct Settings {
     pub waiting_max: u32,
     /// The most packets queued behind waiting calls.
     pub queued_max: u32,
+    /// The most packets that wait for the same thing ([`nf::Cx::changed`]), in calls and behind them.
+    pub share_max: u32,
     /// The most packets held for functions.
     pub held_max: u32,
     /// How long a flow lives for which no function asks for anything, in nanoseconds.
@@ -120,6 +122,8 @@ impl Settings {
             groups_max: flows_max,
             waiting_max: 1024,
             queued_max: 4096,
+            // About what Linux keeps for a neighbour that it resolves (`unres_qlen`).
+            share_max: 128,
             held_max: 1024,
             // RFC 4787 REQ-5 recommends five minutes for a mapping; a flow nobody speaks for is no better.
             timeout_default: 300_000_000_000,
@@ -159,6 +163,7 @@ pub struct Runtime<P: Port> {
     stages: Stages,
     fragments: Tracker,
     frames: Frames<waiting::Parked>,
+    shares: waiting::Shares,
     /// The frame in hand.
     frame: u32,
     frame_ptr: NonNull<Frame>,
@@ -270,6 +275,7 @@ impl<P: Port> Runtime<P> {
         let make_cx = || RawCx {
             now: 0,
             wake_at: RawCx::NO_WAKE,
+            waits_for: 0,
             timeout: 0,
             key: NonNull::dangling(),
             opening: Orientation::Along,
@@ -304,6 +310,7 @@ impl<P: Port> Runtime<P> {
             frame_ptr: frames.frame(frame),
             frame,
             frames,
+            shares: waiting::Shares::new(waiting),
             jobs: ArrayVec::new(),
             settling: settle::Queue::default(),
             refused_for: DropReason::ReplyKeyTaken,
@@ -373,6 +380,7 @@ impl<P: Port> Runtime<P> {
                 burst.push(packet);
                 self.take_up(0, &mut burst);
             }
+            self.look_for_changes();
             work.other += self.wake(BURST_WAKES);
             if self.fragments.expire(self.now) {
                 work.other += self.drop_fragments();

@@ -9,12 +9,15 @@
 
 use super::watching::Look;
 use super::{Job, Runtime};
+use crate::chain::FUNCTIONS_MAX;
 use crate::env::Port;
 use crate::flows::actor::{Change, Phase, flag};
+use crate::flows::group::room_for;
 use crate::microthread::{Frame, Frames};
 use crate::stage::Code;
 use crate::stats::DropReason;
 use crate::watch::trace::{Event, Meeting};
+use alloc::vec::Vec;
 use core::ptr::NonNull;
 use nf::cx::{RawCx, effect};
 use nf::{Direction, Reason};
@@ -24,9 +27,47 @@ use wire::{FlowKey, PacketBox, PacketList, planted};
 pub(super) struct Parked {
     job: Job,
     at: u8,
+    /// [`RawCx::waits_for`].
+    waits_for: u64,
     behind: PacketList,
     /// The packet as it was before the call, for who watches.
     look: Look,
+}
+
+/// How many packets wait for each thing that calls wait for.
+pub(super) struct Shares(hashbrown::HashMap<u64, u32>);
+
+impl Shares {
+    /// For at most so many calls that wait.
+    pub(super) fn new(waiting_max: usize) -> Self {
+        Shares(hashbrown::HashMap::with_capacity(room_for(waiting_max)))
+    }
+
+    fn of(&self, waits_for: u64) -> u32 {
+        self.0.get(&waits_for).copied().unwrap_or(0)
+    }
+
+    fn add(&mut self, waits_for: u64, packets: u32) {
+        if waits_for != 0 {
+            *self.0.entry(waits_for).or_insert(0) += packets;
+        }
+    }
+
+    fn take(&mut self, waits_for: u64, packets: u32) {
+        if let Some(count) = self.0.get_mut(&waits_for) {
+            *count = count.saturating_sub(packets);
+            if *count == 0 {
+                self.0.remove(&waits_for);
+            }
+        }
+    }
+}
+
+impl Parked {
+    /// Its packet and those behind it no longer wait.
+    fn leave(&self, shares: &mut Shares) {
+        shares.take(self.waits_for, 1 + self.behind.len() as u32);
+    }
 }
 
 /// Where in its chain a packet that queues behind a call goes on, as its buffer's hash has it meanwhile.
@@ -52,15 +93,141 @@ impl Place {
     }
 }
 
+/// In the keys of held packets, behind the numbers of functions: those of a call that was given up for a move.
+const GIVEN_UP: u8 = FUNCTIONS_MAX as u8;
+/// Behind all places in [`Runtime::held`].
+pub(super) const HELD_END: u8 = GIVEN_UP + 1;
+
+impl Place {
+    /// As a move's record of held packets says it.
+    fn told(self) -> (u8, bool) {
+        match self.middle() {
+            None => (GIVEN_UP, false),
+            Some((passed, direction)) => (HELD_END + passed, direction == Direction::Opening),
+        }
+    }
+
+    /// The other way round: a place in [`Runtime::held`], and where in its chain the packet goes on, if it is of a call that was
+    /// given up; `None` for what is no place.
+    fn heard(at: u8, opening: bool) -> Option<(u8, bool, Option<Place>)> {
+        if at < GIVEN_UP {
+            return Some((at, opening, None));
+        }
+        let direction = if opening {
+            Direction::Opening
+        } else {
+            Direction::Reply
+        };
+        let place = match at.checked_sub(HELD_END) {
+            None => Place::START,
+            Some(passed) if passed < GIVEN_UP => Place::of(passed, direction),
+            Some(_) => return None,
+        };
+        Some((GIVEN_UP, false, Some(place)))
+    }
+}
+
+/// Calls that are given up because their group moves, and begin again where it goes.
+impl<P: Port> Runtime<P> {
+    /// Gives up the calls of these flows, if all may begin again: their packets, and those behind them, are then held with
+    /// their flows. `false` if nothing is changed.
+    pub(super) fn give_up_calls(&mut self, actors: &[u32]) -> bool {
+        let mut frames = Vec::new();
+        for actor in actors {
+            let header = self.flows.header(*actor);
+            if header.phase != Phase::Waiting {
+                continue;
+            }
+            let parked = self.frames.rest(header.frame);
+            let begins_again = parked.is_some_and(|parked| {
+                let function = self.function_at(*actor, usize::from(parked.at));
+                self.stages.functions[function].begins_again()
+            });
+            if !begins_again || self.is_of_before(*actor) {
+                return false;
+            }
+            frames.push(header.frame);
+        }
+        frames.sort_unstable();
+        for (index, waiting) in self.frames.pull(&frames) {
+            // SAFETY: a parked frame holds a live future.
+            unsafe { Frames::<Parked>::cancel(waiting.frame) };
+            waiting.rest.leave(&mut self.shares);
+            let Parked { job, mut behind, .. } = waiting.rest;
+            let Job {
+                actor,
+                mut packet,
+                direction,
+                passed,
+            } = job;
+            self.flows.header_mut(actor).change(Change::Resume);
+            self.frames.give(index);
+            packet.set_hash(Place::of(passed, direction).0);
+            self.held_count += 1 + behind.len() as u32;
+            self.queued_count -= behind.len() as u32;
+            self.flows.header_mut(actor).flags |= flag::HOLDS;
+            let held = self.held.entry((actor, GIVEN_UP, false)).or_default();
+            held.push(packet);
+            while let Some(packet) = behind.pop() {
+                held.push(packet);
+            }
+        }
+        true
+    }
+
+    /// Goes on with the packets of calls of these flows that were given up.
+    pub(super) fn begin_again(&mut self, actors: &[u32]) {
+        for actor in actors {
+            if self.flows.header(*actor).flags & flag::HOLDS == 0 {
+                continue;
+            }
+            let Some(packets) = self.held.remove(&(*actor, GIVEN_UP, false)) else {
+                continue;
+            };
+            self.held_count -= packets.len() as u32;
+            self.queued_count += packets.len() as u32;
+            self.linger(*actor);
+            self.take_up_behind(*actor, packets);
+            self.stop_lingering();
+        }
+    }
+
+    /// What a packet held at a place is announced as, where its flow moves.
+    pub(super) fn told_place(at: u8, opening: bool, packet: &PacketBox) -> (u8, bool) {
+        match at {
+            GIVEN_UP => Place(packet.hash()).told(),
+            _ => (at, opening),
+        }
+    }
+
+    /// Takes in a packet that was held for a flow at another runtime, at a place as it was told.
+    pub(super) fn hold_told(&mut self, actor: u32, (at, opening): (u8, bool), mut packet: PacketBox) {
+        let Some((at, opening, place)) = Place::heard(at, opening) else {
+            return self.drop_packet(packet, DropReason::HeldAtEnd);
+        };
+        if self.held_count >= self.settings.held_max {
+            return self.drop_packet(packet, DropReason::HeldFull);
+        }
+        if let Some(place) = place {
+            packet.set_hash(place.0);
+        }
+        self.held_count += 1;
+        self.flows.header_mut(actor).flags |= flag::HOLDS;
+        self.held.entry((actor, at, opening)).or_default().push(packet);
+    }
+}
+
 impl<P: Port> Runtime<P> {
     /// Puts a waiting call aside and takes another frame in hand.
     pub(super) fn park(&mut self, job: Job, at: usize) {
         let look = core::mem::replace(&mut self.parking, Look::NONE);
         // SAFETY: the future only uses its cx while it is polled, which it is not now.
         let cx = unsafe { &mut (*self.frame_ptr.as_ptr()).cx };
-        let wake_at = cx.wake_at;
+        let (wake_at, waits_for) = (cx.wake_at, cx.waits_for);
         let refusal = if wake_at == RawCx::NO_WAKE {
             Some(DropReason::WaitsForNothing)
+        } else if self.shares.of(waits_for) >= self.settings.share_max {
+            Some(DropReason::WaitingShareFull)
         } else if !self.frames.has_free() {
             Some(DropReason::WaitingFull)
         } else {
@@ -78,12 +245,14 @@ impl<P: Port> Runtime<P> {
         let header = self.flows.header_mut(actor);
         header.change(Change::Wait);
         header.frame = self.frame;
+        self.shares.add(waits_for, 1);
         self.frames.park(
             self.frame,
             wake_at,
             Parked {
                 job,
                 at: at as u8,
+                waits_for,
                 behind: PacketList::new(),
                 look,
             },
@@ -123,13 +292,33 @@ impl<P: Port> Runtime<P> {
         let frame = self.flows.header(actor).frame;
         self.see(&packet, Event::Met(Meeting::Queued));
         match self.frames.rest_mut(frame) {
+            Some(parked) if self.shares.of(parked.waits_for) >= self.settings.share_max => {
+                self.drop_packet(packet, DropReason::WaitingShareFull);
+            }
             Some(parked) => {
+                self.shares.add(parked.waits_for, 1);
                 packet.set_hash(place.0);
                 parked.behind.push(packet);
                 self.queued_count += 1;
             }
             None => self.drop_packet(packet, DropReason::WaitsForNothing),
         }
+    }
+
+    /// Has calls go on that wait for a change ([`nf::Cx::changed`]), if there is one.
+    #[inline]
+    pub(super) fn look_for_changes(&mut self) {
+        if self.frames.waiting() == 0 {
+            return self.frames.none_waits();
+        }
+        let generations = self
+            .stages
+            .functions
+            .iter()
+            .map(|stage| u64::from(stage.generation()));
+        let generations = generations.fold(0, u64::wrapping_add);
+        self.frames
+            .hasten(generations, self.now, |parked| parked.waits_for != 0);
     }
 
     /// Goes on with up to `budget` calls whose time has come, the oldest first.
@@ -145,7 +334,8 @@ impl<P: Port> Runtime<P> {
         woken
     }
 
-    fn resume(&mut self, index: u32, frame: NonNull<Frame>, parked: Parked) {
+    fn resume(&mut self, index: u32, frame: NonNull<Frame>, mut parked: Parked) {
+        parked.leave(&mut self.shares);
         self.fill_spares(frame);
         // SAFETY: the waiting future is not being polled, so its frame's cx is ours to fill in.
         let code = unsafe {
@@ -163,6 +353,8 @@ impl<P: Port> Runtime<P> {
         self.apply_blocks(cx, parked.job.actor);
         if code == Code::WAITING {
             if cx.wake_at != RawCx::NO_WAKE {
+                parked.waits_for = cx.waits_for;
+                self.shares.add(parked.waits_for, 1 + parked.behind.len() as u32);
                 return self.frames.park(index, cx.wake_at, parked);
             }
             // SAFETY: it waits, so its future is live.
@@ -173,6 +365,7 @@ impl<P: Port> Runtime<P> {
             at,
             behind,
             look,
+            ..
         } = parked;
         let actor = job.actor;
         if !behind.is_empty() {
@@ -302,7 +495,7 @@ impl<P: Port> Runtime<P> {
             return;
         }
         header.flags &= !flag::HOLDS;
-        for at in 0..crate::chain::FUNCTIONS_MAX as u8 {
+        for at in 0..HELD_END {
             for opening in [false, true] {
                 let Some(mut list) = self.held.remove(&(actor, at, opening)) else {
                     continue;
@@ -323,6 +516,7 @@ impl<P: Port> Runtime<P> {
             };
             // SAFETY: a parked frame holds a live future.
             unsafe { Frames::<Parked>::cancel(waiting.frame) };
+            waiting.rest.leave(&mut self.shares);
             let Parked { job, mut behind, .. } = waiting.rest;
             // SAFETY: the future is gone, so the frame is nobody's but ours.
             self.settle_accounts(unsafe { &mut (*waiting.frame.as_ptr()).cx }, job.actor);

@@ -1,7 +1,9 @@
 //! The forwarding step on the real workers: what leaves, by which port, with which addresses, and what senders are told.
 
 mod frames;
+mod reverse;
 mod rig;
+mod silent;
 
 use frames::{error, ping, quoted, seen, udp, udp_tagged};
 use functions::forward::Config;

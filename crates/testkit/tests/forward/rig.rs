@@ -64,8 +64,13 @@ impl Port for World {
     }
 }
 
-fn pool(origin: u8) -> Pool {
-    Pool::new(Region::heap(Pool::region_length(256, 4096)), 256, 4096, origin)
+fn pool(origin: u8, count: usize) -> Pool {
+    Pool::new(
+        Region::heap(Pool::region_length(count, 4096)),
+        count,
+        4096,
+        origin,
+    )
 }
 
 pub struct Router {
@@ -115,6 +120,15 @@ impl Router {
     }
 
     pub fn with(switches: u8, nat: bool, config: Config) -> Self {
+        Self::made(switches, nat, config, (8, 16))
+    }
+
+    /// With room for so many calls that wait, and so many packets behind them.
+    pub fn with_room(room: u32) -> Self {
+        Self::made(1, false, Config::default(), (room, room))
+    }
+
+    fn made(switches: u8, nat: bool, config: Config, (waiting_max, queued_max): (u32, u32)) -> Self {
         let feed = config.feed.clone();
         let mut factories: Vec<Box<dyn Factory>> =
             vec![Box::new(Configured::<Forward>::new("forward", config))];
@@ -141,12 +155,15 @@ impl Router {
             info,
             switches,
             egress: [0, 1 % switches],
-            waiting_max: 8,
-            queued_max: 16,
+            waiting_max,
+            queued_max,
             ..Settings::alone(256)
         };
+        // As many as may be held, and some on their way.
+        let buffers = 256 + queued_max as usize;
         let (near, far): (Vec<_>, Vec<_>) = (0..switches).map(|_| link()).unzip();
-        let runtime = Runtime::new(settings, plan.clone(), far, pool(switches), Region::heap).unwrap();
+        let runtime =
+            Runtime::new(settings, plan.clone(), far, pool(switches, buffers), Region::heap).unwrap();
         let mut peers: Vec<Vec<Option<Link>>> = (0..switches)
             .map(|_| (0..switches).map(|_| None).collect())
             .collect();
@@ -179,7 +196,7 @@ impl Router {
                 ports,
                 vec![end],
                 peers,
-                pool(number as u8),
+                pool(number as u8, buffers),
                 Region::heap,
             )
         };
@@ -253,6 +270,12 @@ impl Router {
             .map(|d| d.count)
             .sum();
         assert_eq!(received + stats.emitted, sent + stats.held + dropped, "{stats:?}");
+    }
+
+    /// One step of the runtime; how much was done in it.
+    pub fn step_runtime(&mut self) -> usize {
+        let work = self.runtime.step(self.now);
+        work.packets + work.other
     }
 
     /// Frames come in by a port; what leaves, with the port.

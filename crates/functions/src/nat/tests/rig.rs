@@ -347,6 +347,7 @@ impl Rig {
         let mut raw = RawCx {
             now: self.now,
             wake_at: RawCx::NO_WAKE,
+            waits_for: 0,
             timeout: 0,
             key: NonNull::from(&mut key),
             opening,

@@ -11,7 +11,7 @@
 //!                                │ source: frozen: no new flow of the group begins; its first packets are kept
 //!                                │ Open with the number of flows and the announced second keys; slots are reserved at the target
 //!                                │ Accept ─► Reroute per key and home, Rerouted; flows go on
-//!                                │ no call of it waits ─► Behind to every switch, then the bytes, in frames full of flows:
+//!                                │ no call of it waits, or all may begin again ─► Behind to every switch, then the bytes, in frames full of flows:
 //!                                │   blocks, group state, per flow its facts and all states, packets held for it
 //!                                │   then the first packets that were kept, then State
 //!                                ▼ target: all Clear ─► into the tables, `arrived(Migrated)`; what was handed over, what was kept
@@ -19,7 +19,7 @@
 //! ```
 //!
 //! What is constant while a group moves makes this simple: its flows may end, but none begins and so no second key and no block
-//! is added. A flow that waits for a call delays the move, and after [`Settings::move_timeout`](super::Settings::move_timeout) it is called
+//! is added. A call that waits is given up, where its function says that it may begin again: its packet goes along with the flow. Any other delays the move, and after [`Settings::move_timeout`](super::Settings::move_timeout) it is called
 //! back: the source then pins the group's flows, keeps all its packets, and processes them in the order of [`Class`] when all homes
 //! have answered and the target has handed over what it kept.
 //!
@@ -494,6 +494,7 @@ impl<P: Port> Runtime<P> {
                     self.claim_again(moving.group);
                     self.say_routed(moving.group, moving.aliases.clone());
                 }
+                self.begin_again(&moving.actors);
                 self.process_kept(moving.kept, moving.group, moving.aliases);
             }
             // There: nothing is kept. Or a slot that is closed: by its source, before anything came, or since that is gone.

@@ -2,9 +2,9 @@
 
 use super::super::Runtime;
 use super::super::unheard::is_unheard;
+use super::super::waiting::HELD_END;
 use super::bytes::{Facts, Figures, NO_DEADLINE, Record};
 use super::{AHEAD, Class, Kept};
-use crate::chain::FUNCTIONS_MAX;
 use crate::env::Port;
 use crate::flows::actor::{Change, NO_GROUP, Phase, flag};
 use crate::stats::DropReason;
@@ -84,9 +84,10 @@ impl<P: Port> Runtime<P> {
             if let Some(receipt) = self.moves.orders.receipt(order) {
                 receipt.asked -= (before - actors.len()) as u64;
             }
-            let is_waiting = actors
+            let mut is_waiting = actors
                 .iter()
                 .any(|actor| self.flows.header(*actor).phase == Phase::Waiting);
+            is_waiting &= !planted::is("call_not_waited_for");
             // What switches have yet to hear of leaves before *behind* is said.
             let has_unheard = self.unheard.has_over()
                 || actors
@@ -100,6 +101,9 @@ impl<P: Port> Runtime<P> {
                 .iter()
                 .all(|key| announced.contains(key));
             drop(announced);
+            if is_waiting && !has_unheard && is_known {
+                is_waiting = !self.give_up_calls(&actors);
+            }
             let Some(moving) = self.moves.moving(id) else {
                 continue;
             };
@@ -107,7 +111,6 @@ impl<P: Port> Runtime<P> {
             if !is_known {
                 moving.deadline = 0;
             }
-            let is_waiting = is_waiting && !planted::is("call_not_waited_for");
             if is_waiting || has_unheard || !is_known {
                 self.moves.settling.push(id);
             } else {
@@ -298,25 +301,35 @@ impl<P: Port> Runtime<P> {
 
     /// Packets that functions hold go with their flow.
     fn send_held(&mut self, to: u16, actor: u32) {
-        for at in 0..FUNCTIONS_MAX as u8 {
+        for at in 0..HELD_END {
             for opening in [false, true] {
                 let Some(mut list) = self.held.remove(&(actor, at, opening)) else {
                     continue;
                 };
-                let count = list.len();
-                self.held_count -= count as u32;
-                self.append_record(
-                    to,
-                    &Record::Held {
-                        at,
-                        opening,
-                        count: count as u16,
-                    },
-                );
+                self.held_count -= list.len() as u32;
+                let told = |packet: &PacketBox| Self::told_place(at, opening, packet);
+                let (mut said, mut run) = ((at, opening), Vec::new());
                 while let Some(packet) = list.pop() {
-                    self.send_packet(to, packet);
+                    if told(&packet) != said {
+                        self.send_held_run(to, said, &mut run);
+                        said = told(&packet);
+                    }
+                    run.push(packet);
                 }
+                self.send_held_run(to, said, &mut run);
             }
+        }
+    }
+
+    /// Packets that are held at one place.
+    fn send_held_run(&mut self, to: u16, (at, opening): (u8, bool), run: &mut Vec<PacketBox>) {
+        if run.is_empty() {
+            return;
+        }
+        let count = run.len() as u16;
+        self.append_record(to, &Record::Held { at, opening, count });
+        for packet in run.drain(..) {
+            self.send_packet(to, packet);
         }
     }
 

@@ -4,7 +4,6 @@ use super::super::Runtime;
 use super::bytes::{Facts, Figures, Packets, Record};
 use super::clocks::Clocks;
 use super::{AHEAD, Class, Kept, MOVES_MAX, Moving, order};
-use crate::chain::FUNCTIONS_MAX;
 use crate::env::Port;
 use crate::flows::actor::{Change, Header, NO_GROUP, Phase, flag};
 use crate::flows::group::GroupKey;
@@ -284,17 +283,11 @@ impl<P: Port> Runtime<P> {
         match &mut stream.packets {
             Packets::Held { at, opening, left } if *left > 0 => {
                 *left -= 1;
-                let place = stream.actor.map(|(actor, _)| (actor, *at, *opening));
-                let is_one = |key: &(u32, u8, bool)| usize::from(key.1) < FUNCTIONS_MAX;
-                let Some(key) = place.filter(is_one) else {
+                let place = (*at, *opening);
+                let Some((actor, _)) = stream.actor else {
                     return self.drop_packet(packet, DropReason::HeldAtEnd);
                 };
-                if self.held_count >= self.settings.held_max {
-                    return self.drop_packet(packet, DropReason::HeldFull);
-                }
-                self.held_count += 1;
-                self.flows.header_mut(key.0).flags |= flag::HOLDS;
-                self.held.entry(key).or_default().push(packet);
+                self.hold_told(actor, place, packet);
             }
             Packets::Handed { group, home, left } if *left > 0 => {
                 *left -= 1;
@@ -377,6 +370,7 @@ impl<P: Port> Runtime<P> {
             None => self.refuse_unsound(&mut actors, true),
         }
         self.say_installed(group, aliases.clone(), epoch);
+        self.begin_again(&actors);
         self.process_kept(kept, group, aliases);
     }
 

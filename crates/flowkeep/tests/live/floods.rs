@@ -1,0 +1,342 @@
+//! What hosts on the outside link can do to established flows: neighbours that do not answer, and floods of what makes the kernel learn
+//! neighbours and routes.
+//!
+//! ```text
+//!   client ── probe, 1000 datagrams a second ──► gateway ──► server
+//!     └ datagrams to addresses that no host has     ▲
+//!                                                   └ a stranger on the server's link: ARP, neighbour discovery, router
+//!                                                     advertisements, as they should be and with bytes changed
+//! ```
+//!
+//! The gateway's own entries for server and client are permanent, as where an operator does not trust a link. Without that a stranger
+//! takes an address over by ARP alone, from any router.
+
+use crate::frames::Host;
+use crate::moving::probe;
+use crate::network::PATIENCE;
+use crate::site::{SERVER, Site, site};
+use flowkeep::lab::Namespace;
+use flowkeep::lab::process::Run;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use wire::checksum::checksum;
+
+const PROGRAMS: &[(&str, &str)] = &[("ip", "iproute2")];
+const SECONDS: u64 = 12;
+/// Frames of a flood at a time, and how long until the next.
+const TOGETHER: usize = 200;
+const STEP: Duration = Duration::from_millis(50);
+/// In the server's network; no host has it.
+const SILENT: [u8; 3] = [203, 0, 113];
+
+fn link_address(host: &Namespace, interface: &str) -> String {
+    let words = format!("cat /sys/class/net/{interface}/address");
+    host.run(&words, Run::within(PATIENCE)).unwrap().trim().to_owned()
+}
+
+/// The gateway believes in the link addresses of client and server, whatever comes.
+fn permanent(site: &Site) {
+    let (client, server) = (&site.network.client, &site.network.server);
+    for (host, interface, address) in [(client, "left", "10.0.1.1"), (server, "right", SERVER)] {
+        let link = link_address(host, "eth0");
+        let words = format!("neigh replace {address} lladdr {link} dev {interface} nud permanent");
+        site.network.gateway.ip(&words).unwrap();
+    }
+    site.introduce_pool();
+}
+
+/// Datagrams from the client to an address that no host has: so many, each from the next of so many ports.
+fn to_silence(site: &Site, last: u8, datagrams: usize, ports: usize) {
+    std::thread::scope(|scope| {
+        let client = &site.network.client;
+        let sent = scope.spawn(move || {
+            client.enter().unwrap();
+            let sockets: Vec<UdpSocket> = (0..ports)
+                .map(|_| UdpSocket::bind(("10.0.1.1", 0)).unwrap())
+                .collect();
+            let [a, b, c] = SILENT;
+            for socket in sockets.iter().cycle().take(datagrams) {
+                socket
+                    .send_to(b"is there anybody?", (Ipv4Addr::new(a, b, c, last), 9))
+                    .unwrap();
+            }
+        });
+        sent.join().unwrap();
+    });
+}
+
+fn waits_for(site: &Site, what: &str, limit: Duration, holds: impl Fn(&serde_json::Value) -> bool) {
+    let began = Instant::now();
+    while !holds(&site.status()) && began.elapsed() < limit {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    println!("{what} after {:?}", began.elapsed());
+    let status = site.status();
+    site.log
+        .expect(what, holds(&status), status["packets"].to_string());
+}
+
+/// Ends it however the thread ends.
+struct On<'a>(&'a AtomicBool);
+
+impl Drop for On<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// A probe while something else is done; at most a hundredth of it is lost, and no second.
+fn probed(site: &Site, what: &str, work: impl FnOnce()) {
+    let on = AtomicBool::new(true);
+    let mut seen = std::thread::scope(|scope| {
+        let probing = scope.spawn(|| {
+            let (client, server) = (&site.network.client, &site.network.server);
+            probe::probe(client, server, "10.0.1.1", 7007, &on)
+        });
+        std::thread::sleep(Duration::from_secs(1));
+        let end = On(&on);
+        work();
+        drop(end);
+        probing.join().unwrap()
+    });
+    let told = seen.told();
+    println!("{what}: {told}");
+    let good = seen.sent > 1000 && seen.missing() * 100 <= seen.sent && seen.longest_gap() <= 1000;
+    site.log.expect(what, good, told);
+}
+
+#[test]
+fn a_neighbour_that_does_not_answer_holds_nothing() {
+    let Some(mut site) = site("afpacket", PROGRAMS) else {
+        return;
+    };
+    permanent(&site);
+    site.start("");
+    let held = |status: &serde_json::Value| status["packets"]["held"].as_u64() == Some(0);
+    probed(&site, "probe beside a silent neighbour", || {
+        // From one client, in one flow: all are answered when the first is.
+        to_silence(&site, 200, 50, 1);
+        waits_for(&site, "nothing waits", Duration::from_secs(6), held);
+        // It is known to be silent.
+        to_silence(&site, 200, 50, 50);
+        waits_for(
+            &site,
+            "nothing waits for what is known",
+            Duration::from_millis(500),
+            held,
+        );
+        // The host's flows move while some of them wait.
+        for (last, order) in [(201, "--to 1"), (202, "--to 0"), (203, "--to 1"), (204, "--to 0")] {
+            to_silence(&site, last, 50, 5);
+            let words = format!("flow migrate --all {order} --json");
+            let receipt = site.asked(&words).unwrap_or_else(|error| error);
+            let good = receipt.contains("\"flows_failed\":0");
+            site.log.expect("flows move while others wait", good, receipt);
+        }
+        // As many as would fill what all that wait have together, and a host that does answer.
+        to_silence(&site, 205, 12_000, 100);
+        let words = "ping -n -c 3 -i 0.2 -W 2 203.0.113.11";
+        let (_, out) = site.client(words);
+        site.log
+            .expect("another neighbour is found", out.contains(" 3 received"), out);
+    });
+    // The end does not wait for what waits.
+    to_silence(&site, 210, 50, 1);
+    to_silence(&site, 211, 50, 50);
+    let began = Instant::now();
+    site.end();
+    assert!(
+        began.elapsed() < Duration::from_secs(20),
+        "it took {:?} to end",
+        began.elapsed()
+    );
+}
+
+/// Makes frames that have a kernel learn of neighbours and routes.
+struct Stranger {
+    random: StdRng,
+    gateway: [u8; 6],
+}
+
+impl Stranger {
+    fn new(site: &Site) -> Self {
+        let text = link_address(&site.network.gateway, "right");
+        let mut octets = text
+            .split(':')
+            .map(|octet| u8::from_str_radix(octet, 16).unwrap());
+        Stranger {
+            random: StdRng::seed_from_u64(11),
+            gateway: std::array::from_fn(|_| octets.next().unwrap()),
+        }
+    }
+
+    fn link(&mut self) -> [u8; 6] {
+        let mut link: [u8; 6] = self.random.random();
+        link[0] = 2;
+        link
+    }
+
+    /// Who a frame claims to be: any host of the network, the server among them.
+    fn claimed(&mut self) -> Ipv4Addr {
+        let [a, b, c] = SILENT;
+        let last = match self.random.random_range(0..4) {
+            0 => 1,
+            _ => self.random.random_range(2..64),
+        };
+        Ipv4Addr::new(a, b, c, last)
+    }
+
+    fn ethernet(&mut self, to: [u8; 6], kind: u16) -> Vec<u8> {
+        let from = self.link();
+        [&to[..], &from, &kind.to_be_bytes()].concat()
+    }
+
+    /// A request, or a reply, for the gateway's address.
+    fn arp(&mut self) -> Vec<u8> {
+        let to = if self.random.random() {
+            [0xff; 6]
+        } else {
+            self.gateway
+        };
+        let mut frame = self.ethernet(to, 0x0806);
+        let (operation, claimed, link) = (self.random.random_range(1..3_u8), self.claimed(), self.link());
+        frame.extend([0, 1, 8, 0, 6, 4, 0, operation]);
+        frame.extend(link);
+        frame.extend(claimed.octets());
+        frame.extend(self.gateway);
+        frame.extend([203, 0, 113, 254]);
+        frame.resize(60, 0);
+        frame
+    }
+
+    fn icmpv6(&mut self, source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> Vec<u8> {
+        let to = self.gateway;
+        let mut frame = self.ethernet(to, 0x86dd);
+        frame.extend([0x60, 0, 0, 0]);
+        frame.extend((message.len() as u16).to_be_bytes());
+        frame.extend([58, 255]);
+        frame.extend(source.octets());
+        frame.extend(destination.octets());
+        let at = frame.len();
+        frame.extend(message);
+        let pseudo = [
+            &source.octets()[..],
+            &destination.octets(),
+            &(message.len() as u32).to_be_bytes(),
+            &58_u32.to_be_bytes(),
+            message,
+        ];
+        let sum = checksum(&pseudo.concat());
+        frame[at + 2..at + 4].copy_from_slice(&sum.to_be_bytes());
+        frame
+    }
+
+    /// A solicitation, an advertisement or a redirect about an IPv4 address as IPv6 maps it; or about any other.
+    fn neighbour_discovery(&mut self) -> Vec<u8> {
+        let own: Ipv6Addr = "2001:db8:2::fe".parse().unwrap();
+        let all: Ipv6Addr = "ff02::1".parse().unwrap();
+        let claimed = match self.random.random_range(0..4) {
+            0 => Ipv6Addr::new(0x2001, 0xdb8, 2, 0, 0, 0, 0, self.random.random_range(2..500)),
+            _ => self.claimed().to_ipv6_mapped(),
+        };
+        let local = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, self.random.random());
+        let link = self.link();
+        let option = |kind: u8| [&[kind, 1][..], &link].concat();
+        let octets = claimed.octets();
+        match self.random.random_range(0..5) {
+            0 => {
+                let message = [&[135, 0, 0, 0, 0, 0, 0, 0][..], &own.octets(), &option(1)].concat();
+                self.icmpv6(claimed, own, &message)
+            }
+            1 => {
+                let message = [&[136, 0, 0, 0, 0x20, 0, 0, 0][..], &octets, &option(2)].concat();
+                let source = if self.random.random() { claimed } else { local };
+                self.icmpv6(source, all, &message)
+            }
+            2 => {
+                let message = [&[137, 0, 0, 0, 0, 0, 0, 0][..], &octets, &octets, &option(2)].concat();
+                self.icmpv6(local, own, &message)
+            }
+            // A router, with a network that is on the link, and a way to another (RFC 4861 4.6.2, RFC 4191 2.3).
+            kind => {
+                let network = [&octets[..12], &[203, 0, 113, 0]].concat();
+                let head = [134, 0, 0, 0, 64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0];
+                let on_link = [
+                    &[3, 4, 120, 0xc0, 0, 0, 14, 16, 0, 0, 14, 16, 0, 0, 0, 0][..],
+                    &network,
+                ];
+                let way = [&[24, 3, 120, 8, 0, 0, 14, 16][..], &network];
+                let rest = if kind == 3 { on_link } else { way };
+                let message = [&head[..], &option(1), &rest.concat()].concat();
+                self.icmpv6(local, all, &message)
+            }
+        }
+    }
+
+    fn frames(&mut self, count: usize) -> Vec<Vec<u8>> {
+        let mut frame = |_| {
+            let mut frame = match self.random.random() {
+                true => self.arp(),
+                false => self.neighbour_discovery(),
+            };
+            if self.random.random_range(0..3) == 0 {
+                for _ in 0..self.random.random_range(1..4) {
+                    let at = self.random.random_range(12..frame.len());
+                    frame[at] = self.random.random();
+                }
+            }
+            frame
+        };
+        (0..count).map(&mut frame).collect()
+    }
+}
+
+#[test]
+fn floods_from_outside_harm_no_established_flow() {
+    let Some(mut site) = site("afpacket", PROGRAMS) else {
+        return;
+    };
+    permanent(&site);
+    site.start("");
+    let mut stranger = Stranger::new(&site);
+    let mut port = Host::new(&site.network.server, "afpacket:eth0");
+    probed(&site, "probe under a flood", || {
+        let began = Instant::now();
+        let mut last = 100;
+        while began.elapsed() < Duration::from_secs(SECONDS) {
+            port.send(&stranger.frames(TOGETHER));
+            if last < 180 {
+                last += 1;
+                to_silence(&site, last, 20, 4);
+            }
+            std::thread::sleep(STEP);
+        }
+    });
+    drop(port);
+    let gateway = &site.network.gateway;
+    let learned = gateway
+        .run("ip neigh show dev right", Run::within(PATIENCE))
+        .unwrap();
+    println!(
+        "the gateway's kernel has learned {} neighbours",
+        learned.lines().count()
+    );
+    // The kernel has an entry of IPv6 by the address of an IPv4 neighbour, whoever made it, and loses it again.
+    probed(&site, "probe beside a mapped neighbour", || {
+        for change in ["add", "del"] {
+            let link = if change == "add" {
+                "lladdr 02:00:00:00:66:66 nud permanent"
+            } else {
+                ""
+            };
+            gateway
+                .ip(&format!("-6 neigh {change} ::ffff:{SERVER} dev right {link}"))
+                .unwrap();
+            std::thread::sleep(Duration::from_secs(2));
+        }
+    });
+    site.end();
+}
