@@ -5,6 +5,7 @@
 use super::spans::Spans;
 use alloc::string::String;
 use alloc::vec::Vec;
+use wire::protocol;
 
 /// What a rule does. In the order in which rules are asked (Suricata's `action-order`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
@@ -58,6 +59,24 @@ pub enum Protocol {
     Sctp,
 }
 
+impl Protocol {
+    /// Whether a rule about it is about packets of an IP version and protocol.
+    #[inline]
+    pub fn has(self, version: u8, number: u8) -> bool {
+        match self {
+            Protocol::Ip => true,
+            Protocol::Ipv4 => version == 4,
+            Protocol::Ipv6 => version == 6,
+            Protocol::Tcp | Protocol::TcpPacket | Protocol::TcpStream => number == protocol::TCP,
+            Protocol::Udp => number == protocol::UDP,
+            Protocol::Icmp => matches!(number, protocol::ICMP | protocol::ICMPV6),
+            Protocol::Icmpv4 => number == protocol::ICMP,
+            Protocol::Icmpv6 => number == protocol::ICMPV6,
+            Protocol::Sctp => number == protocol::SCTP,
+        }
+    }
+}
+
 /// Every protocol with its name.
 pub(super) const PROTOCOLS: &[(&str, Protocol)] = &[
     ("ip", Protocol::Ip),
@@ -109,6 +128,10 @@ impl Numbers {
 pub enum Field {
     /// Bytes of payload.
     PayloadLength,
+    /// Sequence number of a segment.
+    Sequence,
+    /// Acknowledgement number of a segment.
+    Acknowledgement,
     /// Time to live or hop limit.
     TimeToLive,
     /// ICMP type.

@@ -13,6 +13,7 @@ use wire::tcp::flags;
 mod hostile;
 mod language;
 mod moved;
+mod protocols;
 mod streams;
 
 fn config(rules: &str) -> Config {
