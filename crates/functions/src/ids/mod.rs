@@ -21,7 +21,7 @@
 //! flow whose very first packet is dropped: its next packet is judged as a first one again.)
 //!
 //! **What is not found**, each of it counted: contents across the fragments of a datagram; contents of one rule between which
-//! more hits lie than a flow remembers (`hits_forgotten`); across segments that came too early to be kept (`segments_beyond`);
+//! more hits that matter lie than a flow remembers (`hits_forgotten`, [`memory`]); across segments that came too early to be kept (`segments_beyond`);
 //! across bytes that nobody saw (`gaps`); behind more hits or tries than a packet may cost (`searches_given_up`).
 //!
 //! **Invariants.** A content is found wherever packets divide it (`a_content_divided_anywhere_is_found`) and in whatever order
@@ -40,6 +40,7 @@ pub mod config;
 mod content;
 mod facts;
 pub mod header;
+mod memory;
 mod options;
 pub mod parse;
 pub mod rule;
@@ -280,8 +281,9 @@ impl Ids {
                     end: start + packet.payload().len() as u64,
                     new_from: was_at,
                 });
-                let forgotten = flow.ways[half].remember(search.new_hits(&self.rules));
-                cx.count_by("hits_forgotten", forgotten as u64);
+                let position = flow.streams.half(half).position();
+                let forgotten = search.remember(&self.rules, &mut flow.ways[half], position);
+                cx.count_by("hits_forgotten", forgotten);
             }
             Taken::Nothing => {}
             Taken::Old => cx.count("segments_repeated"),

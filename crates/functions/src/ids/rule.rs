@@ -75,6 +75,11 @@ impl Protocol {
             Protocol::Sctp => number == protocol::SCTP,
         }
     }
+
+    /// Whether it is about streams as well as packets, if not about streams alone.
+    pub fn has_streams(self) -> bool {
+        self != Protocol::TcpPacket && (self.has(4, protocol::TCP) || self.has(6, protocol::TCP))
+    }
 }
 
 /// Every protocol with its name.

@@ -20,6 +20,7 @@
 
 use super::automaton::Patterns;
 use super::classes;
+use super::memory::Memory;
 use super::parse::Fault;
 use super::rule::{BitWord, Content, Protocol, Rule};
 use super::state::BITS_MAX;
@@ -76,8 +77,8 @@ pub(super) struct Compiled {
 #[derive(Debug)]
 pub(super) struct Pattern {
     pub length: u32,
-    /// A rule of several contents has it: its hits are kept in the flow.
-    pub remembered: bool,
+    /// Which of its hits are kept in the flow.
+    pub memory: Memory,
     /// The rules found by it.
     pub fast_of: Vec<u32>,
 }
@@ -131,8 +132,8 @@ impl RuleSet {
             hash,
         };
         for (index, rule) in set.rules.iter().enumerate() {
-            for pattern in &rule.patterns {
-                set.patterns[*pattern as usize].remembered |= rule.patterns.len() > 1;
+            for (content, pattern) in rule.patterns.iter().enumerate() {
+                set.patterns[*pattern as usize].memory.add(&rule.rule, content);
             }
             if let Some(fast) = fast(&rule.rule.contents) {
                 set.patterns[rule.patterns[fast] as usize]
@@ -273,7 +274,7 @@ impl Pool {
     fn facts(&self) -> Vec<Pattern> {
         let fact = |bytes: &Vec<u8>| Pattern {
             length: bytes.len() as u32,
-            remembered: false,
+            memory: Memory::default(),
             fast_of: Vec::new(),
         };
         self.texts.iter().flatten().map(fact).collect()

@@ -12,6 +12,7 @@ use wire::tcp::flags;
 
 mod hostile;
 mod language;
+mod memory;
 mod moved;
 mod protocols;
 mod streams;
