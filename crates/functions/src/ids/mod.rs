@@ -70,7 +70,7 @@ use rule::{Action, BitWord, Protocol, Track};
 use ruleset::{Compiled, RuleSet, group};
 use search::{Scope, Search};
 use state::mark;
-use thresholds::{Counted, Thresholds};
+use thresholds::{Counted, Passes, Thresholds};
 use wire::packet::flag;
 use wire::{Addr, protocol};
 
@@ -349,12 +349,18 @@ impl Ids {
                     continue;
                 };
                 change_bits(rule, flow);
+                let passes = self.count(packet, number, work, cx);
+                if passes == Passes::Not {
+                    continue;
+                }
                 let whole_flow = (rule.about_flow || in_stream) && !is_error;
                 let action = rule.rule.action;
                 if action == Action::Pass {
                     return Some(Outcome { action, whole_flow });
                 }
-                self.alert(packet, number, &facts, work, cx);
+                if passes == Passes::Alert {
+                    self.alert(packet, number, &facts, work, cx);
+                }
                 if action != Action::Alert && self.mode == Mode::Ips {
                     // The first that stops it says how; each may widen it to the flow.
                     let before = outcome.get_or_insert(Outcome { action, whole_flow });
@@ -415,27 +421,33 @@ impl Ids {
         search.finds(rule, &self.rules, scope).then_some(false)
     }
 
+    /// Counts a match for its rule's threshold.
+    fn count(&self, packet: &Packet, number: usize, work: &mut Work, cx: &mut Cx<Self>) -> Passes {
+        let Some(threshold) = &self.rules.rules[number].rule.threshold else {
+            return Passes::Alert;
+        };
+        let (source, destination) = (packet.source_addr(), packet.destination_addr());
+        let addresses = match threshold.track {
+            Track::Source => [source, Addr::default()],
+            Track::Destination => [Addr::default(), destination],
+            Track::Pair => [source, destination],
+            Track::Rule => [Addr::default(); 2],
+        };
+        let counted = Counted {
+            rule: number as u32,
+            addresses,
+        };
+        let passes = work.thresholds.count(counted, threshold, cx.now());
+        if passes != Passes::Alert {
+            cx.count("alerts_held_back");
+        }
+        passes
+    }
+
     fn alert(&self, packet: &Packet, number: usize, facts: &Facts, work: &mut Work, cx: &mut Cx<Self>) {
         let rule = &self.rules.rules[number];
         if rule.rule.silent {
             return;
-        }
-        if let Some(threshold) = &rule.rule.threshold {
-            let (source, destination) = (packet.source_addr(), packet.destination_addr());
-            let addresses = match threshold.track {
-                Track::Source => [source, Addr::default()],
-                Track::Destination => [Addr::default(), destination],
-                Track::Pair => [source, destination],
-                Track::Rule => [Addr::default(); 2],
-            };
-            let counted = Counted {
-                rule: number as u32,
-                addresses,
-            };
-            if !work.thresholds.passes(counted, threshold, cx.now()) {
-                cx.count("alerts_held_back");
-                return;
-            }
         }
         work.alerts[number] += 1;
         cx.count("alerts");

@@ -179,6 +179,10 @@ impl Flags {
     /// Whether a segment's flags are as they must be.
     #[inline]
     pub fn hold(self, flags: u8) -> bool {
+        if self.flags == 0 && flags != 0 {
+            // `0` is no flag at all, those to ignore counted (Suricata's `FlagsMatch`).
+            return self.mode == FlagMode::Not;
+        }
         let seen = flags & !self.ignored;
         match self.mode {
             FlagMode::Exactly => seen == self.flags,
@@ -210,9 +214,16 @@ pub struct Content {
     pub at_end: bool,
     /// By this one the rule is found.
     pub fast: bool,
+    /// It has no place at all (`fast_pattern:only`).
+    pub fast_only: bool,
 }
 
 impl Content {
+    /// Whether it has a place from the beginning.
+    pub fn has_place(&self) -> bool {
+        self.offset.is_some() || self.depth.is_some()
+    }
+
     /// Whether its place is counted from the content before.
     pub fn is_relative(&self) -> bool {
         self.distance.is_some() || self.within.is_some()
@@ -252,6 +263,8 @@ pub enum ThresholdKind {
     Threshold,
     /// The `count`th in a period alerts, and no other.
     Both,
+    /// Those behind the `count`th in a period alert (`detection_filter`).
+    Filter,
 }
 
 /// By what matches are counted together.
