@@ -236,6 +236,8 @@ pub mod effect {
     pub const RELEASE: u8 = 8;
     /// Held packets are dropped.
     pub const DISCARD: u8 = 16;
+    /// The flow is kept, though its first packet may be dropped.
+    pub const KEEP: u8 = 32;
 }
 
 impl RawCx {
@@ -417,6 +419,12 @@ impl<F: NetworkFunction> Cx<F> {
     /// Ends the flow behind this packet, as if it had expired.
     pub fn end_flow(&mut self) {
         self.raw.effects |= effect::END;
+    }
+
+    /// Keeps the flow though its first packet is dropped: the next packets come with this state.
+    /// Without this call the runtime forgets a flow of which nothing has left yet.
+    pub fn keep_flow(&mut self) {
+        self.raw.effects |= effect::KEEP;
     }
 
     /// Lets the packets held by [`Verdict::Consume`] go on, oldest first, before the packet at hand.

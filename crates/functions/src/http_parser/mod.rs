@@ -21,7 +21,8 @@
 //! ```
 //!
 //! (one line; broken here to be read). `timestamp` is when the request began; `request_length` and `length` are body bytes as they
-//! were sent (content-length or the chunks' sum). What is not known is left out: `hostname` without one, `protocol` without a
+//! were sent (content-length or the chunks' sum). `hostname` is the host without its port, which is
+//! `http_port`, where the request names one. What is not known is left out: `hostname` without one, `protocol` without a
 //! version, `status` and `length` of a request that was never answered. `"truncated":true` says that method, URI or host were
 //! longer than what is kept ([`state::URI_MAX`] and its neighbours).
 //!
@@ -118,12 +119,13 @@ impl HttpParser {
     fn read(packet: &Packet, ends: bool, flow: &mut Exchange, cx: &mut Cx<Self>) {
         let half = cx.direction() as usize;
         let Exchange { talk, streams } = flow;
-        if is_syn(packet) && streams.is_closed() {
-            // The ports are used again.
+        if streams.begins(packet) {
+            // The ports may be used again.
             report_rest(talk, cx);
+            *talk = Talk::default();
         }
         let time = Time::from_nanoseconds(packet.timestamp());
-        let Accepted { begins, taken, .. } = streams.accept(packet, half, true, &mut |piece| {
+        let Accepted { refused, taken, .. } = streams.accept(packet, half, true, &mut |piece| {
             match piece {
                 Piece::Bytes { bytes, .. } => {
                     if talk.marks & whole::KNOWN == 0 {
@@ -143,7 +145,8 @@ impl HttpParser {
                 }
             }
         });
-        if begins {
+        if refused {
+            // The server did not take the data of the SYN: the client sends them again.
             *talk = Talk::default();
         }
         let in_order = matches!(taken, Taken::New | Taken::Nothing | Taken::Old);
@@ -156,12 +159,6 @@ impl HttpParser {
 /// The client (0) or the server (1) of a direction.
 fn who(talk: &Talk, half: usize) -> usize {
     half ^ usize::from(talk.marks & whole::REVERSED != 0)
-}
-
-fn is_syn(packet: &Packet) -> bool {
-    packet
-        .tcp()
-        .is_some_and(|tcp| tcp.flags() & (flags::SYN | flags::ACK) == flags::SYN)
 }
 
 fn on_event(talk: &mut Talk, event: Event, cx: &mut Cx<HttpParser>) {
@@ -223,6 +220,28 @@ fn report_rest(talk: &mut Talk, cx: &mut Cx<HttpParser>) {
 }
 
 /// A request with its response.
+/// The name and the port of a `Host` header (RFC 9110 7.2). An invalid port stays in the name.
+fn host_and_port(host: &[u8]) -> (&[u8], Option<u16>) {
+    let whole = (host, None);
+    let Some(colon) = host.iter().rposition(|byte| *byte == b':') else {
+        return whole;
+    };
+    let (name, digits) = (&host[..colon], &host[colon + 1..]);
+    // An IPv6 address has colons of its own, and stands in brackets.
+    if name.is_empty() || (name.contains(&b':') && !name.ends_with(b"]")) {
+        return whole;
+    }
+    let number = |port: u32, digit: &u8| match digit {
+        b'0'..=b'9' => port.checked_mul(10)?.checked_add(u32::from(digit - b'0')),
+        _ => None,
+    };
+    match digits.iter().try_fold(0, number).map(u16::try_from) {
+        Some(Ok(_)) if digits.is_empty() => (name, None),
+        Some(Ok(port)) => (name, Some(port)),
+        _ => whole,
+    }
+}
+
 struct Record<'a> {
     /// Client and server.
     ends: (Endpoint, Endpoint),
@@ -252,7 +271,11 @@ impl Display for Record<'_> {
             request.number.wrapping_sub(1),
         )?;
         if !texts.host.is_empty() {
-            write!(f, "\"hostname\":\"{}\",", Text(texts.host))?;
+            let (name, port) = host_and_port(texts.host);
+            write!(f, "\"hostname\":\"{}\",", Text(name))?;
+            if let Some(port) = port {
+                write!(f, "\"http_port\":{port},")?;
+            }
         }
         write!(
             f,

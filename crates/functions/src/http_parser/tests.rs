@@ -305,3 +305,29 @@ proptest! {
         exchange.talk.server_ended(&mut |_, _| {});
     }
 }
+
+#[test]
+fn a_host_and_its_port_are_told_apart() {
+    for (host, name, port) in [
+        ("example.org:8080", "example.org", Some(8080)),
+        ("example.org", "example.org", None),
+        ("[2001:db8::1]:80", "[2001:db8::1]", Some(80)),
+        ("[2001:db8::1]", "[2001:db8::1]", None),
+        ("2001:db8::1", "2001:db8::1", None),
+        ("example.org:", "example.org", None),
+        ("example.org:http", "example.org:http", None),
+        ("example.org:65536", "example.org:65536", None),
+        (":80", ":80", None),
+    ] {
+        let asks = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        let answers = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+        let outcome = run(opened([web().payload(asks), web().reply().payload(answers)]));
+        let http = &records(&outcome)[0]["http"];
+        assert_eq!(http["hostname"], name, "{host}");
+        assert_eq!(
+            http.get("http_port").and_then(|port| port.as_u64()),
+            port,
+            "{host}"
+        );
+    }
+}

@@ -2,7 +2,7 @@
 //!
 //! Not here: contents (`search`), flow bits (`state`).
 
-use super::rule::{Field, Protocol, Rule};
+use super::rule::{Field, Rule};
 use nf::Packet;
 use wire::packet::flag;
 use wire::{Addr, protocol};
@@ -16,6 +16,8 @@ pub(super) struct Facts {
     destination: (u128, u128),
     /// TCP flags.
     flags: Option<u8>,
+    /// Sequence and acknowledgement number of a segment.
+    numbers: Option<(u32, u32)>,
     ttl: u8,
     /// Bytes of payload, whatever a capture holds of them.
     pub payload_length: u32,
@@ -60,6 +62,7 @@ impl Facts {
             source: (number(packet.source_addr()), port(packet.source_port())),
             destination: (number(packet.destination_addr()), port(packet.destination_port())),
             flags: packet.tcp().map(|tcp| tcp.flags()),
+            numbers: packet.tcp().map(|tcp| (tcp.sequence(), tcp.acknowledgement())),
             ttl: packet.ttl(),
             payload_length: match packet.tcp() {
                 Some(tcp) => tcp.payload_length(),
@@ -74,12 +77,7 @@ impl Facts {
 
     /// Whether the packet is as a rule's head and words say.
     pub fn fit(&self, rule: &Rule) -> bool {
-        let version = match rule.protocol {
-            Protocol::Ipv4 => self.version == 4,
-            Protocol::Ipv6 => self.version == 6,
-            _ => true,
-        };
-        version
+        rule.protocol.has(self.version, self.protocol)
             && rule.to_server.is_none_or(|to_server| to_server == self.to_server)
             && rule
                 .established
@@ -106,6 +104,8 @@ impl Facts {
     fn field(&self, field: Field) -> Option<u32> {
         match field {
             Field::PayloadLength => Some(self.payload_length),
+            Field::Sequence => self.numbers.map(|numbers| numbers.0),
+            Field::Acknowledgement => self.numbers.map(|numbers| numbers.1),
             Field::TimeToLive => Some(u32::from(self.ttl)),
             Field::IpProtocol => Some(u32::from(self.protocol)),
             Field::IcmpType => self.icmp.map(|icmp| u32::from(icmp.0)),

@@ -21,7 +21,8 @@
 //! flow whose very first packet is dropped: its next packet is judged as a first one again.)
 //!
 //! **What is not found**, each of it counted: contents across the fragments of a datagram; contents of one rule between which
-//! more hits lie than a flow remembers (`hits_forgotten`); across segments that came too early to be kept (`segments_beyond`);
+//! more hits that matter lie than a flow remembers (`hits_forgotten`, [`memory`]);
+//! across segments that came too early to be kept (`segments_beyond`);
 //! across bytes that nobody saw (`gaps`); behind more hits or tries than a packet may cost (`searches_given_up`).
 //!
 //! **Invariants.** A content is found wherever packets divide it (`a_content_divided_anywhere_is_found`) and in whatever order
@@ -40,6 +41,7 @@ pub mod config;
 mod content;
 mod facts;
 pub mod header;
+mod memory;
 mod options;
 pub mod parse;
 pub mod rule;
@@ -68,9 +70,10 @@ use nf::{ConfigError, Cx, NetworkFunction, Packet, Verdict, WorkerInfo, network_
 use rule::{Action, BitWord, Protocol, Track};
 use ruleset::{Compiled, RuleSet, group};
 use search::{Scope, Search};
-use state::mark;
-use thresholds::{Counted, Thresholds};
+use state::{Way, mark};
+use thresholds::{Counted, Passes, Thresholds};
 use wire::packet::flag;
+use wire::tcp::flags;
 use wire::{Addr, protocol};
 
 /// The IDS of one runtime.
@@ -95,9 +98,11 @@ struct Work {
     alerts: alloc::vec::Vec<u64>,
 }
 
-/// Where a packet's contents are searched.
+/// Where a packet's contents are searched, and whether its connection was established before it.
 #[derive(Clone, Copy, Default)]
 struct Scopes {
+    /// Its TCP connection was established before it.
+    was_established: bool,
     /// In the stream, as far as it has come.
     stream: Option<Scope>,
     /// In the packet alone.
@@ -202,6 +207,8 @@ impl NetworkFunction for Ids {
                 Action::Pass => mark::PASSED,
                 _ => mark::DROPPED,
             };
+            // Its next packets are dropped too, though none has passed.
+            cx.keep_flow();
         } else if let Some((streams, ways)) = before
             && action != Action::Pass
         {
@@ -245,13 +252,25 @@ impl Ids {
     ) -> (Scopes, Taken) {
         let is_segment = packet.tcp().is_some() && !packet.has(flag::ICMP_ERROR);
         if !is_segment {
-            return (self.read_alone(packet, search, false), Taken::Outside);
+            let mut scopes = Scopes {
+                was_established: flow.streams.is_established(),
+                ..Scopes::default()
+            };
+            self.read_alone(packet, search, &mut scopes);
+            return (scopes, Taken::Outside);
+        }
+        if flow.streams.begins(packet) {
+            cx.count("streams");
+            flow.begin(self.rules.hash());
         }
         let Inspection { ways, streams, .. } = flow;
         let way = &mut ways[half];
         let was_at = streams.half(half).position();
         search.recall(way, was_at);
-        let mut scopes = Scopes::default();
+        let mut scopes = Scopes {
+            was_established: streams.is_established(),
+            ..Scopes::default()
+        };
         let mut gaps = 0;
         let accepted = streams.accept(packet, half, self.pick_up, &mut |piece| match piece {
             Piece::Bytes { bytes, position } => {
@@ -262,11 +281,15 @@ impl Ids {
                 way.states = [0; 2];
             }
         });
-        let Accepted { begins, taken, start } = accepted;
+        let Accepted {
+            taken,
+            start,
+            refused,
+            ..
+        } = accepted;
         cx.count_by("gaps", gaps);
-        if begins {
-            cx.count("streams");
-            flow.begin(self.rules.hash());
+        if refused {
+            flow.ways[1 - half] = Way::default();
         }
         match taken {
             Taken::New => {
@@ -280,38 +303,36 @@ impl Ids {
                     end: start + packet.payload().len() as u64,
                     new_from: was_at,
                 });
-                let forgotten = flow.ways[half].remember(search.new_hits(&self.rules));
-                cx.count_by("hits_forgotten", forgotten as u64);
+                let position = flow.streams.half(half).position();
+                let forgotten = search.remember(&self.rules, &mut flow.ways[half], position);
+                cx.count_by("hits_forgotten", forgotten);
             }
             Taken::Nothing => {}
             Taken::Old => cx.count("segments_repeated"),
             Taken::Kept => {
                 cx.count("segments_kept");
-                scopes = self.read_alone(packet, search, true);
+                self.read_alone(packet, search, &mut scopes);
+                scopes.packet_rules_only = true;
             }
             Taken::Beyond => {
                 cx.count("segments_beyond");
-                scopes = self.read_alone(packet, search, false);
+                self.read_alone(packet, search, &mut scopes);
             }
-            Taken::Outside => scopes = self.read_alone(packet, search, false),
+            Taken::Outside => self.read_alone(packet, search, &mut scopes),
         }
         (scopes, taken)
     }
 
     /// Reads a payload by itself.
-    fn read_alone(&self, packet: &Packet, search: &mut Search, packet_rules_only: bool) -> Scopes {
+    fn read_alone(&self, packet: &Packet, search: &mut Search, scopes: &mut Scopes) {
         let payload = packet.payload();
         search.forget_hits();
         search.read(&self.rules, &mut [0; 2], payload, 0);
-        Scopes {
-            stream: None,
-            packet: (!payload.is_empty()).then_some(Scope {
-                base: 0,
-                end: payload.len() as u64,
-                new_from: 0,
-            }),
-            packet_rules_only,
-        }
+        scopes.packet = (!payload.is_empty()).then_some(Scope {
+            base: 0,
+            end: payload.len() as u64,
+            new_from: 0,
+        });
     }
 
     /// Asks the rules about a packet; what their matches come to.
@@ -324,9 +345,11 @@ impl Ids {
         half: usize,
         cx: &mut Cx<Self>,
     ) -> Option<Outcome> {
-        let facts = self.facts(packet, flow, half);
+        let facts = self.facts(packet, flow, half, scopes.was_established);
         let asked = mark::of(mark::ASKED, half);
         let is_error = packet.has(flag::ICMP_ERROR);
+        // Whether the other end takes a SYN's data is not known yet.
+        let is_syn = packet.tcp().is_some_and(|tcp| tcp.flags() & flags::SYN != 0);
         // An error is a packet of another protocol that only came along.
         let first = is_error || !flow.is(asked);
         if !is_error {
@@ -347,12 +370,18 @@ impl Ids {
                     continue;
                 };
                 change_bits(rule, flow);
-                let whole_flow = (rule.about_flow || in_stream) && !is_error;
+                let passes = self.count(packet, number, work, cx);
+                if passes == Passes::Not {
+                    continue;
+                }
+                let whole_flow = (rule.about_flow || (in_stream && !is_syn)) && !is_error;
                 let action = rule.rule.action;
                 if action == Action::Pass {
                     return Some(Outcome { action, whole_flow });
                 }
-                self.alert(packet, number, &facts, work, cx);
+                if passes == Passes::Alert {
+                    self.alert(packet, number, &facts, work, cx);
+                }
                 if action != Action::Alert && self.mode == Mode::Ips {
                     // The first that stops it says how; each may widen it to the flow.
                     let before = outcome.get_or_insert(Outcome { action, whole_flow });
@@ -366,9 +395,13 @@ impl Ids {
         outcome
     }
 
-    fn facts(&self, packet: &Packet, flow: &mut Inspection, half: usize) -> Facts {
+    fn facts(&self, packet: &Packet, flow: &mut Inspection, half: usize, was_established: bool) -> Facts {
         let (to_server, established) = if packet.protocol() == protocol::TCP {
-            (half == flow.streams.client(), flow.streams.is_established())
+            // The handshake's last acknowledgement only makes it so. Data on it are the established
+            // connection's, for no later packet shows them again.
+            let has_data = packet.tcp().is_some_and(|tcp| tcp.payload_length() > 0);
+            let established = flow.streams.is_established() && (was_established || has_data);
+            (half == flow.streams.client(), established)
         } else {
             if !packet.has(flag::ICMP_ERROR) {
                 flow.marks |= mark::of(mark::SEEN, half);
@@ -413,27 +446,33 @@ impl Ids {
         search.finds(rule, &self.rules, scope).then_some(false)
     }
 
+    /// Counts a match for its rule's threshold.
+    fn count(&self, packet: &Packet, number: usize, work: &mut Work, cx: &mut Cx<Self>) -> Passes {
+        let Some(threshold) = &self.rules.rules[number].rule.threshold else {
+            return Passes::Alert;
+        };
+        let (source, destination) = (packet.source_addr(), packet.destination_addr());
+        let addresses = match threshold.track {
+            Track::Source => [source, Addr::default()],
+            Track::Destination => [Addr::default(), destination],
+            Track::Pair => [source, destination],
+            Track::Rule => [Addr::default(); 2],
+        };
+        let counted = Counted {
+            rule: number as u32,
+            addresses,
+        };
+        let passes = work.thresholds.count(counted, threshold, cx.now());
+        if passes != Passes::Alert {
+            cx.count("alerts_held_back");
+        }
+        passes
+    }
+
     fn alert(&self, packet: &Packet, number: usize, facts: &Facts, work: &mut Work, cx: &mut Cx<Self>) {
         let rule = &self.rules.rules[number];
         if rule.rule.silent {
             return;
-        }
-        if let Some(threshold) = &rule.rule.threshold {
-            let (source, destination) = (packet.source_addr(), packet.destination_addr());
-            let addresses = match threshold.track {
-                Track::Source => [source, Addr::default()],
-                Track::Destination => [Addr::default(), destination],
-                Track::Pair => [source, destination],
-                Track::Rule => [Addr::default(); 2],
-            };
-            let counted = Counted {
-                rule: number as u32,
-                addresses,
-            };
-            if !work.thresholds.passes(counted, threshold, cx.now()) {
-                cx.count("alerts_held_back");
-                return;
-            }
         }
         work.alerts[number] += 1;
         cx.count("alerts");

@@ -7,11 +7,12 @@
 //! | `msg`, `sid`, `gid`, `rev`, `classtype`, `priority` | of the alert; `sid` is required |
 //! | `reference`, `metadata` | read and not used |
 //! | `flow` | `established`, `not_established`, `stateless`, `to_server`, `to_client`, `from_server`, `from_client` |
-//! | `flags` | letters of `FSRPAUEC12`, or `0`; before them `+` (and others), `*` (one of them), `!`; behind a comma what is ignored |
-//! | `dsize`, `ttl`, `itype`, `icode`, `icmp_id`, `icmp_seq`, `ip_proto` | `5`, `!5`, `<5`, `>5`, `5<>9` or `5-9` (neither end) |
+//! | `flags` | letters of `FSRPAUEC12`, or `0`; among them `+` (and others), `*` (one of them) or `!`; behind a comma what is ignored |
+//! | `dsize`, `ttl`, `seq`, `ack`, `itype`, `icode`, `icmp_id`, `icmp_seq`, `ip_proto` | `5`, `!5`, `<5`, `>5`, `5<>9` or `5-9` (neither end) |
 //! | `content` | `"text\|0d 0a\|"`, `!"text"` |
 //! | `nocase`, `offset`, `depth`, `distance`, `within`, `startswith`, `endswith`, `fast_pattern`, `rawbytes` | of the content before |
 //! | `flowbits` | `set`, `unset`, `toggle` with a name; `isset`, `isnotset` with names between bars; `noalert` |
+//! | `detection_filter` | `track by_src\|by_dst\|by_both\|by_rule, count N, seconds N` |
 //! | `threshold` | `type limit\|threshold\|both, track by_src\|by_dst\|by_both\|by_rule, count N, seconds N` |
 //! | `noalert` | – |
 //!
@@ -25,6 +26,7 @@ use super::rule::{
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use wire::tcp::flags;
 
 /// Contents of one rule.
 pub(super) const CONTENTS_MAX: usize = 32;
@@ -48,7 +50,8 @@ pub(super) fn read(text: &str, rule: &mut Rule) -> Result<(), Fault> {
             "add sid:NUMBER; with a number of its own",
         ));
     }
-    whole(rule)
+    whole(rule)?;
+    settle_first(rule)
 }
 
 /// What no single word shows.
@@ -72,28 +75,64 @@ fn whole(rule: &Rule) -> Result<(), Fault> {
         ));
     }
     for content in &rule.contents {
-        let length = content.bytes.len() as u64;
+        let length = content.bytes.len();
         let room = [content.depth, content.within].into_iter().flatten().min();
-        if room.is_some_and(|room| u64::from(room) < length) {
-            return Err(Fault::new(
-                format!("a content of {length} bytes is to be found within fewer"),
-                "write a depth or within that it fits into",
-            ));
+        if room.is_some_and(|room| (room as usize) < length) {
+            return Err(too_little_room(length));
         }
-        if content.is_relative() && (content.offset.is_some() || content.depth.is_some()) {
+        if content.is_relative() && content.has_place() {
             return Err(Fault::new(
                 "a content has a place from the beginning and one from the content before",
                 "write offset and depth, or distance and within",
             ));
         }
+        if content.fast_only && (content.negated || content.is_relative() || content.has_place()) {
+            return Err(fast_only("has a place, or must not be there"));
+        }
     }
-    match rule.contents.first() {
-        Some(first) if first.is_relative() => Err(Fault::new(
-            "the first content's place is counted from the content before it, and there is none",
-            "write offset and depth instead of distance and within",
-        )),
-        _ => Ok(()),
+    let pairs = rule.contents.windows(2);
+    match pairs
+        .into_iter()
+        .any(|pair| pair[0].fast_only && pair[1].is_relative())
+    {
+        true => Err(fast_only("has another behind it whose place is counted from it")),
+        false => Ok(()),
     }
+}
+
+fn fast_only(what: &str) -> Fault {
+    Fault::new(
+        format!("the content with fast_pattern:only {what}"),
+        "write fast_pattern instead of fast_pattern:only",
+    )
+}
+
+/// Counts the places of contents before which none stands from the beginning, as Suricata does.
+fn settle_first(rule: &mut Rule) -> Result<(), Fault> {
+    for content in &mut rule.contents {
+        if content.is_relative() {
+            let distance = content.distance.take().unwrap_or(0);
+            content.offset = Some(distance.max(0) as u32);
+            if let Some(within) = content.within.take() {
+                let depth = within.saturating_add_signed(distance.min(0));
+                if (depth as usize) < content.bytes.len() {
+                    return Err(too_little_room(content.bytes.len()));
+                }
+                content.depth = Some(depth);
+            }
+        }
+        if !content.negated {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn too_little_room(length: usize) -> Fault {
+    Fault::new(
+        format!("a content of {length} bytes is to be found within fewer"),
+        "write a depth or within that it fits into",
+    )
 }
 
 /// The words between semicolons; a backslash takes a semicolon's meaning away.
@@ -147,7 +186,13 @@ fn one(name: &str, value: Option<&str>, rule: &mut Rule) -> Result<(), Fault> {
         "nocase" | "rawbytes" | "fast_pattern" | "startswith" | "endswith" | "offset" | "depth"
         | "distance" | "within" => modifier(name, value, rule)?,
         "flowbits" => flow_bits(needed()?, rule)?,
-        "threshold" => rule.threshold = Some(threshold(needed()?)?),
+        "threshold" | "detection_filter" => {
+            let read = threshold(name, needed()?)?;
+            if rule.threshold.replace(read).is_some() {
+                let problem = "the rule has more than one of threshold and detection_filter";
+                return Err(Fault::new(problem, "take one out"));
+            }
+        }
         _ => match FIELDS.iter().find(|(known, ..)| *known == name) {
             Some((_, field, most)) => {
                 room(rule.fields.len())?;
@@ -173,6 +218,8 @@ fn one(name: &str, value: Option<&str>, rule: &mut Rule) -> Result<(), Fault> {
 const FIELDS: &[(&str, Field, u32)] = &[
     ("dsize", Field::PayloadLength, 65_535),
     ("ttl", Field::TimeToLive, 255),
+    ("seq", Field::Sequence, u32::MAX),
+    ("ack", Field::Acknowledgement, u32::MAX),
     ("itype", Field::IcmpType, 255),
     ("icode", Field::IcmpCode, 255),
     ("icmp_id", Field::IcmpIdentifier, 65_535),
@@ -213,7 +260,7 @@ fn numbers(name: &str, value: &str, most: u32) -> Result<Numbers, Fault> {
     let read = if let Some((low, high)) = between {
         match (one(low), one(high)) {
             // Neither end is in it: at least one number must be.
-            (Some(low), Some(high)) if low + 1 < high => Some(Numbers::Between(low, high)),
+            (Some(low), Some(high)) if low.saturating_add(1) < high => Some(Numbers::Between(low, high)),
             _ => None,
         }
     } else if let Some(rest) = value.strip_prefix('<') {
@@ -303,48 +350,66 @@ fn flow(value: &str, rule: &mut Rule) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Flags with at most one modifier before, behind or between them; behind a comma flags to ignore.
+/// As in Suricata a `0` takes back the flags before it.
 fn flags(value: &str) -> Result<Flags, Fault> {
     let refuse = || {
         not_a(
             "flags",
             value,
-            "write letters of FSRPAUEC, or 0 for none; before them +, * or !; behind a comma those to ignore",
+            "write letters of FSRPAUEC, or 0 for none; with them +, * or !; behind a comma those to ignore",
         )
     };
-    let (shown, ignored) = value.split_once(',').unwrap_or((value, ""));
-    let shown = shown.trim();
-    let (mode, letters) = match shown.strip_prefix(['+', '*', '!']) {
-        Some(rest) if shown.starts_with('+') => (FlagMode::AtLeast, rest),
-        Some(rest) if shown.starts_with('*') => (FlagMode::Any, rest),
-        Some(rest) => (FlagMode::Not, rest),
-        None => (FlagMode::Exactly, shown),
+    let (shown, ignored) = match value.split_once(',') {
+        Some((shown, ignored)) => (shown.trim(), Some(ignored.trim())),
+        None => (value.trim(), None),
     };
-    let bits = |letters: &str| {
-        let mut all = 0u8;
-        for letter in letters.trim().chars() {
-            all |= match letter.to_ascii_uppercase() {
-                'F' => 1,
-                'S' => 2,
-                'R' => 4,
-                'P' => 8,
-                'A' => 16,
-                'U' => 32,
-                'E' | '2' => 64,
-                'C' | '1' => 128,
-                '0' => 0,
-                _ => return None,
-            };
+    let (mut mode, mut flags) = (None, None);
+    for letter in shown.chars() {
+        let modifier = match letter {
+            '+' => FlagMode::AtLeast,
+            '*' => FlagMode::Any,
+            '!' => FlagMode::Not,
+            '0' => {
+                flags = Some(0);
+                continue;
+            }
+            letter => {
+                flags = Some(flags.unwrap_or(0) | flag(letter).ok_or_else(refuse)?);
+                continue;
+            }
+        };
+        if mode.replace(modifier).is_some() {
+            return Err(refuse());
         }
-        Some(all)
-    };
-    let flags = bits(letters)
-        .filter(|_| !letters.trim().is_empty())
-        .ok_or_else(refuse)?;
-    let ignored = bits(ignored).ok_or_else(refuse)?;
-    match flags & ignored {
-        0 => Ok(Flags { mode, flags, ignored }),
-        _ => Err(refuse()),
     }
+    let ignored = match ignored {
+        Some("") => return Err(refuse()),
+        Some(letters) => letters
+            .chars()
+            .try_fold(0, |all, letter| Some(all | flag(letter)?)),
+        None => Some(0),
+    };
+    Ok(Flags {
+        mode: mode.unwrap_or(FlagMode::Exactly),
+        flags: flags.ok_or_else(refuse)?,
+        ignored: ignored.ok_or_else(refuse)?,
+    })
+}
+
+/// A flag by its letter.
+fn flag(letter: char) -> Option<u8> {
+    Some(match letter.to_ascii_uppercase() {
+        'F' => flags::FIN,
+        'S' => flags::SYN,
+        'R' => flags::RST,
+        'P' => flags::PSH,
+        'A' => flags::ACK,
+        'U' => flags::URG,
+        'E' | '2' => flags::ECE,
+        'C' | '1' => flags::CWR,
+        _ => return None,
+    })
 }
 
 fn modifier(name: &str, value: Option<&str>, rule: &mut Rule) -> Result<(), Fault> {
@@ -372,6 +437,15 @@ fn modifier(name: &str, value: Option<&str>, rule: &mut Rule) -> Result<(), Faul
         "depth" => content.depth.replace(place(1)? as u32).is_some(),
         "distance" => content.distance.replace(place(-PLACE_MAX)?).is_some(),
         "within" => content.within.replace(place(1)? as u32).is_some(),
+        "fast_pattern" => {
+            content.fast = true;
+            match value {
+                Some("only") => content.fast_only = true,
+                Some(part) => fast_part(part, content)?,
+                None => {}
+            }
+            false
+        }
         _ => {
             if let Some(value) = value {
                 return Err(Fault::unknown(
@@ -392,11 +466,28 @@ fn modifier(name: &str, value: Option<&str>, rule: &mut Rule) -> Result<(), Faul
     }
 }
 
+/// `fast_pattern:2,5`: the part of a content by which Suricata finds the rule. Here the whole content
+/// finds it, so the part changes nothing, but must lie inside of the content.
+fn fast_part(value: &str, content: &Content) -> Result<(), Fault> {
+    let (offset, length) = value.split_once(',').unwrap_or((value, ""));
+    let part = digits(offset.trim()).zip(digits(length.trim()));
+    let is_inside = |(offset, length): (u32, u32)| {
+        length > 0 && u64::from(offset) + u64::from(length) <= content.bytes.len() as u64
+    };
+    match part.is_some_and(is_inside) {
+        true => Ok(()),
+        false => Err(not_a(
+            "fast_pattern",
+            value,
+            "write fast_pattern; or fast_pattern:only; or an offset and a length inside of the content",
+        )),
+    }
+}
+
 /// A modifier without a value; whether it contradicts another.
 fn simple_modifier(name: &str, content: &mut Content) -> bool {
     match name {
         "nocase" => content.nocase = true,
-        "fast_pattern" => content.fast = true,
         "endswith" => content.at_end = true,
         "startswith" => {
             let length = content.bytes.len() as u32;
@@ -443,25 +534,29 @@ fn flow_bits(value: &str, rule: &mut Rule) -> Result<(), Fault> {
     Ok(())
 }
 
-fn threshold(value: &str) -> Result<Threshold, Fault> {
-    let (mut kind, mut track, mut count, mut seconds) = (None, None, None, None);
+/// `threshold`, and `detection_filter`, which has no type.
+fn threshold(name: &str, value: &str) -> Result<Threshold, Fault> {
+    let is_filter = name == "detection_filter";
+    let mut kind = is_filter.then_some(ThresholdKind::Filter);
+    let (mut track, mut count, mut seconds) = (None, None, None);
     for part in value.split(',') {
         let mut words = part.split_whitespace();
-        let (name, what) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
+        let (word, what) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
         let unknown = || {
             Fault::unknown(
-                &format!("threshold:{}", part.trim()),
+                &format!("{name}:{}", part.trim()),
                 "keyword",
-                "write type limit|threshold|both, track by_src|by_dst|by_both|by_rule, count N, seconds N",
+                "write type limit|threshold|both (of a threshold), track by_src|by_dst|by_both|by_rule, count N, \
+                 seconds N",
             )
         };
         if words.next().is_some() {
             return Err(unknown());
         }
-        match (name, what) {
-            ("type", "limit") => kind = Some(ThresholdKind::Limit),
-            ("type", "threshold") => kind = Some(ThresholdKind::Threshold),
-            ("type", "both") => kind = Some(ThresholdKind::Both),
+        match (word, what) {
+            ("type", "limit") if !is_filter => kind = Some(ThresholdKind::Limit),
+            ("type", "threshold") if !is_filter => kind = Some(ThresholdKind::Threshold),
+            ("type", "both") if !is_filter => kind = Some(ThresholdKind::Both),
             ("track", "by_src") => track = Some(Track::Source),
             ("track", "by_dst") => track = Some(Track::Destination),
             ("track", "by_both") => track = Some(Track::Pair),
@@ -479,9 +574,12 @@ fn threshold(value: &str) -> Result<Threshold, Fault> {
             seconds,
         }),
         _ => Err(not_a(
-            "threshold",
+            name,
             value,
-            "write all four: type, track, count and seconds",
+            match is_filter {
+                true => "write all three: track, count and seconds",
+                false => "write all four: type, track, count and seconds",
+            },
         )),
     }
 }

@@ -5,6 +5,7 @@
 use super::spans::Spans;
 use alloc::string::String;
 use alloc::vec::Vec;
+use wire::protocol;
 
 /// What a rule does. In the order in which rules are asked (Suricata's `action-order`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
@@ -58,6 +59,29 @@ pub enum Protocol {
     Sctp,
 }
 
+impl Protocol {
+    /// Whether a rule about it is about packets of an IP version and protocol.
+    #[inline]
+    pub fn has(self, version: u8, number: u8) -> bool {
+        match self {
+            Protocol::Ip => true,
+            Protocol::Ipv4 => version == 4,
+            Protocol::Ipv6 => version == 6,
+            Protocol::Tcp | Protocol::TcpPacket | Protocol::TcpStream => number == protocol::TCP,
+            Protocol::Udp => number == protocol::UDP,
+            Protocol::Icmp => matches!(number, protocol::ICMP | protocol::ICMPV6),
+            Protocol::Icmpv4 => number == protocol::ICMP,
+            Protocol::Icmpv6 => number == protocol::ICMPV6,
+            Protocol::Sctp => number == protocol::SCTP,
+        }
+    }
+
+    /// Whether it is about streams as well as packets, if not about streams alone.
+    pub fn has_streams(self) -> bool {
+        self != Protocol::TcpPacket && (self.has(4, protocol::TCP) || self.has(6, protocol::TCP))
+    }
+}
+
 /// Every protocol with its name.
 pub(super) const PROTOCOLS: &[(&str, Protocol)] = &[
     ("ip", Protocol::Ip),
@@ -109,6 +133,10 @@ impl Numbers {
 pub enum Field {
     /// Bytes of payload.
     PayloadLength,
+    /// Sequence number of a segment.
+    Sequence,
+    /// Acknowledgement number of a segment.
+    Acknowledgement,
     /// Time to live or hop limit.
     TimeToLive,
     /// ICMP type.
@@ -151,6 +179,10 @@ impl Flags {
     /// Whether a segment's flags are as they must be.
     #[inline]
     pub fn hold(self, flags: u8) -> bool {
+        if self.flags == 0 && flags != 0 {
+            // `0` is no flag at all, those to ignore counted (Suricata's `FlagsMatch`).
+            return self.mode == FlagMode::Not;
+        }
         let seen = flags & !self.ignored;
         match self.mode {
             FlagMode::Exactly => seen == self.flags,
@@ -182,9 +214,16 @@ pub struct Content {
     pub at_end: bool,
     /// By this one the rule is found.
     pub fast: bool,
+    /// It has no place at all (`fast_pattern:only`).
+    pub fast_only: bool,
 }
 
 impl Content {
+    /// Whether it has a place from the beginning.
+    pub fn has_place(&self) -> bool {
+        self.offset.is_some() || self.depth.is_some()
+    }
+
     /// Whether its place is counted from the content before.
     pub fn is_relative(&self) -> bool {
         self.distance.is_some() || self.within.is_some()
@@ -224,6 +263,8 @@ pub enum ThresholdKind {
     Threshold,
     /// The `count`th in a period alerts, and no other.
     Both,
+    /// Those behind the `count`th in a period alert (`detection_filter`).
+    Filter,
 }
 
 /// By what matches are counted together.

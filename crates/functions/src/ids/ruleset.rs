@@ -20,6 +20,7 @@
 
 use super::automaton::Patterns;
 use super::classes;
+use super::memory::Memory;
 use super::parse::Fault;
 use super::rule::{BitWord, Content, Protocol, Rule};
 use super::state::BITS_MAX;
@@ -31,31 +32,28 @@ use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 use wire::protocol;
 
-/// Protocols by which candidates are kept apart: TCP, UDP, ICMP, ICMPv6, SCTP, the rest.
-const GROUPS: usize = 6;
+/// Protocols by which candidates are kept apart. All others are the group behind them.
+const GROUPED: [u8; 5] = [
+    protocol::TCP,
+    protocol::UDP,
+    protocol::ICMP,
+    protocol::ICMPV6,
+    protocol::SCTP,
+];
+const GROUPS: usize = GROUPED.len() + 1;
+/// A protocol number that stands for all of the last group.
+const OTHER: u8 = u8::MAX;
 
 /// Which group a protocol is in.
 pub(super) fn group(protocol: u8) -> usize {
-    match protocol {
-        protocol::TCP => 0,
-        protocol::UDP => 1,
-        protocol::ICMP => 2,
-        protocol::ICMPV6 => 3,
-        protocol::SCTP => 4,
-        _ => 5,
-    }
+    let known = GROUPED.iter().position(|grouped| *grouped == protocol);
+    known.unwrap_or(GROUPED.len())
 }
 
+/// Whether a rule may be about packets of a group.
 fn is_about(protocol: Protocol, group: usize) -> bool {
-    match protocol {
-        Protocol::Ip | Protocol::Ipv4 | Protocol::Ipv6 => true,
-        Protocol::Tcp | Protocol::TcpPacket | Protocol::TcpStream => group == 0,
-        Protocol::Udp => group == 1,
-        Protocol::Icmp => group == 2 || group == 3,
-        Protocol::Icmpv4 => group == 2,
-        Protocol::Icmpv6 => group == 3,
-        Protocol::Sctp => group == 4,
-    }
+    let number = GROUPED.get(group).copied().unwrap_or(OTHER);
+    protocol.has(4, number) || protocol.has(6, number)
 }
 
 /// A word on flow bits, and their numbers.
@@ -79,8 +77,8 @@ pub(super) struct Compiled {
 #[derive(Debug)]
 pub(super) struct Pattern {
     pub length: u32,
-    /// A rule of several contents has it: its hits are kept in the flow.
-    pub remembered: bool,
+    /// Which of its hits are kept in the flow.
+    pub memory: Memory,
     /// The rules found by it.
     pub fast_of: Vec<u32>,
 }
@@ -134,8 +132,8 @@ impl RuleSet {
             hash,
         };
         for (index, rule) in set.rules.iter().enumerate() {
-            for pattern in &rule.patterns {
-                set.patterns[*pattern as usize].remembered |= rule.patterns.len() > 1;
+            for (content, pattern) in rule.patterns.iter().enumerate() {
+                set.patterns[*pattern as usize].memory.add(&rule.rule, content);
             }
             if let Some(fast) = fast(&rule.rule.contents) {
                 set.patterns[rule.patterns[fast] as usize]
@@ -276,7 +274,7 @@ impl Pool {
     fn facts(&self) -> Vec<Pattern> {
         let fact = |bytes: &Vec<u8>| Pattern {
             length: bytes.len() as u32,
-            remembered: false,
+            memory: Memory::default(),
             fast_of: Vec::new(),
         };
         self.texts.iter().flatten().map(fact).collect()

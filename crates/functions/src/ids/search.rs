@@ -17,10 +17,11 @@
 //!
 //! Not here: the automata (`automaton`), what else a rule asks (`facts`).
 
-use super::ruleset::{Compiled, RuleSet};
-use super::state::{Hit, Way};
+use super::ruleset::{Compiled, Pattern, RuleSet};
+use super::state::{BACK_MAX, HITS_MAX, Hit, Way};
 use alloc::vec;
 use alloc::vec::Vec;
+use arrayvec::ArrayVec;
 
 /// Hits of one packet.
 pub(super) const HITS_PER_PACKET: usize = 4096;
@@ -31,7 +32,6 @@ const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Found {
-    pattern: u32,
     /// The hit of the same pattern before it.
     before: u32,
     /// Position behind it.
@@ -132,7 +132,7 @@ impl Search {
             self.patterns.push(pattern);
         }
         let before = core::mem::replace(newest, self.hits.len() as u32);
-        self.hits.push(Found { pattern, before, end });
+        self.hits.push(Found { before, end });
     }
 
     /// Whether the packet has brought a hit of a pattern.
@@ -181,18 +181,76 @@ impl Search {
         self.tries == 0
     }
 
-    /// The packet's hits that a flow has to remember, the newest first.
-    pub fn new_hits<'a>(&'a self, rules: &'a RuleSet) -> impl Iterator<Item = Hit> + 'a {
-        let remembered = |found: &&Found| rules.patterns[found.pattern as usize].remembered;
-        self.hits[self.old..]
-            .iter()
-            .rev()
-            .filter(remembered)
-            .map(|found| Hit {
-                pattern: found.pattern,
-                end: found.end as u32,
-            })
+    /// The ends of a pattern's hits, the newest first.
+    fn ends(&self, pattern: u32) -> impl Iterator<Item = u64> {
+        let at = |index: u32| self.hits.get(index as usize);
+        core::iter::successors(at(self.newest[pattern as usize]), move |found| at(found.before))
+            .map(|found| found.end)
     }
+
+    /// Puts the hits that matter to later packets ([`super::memory`]) into a flow whose stream
+    /// stands at `position`. First hits have room before newest hits, and newer before older. Returns
+    /// how many hits found no room.
+    pub fn remember(&self, rules: &RuleSet, way: &mut Way, position: u64) -> u64 {
+        let (mut kept, mut forgotten) = (Kept::new(), 0);
+        for &pattern in &self.patterns {
+            let Pattern { length, memory, .. } = &rules.patterns[pattern as usize];
+            let entry = |is_newest, end| (is_newest, position.saturating_sub(end), pattern);
+            for place in &memory.firsts {
+                let inside = |end: &u64| place.has(end.saturating_sub(u64::from(*length)), *end);
+                if let Some(end) = self.ends(pattern).filter(inside).last() {
+                    forgotten += keep(&mut kept, entry(false, end));
+                }
+            }
+            let Some(recent) = &memory.recent else {
+                continue;
+            };
+            let mut room = recent.most();
+            for end in self.ends(pattern) {
+                if position.saturating_sub(end) >= recent.reach {
+                    break;
+                }
+                if kept.contains(&entry(false, end)) {
+                    continue;
+                }
+                if let Some(left) = room.checked_sub(1) {
+                    room = left;
+                    forgotten += keep(&mut kept, entry(true, end));
+                } else if recent.newest_only {
+                    break;
+                } else {
+                    forgotten += 1;
+                }
+            }
+        }
+        kept.sort_unstable_by_key(|(_, back, _)| *back);
+        way.set_hits(kept.iter().map(|(_, back, pattern)| Hit {
+            pattern: *pattern,
+            end: position.wrapping_sub(*back) as u32,
+        }));
+        forgotten
+    }
+}
+
+/// Hits on their way into a flow, the first to go at the end. Of each: whether it is a newest hit,
+/// how many bytes back it ended, its pattern.
+type Kept = ArrayVec<(bool, u64, u32), HITS_MAX>;
+
+/// Adds a hit, if it is not there. Returns how many hits, this hit included, found no room.
+fn keep(kept: &mut Kept, entry: (bool, u64, u32)) -> u64 {
+    let at = kept.partition_point(|other| *other < entry);
+    if entry.1 > BACK_MAX || at == HITS_MAX {
+        return 1;
+    }
+    if kept.get(at) == Some(&entry) {
+        return 0;
+    }
+    let forgotten = u64::from(kept.is_full());
+    if forgotten > 0 {
+        kept.pop();
+    }
+    kept.insert(at, entry);
+    forgotten
 }
 
 struct Step<'a> {

@@ -5,11 +5,12 @@
 //!     8   │    16     │   8   │           8 + 8 + 192          │  208  │                 2152
 //! ```
 //!
-//! A **hit** is a content's number and where in the stream it ended. The last [`HITS_MAX`] hits of each direction stand for the
-//! bytes that have gone by: a rule of several contents is decided from them, however far apart the contents are and
-//! however the stream is divided into packets. Of one content the newest [`SAME_MAX`] are kept, so that one that is
-//! everywhere does not drive out the others. That is the bound on what a rule of several contents can remember: what
-//! comes between two of its contents must not be 24 hits of other such contents.
+//! A **hit** is a content's number and where in the stream it ended. [`HITS_MAX`] hits of each
+//! direction stand for the bytes that have gone by: a rule of several contents is decided from them,
+//! however far apart the contents are and however the stream is divided into packets. A flow keeps
+//! the hits that may still matter (`memory`): of most contents the first in its place, of the others
+//! the newest [`SAME_MAX`], so that a frequent content does not drive out the rest. A hit that might
+//! matter and finds no room is counted (`hits_forgotten`).
 //!
 //! Automaton states, contents and flow bits are numbers that mean something in one rule set only. `rules` is that rule set's
 //! hash; a flow that comes to a worker with other rules begins anew with them ([`Inspection::begin`]), but for the streams'
@@ -18,15 +19,17 @@
 //! Invariants: whatever the bytes are, nothing panics (`any_state_is_served`); a state copied byte by byte goes on as the
 //! original (`a_copied_state_goes_on`).
 //!
-//! Not here: how hits become matches (`search`).
+//! Not here: how hits become matches (`search`), which of them matter (`memory`).
 
 use crate::stream::Streams;
 use nf::{FlowState, Plain};
 
 /// Hits kept of each direction.
 pub const HITS_MAX: usize = 24;
-/// Hits kept of one content.
+/// Hits kept of one content of which more than the first matter.
 pub const SAME_MAX: usize = 3;
+/// How far back a hit may be, in bytes: positions are kept modulo 2³².
+pub const BACK_MAX: u64 = 1 << 31;
 /// Flow bits of a rule set.
 pub const BITS_MAX: usize = 128;
 
@@ -59,37 +62,15 @@ impl Way {
         &self.hits[..usize::from(self.hits_used).min(HITS_MAX)]
     }
 
-    /// Takes in new hits, given the newest first. Returns how many old ones had to go.
-    pub fn remember(&mut self, new: impl Iterator<Item = Hit>) -> usize {
-        let mut kept = Way::default();
-        let (mut forgotten, mut examined) = (0, 0);
-        for hit in new {
-            examined += usize::from(!kept.keep(hit));
-            // A packet full of one content.
-            if examined > 4 * HITS_MAX || usize::from(kept.hits_used) == HITS_MAX {
-                break;
-            }
+    /// Takes hits in the place of those before, given the newest first.
+    pub fn set_hits(&mut self, hits: impl Iterator<Item = Hit>) {
+        let mut kept = [Hit::default(); HITS_MAX];
+        self.hits_used = 0;
+        for (slot, hit) in kept.iter_mut().zip(hits) {
+            *slot = hit;
+            self.hits_used += 1;
         }
-        for hit in self.hits() {
-            forgotten += usize::from(!kept.keep(*hit) && kept.count(hit.pattern) < SAME_MAX);
-        }
-        self.hits = kept.hits;
-        self.hits_used = kept.hits_used;
-        forgotten
-    }
-
-    fn count(&self, pattern: u32) -> usize {
-        self.hits().iter().filter(|kept| kept.pattern == pattern).count()
-    }
-
-    fn keep(&mut self, hit: Hit) -> bool {
-        let used = usize::from(self.hits_used);
-        if used >= HITS_MAX || self.count(hit.pattern) >= SAME_MAX {
-            return false;
-        }
-        self.hits[used] = hit;
-        self.hits_used += 1;
-        true
+        self.hits = kept;
     }
 }
 

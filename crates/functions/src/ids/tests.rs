@@ -12,7 +12,9 @@ use wire::tcp::flags;
 
 mod hostile;
 mod language;
+mod memory;
 mod moved;
+mod protocols;
 mod streams;
 
 fn config(rules: &str) -> Config {

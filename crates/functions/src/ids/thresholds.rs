@@ -4,7 +4,12 @@
 //!   type limit, count 2, seconds 60        matches at 0 s, 1 s, 2 s, 61 s      alerts at 0 s, 1 s, 61 s
 //!   type threshold, count 2, seconds 60    matches at 0 s, 1 s, 2 s, 3 s       alerts at 1 s, 3 s
 //!   type both, count 2, seconds 60         matches at 0 s, 1 s, 2 s, 61 s      alerts at 1 s
+//!   detection_filter, count 2, seconds 60  matches at 0 s, 1 s, 2 s, 61 s      alerts at 2 s
 //! ```
+//!
+//! A period includes its end: with 60 s, the match at 60 s is still in the period that began at 0 s.
+//! A match below the count does nothing. Past the count of `limit` and `both` the rule's action is
+//! taken without an alert.
 //!
 //! The counts are of all flows of one worker: they are no flow's state, and with several workers each counts for itself, so
 //! that there are at most as many alerts as workers times what the rule says. The table has [`SETS`] × [`WAYS`] entries
@@ -14,7 +19,7 @@
 //!
 //! Not here: which rule has matched.
 //!
-//! Source: Suricata's `threshold` keyword.
+//! Source: Suricata's `threshold` and `detection_filter` keywords (`ThresholdHandlePacket`).
 
 use super::rule::{Threshold, ThresholdKind};
 use alloc::vec;
@@ -40,8 +45,19 @@ pub(super) struct Counted {
 struct Entry {
     counted: Counted,
     began: Time,
-    /// 0 for an entry that is free.
     count: u32,
+    is_used: bool,
+}
+
+/// The effect of a match that was counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Passes {
+    /// Alert and action.
+    Alert,
+    /// The action alone.
+    Silently,
+    /// Nothing.
+    Not,
 }
 
 /// The counts of one worker.
@@ -61,29 +77,33 @@ impl Thresholds {
         }
     }
 
-    /// Counts a match; whether it is to alert.
-    pub fn passes(&mut self, counted: Counted, rule: &Threshold, now: Time) -> bool {
+    /// Counts a match.
+    pub fn count(&mut self, counted: Counted, rule: &Threshold, now: Time) -> Passes {
         let period = u64::from(rule.seconds) * SECOND;
         let Some(entry) = self.entry(counted) else {
-            return true;
+            return Passes::Alert;
         };
-        if entry.count == 0 || entry.counted != counted || now.nanoseconds_since(entry.began) >= period {
+        if !entry.is_used || entry.counted != counted || now.nanoseconds_since(entry.began) > period {
             *entry = Entry {
                 counted,
                 began: now,
                 count: 0,
+                is_used: true,
             };
         }
         entry.count = entry.count.saturating_add(1);
         match rule.kind {
-            ThresholdKind::Limit => entry.count <= rule.count,
+            ThresholdKind::Limit if entry.count > rule.count => Passes::Silently,
+            ThresholdKind::Limit => Passes::Alert,
             ThresholdKind::Threshold if entry.count >= rule.count => {
-                // The next period begins with the next match.
+                // The period goes on.
                 entry.count = 0;
-                true
+                Passes::Alert
             }
-            ThresholdKind::Threshold => false,
-            ThresholdKind::Both => entry.count == rule.count,
+            ThresholdKind::Both if entry.count == rule.count => Passes::Alert,
+            ThresholdKind::Both if entry.count > rule.count => Passes::Silently,
+            ThresholdKind::Filter if entry.count > rule.count => Passes::Alert,
+            ThresholdKind::Threshold | ThresholdKind::Both | ThresholdKind::Filter => Passes::Not,
         }
     }
 
@@ -102,8 +122,8 @@ impl Thresholds {
         let ways = self.entries.get_mut(set * WAYS..(set + 1) * WAYS)?;
         let same = ways
             .iter()
-            .position(|entry| entry.count > 0 && entry.counted == counted);
-        let oldest = || (0..WAYS).min_by_key(|way| (ways[*way].count > 0, ways[*way].began));
+            .position(|entry| entry.is_used && entry.counted == counted);
+        let oldest = || (0..WAYS).min_by_key(|way| (ways[*way].is_used, ways[*way].began));
         ways.get_mut(same.or_else(oldest)?)
     }
 }
@@ -122,15 +142,22 @@ mod tests {
         };
         let mut table = Thresholds::new(true, 7);
         let counted = Counted::default();
-        let passes = |time: &&u64| table.passes(counted, &rule, Time::from_nanoseconds(**time * SECOND));
+        let passes = |time: &&u64| {
+            table.count(counted, &rule, Time::from_nanoseconds(**time * SECOND)) == Passes::Alert
+        };
         times.iter().filter(passes).copied().collect()
     }
 
     #[test]
-    fn the_three_kinds() {
-        assert_eq!(alerts(ThresholdKind::Limit, 2, &[0, 1, 2, 61]), [0, 1, 61]);
+    fn the_four_kinds() {
+        assert_eq!(alerts(ThresholdKind::Limit, 2, &[0, 1, 2, 60, 61]), [0, 1, 61]);
         assert_eq!(alerts(ThresholdKind::Threshold, 2, &[0, 1, 2, 3, 4, 99]), [1, 3]);
+        assert_eq!(alerts(ThresholdKind::Threshold, 2, &[0, 1, 59, 61, 62]), [1, 62]);
         assert_eq!(alerts(ThresholdKind::Both, 2, &[0, 1, 2, 3, 61, 62]), [1, 62]);
+        assert_eq!(
+            alerts(ThresholdKind::Filter, 2, &[0, 1, 2, 60, 61, 62, 63]),
+            [2, 60, 63]
+        );
     }
 
     #[test]
@@ -144,7 +171,8 @@ mod tests {
         let mut table = Thresholds::new(true, 7);
         for host in 0..100_000u32 {
             let addresses = [Addr::v4(host.to_be_bytes()), Addr::default()];
-            assert!(table.passes(Counted { rule: 1, addresses }, &rule, Time::from_nanoseconds(1)));
+            let passes = table.count(Counted { rule: 1, addresses }, &rule, Time::from_nanoseconds(1));
+            assert_eq!(passes, Passes::Alert);
         }
         assert_eq!(table.entries.len(), SETS * WAYS);
     }

@@ -25,10 +25,15 @@
 //! it is reported ([`Piece::Gap`]) and passed over. An acknowledgement alone never moves anything: who acknowledges what
 //! has not been sent would make us blind for it.
 //!
-//! **Openings.** A stream begins with SYN; data on a SYN is not part of it (a server that does not know the cookie throws it
-//! away, RFC 7413), nor is what begins before the first byte. A SYN begins a stream anew only when the old one is closed, by
-//! RST or two FINs; any other SYN is not believed. A stream whose beginning was not seen is picked up where that is asked
-//! for.
+//! **Openings.** A stream begins with SYN; a segment that begins before the first byte is not part of
+//! it. Data on a SYN are handed on at once. The first acknowledgement of the other end shows whether it
+//! has taken them (RFC 7413); if not, the stream is at its beginning again ([`Accepted::refused`]).
+//! Only where the old stream is closed, by RST or two FINs, does a SYN begin a new stream; any other
+//! SYN is not believed. A stream whose beginning was not seen is picked up where that is asked for.
+//!
+//! **Resets.** A reset counts if its number is the next (RFC 9293 3.10.7.4, RFC 5961 3.2); windows are
+//! not known here. Later data of its receiver are part of no stream. Later data of its sender show that
+//! the reset was none.
 //!
 //! **Invariants.** Bytes handed on are, in order and once each, those at their positions in the first segment that had them
 //! (`every_byte_is_handed_on_once`); [`Half::position`] counts bytes handed on and passed over; spans are sorted, apart, and
@@ -47,7 +52,7 @@ pub use early::{EARLY_BYTES, SPANS_MAX};
 use early::Early;
 use nf::Plain;
 use wire::Packet;
-use wire::tcp::flags;
+use wire::tcp::{Tcp, flags};
 
 /// Bits of [`Half::marks`].
 mod mark {
@@ -59,6 +64,8 @@ mod mark {
     pub const FIN: u8 = 4;
     /// It has acknowledged something.
     pub const ACKED: u8 = 8;
+    /// Data of its SYN were handed on, and it is not known whether the other end has taken them.
+    pub const SYN_DATA: u8 = 16;
 }
 
 /// One direction.
@@ -91,10 +98,13 @@ impl Half {
 mod whole {
     /// Both have sent SYN, and one has acknowledged after that.
     pub const ESTABLISHED: u8 = 1;
-    /// A reset was seen.
-    pub const RESET: u8 = 2;
     /// The flow's first packet was a SYN+ACK: its sender is the server.
     pub const REVERSED: u8 = 4;
+
+    /// A direction has sent a reset.
+    pub const fn reset(half: usize) -> u8 {
+        [2, 8][half & 1]
+    }
 }
 
 /// Both directions of a connection. Index 0 is the direction of the flow's first packet.
@@ -137,7 +147,7 @@ pub enum Taken {
     Kept,
     /// It came early and there is no room to keep it: not part of the stream.
     Beyond,
-    /// It belongs to no stream known here: on a SYN, before the first byte, or the beginning was not seen.
+    /// It belongs to no stream known here: before the first byte, behind a reset, or the beginning was not seen.
     Outside,
 }
 
@@ -150,6 +160,8 @@ pub struct Accepted {
     pub taken: Taken,
     /// With [`Taken::New`]: how many bytes of this direction come before its first one.
     pub start: u64,
+    /// This direction did not take the data of the other direction's SYN: they are void.
+    pub refused: bool,
 }
 
 /// What [`Streams::restore`] needs.
@@ -185,7 +197,8 @@ impl Streams {
 
     /// Whether nothing more is to come: a reset, or FIN both ways.
     pub fn is_closed(&self) -> bool {
-        self.marks & whole::RESET != 0 || self.halves.iter().all(|half| half.has(mark::FIN))
+        self.marks & (whole::reset(0) | whole::reset(1)) != 0
+            || self.halves.iter().all(|half| half.has(mark::FIN))
     }
 
     /// Bytes kept of segments that came early.
@@ -223,13 +236,14 @@ impl Streams {
             begins: false,
             taken: Taken::Nothing,
             start: 0,
+            refused: false,
         };
         let Some(tcp) = packet.tcp() else {
             accepted.taken = Taken::Outside;
             return accepted;
         };
         let segment = Segment {
-            sequence: tcp.sequence(),
+            sequence: first_byte(&tcp),
             flags: tcp.flags(),
             // A capture may hold less than there was.
             length: tcp.payload_length(),
@@ -239,11 +253,11 @@ impl Streams {
             accepted.begins = self.on_syn(&segment, half);
         }
         if segment.has(flags::ACK) {
-            self.on_acknowledgement(&segment, tcp.acknowledgement(), half);
+            accepted.refused = self.on_acknowledgement(&segment, tcp.acknowledgement(), half);
         }
         if segment.has(flags::RST) {
             // What a reset carries is no part of the stream (RFC 9293 3.5.3).
-            self.marks |= whole::RESET;
+            self.on_reset(&segment, half);
             return accepted;
         }
         if segment.length > 0 {
@@ -258,10 +272,21 @@ impl Streams {
         accepted
     }
 
+    /// Whether a packet begins a connection, so that all that was read of an old connection is void.
+    pub fn begins(&self, packet: &Packet) -> bool {
+        let flags = packet.tcp().map_or(0, |tcp| tcp.flags());
+        let answers = flags & flags::ACK != 0;
+        flags & flags::SYN != 0 && (self.is_fresh() || (self.is_closed() && !answers))
+    }
+
+    fn is_fresh(&self) -> bool {
+        self.halves.iter().all(|half| half.marks == 0)
+    }
+
     /// Whether a connection begins anew.
     fn on_syn(&mut self, segment: &Segment<'_>, half: usize) -> bool {
         let answers = segment.has(flags::ACK);
-        let fresh = self.halves.iter().all(|half| half.marks == 0);
+        let fresh = self.is_fresh();
         let again = !fresh && self.is_closed() && !answers;
         if again {
             *self = Streams::default();
@@ -272,7 +297,7 @@ impl Streams {
         }
         if !self.halves[half].has(mark::KNOWN) {
             self.halves[half] = Half {
-                next: segment.sequence.wrapping_add(1),
+                next: segment.sequence,
                 marks: self.halves[half].marks | mark::KNOWN | mark::SYN,
                 ..self.halves[half]
             };
@@ -280,7 +305,8 @@ impl Streams {
         fresh || again
     }
 
-    fn on_acknowledgement(&mut self, segment: &Segment<'_>, number: u32, half: usize) {
+    /// Whether the data of the other direction's SYN turn out not to have been taken.
+    fn on_acknowledgement(&mut self, segment: &Segment<'_>, number: u32, half: usize) -> bool {
         let opened = self.halves.iter().all(|half| half.has(mark::SYN));
         if opened && !segment.has(flags::SYN | flags::RST) {
             self.marks |= whole::ESTABLISHED;
@@ -289,6 +315,25 @@ impl Streams {
         if !other.has(mark::ACKED) || distance(number, other.acked) > 0 {
             other.acked = number;
             other.marks |= mark::ACKED;
+        }
+        let first = other.next.wrapping_sub(other.position as u32);
+        if !other.has(mark::SYN_DATA) || distance(number, first) < 0 {
+            return false;
+        }
+        other.marks &= !mark::SYN_DATA;
+        let refused = number == first;
+        if refused {
+            (other.next, other.position) = (first, 0);
+        }
+        refused
+    }
+
+    fn on_reset(&mut self, segment: &Segment<'_>, half: usize) {
+        let state = &self.halves[half];
+        let is_behind = state.has(mark::ACKED) && distance(state.acked, state.next) > 0;
+        let expected = if is_behind { state.acked } else { state.next };
+        if !state.has(mark::KNOWN) || segment.sequence == expected {
+            self.marks |= whole::reset(half);
         }
     }
 
@@ -300,10 +345,21 @@ impl Streams {
         pick_up: bool,
         on: &mut impl FnMut(Piece<'_>),
     ) -> Result<u32, Taken> {
+        let state = &mut self.halves[half];
+        if segment.has(flags::SYN) && (state.position, state.next) == (0, segment.sequence) {
+            state.marks |= mark::SYN_DATA;
+            return Ok(0);
+        }
+        let goes_on = distance(segment.sequence, state.next) >= 0;
         if segment.has(flags::SYN) {
+            return Err(if goes_on { Taken::Outside } else { Taken::Old });
+        }
+        if goes_on {
+            self.marks &= !whole::reset(half);
+        }
+        if self.marks & whole::reset(1 - half) != 0 {
             return Err(Taken::Outside);
         }
-        let state = &mut self.halves[half];
         if !state.has(mark::KNOWN) {
             if !pick_up {
                 return Err(Taken::Outside);
@@ -323,7 +379,8 @@ impl Streams {
         // `pass_over` may have handed on some of what this segment brings.
         let state = &self.halves[half];
         let known = state.next.wrapping_sub(segment.sequence);
-        if u64::from(known) > state.position {
+        // The other end was not heard yet: if it refuses the data of the SYN, it reads these.
+        if u64::from(known) > state.position || (known > 0 && state.has(mark::SYN_DATA)) {
             return Err(Taken::Outside);
         }
         match known < segment.length {
@@ -410,7 +467,14 @@ impl Streams {
     }
 }
 
+/// The sequence number of a segment's first byte of data: SYN has one of its own before it.
+fn first_byte(tcp: &Tcp<'_>) -> u32 {
+    let syn = u32::from(tcp.flags() & flags::SYN != 0);
+    tcp.sequence().wrapping_add(syn)
+}
+
 struct Segment<'a> {
+    /// Of its first byte of data.
     sequence: u32,
     flags: u8,
     length: u32,

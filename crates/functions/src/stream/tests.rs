@@ -58,7 +58,12 @@ impl Observer {
                 read.extend(core::iter::repeat_n(0, length as usize));
             }
         });
-        assert_eq!(self.streams.half(half).position(), self.read[half].len() as u64);
+        if accepted.refused {
+            self.read[1 - half].clear();
+        }
+        for half in 0..2 {
+            assert_eq!(self.streams.half(half).position(), self.read[half].len() as u64);
+        }
         assert!(self.streams.kept() <= EARLY_BYTES);
         self.pool.give(packet);
         accepted
@@ -178,7 +183,7 @@ fn gaps_are_passed_over_when_acknowledged_and_followed() {
 fn what_is_no_part_of_a_stream() {
     let mut observer = Observer::new();
     assert_eq!(observer.data(1000, b"nobody knows"), Taken::Outside);
-    observer.take(0, 999, 0, flags::SYN, b"on the SYN");
+    observer.take(0, 999, 0, flags::SYN, b"");
     observer.take(1, 499, 1000, flags::SYN | flags::ACK, b"");
     assert_eq!(observer.data(998, b"before the first"), Taken::Outside);
     assert_eq!(observer.data(1000, b"first"), Taken::New);
@@ -187,6 +192,56 @@ fn what_is_no_part_of_a_stream() {
         Taken::Nothing
     );
     assert_eq!(observer.read[0], b"first");
+}
+
+#[test]
+fn data_on_a_syn_count_once_they_are_acknowledged() {
+    for taken in [0, 4, 10] {
+        let mut observer = Observer::new();
+        let syn = observer.take(0, 999, 0, flags::SYN, b"on the SYN");
+        assert_eq!((syn.begins, syn.taken), (true, Taken::New));
+        assert_eq!(
+            observer.take(0, 999, 0, flags::SYN, b"on the SYN").taken,
+            Taken::Old
+        );
+        assert_eq!(
+            observer.data(1000, b"ON THE SYN"),
+            Taken::Outside,
+            "not known yet"
+        );
+        let answer = observer.take(1, 499, 1000 + taken, flags::SYN | flags::ACK, b"");
+        assert_eq!(answer.refused, taken == 0);
+        assert_eq!(observer.data(1000, b"ON THE SYN, and more"), Taken::New);
+        let expected: &[u8] = match taken {
+            0 => b"ON THE SYN, and more",
+            _ => b"on the SYN, and more",
+        };
+        assert_eq!(observer.read[0], expected, "{taken} bytes taken");
+    }
+}
+
+#[test]
+fn resets_count_if_their_number_is_the_next() {
+    let mut observer = Observer::new();
+    observer.open(1000);
+    assert_eq!(observer.data(1000, b"data"), Taken::New);
+    observer.take(0, 1000, 0, flags::RST, b"");
+    observer.take(1, 501, 0, flags::RST, b"");
+    assert!(!observer.streams.is_closed());
+    observer.take(1, 500, 0, flags::RST, b"");
+    assert!(observer.streams.is_closed());
+    assert_eq!(observer.data(1004, b"into the void"), Taken::Outside);
+    // Its sender goes on, so the reset was none.
+    assert_eq!(
+        observer.take(1, 500, 1004, flags::ACK, b"still here").taken,
+        Taken::New
+    );
+    assert!(!observer.streams.is_closed());
+    assert_eq!(observer.data(1004, b"heard"), Taken::New);
+    // The receiver has acknowledged bytes that were not seen here.
+    observer.take(1, 510, 1100, flags::ACK, b"");
+    observer.take(0, 1100, 0, flags::RST, b"");
+    assert!(observer.streams.is_closed());
 }
 
 #[test]

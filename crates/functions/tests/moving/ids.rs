@@ -104,7 +104,7 @@ fn alerts_on_suricatas_captures_are_the_same() {
             script.steps.truncate(300);
         }
         for mode in [Mode::Ids, Mode::Ips] {
-            // A flow whose first packet is dropped is none, and moves nowhere.
+            // A flow whose first packet is dropped for its own sake is none, and moves nowhere.
             let migration = ids(&rules, mode).flows_max(256).may_stay();
             println!("{}", directory.display());
             let survived = migration.begins_at(script.begins_at).check(script.steps.clone());

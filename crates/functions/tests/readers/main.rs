@@ -3,6 +3,7 @@
 #[path = "../flow_monitor/capture.rs"]
 mod capture;
 mod http;
+mod rule_sets;
 mod streams;
 mod suricata;
 

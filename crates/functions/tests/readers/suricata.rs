@@ -4,9 +4,6 @@
 //! (`test.yaml`). A directory is run if all of its rules are in the subset known here; which word keeps another one out, the
 //! rules' own reader says. Alerts are compared one by one: sid, addresses and ports; and so is the number of dropped packets,
 //! where the authors tell it.
-//!
-//! Where Suricata's count depends on how it divides a stream or ends a flow, the set of alerts is compared: the list
-//! [`AS_A_SET`] says why.
 
 use crate::{data, script};
 use flowkeep_functions::ids::config::{Mode, Settings, variables};
@@ -15,12 +12,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use testkit::Fate;
 use wire::Addr;
-
-/// Directories of which only the set of alerts is compared, and why.
-const AS_A_SET: &[(&str, &str)] = &[(
-    "issue-5466-alert-then-pass-04-drop-alert",
-    "the flow's first packet is dropped, and the runtime keeps no flow for it: each packet is judged as a first one",
-)];
 
 /// Directories at least.
 const DIRECTORIES: usize = 23;
@@ -149,20 +140,15 @@ fn alerts_equal_suricatas() {
             out += 1;
             continue;
         }
-        let (expected, mut seen) = (expected(directory), run(directory, &rules, &yaml));
-        let as_a_set = AS_A_SET.iter().find(|(set, _)| *set == name);
-        if as_a_set.is_some() {
-            seen.alerts.dedup();
-        }
+        let (expected, seen) = (expected(directory), run(directory, &rules, &yaml));
         let drops = drops_expected(&yaml);
         let same = expected == seen.alerts && drops.is_none_or(|drops| drops == seen.drops);
         println!(
-            "{}: {name}: {} alerts, {} dropped{}{}",
+            "{}: {name}: {} alerts, {} dropped{}",
             if same { "same" } else { "DIFFERENT" },
             seen.alerts.len(),
             seen.drops,
             drops.map_or(String::new(), |drops| format!(" of {drops}")),
-            as_a_set.map_or(String::new(), |(_, why)| format!(" (as a set: {why})")),
         );
         if !same {
             wrong.push(format!("{name}: expected {expected:?}, seen {:?}", seen.alerts));

@@ -130,7 +130,7 @@ pub struct Header {
     pub chain: u8,
     /// Bits of [`flag`].
     pub flags: u8,
-    /// A function has answered in its name: it is kept, though nothing may have left yet.
+    /// A function has answered in its name, or asked to keep it: it is kept, though nothing may have left yet.
     pub answered: bool,
     /// The frame of its waiting call, in phase `Waiting`.
     pub frame: u32,

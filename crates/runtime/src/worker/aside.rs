@@ -74,7 +74,11 @@ impl<P: Port> Runtime<P> {
                 None
             }
         };
-        // A flow whose first packet was refused is not kept; one that was told to end goes when its packet has gone.
+        if effects & effect::KEEP != 0 {
+            self.keep_flow(actor);
+        }
+        // A flow whose first packet was refused is not kept, unless a function has asked for it. A flow
+        // that was told to end goes when its packet has gone.
         let refused = code.drop_reason().is_some() && self.flows.header(actor).has_nothing_to_its_name();
         if effects & effect::END != 0 || refused {
             match goes_on {
@@ -88,6 +92,14 @@ impl<P: Port> Runtime<P> {
             return None;
         }
         goes_on
+    }
+
+    /// Keeps a flow of which nothing has left yet.
+    fn keep_flow(&mut self, actor: u32) {
+        self.flows.header_mut(actor).answered = true;
+        if self.flows.header(actor).deadline == 0 {
+            self.extend(actor, 0);
+        }
     }
 
     pub(super) fn function_at(&self, actor: u32, at: usize) -> usize {
@@ -125,10 +137,7 @@ impl<P: Port> Runtime<P> {
             direction,
             ..
         } = job;
-        self.flows.header_mut(actor).answered = true;
-        if self.flows.header(actor).deadline == 0 {
-            self.extend(actor, 0);
-        }
+        self.keep_flow(actor);
         if !packet.has(packet_flag::PARSED) && wire::parse(&mut packet).is_err() {
             return self.drop_packet(packet, DropReason::AnswerMalformed);
         }

@@ -198,7 +198,18 @@ fn thresholds_hold_alerts_back() {
     ];
     let outcome = run(rules, script);
     assert_eq!(sids(&outcome), [1, 1, 1, 2]);
-    assert_eq!(outcome.dropped("dropped_by_rule"), 4);
+    // As in Suricata a rule does nothing below its count, and drops without an alert past it.
+    assert_eq!(outcome.dropped("dropped_by_rule"), 2);
+    outcome.assert_fates([
+        Forwarded,
+        Forwarded,
+        Forwarded,
+        Forwarded,
+        Forwarded,
+        Forwarded,
+        Dropped("dropped_by_rule"),
+        Dropped("dropped_by_rule"),
+    ]);
 }
 
 #[test]
@@ -248,7 +259,7 @@ fn unknown_words_are_refused_by_name_and_line() {
         ("", "no sid"),
         ("sid:0;", "no value of `sid`"),
         ("sid:1; nocase;", "before any content"),
-        (r#"content:"a"; distance:1; sid:1;"#, "there is none"),
+        (r#"content:"abc"; distance:-1; within:3; sid:1;"#, "within fewer"),
         (r#"content:"abc"; depth:2; sid:1;"#, "within fewer"),
         (r#"content:"a"; offset:1; offset:2; sid:1;"#, "again"),
         (
@@ -328,4 +339,159 @@ fn hashes_tell_rule_sets_apart() {
     ] {
         assert_ne!(hash(one), hash(other), "{other}");
     }
+}
+
+/// The flags of segments that a `flags` matches, of some that show every mode and mask.
+fn flags_matched(value: &str) -> Vec<u8> {
+    let rules = format!("alert tcp any any -> any any (flags:{value}; sid:1;)");
+    let all = [
+        0,
+        flags::SYN,
+        flags::ACK,
+        flags::SYN | flags::ACK,
+        flags::PSH | flags::ACK,
+        flags::RST | flags::ACK,
+        flags::CWR,
+        flags::SYN | flags::ECE | flags::CWR,
+        flags::URG | flags::ACK,
+    ];
+    let is_matched = |flags: &u8| !sids(&run(&rules, [web().flags(*flags)])).is_empty();
+    all.into_iter().filter(is_matched).collect()
+}
+
+#[test]
+fn flags_as_suricata_compares_them() {
+    let (s, a, p, r, u) = (flags::SYN, flags::ACK, flags::PSH, flags::RST, flags::URG);
+    let (c, ec) = (flags::CWR, flags::ECE | flags::CWR);
+    for (value, expected) in [
+        // A modifier stands before, behind or between the flags.
+        ("A+", &[a, s | a, p | a, r | a, u | a][..]),
+        ("+A", &[a, s | a, p | a, r | a, u | a]),
+        ("U+", &[u | a]),
+        ("RSF*", &[s, s | a, r | a, s | ec]),
+        ("R*SF", &[s, s | a, r | a, s | ec]),
+        ("SA!", &[0, s, a, p | a, r | a, c, s | ec, u | a]),
+        ("S", &[s]),
+        // Behind the comma: flags that are not looked at.
+        ("S,12", &[s, s | ec]),
+        ("S,CE", &[s, s | ec]),
+        ("A,PU", &[a, p | a, u | a]),
+        ("+SA,12", &[s | a]),
+        // 0 is no flag at all, the ignored ones counted; `!0` is any.
+        ("0", &[0]),
+        ("0,12", &[0]),
+        ("!0", &[s, a, s | a, p | a, r | a, c, s | ec, u | a]),
+        ("s", &[s]),
+    ] {
+        assert_eq!(flags_matched(value), expected, "flags:{value}");
+    }
+    for value in ["+", "A++", "+A*", "S,", "S,0", "S A", ",S", "SX", ""] {
+        let rules = format!("alert tcp any any -> any any (flags:{value}; sid:1;)");
+        assert!(config(&rules).rules().is_err(), "flags:{value}");
+    }
+}
+
+#[test]
+fn how_a_rule_is_found_changes_nothing() {
+    for (words, payload, expected) in [
+        (
+            r#"content:"abc"; fast_pattern:only; content:"x"; depth:1;"#,
+            "x..abc",
+            true,
+        ),
+        (
+            r#"content:"x"; depth:1; content:"aBc"; fast_pattern:only; nocase;"#,
+            "x..abc",
+            true,
+        ),
+        (
+            r#"content:"abc"; fast_pattern:only; content:"x"; depth:1;"#,
+            "x..ab.c",
+            false,
+        ),
+        (r#"content:"abcdefg"; fast_pattern:2,5;"#, "..abcdefg", true),
+        (r#"content:"abcdefg"; fast_pattern:2,5;"#, "..cdefg", false),
+        (
+            r#"content:"abc"; content:"x"; fast_pattern; depth:1;"#,
+            "x..abc",
+            true,
+        ),
+    ] {
+        assert_eq!(matches(words, payload.as_bytes()), expected, "{words} {payload}");
+    }
+    // Suricata refuses these.
+    for words in [
+        r#"content:"abc"; fast_pattern:only; offset:1;"#,
+        r#"content:!"abc"; fast_pattern:only;"#,
+        r#"content:"abc"; fast_pattern:only; content:"x"; distance:0;"#,
+        r#"content:"x"; content:"abc"; within:9; fast_pattern:only;"#,
+        r#"content:"abcdefg"; fast_pattern:3,5;"#,
+        r#"content:"abcdefg"; fast_pattern:3,0;"#,
+        r#"content:"abcdefg"; fast_pattern:3;"#,
+        r#"content:"abcdefg"; fast_pattern:all;"#,
+    ] {
+        let rules = format!("alert tcp any any -> any any ({words} sid:1;)");
+        assert!(config(&rules).rules().is_err(), "{words}");
+    }
+}
+
+#[test]
+fn a_first_content_is_relative_to_the_beginning() {
+    for (words, payload, expected) in [
+        (r#"content:"abc"; distance:2;"#, "..abc", true),
+        (r#"content:"abc"; distance:3;"#, "..abc", false),
+        (r#"content:"abc"; within:5;"#, "..abc", true),
+        (r#"content:"abc"; within:4;"#, "..abc", false),
+        (r#"content:"abc"; distance:2; within:3;"#, "..abc", true),
+        (r#"content:"abc"; distance:1; within:3;"#, "..abc", false),
+        (r#"content:"abc"; distance:-2; within:7;"#, "..abc", true),
+        (r#"content:"abc"; distance:-2; within:6;"#, "..abc", false),
+        (r#"content:"abc"; distance:-9;"#, "abc", true),
+        // A negated content has no place that could be counted from.
+        (r#"content:!"x"; content:"abc"; within:4;"#, "..abc", false),
+        (r#"content:!"x"; content:"abc"; within:5;"#, "..abc", true),
+        (r#"content:!"abc"; within:5;"#, "..abc", false),
+        (r#"content:!"abc"; within:4;"#, "..abc", true),
+        (
+            r#"content:"b"; within:4; content:"c"; distance:0; within:1;"#,
+            "..abc",
+            true,
+        ),
+    ] {
+        assert_eq!(matches(words, payload.as_bytes()), expected, "{words} {payload}");
+    }
+}
+
+#[test]
+fn a_detection_filter_holds_till_there_are_more() {
+    let rules =
+        "drop udp any any -> any any (dsize:1; detection_filter:track by_src, count 2, seconds 60; sid:1;)";
+    let one = udp("10.0.0.1:1", "192.0.2.1:53").payload("a");
+    let after = |seconds: u64| one.after(core::time::Duration::from_secs(seconds));
+    let outcome = run(
+        rules,
+        [
+            one.clone(),
+            one.clone(),
+            one.clone(),
+            one.clone(),
+            after(70),
+            one.clone(),
+            one,
+        ],
+    );
+    assert_eq!(sids(&outcome), [1, 1, 1]);
+    let drop = Dropped("dropped_by_rule");
+    outcome.assert_fates([Forwarded, Forwarded, drop, drop, Forwarded, Forwarded, drop]);
+}
+
+#[test]
+fn numbers_of_segments() {
+    let rules = "alert tcp any any -> any any (seq:1958810375; sid:1;)
+        alert tcp any any -> any any (flags:S; ack:0; sid:2;)";
+    let script = [
+        web().syn().sequence(1_958_810_375),
+        web().syn().acknowledgement(7).sequence(5),
+    ];
+    assert_eq!(sids(&run(rules, script)), [1, 2]);
 }

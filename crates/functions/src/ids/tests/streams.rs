@@ -215,12 +215,100 @@ fn a_new_connection_on_old_ports_begins_anew() {
     assert_eq!(sids(&run(rules, script)), [2]);
 }
 
+/// A handshake whose SYN brings data, of which the server takes so much.
+fn opened_with_data(data: &str, taken: u32, more: impl IntoIterator<Item = Step>) -> Vec<Step> {
+    let mut script = Vec::from([
+        web().syn().payload(data).sequence(1000),
+        web().reply().syn_ack().acknowledgement(1001 + taken),
+        web().ack().sequence(1001 + taken),
+    ]);
+    script.extend(more);
+    script
+}
+
 #[test]
-fn data_on_a_syn_is_not_the_streams() {
+fn data_on_a_syn_is_the_streams_if_the_server_takes_it() {
     let rules = r#"alert tcp any any -> any 80 (content:"passwd"; sid:1;)"#;
-    let mut script = opened([at(0, "passwd")]);
-    script[0] = web().syn().payload("xxxxxx").sequence(1000);
+    // Taken: the next segment goes on in the middle of the content.
+    assert_eq!(sids(&run(rules, opened_with_data("pass", 4, [at(4, "wd")]))), [1]);
+    // Not taken: it comes again behind the handshake, perhaps other bytes (RFC 7413).
+    assert_eq!(
+        sids(&run(rules, opened_with_data("xxxxxx", 0, [at(0, "passwd")]))),
+        [1]
+    );
+    assert_eq!(
+        sids(&run(rules, opened_with_data("pass", 0, [at(0, "wd")]))),
+        [0; 0]
+    );
+    // Whether it is taken is not known where the server is not heard: the two are read apart.
+    let script = [web().syn().payload("xxxxxx").sequence(1000), at(0, "passwd")];
     assert_eq!(sids(&run(rules, script)), [1]);
+    // It is found on the SYN itself, and not once more behind the handshake.
+    assert_eq!(
+        sids(&run(rules, opened_with_data("passwd", 6, [at(6, " more")]))),
+        [1]
+    );
+    // As in Suricata a rule drops the SYN alone: its data are not yet the flow's.
+    let rules = r#"drop tcp any any -> any 80 (content:"passwd"; sid:1;)"#;
+    let mut script = opened([at(0, "hello")]);
+    script.insert(0, web().syn().payload("passwd").sequence(1000));
+    script[1] = web().syn().sequence(1000);
+    let drop = Dropped("dropped_by_rule");
+    run(rules, script).assert_fates([drop, Forwarded, Forwarded, Forwarded, Forwarded]);
+}
+
+#[test]
+fn the_handshakes_last_acknowledgement_is_not_established() {
+    let rules = "alert tcp any any -> any 80 (flow:established; flags:A; dsize:0; sid:1;)
+        alert tcp any any -> any 80 (flow:not_established; flags:A; dsize:0; sid:2;)";
+    assert_eq!(sids(&run(rules, opened([web().ack()]))), [2, 1]);
+    // Data on the last acknowledgement are an established connection's: no later packet shows them.
+    let rules = r#"alert tcp any any -> any 80 (flow:established; content:"passwd"; sid:1;)"#;
+    let script = [web().syn(), web().reply().syn_ack(), web().payload("passwd")];
+    assert_eq!(sids(&run(rules, script)), [1]);
+}
+
+#[test]
+fn what_a_reset_ends() {
+    let rules = r#"alert tcp-stream any any -> any any (content:"passwd"; sid:1;)"#;
+    let from = |script: Vec<Step>| sids(&run(rules, opened(script)));
+    // The receiver of a reset sends into the void: nothing of it is read as a stream.
+    assert_eq!(
+        from([web().reply().rst(), web().payload("passwd")].into()),
+        [0; 0]
+    );
+    // A sender that goes on has not meant it, or the other end did not see it.
+    assert_eq!(
+        from([web().payload("pass"), web().rst(), at(4, "wd")].into()),
+        [1]
+    );
+    // A reset with another number than the next (RFC 5961 3.2) neither ends a stream nor lets a
+    // SYN begin a new stream.
+    let forged = web().reply().rst().sequence(77_777);
+    assert_eq!(
+        from([web().payload("pass"), forged.clone(), at(4, "wd")].into()),
+        [1]
+    );
+    let again = web().syn().sequence(500_000);
+    assert_eq!(
+        from([web().payload("pass"), forged, again, at(4, "wd")].into()),
+        [1]
+    );
+}
+
+#[test]
+fn a_flow_whose_first_packet_is_dropped_stays_dropped() {
+    // The rule asks for addresses only, so it holds for the flow, and for replies too.
+    let rules = "drop udp 10.0.0.1 any -> any 53 (sid:1;)\nalert udp any 53 -> any any (sid:2;)";
+    let name = udp("10.0.0.1:1", "192.0.2.1:53").payload("x");
+    let outcome = run(rules, [name.clone(), name.clone(), name.reply()]);
+    let flow = Dropped("flow_dropped");
+    outcome.assert_fates([Dropped("dropped_by_rule"), flow, flow]);
+    assert_eq!(sids(&outcome), [1]);
+    // A first packet that is dropped for its own sake leaves no flow.
+    let rules = "drop udp any any -> any 53 (dsize:1; sid:1;)";
+    let outcome = run(rules, [name.clone()]);
+    assert_eq!(outcome.flows(), 0);
 }
 
 #[test]
