@@ -173,6 +173,7 @@ impl Harness {
             wake_at: RawCx::NO_WAKE,
             timeout: 0,
             key: NonNull::from(&mut key),
+            flow: 0,
             opening,
             side: if same { Side::Inside } else { Side::Outside },
             direction: if same {

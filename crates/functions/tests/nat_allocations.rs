@@ -57,6 +57,7 @@ impl Bench {
             wake_at: RawCx::NO_WAKE,
             timeout: 0,
             key: NonNull::from(&mut key),
+            flow: 0,
             opening: wire::Orientation::Along,
             side,
             direction: Direction::Opening,

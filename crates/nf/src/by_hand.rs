@@ -38,6 +38,7 @@ impl<F: NetworkFunction> ByHand<F> {
             wake_at: RawCx::NO_WAKE,
             timeout: 0,
             key: NonNull::from(&mut *key),
+            flow: 0,
             opening: Orientation::Along,
             side: Side::Inside,
             direction: Direction::Opening,

@@ -195,6 +195,8 @@ pub struct RawCx {
     pub timeout: u64,
     /// The key that opened the flow, as its first packet had it; the actor's own.
     pub key: NonNull<FlowKey>,
+    /// The flow's number ([`Cx::flow_number`]).
+    pub flow: u32,
     /// The orientation of the opening direction in `key`.
     pub opening: Orientation,
     /// Where the packet came in.
@@ -233,6 +235,8 @@ pub mod effect {
     pub const RELEASE: u8 = 8;
     /// Held packets are dropped.
     pub const DISCARD: u8 = 16;
+    /// The function wants other flows ended.
+    pub const RECALL: u8 = 32;
 }
 
 impl RawCx {
@@ -305,6 +309,14 @@ impl<F: NetworkFunction> Cx<F> {
     pub fn key(&self) -> &FlowKey {
         // SAFETY: promised by whoever made the view (`Cx::of`).
         unsafe { self.raw.key.as_ref() }
+    }
+
+    /// The flow's number at its runtime, below [`WorkerInfo::flows_max`](crate::WorkerInfo::flows_max). It is the flow's own from
+    /// [`arrived`](NetworkFunction::arrived) to [`departed`](NetworkFunction::departed), and another flow's afterwards. A flow that
+    /// moves gets another number, so the number has no place in a state.
+    #[inline]
+    pub fn flow_number(&self) -> u32 {
+        self.raw.flow
     }
 
     /// The state of the flow's group.
@@ -396,6 +408,12 @@ impl<F: NetworkFunction> Cx<F> {
     /// Ends the flow behind this packet, as if it had expired.
     pub fn end_flow(&mut self) {
         self.raw.effects |= effect::END;
+    }
+
+    /// The function wants other flows of this runtime ended: the runtime asks which ([`NetworkFunction::recall`]) when the packets at
+    /// hand have passed.
+    pub fn recall(&mut self) {
+        self.raw.effects |= effect::RECALL;
     }
 
     /// Lets the packets held by [`Verdict::Consume`] go on, oldest first, before the packet at hand.

@@ -84,6 +84,7 @@ impl Bench {
             wake_at: RawCx::NO_WAKE,
             timeout: 0,
             key: NonNull::from(&mut key),
+            flow: 0,
             opening,
             side: Side::Outside,
             direction,

@@ -178,6 +178,7 @@ impl Replay {
             wake_at: RawCx::NO_WAKE,
             timeout: 0,
             key: NonNull::from(&mut key),
+            flow: 0,
             opening,
             side: nf::Side::Inside,
             direction,

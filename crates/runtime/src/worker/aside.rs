@@ -36,6 +36,7 @@ impl<P: Port> Runtime<P> {
         if effects & effect::BLOCKS != 0 {
             self.apply_blocks(cx, actor);
         }
+        self.recalls |= effects & effect::RECALL != 0;
         // First what this call left in its cx: packets that are let go run through it.
         if effects & effect::EMIT != 0 {
             self.apply_emits(&job, at, cx);

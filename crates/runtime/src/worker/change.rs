@@ -612,6 +612,7 @@ impl<P: Port> Runtime<P> {
             wake_at: RawCx::NO_WAKE,
             timeout: 0,
             key: NonNull::dangling(),
+            flow: 0,
             opening: Orientation::Along,
             side: Side::Inside,
             direction: Direction::Opening,
