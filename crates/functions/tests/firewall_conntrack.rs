@@ -174,6 +174,7 @@ impl Harness {
             waits_for: 0,
             timeout: 0,
             key: NonNull::from(&mut key),
+            flow: 0,
             opening,
             side: if same { Side::Inside } else { Side::Outside },
             direction: if same {

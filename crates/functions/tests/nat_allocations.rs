@@ -58,6 +58,7 @@ impl Bench {
             waits_for: 0,
             timeout: 0,
             key: NonNull::from(&mut key),
+            flow: 0,
             opening: wire::Orientation::Along,
             side,
             direction: Direction::Opening,

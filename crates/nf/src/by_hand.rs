@@ -39,6 +39,7 @@ impl<F: NetworkFunction> ByHand<F> {
             waits_for: 0,
             timeout: 0,
             key: NonNull::from(&mut *key),
+            flow: 0,
             opening: Orientation::Along,
             side: Side::Inside,
             direction: Direction::Opening,

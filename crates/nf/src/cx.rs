@@ -198,6 +198,8 @@ pub struct RawCx {
     pub timeout: u64,
     /// The key that opened the flow, as its first packet had it; the actor's own.
     pub key: NonNull<FlowKey>,
+    /// The flow's number ([`Cx::flow_number`]).
+    pub flow: u32,
     /// The orientation of the opening direction in `key`.
     pub opening: Orientation,
     /// Where the packet came in.
@@ -238,6 +240,8 @@ pub mod effect {
     pub const DISCARD: u8 = 16;
     /// The flow is kept, though its first packet may be dropped.
     pub const KEEP: u8 = 32;
+    /// The function wants other flows ended.
+    pub const RECALL: u8 = 64;
 }
 
 impl RawCx {
@@ -289,6 +293,13 @@ impl<F: NetworkFunction> Cx<F> {
         Time::from_nanoseconds(self.raw.now)
     }
 
+    /// The same in nanoseconds, for what an instance keeps at this worker. A state has a [`Time`]: another worker's clock may be
+    /// years away.
+    #[inline]
+    pub fn clock(&self) -> u64 {
+        self.raw.now
+    }
+
     /// The side the packet came in from.
     #[inline]
     pub fn side(&self) -> Side {
@@ -311,6 +322,14 @@ impl<F: NetworkFunction> Cx<F> {
     pub fn key(&self) -> &FlowKey {
         // SAFETY: promised by whoever made the view (`Cx::of`).
         unsafe { self.raw.key.as_ref() }
+    }
+
+    /// The flow's number at its runtime, below [`WorkerInfo::flows_max`](crate::WorkerInfo::flows_max). It is the flow's own from
+    /// [`arrived`](NetworkFunction::arrived) to [`departed`](NetworkFunction::departed), and another flow's afterwards. A flow that
+    /// moves gets another number, so the number has no place in a state.
+    #[inline]
+    pub fn flow_number(&self) -> u32 {
+        self.raw.flow
     }
 
     /// The state of the flow's group.
@@ -425,6 +444,12 @@ impl<F: NetworkFunction> Cx<F> {
     /// Without this call the runtime forgets a flow of which nothing has left yet.
     pub fn keep_flow(&mut self) {
         self.raw.effects |= effect::KEEP;
+    }
+
+    /// The function wants other flows of this runtime ended: the runtime asks which ([`NetworkFunction::recall`]) when the packets at
+    /// hand have passed.
+    pub fn recall(&mut self) {
+        self.raw.effects |= effect::RECALL;
     }
 
     /// Lets the packets held by [`Verdict::Consume`] go on, oldest first, before the packet at hand.

@@ -96,6 +96,17 @@ pub enum Departure {
     Migrated,
 }
 
+/// Which flow a function wants ended ([`NetworkFunction::recall`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Recall {
+    /// The flow with this number ([`Cx::flow_number`]).
+    Flow(u32),
+    /// None yet: the function wants to be asked again in the next step.
+    Later,
+    /// None.
+    Nothing,
+}
+
 /// Number of the configuration in force.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Generation(pub u64);
@@ -366,6 +377,16 @@ pub trait NetworkFunction: Sized + 'static {
     /// in every step in which a call waits, so it is read from memory and no more.
     fn generation(&self) -> u32 {
         0
+    }
+
+    /// Which flow is to end although no packet of it says so: an operator clears it, or a pool needs its room. The runtime asks behind
+    /// a call that said [`Cx::recall`] and behind [`command`](Self::command), between two bursts, until the answer is
+    /// [`Recall::Nothing`]. A bounded number of answers counts in each step.
+    ///
+    /// The flow ends as if it had expired, [`departed`](Self::departed) included, before the next question. A flow of which a call
+    /// waits, or that moves to another runtime, does not end: the function finds it where it was and decides what it asks next.
+    fn recall(&self) -> Recall {
+        Recall::Nothing
     }
 
     /// What somebody outside the data path keeps up to date for all instances (a routing table, say). Whoever runs the cluster

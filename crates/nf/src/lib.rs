@@ -57,7 +57,7 @@ pub use cx::{Block, Cx, Direction, Way};
 pub use file::TextFile;
 pub use function::{
     Affinity, Arrival, Claim, ConfigError, Departure, FilePlace, Generation, Keep, NetworkFunction, NoConfig,
-    Reason, Verdict, WorkerInfo,
+    Reason, Recall, Verdict, WorkerInfo,
 };
 pub use nf_macros::{FlowState, Plain, network_function};
 pub use plain::FlowState;

@@ -180,6 +180,8 @@ pub unsafe trait Stage {
     fn take_over(&self, before: &dyn Stage);
     /// The instance itself.
     fn instance(&self) -> &dyn Any;
+    /// [`NetworkFunction::recall`].
+    fn recall(&self) -> nf::Recall;
     /// [`NetworkFunction::block_returned`].
     fn block_returned(&self, block: nf::Block);
     /// [`NetworkFunction::block_in_use`].
@@ -468,6 +470,9 @@ unsafe impl<F: NetworkFunction> Stage for Instance<F> {
     }
     fn instance(&self) -> &dyn Any {
         &self.0
+    }
+    fn recall(&self) -> nf::Recall {
+        self.0.recall()
     }
     fn block_returned(&self, block: nf::Block) {
         self.0.block_returned(block);

@@ -173,6 +173,10 @@ impl<F: NetworkFunction> NetworkFunction for Watched<F> {
         self.function.generation()
     }
 
+    fn recall(&self) -> nf::Recall {
+        self.function.recall()
+    }
+
     fn feed(config: &WatchedConfig<F>) -> Option<Arc<dyn std::any::Any + Send + Sync>> {
         F::feed(&config.config)
     }

@@ -172,6 +172,13 @@ impl Cluster {
 
     /// Sends one packet; from 10.0.0.0/8 it comes in at the first switch, else at the last.
     fn send(&mut self, frame: Vec<u8>) -> (Side, Vec<u8>) {
+        let sent = self.try_send(frame);
+        let dropped: Vec<_> = self.runtimes.iter().map(|r| r.stats().dropped).collect();
+        sent.unwrap_or_else(|| panic!("{dropped:?}"))
+    }
+
+    /// [`Cluster::send`] of a packet that may be refused.
+    fn try_send(&mut self, frame: Vec<u8>) -> Option<(Side, Vec<u8>)> {
         let at = if frame[12] == 10 {
             0
         } else {
@@ -187,9 +194,29 @@ impl Cluster {
             .iter_mut()
             .flat_map(|s| s.port_mut(0).output.split_off(0))
             .collect();
-        let dropped: Vec<_> = self.runtimes.iter().map(|r| r.stats().dropped).collect();
-        assert_eq!(sent.len(), 1, "{dropped:?}");
-        sent.remove(0)
+        assert!(sent.len() <= 1);
+        sent.pop()
+    }
+
+    fn count(&self, name: &str) -> u64 {
+        let counters = self.runtimes.iter().flat_map(|r| r.stats().counters);
+        counters.filter(|c| c.name == name).map(|c| c.count).sum()
+    }
+
+    fn assert_over(&self) {
+        assert!(self.runtimes.iter().all(|r| r.stats().flows == 0));
+        for switch in &self.switches {
+            assert_eq!((switch.stats().blocks, switch.stats().routes), (0, 0));
+        }
+        assert_eq!(self.count("blocks_claimed"), self.count("blocks_released"));
+        assert_eq!(self.count("mappings_created"), self.count("mappings_released"));
+    }
+
+    fn wait_for_the_end(&mut self) {
+        for _ in 0..5 {
+            self.now += 400_000_000_000;
+            self.settle();
+        }
     }
 }
 
@@ -362,5 +389,127 @@ fn what_inside_hosts_send_each_other_is_not_translated() {
             }
         }
         assert_eq!(cluster.events.matches("mapping_created").count(), 2);
+    }
+}
+
+/// More spoofed sources than the pool has blocks: the flows of those end, with blocks and routes, and a new host gets through.
+#[test]
+fn spoofed_sources_make_room_at_every_worker() {
+    for (switches, runtimes, moving) in [(1, 1, false), (2, 3, false), (2, 2, true)] {
+        let config = Config {
+            pool: vec!["203.0.113.0/31".parse().unwrap()],
+            block_size: 2048,
+            ..Config::default()
+        };
+        let mut cluster = Cluster::new(switches, runtimes, config);
+        let spoofed = |n: u16| ([10, 7, (n >> 8) as u8, n as u8], 5000);
+        for n in 0..200 {
+            cluster.now += 5_000_000;
+            cluster.try_send(udp(spoofed(n), R1));
+        }
+        assert!(cluster.count("blocks_claimed") >= 60 && cluster.count("pool_alarms") > 0);
+        cluster.now += 1_000_000_000;
+        cluster.moving = moving;
+        for host in 1..=6 {
+            let x = ([10, 0, 0, host], 5000);
+            let tries = (0..8).find_map(|_| {
+                cluster.now += 1_000_000_000;
+                cluster.try_send(udp(x, R1))
+            });
+            let (side, sent) = tries.expect("a host gets through");
+            assert_eq!(side, Side::Outside);
+            let outside = ends(&sent).0;
+            assert_eq!(ends(&cluster.send(udp(R1, outside)).1), (R1, x));
+            assert_eq!(ends(&cluster.send(udp(x, R1)).1).0, outside);
+        }
+        assert!(cluster.count("flows_reclaimed") > 0);
+        cluster.moving = false;
+        cluster.wait_for_the_end();
+        cluster.assert_over();
+    }
+}
+
+#[test]
+fn what_an_operator_clears_ends_wherever_it_is() {
+    for moving in [false, true] {
+        let config = Config {
+            pool: vec!["203.0.113.0/31".parse().unwrap()],
+            filtering: Filtering::EndpointIndependent,
+            ..Config::default()
+        };
+        let mut cluster = Cluster::new(2, 3, config);
+        cluster.moving = moving;
+        let hosts = talk_with_the_world(&mut cluster);
+        cluster.moving = false;
+        let clear = |cluster: &mut Cluster, which: &str| {
+            for runtime in &mut cluster.runtimes {
+                runtime.command("nat", &["clear", which]).unwrap();
+            }
+            cluster.settle();
+        };
+        let flows = |cluster: &Cluster| cluster.runtimes.iter().map(|r| r.stats().flows).sum::<u64>();
+        let before = flows(&cluster);
+        clear(&mut cluster, "10.0.0.3");
+        assert_eq!((cluster.count("flows_cleared"), flows(&cluster)), (3, before - 3));
+        let (x3, outside) = hosts[2];
+        assert_eq!(cluster.try_send(udp(R1, outside)), None, "its mapping is gone");
+        assert_eq!(cluster.send(udp(x3, R1)).0, Side::Outside, "and it begins again");
+        clear(&mut cluster, "all");
+        cluster.assert_over();
+    }
+}
+
+fn gre(from: [u8; 4], to: [u8; 4]) -> Vec<u8> {
+    let mut frame = udp((from, 0), (to, 0));
+    frame[9] = 47;
+    let sum = frame[..20].chunks(2).fold(0u32, |sum, pair| {
+        sum + u32::from(u16::from_be_bytes([pair[0], pair[1]]))
+    }) - u32::from(u16::from_be_bytes([frame[10], frame[11]]));
+    let folded = (sum & 0xffff) + (sum >> 16);
+    frame[10..12].copy_from_slice(&(!(folded as u16)).to_be_bytes());
+    frame
+}
+
+/// Both ways, with and without ports, while its flows move.
+#[test]
+fn a_whole_address_leads_to_its_host_on_any_number_of_workers() {
+    let (host, own) = ([10, 0, 0, 200], [203, 0, 113, 1]);
+    for (switches, runtimes, moving) in [(1, 1, false), (2, 4, false), (2, 3, true)] {
+        let end = |addr| nf::Endpoint::new(nf::Addr::v4(addr), 0);
+        let whole = StaticMapping {
+            inside: end(host),
+            outside: end(own),
+            protocol: StaticProtocol::Any,
+        };
+        let config = Config {
+            pool: vec!["203.0.113.0/31".parse().unwrap()],
+            static_mappings: vec![whole].into(),
+            ..Config::default()
+        };
+        let mut cluster = Cluster::new(switches, runtimes, config);
+        cluster.moving = moving;
+        for n in 0..8 {
+            let peer = [192, 0, 2, n];
+            let (side, came) = cluster.send(gre(peer, own));
+            assert_eq!((side, ends(&came).1.0), (Side::Inside, host));
+            let (side, back) = cluster.send(gre(host, peer));
+            assert_eq!(
+                (side, ends(&back).0.0, ends(&back).1.0),
+                (Side::Outside, own, peer)
+            );
+            assert_eq!(
+                ends(&cluster.send(udp((peer, 5), (own, 53))).1),
+                ((peer, 5), (host, 53))
+            );
+            assert_eq!(
+                ends(&cluster.send(udp((host, 53), (peer, 5))).1),
+                ((own, 53), (peer, 5))
+            );
+            let inside = cluster.send(udp(([10, 0, 0, n + 1], 9), (own, 53)));
+            assert_eq!((inside.0, ends(&inside.1).1), (Side::Inside, (host, 53)));
+        }
+        cluster.moving = false;
+        cluster.wait_for_the_end();
+        cluster.assert_over();
     }
 }

@@ -112,6 +112,34 @@ pub fn icmp_error_from(packet: &mut Packet, source: Addr, (kind, code): (u8, u8)
     back.write(packet)
 }
 
+/// Turns an ICMP echo request over IPv4 into its reply (RFC 792, RFC 1122 3.2.2.6), with the request's type of service.
+///
+/// `false`, and no change, if it is none, a fragment, not all there, damaged, or must not be answered.
+pub fn echo_reply(packet: &mut Packet) -> bool {
+    let is_echo = packet.version() == 4
+        && packet.protocol() == protocol::ICMP
+        && matches!(packet.transport(), [8, 0, _, _, _, _, _, _, ..]);
+    let is_whole = !packet.has(flag::FIRST_FRAGMENT | flag::CUT_SHORT) && packet.checksums_valid();
+    if !is_echo || !is_whole || !answerable(packet, false) {
+        return false;
+    }
+    let (network, transport, end) = (
+        packet.network_offset(),
+        packet.transport_offset(),
+        packet.end_offset(),
+    );
+    let back = Back::of(packet, protocol::ICMP, 20 + end - transport);
+    let service = packet.network().get(1).copied().unwrap_or(0);
+    let frame = packet.frame_mut();
+    frame.copy_within(transport..end, network + 20);
+    frame[network + 20] = 0;
+    if !back.write(packet) {
+        return false;
+    }
+    packet.network_mut()[1] = service;
+    packet.fill_checksums()
+}
+
 /// Turns a TCP segment into the reset that a host sends for a connection that does not exist (RFC 9293 3.10.7.1).
 ///
 /// `false`, and no change, if it is no TCP segment, a reset itself, a fragment, or must not be answered.

@@ -1,5 +1,6 @@
 //! A checked view of a TCP header (RFC 9293 3.1).
 
+use crate::checksum::Delta;
 use crate::packet::Packet;
 use crate::protocol;
 
@@ -55,6 +56,58 @@ impl Packet {
             _ => 0,
         };
         total.saturating_sub(before)
+    }
+}
+
+impl Packet {
+    /// Lowers the largest segment that a SYN offers to `most` bytes (RFC 9293 3.7.1), with the checksum. Whether it was more. A segment
+    /// without the option offers 536 and stays as it is.
+    pub fn clamp_mss(&mut self, most: u16) -> bool {
+        let Some((true, options)) = self
+            .tcp()
+            .map(|tcp| (tcp.flags() & flags::SYN != 0, tcp.options().len()))
+        else {
+            return false;
+        };
+        let Some((fixed, rest)) = self.transport_mut().split_at_mut_checked(20) else {
+            return false;
+        };
+        let Some(options) = rest.get_mut(..options) else {
+            return false;
+        };
+        let (mut at, mut lowered) = (0, false);
+        while let Some(kind) = options.get(at).copied().filter(|kind| *kind != 0) {
+            let length = match kind {
+                1 => 1,
+                _ => usize::from(options.get(at + 1).copied().unwrap_or(0)),
+            };
+            let Some(option) = options
+                .get_mut(at..at + length)
+                .filter(|_| length > usize::from(kind != 1))
+            else {
+                break;
+            };
+            if let [2, 4, high, low] = option {
+                let offer = u16::from_be_bytes([*high, *low]);
+                if offer > most {
+                    [*high, *low] = most.to_be_bytes();
+                    // At an odd place the field lies across two words: its bytes count swapped (RFC 1071 2 B).
+                    let (old, new) = match at % 2 {
+                        0 => (offer, most),
+                        _ => (offer.swap_bytes(), most.swap_bytes()),
+                    };
+                    if let [.., high, low, _, _] = fixed {
+                        let sum = Delta::NONE
+                            .word(old, new)
+                            .apply(u16::from_be_bytes([*high, *low]));
+                        [*high, *low] = sum.to_be_bytes();
+                    }
+                    lowered = true;
+                }
+            }
+            at += length;
+        }
+        lowered
     }
 }
 
@@ -138,6 +191,77 @@ impl<'a> Iterator for TcpOptions<'a> {
                 }
                 [_] => return None,
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::LinkType;
+    use crate::testing::{parsed, v4};
+    use std::vec::Vec;
+
+    /// A SYN with these options, its checksums right.
+    fn syn(flags: u8, options: &[u8]) -> crate::testing::Held {
+        let mut body: Vec<u8> = [1000u16.to_be_bytes(), 80u16.to_be_bytes()].concat();
+        body.extend([
+            0,
+            0,
+            0,
+            1,
+            0,
+            0,
+            0,
+            0,
+            0x50 + (options.len() as u8 / 4) * 16,
+            flags,
+            16,
+            0,
+            0,
+            0,
+            0,
+            0,
+        ]);
+        body.extend(options);
+        let mut packet = parsed(LinkType::Raw, &v4(6, &[], 0, &body));
+        assert!(packet.fill_checksums() && packet.checksums_valid());
+        packet
+    }
+
+    #[test]
+    fn an_offer_that_is_too_large_is_lowered_wherever_it_stands() {
+        let at_each_place: [&[u8]; 4] = [
+            &[2, 4, 5, 0xb4, 4, 2, 1, 1],
+            &[1, 2, 4, 5, 0xb4, 1, 1, 0],
+            &[1, 1, 2, 4, 5, 0xb4, 0, 0],
+            &[8, 10, 0, 0, 0, 1, 0, 0, 0, 2, 1, 2, 4, 0xff, 0xff, 0],
+        ];
+        for (options, flags) in at_each_place.iter().zip([2, 18, 2, 2]) {
+            let mut packet = syn(flags, options);
+            assert!(packet.clamp_mss(1360) && packet.checksums_valid(), "{options:?}");
+            let tcp = packet.tcp().unwrap();
+            let offer = tcp.each_option().find(|(kind, _)| *kind == 2).unwrap().1.to_vec();
+            assert_eq!(offer, 1360u16.to_be_bytes());
+            assert!(!packet.clamp_mss(1360), "it is low enough now");
+        }
+    }
+
+    #[test]
+    fn all_else_stays_as_it_is() {
+        let options: [(u8, &[u8]); 7] = [
+            (16, &[2, 4, 5, 0xb4]),
+            (2, &[2, 4, 2, 0x18]),
+            (2, &[]),
+            (2, &[0, 0, 2, 4, 5, 0xb4, 0, 0]),
+            (2, &[2, 3, 5, 0xb4]),
+            (2, &[1, 1, 1, 2]),
+            (2, &[3, 0, 2, 4, 5, 0xb4, 0, 0]),
+        ];
+        for (flags, options) in options {
+            let mut packet = syn(flags, options);
+            let before = packet.frame().to_vec();
+            assert!(!packet.clamp_mss(1360), "{options:?}");
+            assert_eq!(packet.frame(), before);
         }
     }
 }

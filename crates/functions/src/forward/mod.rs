@@ -204,7 +204,7 @@ impl NetworkFunction for Forward {
             if let Found::Unresolved(interface, neighbour) = self.look_up(packet, cx) {
                 let neighbour = (interface, neighbour);
                 let mut wait = match self.want(neighbour, cx) {
-                    Wanted::Wait(until) => until.saturating_sub(clock(cx)).min(resolving::AGAIN),
+                    Wanted::Wait(until) => until.saturating_sub(cx.clock()).min(resolving::AGAIN),
                     Wanted::Silent => break self.silent(packet, cx),
                     Wanted::NoRoom => break cx.drop("neighbours_full"),
                 };
@@ -223,11 +223,6 @@ impl NetworkFunction for Forward {
         cx.count("waited");
         verdict
     }
-}
-
-/// The burst's clock in nanoseconds: what is remembered of neighbours stays with this worker.
-fn clock(cx: &Cx<Forward>) -> u64 {
-    u64::try_from(cx.now().nanoseconds()).unwrap_or(0)
 }
 
 impl Forward {
@@ -250,7 +245,7 @@ impl Forward {
 
     fn want(&self, neighbour: resolving::Neighbour, cx: &Cx<Self>) -> Wanted {
         let ask = || self.feed.want(neighbour.0, neighbour.1);
-        self.resolving.borrow_mut().want(neighbour, clock(cx), ask)
+        self.resolving.borrow_mut().want(neighbour, cx.clock(), ask)
     }
 
     /// For a packet whose neighbour does not answer.

@@ -85,6 +85,7 @@ impl Bench {
             waits_for: 0,
             timeout: 0,
             key: NonNull::from(&mut key),
+            flow: 0,
             opening,
             side: Side::Outside,
             direction,

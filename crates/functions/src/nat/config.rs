@@ -6,7 +6,10 @@
 //! inside = ["10.0.0.0/8"]                    # who is translated; default: everything from inside
 //! filtering = "address-dependent"
 //! timeouts = { udp = "5m" }
-//! static = [{ inside = "10.0.0.5:80", outside = "203.0.113.1:80", protocol = "tcp" }]
+//! static = [
+//!     { inside = "10.0.0.5:80", outside = "203.0.113.1:80", protocol = "tcp" },
+//!     { inside = "10.0.0.6", outside = "203.0.113.20" },    # 1:1: all ports, all protocols
+//! ]
 //! ```
 //!
 //! Every default is a requirement's or the field's practice, named at the field. What cannot work is refused with its place
@@ -18,6 +21,7 @@ use super::alloc::format;
 use super::alloc::string::String;
 use super::alloc::vec;
 use super::alloc::vec::Vec;
+use super::ports::keeps_ports;
 use super::state::{BLOCKS_MAX, PHASES, Phase, V4Endpoint};
 use core::fmt::Display;
 use core::str::FromStr;
@@ -29,6 +33,12 @@ use wire::protocol;
 
 /// The most external addresses of one pool: the tables of free blocks are made at the start.
 pub const POOL_MAX: u32 = 4096;
+
+/// The most blocks of one pool, for the same reason.
+const BLOCKS_IN_POOL_MAX: u64 = 1 << 22;
+
+/// The segment that every host takes: no clamp goes below.
+const MSS_MIN: u16 = 536;
 
 /// When two packets of one inside endpoint get the same external endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
@@ -92,37 +102,59 @@ pub enum Log {
 }
 
 /// The protocol of a static mapping.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum StaticProtocol {
+    /// All, for an address without a port.
+    #[default]
+    Any,
     /// TCP.
     Tcp,
     /// UDP.
     Udp,
+    /// ICMP queries, of an address without a port.
+    Icmp,
+    /// GRE (RFC 2784; PPTP's, RFC 2637), of an address without a port.
+    Gre,
+    /// IPsec's ESP (RFC 4303), of an address without a port.
+    Esp,
+    /// SCTP (RFC 9260), of an address without a port.
+    Sctp,
 }
+
+/// All protocols, where a protocol's number stands; IANA keeps it reserved.
+pub(super) const ANY: u8 = 255;
 
 impl StaticProtocol {
     pub(super) fn number(self) -> u8 {
         match self {
             StaticProtocol::Tcp => protocol::TCP,
             StaticProtocol::Udp => protocol::UDP,
+            StaticProtocol::Icmp => protocol::ICMP,
+            StaticProtocol::Gre => protocol::GRE,
+            StaticProtocol::Esp => protocol::ESP,
+            StaticProtocol::Sctp => protocol::SCTP,
+            StaticProtocol::Any => ANY,
         }
     }
 }
 
-/// An external endpoint that always stands for an inside endpoint. Everybody outside may open flows to it.
+/// An external endpoint that always stands for an inside endpoint; or an external address for an inside address, with ports and
+/// identifiers as they are. All outside may open flows to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StaticMapping {
-    /// The inside endpoint, `10.0.0.5:80`.
-    #[serde(deserialize_with = "from_text")]
+    /// The inside endpoint, `10.0.0.5:80`, or the whole address, `10.0.0.5`: the port is 0 then.
+    #[serde(deserialize_with = "static_end")]
     #[schemars(with = "String")]
     pub inside: Endpoint,
-    /// The external endpoint, `203.0.113.1:80`. Its port block is never given to a host.
-    #[serde(deserialize_with = "from_text")]
+    /// The external endpoint, `203.0.113.1:80`, or address. Its port block is never given to a host, nor is any of a whole address,
+    /// unless `protocol` is one whose ports hosts are not given.
+    #[serde(deserialize_with = "static_end")]
     #[schemars(with = "String")]
     pub outside: Endpoint,
-    /// `tcp` or `udp`.
+    /// `tcp` or `udp` for an endpoint. For an address any, and by default all.
+    #[serde(default)]
     pub protocol: StaticProtocol,
 }
 
@@ -146,14 +178,23 @@ impl From<Vec<StaticMapping>> for StaticMappings {
 }
 
 impl StaticMappings {
-    /// The inside endpoint that an external one stands for.
+    /// The inside endpoint that an external one stands for: by itself, or with its address.
     pub(super) fn inside_of(&self, outside: Endpoint, protocol: u8) -> Option<Endpoint> {
-        let key = (protocol, outside);
-        let at = self
-            .by_outside
-            .binary_search_by(|(p, o, _)| (*p, *o).cmp(&key))
-            .ok()?;
-        Some(self.by_outside[at].2)
+        if self.by_outside.is_empty() {
+            return None;
+        }
+        let find = |protocol: u8, outside: Endpoint| {
+            let key = (protocol, outside);
+            let at = self.by_outside.binary_search_by(|(p, o, _)| (*p, *o).cmp(&key));
+            at.ok()
+                .and_then(|at| self.by_outside.get(at))
+                .map(|(_, _, inside)| *inside)
+        };
+        let whole = Endpoint::new(outside.addr, 0);
+        find(protocol, outside).or_else(|| {
+            let inside = find(protocol, whole).or_else(|| find(ANY, whole))?;
+            Some(Endpoint::new(inside.addr, outside.port))
+        })
     }
 }
 
@@ -222,7 +263,7 @@ pub struct Config {
     #[serde(deserialize_with = "range")]
     #[schemars(with = "String")]
     pub ports: (u16, u16),
-    /// Ports per block, a power of two from 64 to 32768. Default: 256: above the ports that nearly every subscriber uses at
+    /// Ports per block, a power of two from 1 to 32768. Default: 256: above the ports that nearly every subscriber uses at
     /// a time, and 252 hosts to an external address.
     pub block_size: u16,
     /// The most blocks of one host, 1 to 24. Default: 16 (4096 ports per protocol; RFC 6888 REQ-4 asks for a limit).
@@ -247,6 +288,12 @@ pub struct Config {
     pub other_protocols: OtherProtocols,
     /// Default: `drop`.
     pub refusals: Refusals,
+    /// Whether an echo request for an external address itself is answered, from outside and inside, a thousand per second and
+    /// runtime at most (RFC 1812 4.3.3.6). Those for a host with a mapping go there. Default: false: outside is answered nothing.
+    pub answer_pings: bool,
+    /// The largest TCP segment in bytes that a translated SYN may offer, in either direction; a larger offer is lowered. For paths whose MTU
+    /// is smaller than their ends know: MTU less 40. From 536 (RFC 9293 3.7.1). Default: offers stay as they are.
+    pub mss_clamp: Option<u16>,
     /// Default: `mappings`.
     pub log: Log,
     /// How long flows live without a packet.
@@ -269,14 +316,20 @@ impl Default for Config {
             static_mappings: StaticMappings::default(),
             other_protocols: OtherProtocols::default(),
             refusals: Refusals::default(),
+            answer_pings: false,
+            mss_clamp: None,
             log: Log::default(),
             timeouts: Timeouts::default(),
         }
     }
 }
 
-fn from_text<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(from: D) -> Result<T, D::Error> {
+/// An endpoint, or an address, whose port is 0 then.
+fn static_end<'de, D: Deserializer<'de>>(from: D) -> Result<Endpoint, D::Error> {
     let text = String::deserialize(from)?;
+    if let Ok(address) = text.parse::<Addr>() {
+        return Ok(Endpoint::new(address, 0));
+    }
     text.parse()
         .map_err(|e| serde::de::Error::custom(format!("`{text}`: {e}")))
 }
@@ -365,6 +418,22 @@ impl Plan {
         let pool = pool(config)?;
         let (first_port, blocks_per_address) = blocks(config)?;
         let (by_inside, by_outside) = statics(config)?;
+        let addresses: u32 = pool.iter().map(|(first, last)| last - first + 1).sum();
+        let all_blocks = u64::from(addresses) * u64::from(blocks_per_address);
+        if all_blocks > BLOCKS_IN_POOL_MAX {
+            return Err(ConfigError::new(
+                "block_size",
+                format!("{all_blocks} blocks are more than one instance keeps account of"),
+                format!("make blocks larger, or the pool smaller: at most {BLOCKS_IN_POOL_MAX} blocks"),
+            ));
+        }
+        if let Some(most) = config.mss_clamp.filter(|most| *most < MSS_MIN) {
+            return Err(ConfigError::new(
+                "mss_clamp",
+                format!("{most} is less than every host must take (RFC 9293 3.7.1)"),
+                format!("write the path's MTU less 40, at least {MSS_MIN}"),
+            ));
+        }
         let mut static_addresses: Vec<_> = by_outside.iter().map(|(_, outside, _)| outside.addr).collect();
         static_addresses.sort_unstable();
         static_addresses.dedup();
@@ -409,15 +478,21 @@ impl Plan {
     /// Whether a host may have a mapping to this external endpoint.
     pub fn may_give(&self, outside: V4Endpoint) -> bool {
         let first = |port: u16| port & !(self.block_size - 1);
-        let is_kept = |(_, kept, _): &(u8, V4Endpoint, V4Endpoint)| {
-            kept.addr == outside.addr && first(kept.port) == first(outside.port)
+        let is_kept = |(protocol, kept, _): &(u8, V4Endpoint, V4Endpoint)| {
+            let is_in = match kept.port {
+                0 => keeps_ports(*protocol),
+                port => first(port) == first(outside.port),
+            };
+            kept.addr == outside.addr && is_in
         };
         self.has_block(outside.number(), first(outside.port)) && !self.by_outside.iter().any(is_kept)
     }
 
     /// The external endpoint of a static mapping.
     pub fn static_outside(&self, inside: V4Endpoint, protocol: u8) -> Option<V4Endpoint> {
-        find(&self.by_inside, protocol, inside)
+        let outside = find(&self.by_inside, protocol, inside)?;
+        // An endpoint's own mapping goes before its address's; what that one leaves is another host's.
+        (self.static_inside(outside, protocol) == Some(inside)).then_some(outside)
     }
 
     /// The inside endpoint of a static mapping.
@@ -431,16 +506,25 @@ impl Plan {
     }
 }
 
-fn masked(prefix: &Prefix) -> (u32, u32) {
+pub(super) fn masked(prefix: &Prefix) -> (u32, u32) {
     let mask = u32::MAX.checked_shl(32 - u32::from(prefix.length())).unwrap_or(0);
     (mask, prefix.addr().low_u32() & mask)
 }
 
+/// What an endpoint is mapped to: by itself, or with its address.
 fn find(table: &[(u8, V4Endpoint, V4Endpoint)], protocol: u8, key: V4Endpoint) -> Option<V4Endpoint> {
-    let at = table
-        .binary_search_by(|(p, k, _)| (*p, *k).cmp(&(protocol, key)))
-        .ok()?;
-    Some(table[at].2)
+    if table.is_empty() {
+        return None;
+    }
+    let exact = |protocol: u8, key: V4Endpoint| {
+        let at = table.binary_search_by(|(p, k, _)| (*p, *k).cmp(&(protocol, key)));
+        at.ok().and_then(|at| table.get(at)).map(|(_, _, to)| *to)
+    };
+    let whole = V4Endpoint::new(key.addr, 0);
+    exact(protocol, key).or_else(|| {
+        let to = exact(protocol, whole).or_else(|| exact(ANY, whole))?;
+        Some(V4Endpoint::new(to.addr, key.port))
+    })
 }
 
 fn pool(config: &Config) -> Result<Vec<(u32, u32)>, ConfigError> {
@@ -482,11 +566,11 @@ fn pool(config: &Config) -> Result<Vec<(u32, u32)>, ConfigError> {
 fn blocks(config: &Config) -> Result<(u16, u16), ConfigError> {
     let (first, last) = config.ports;
     let size = config.block_size;
-    if !size.is_power_of_two() || size < 64 {
-        let near = size.clamp(64, 32768).next_power_of_two();
+    if !size.is_power_of_two() {
+        let near = size.clamp(1, 32768).next_power_of_two();
         return Err(ConfigError::new(
             "block_size",
-            format!("{size} is not a power of two from 64 to 32768"),
+            format!("{size} is not a power of two from 1 to 32768"),
             format!("write {near}"),
         ));
     }
@@ -557,23 +641,48 @@ fn statics(config: &Config) -> Result<(Pairs, Pairs), ConfigError> {
     let (mut by_inside, mut by_outside) = (Pairs::new(), Pairs::new());
     for (at, mapping) in config.static_mappings.listed.iter().enumerate() {
         let v4 = |name: &str, endpoint: Endpoint| {
-            V4Endpoint::of(endpoint).filter(|e| e.port != 0).ok_or_else(|| {
+            V4Endpoint::of(endpoint).ok_or_else(|| {
                 ConfigError::new(
                     format!("static[{at}].{name}"),
-                    format!("{endpoint} is not an IPv4 address with a port"),
-                    "write it like 192.0.2.1:80",
+                    format!("{endpoint} is not IPv4"),
+                    "write an endpoint like 192.0.2.1:80, or an address",
                 )
             })
         };
         let (inside, outside) = (v4("inside", mapping.inside)?, v4("outside", mapping.outside)?);
+        let has_ports = matches!(mapping.protocol, StaticProtocol::Tcp | StaticProtocol::Udp);
+        if (inside.port == 0) != (outside.port == 0) {
+            return Err(ConfigError::new(
+                format!("static[{at}]"),
+                "one of its ends has a port, and the other has none",
+                "write a port at both, or at none for whole addresses",
+            ));
+        }
+        if inside.port != 0 && !has_ports {
+            return Err(ConfigError::new(
+                format!("static[{at}].protocol"),
+                "only tcp and udp have ports here",
+                "write protocol = \"tcp\" or \"udp\", or leave the ports out",
+            ));
+        }
         let protocol = mapping.protocol.number();
         let twice =
             |table: &Pairs, key: V4Endpoint| table.iter().any(|(p, k, _)| (*p, *k) == (protocol, key));
+        if inside.addr == [0; 4] || outside.addr == [0; 4] {
+            return Err(ConfigError::new(
+                format!("static[{at}]"),
+                "0.0.0.0 is no host's address",
+                "write both addresses",
+            ));
+        }
         for (name, table, key) in [("inside", &by_inside, inside), ("outside", &by_outside, outside)] {
             if twice(table, key) {
                 return Err(ConfigError::new(
                     format!("static[{at}].{name}"),
-                    format!("{key} already has a static mapping"),
+                    match key.port {
+                        0 => format!("{} already has a static mapping", Addr::v4(key.addr)),
+                        _ => format!("{key} already has a static mapping"),
+                    },
                     "an inside endpoint has one external endpoint and the other way round: remove one",
                 ));
             }

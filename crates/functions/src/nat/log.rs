@@ -3,6 +3,7 @@
 //! ```text
 //!   "event":"mapping_created","inside":"10.0.0.1:5000","outside":"203.0.113.1:1733","protocol":"udp"
 //!   "event":"block_claimed","host":"10.0.0.1","outside":"203.0.113.1","ports":"1536-1791"
+//!   "event":"pool_low","free_blocks":126,"blocks":1008,"lasts_seconds":42
 //! ```
 //!
 //! A mapping is logged for nearly every new flow of many clients, so its line is put together by hand: the formatting
@@ -13,6 +14,7 @@
 //! Not here: the line's time, runtime and function ([`nf::cx::EventLog`] writes them).
 
 use super::Nat;
+use super::alarm::Report;
 use super::config::Log;
 use super::mappings::Mapping;
 use super::state::V4Endpoint;
@@ -76,6 +78,20 @@ impl Line {
 
     fn as_str(&self) -> &str {
         core::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
+    }
+}
+
+/// Says how far the pool is used up.
+pub(super) fn log_pool(Report { free, blocks, lasts }: Report, cx: &mut Cx<Nat>) {
+    match lasts {
+        Some(seconds) => cx.event(
+            "pool_low",
+            format_args!("\"free_blocks\":{free},\"blocks\":{blocks},\"lasts_seconds\":{seconds}"),
+        ),
+        None => cx.event(
+            "pool_low",
+            format_args!("\"free_blocks\":{free},\"blocks\":{blocks},\"lasts_seconds\":null"),
+        ),
     }
 }
 

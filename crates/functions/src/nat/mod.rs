@@ -41,12 +41,14 @@
 
 extern crate alloc;
 
+mod alarm;
 mod config;
 mod icmp;
 mod log;
 mod mappings;
 mod open;
 mod ports;
+mod sessions;
 mod slots;
 mod state;
 #[cfg(test)]
@@ -59,21 +61,25 @@ pub use config::{
 pub use state::{BLOCKS_MAX, Host, Phase, Translation, V4Endpoint};
 
 use self::alloc::format;
+use self::alloc::string::String;
 use self::alloc::sync::Arc;
 use crate::budget::Budget;
+use alarm::Alarm;
 use config::Plan;
 use core::cell::RefCell;
 use core::time::Duration;
 use mappings::Mappings;
 use nf::{
     Affinity, Arrival, Block, Claim, ConfigError, Cx, Departure, Endpoint, Keep, NetworkFunction, Packet,
-    Side, Verdict, WorkerInfo, network_function,
+    Prefix, Recall, Side, Verdict, WorkerInfo, network_function,
 };
 use ports::{Ports, space_of};
+use sessions::{Sessions, Why};
 use state::{PHASES, STATIC, how};
 use wire::HashSeed;
 use wire::packet::flag;
 use wire::rewrite::End;
+use wire::tcp::flags;
 
 /// The NAT of one runtime.
 pub struct Nat {
@@ -92,6 +98,8 @@ const ANSWERS_PER_SECOND: u32 = 1000;
 struct Tables {
     mappings: Mappings,
     ports: Ports,
+    sessions: Sessions,
+    alarm: Alarm,
 }
 
 #[cfg(test)]
@@ -119,6 +127,10 @@ impl NetworkFunction for Nat {
         "icmp_errors_translated",
         "arrivals_refused",
         "refusals_answered",
+        "pings_answered",
+        "flows_reclaimed",
+        "flows_cleared",
+        "pool_alarms",
     ];
     const REASONS: &'static [&'static str] = &[
         "no_mapping",
@@ -171,6 +183,8 @@ impl NetworkFunction for Nat {
             config: Arc::clone(config),
             tables: RefCell::new(Tables {
                 mappings: Mappings::new(flows_max, peers, seed(worker.seed)),
+                sessions: Sessions::new(flows_max, ports.slots_max()),
+                alarm: Alarm::default(),
                 ports,
             }),
             plan,
@@ -179,7 +193,12 @@ impl NetworkFunction for Nat {
     }
 
     fn process(&self, packet: &mut Packet, flow: &mut Translation, cx: &mut Cx<Self>) -> Verdict {
-        if flow.is_translated() && swap(packet, flow, cx) {
+        if flow.is_translated()
+            && let Some(tcp_flags) = swap(packet, flow, cx)
+        {
+            if tcp_flags & flags::SYN != 0 || !flow.is_proven() {
+                self.look_closer(packet, tcp_flags, flow, cx);
+            }
             return Verdict::Forward;
         }
         self.handle_rare(packet, flow, cx)
@@ -207,7 +226,7 @@ impl NetworkFunction for Nat {
         if !flow.is_translated() || flow.mapping == STATIC {
             return;
         }
-        let Tables { mappings, ports } = &mut *self.tables.borrow_mut();
+        let Tables { mappings, ports, .. } = &mut *self.tables.borrow_mut();
         ports.prefetch(flow.outside);
         // On its way here its mapping's number is another runtime's.
         if leaves {
@@ -224,10 +243,18 @@ impl NetworkFunction for Nat {
     }
 
     fn departed(&self, flow: &Translation, why: Departure, cx: &mut Cx<Self>) {
-        if !flow.is_translated() || flow.mapping == STATIC {
+        if !flow.is_translated() {
             return;
         }
         let tables = &mut *self.tables.borrow_mut();
+        match tables.sessions.end(cx.flow_number(), cx.clock()) {
+            Some(Why::Wanted) => cx.count("flows_reclaimed"),
+            Some(Why::Cleared) => cx.count("flows_cleared"),
+            None => {}
+        }
+        if flow.mapping == STATIC {
+            return;
+        }
         match why {
             Departure::Expired => self.unmap(tables, flow.mapping, flow.remote, cx),
             Departure::Migrated => {
@@ -271,7 +298,9 @@ impl NetworkFunction for Nat {
     fn take_over(&self, before: &Self) {
         let (mine, old) = (&mut *self.tables.borrow_mut(), &mut *before.tables.borrow_mut());
         core::mem::swap(&mut mine.mappings, &mut old.mappings);
+        core::mem::swap(&mut mine.sessions, &mut old.sessions);
         mine.ports.succeed(&mut old.ports, &self.plan);
+        mine.sessions.widen(mine.ports.slots_max());
     }
 
     /// A flow goes on if its mapping could be made today.
@@ -297,6 +326,24 @@ impl NetworkFunction for Nat {
         match self.plan.may_give(flow.outside) {
             true => Keep::Keep,
             false => cx.cut("mapping_gone"),
+        }
+    }
+
+    fn recall(&self) -> Recall {
+        self.tables.borrow_mut().sessions.recall()
+    }
+
+    fn command(&self, words: &[&str]) -> Result<String, String> {
+        match words {
+            ["clear", "all"] => self.clear((0, 0)),
+            ["clear", hosts] => match hosts.parse::<Prefix>() {
+                Ok(prefix) if prefix.is_v4() => self.clear(config::masked(&prefix)),
+                _ => Err(format!(
+                    "`{hosts}` is no IPv4 address or prefix; write `all`, an inside address or a prefix"
+                )),
+            },
+            ["pool"] => Ok(self.pool()),
+            _ => Err(String::from("the commands are: clear all|ADDRESS|PREFIX; pool")),
         }
     }
 
@@ -339,7 +386,8 @@ impl Nat {
 
     /// A packet of a translated flow, whatever it looks like: with IP options, a fragment, an ICMP query.
     fn translate(&self, packet: &mut Packet, flow: &mut Translation, cx: &mut Cx<Self>) -> Verdict {
-        if swap(packet, flow, cx) {
+        if let Some(tcp_flags) = swap(packet, flow, cx) {
+            self.look_closer(packet, tcp_flags, flow, cx);
             return Verdict::Forward;
         }
         let outward = cx.side() == Side::Inside;
@@ -357,7 +405,9 @@ impl Nat {
         {
             *last ^= 1;
         }
-        flow.note(packet.tcp().map_or(0, |tcp| tcp.flags()), cx.direction());
+        let tcp_flags = packet.tcp().map_or(0, |tcp| tcp.flags());
+        flow.note(tcp_flags, cx.direction());
+        self.look_closer(packet, tcp_flags, flow, cx);
         if outward && flow.is_hairpin() {
             packet.set_flags(flag::TURN_AROUND);
         }
@@ -365,28 +415,64 @@ impl Nat {
     }
 }
 
-/// Translates a packet of a translated flow, if it is as plain as nearly all are; else nothing changes.
+impl Nat {
+    /// A translated packet that may change more than the flow's phase: one that bargains for a segment size, or one that shows that its
+    /// opener hears answers.
+    #[cold]
+    #[inline(never)]
+    fn look_closer(&self, packet: &mut Packet, tcp_flags: u8, flow: &mut Translation, cx: &mut Cx<Self>) {
+        if let Some(most) = self.config.mss_clamp
+            && tcp_flags & flags::SYN != 0
+        {
+            packet.clamp_mss(most);
+        }
+        if !flow.is_proven() && flow.prove(tcp_flags, cx.direction()) {
+            let sessions = &mut self.tables.borrow_mut().sessions;
+            sessions.prove(cx.flow_number(), cx.clock());
+        }
+    }
+
+    /// An operator ends the flows there are of some inside addresses.
+    fn clear(&self, inside: (u32, u32)) -> Result<String, String> {
+        match self.tables.borrow_mut().sessions.clear(inside) {
+            true => Ok(String::from(
+                "they end; the counter `flows_cleared` says how many",
+            )),
+            false => Err(String::from("flows are being cleared; try again in a moment")),
+        }
+    }
+
+    /// How far the pool is used up, for an operator.
+    fn pool(&self) -> String {
+        let ports = &self.tables.borrow().ports;
+        let (free, share) = (ports.free_blocks(), ports.share());
+        format!(
+            "{free} of {share} blocks of {} ports are free",
+            self.plan.block_size
+        )
+    }
+}
+
+/// Translates a packet of a translated flow, if it is as plain as nearly all are, and answers its TCP flags; else nothing changes.
 #[inline(always)]
-fn swap(packet: &mut Packet, flow: &mut Translation, cx: &Cx<Nat>) -> bool {
+fn swap(packet: &mut Packet, flow: &mut Translation, cx: &Cx<Nat>) -> Option<u8> {
     let outward = cx.side() == Side::Inside;
     if !outward && wire::planted::is("answer_to_neighbour") {
         let mut inside = flow.inside;
         inside.addr[3] ^= 3;
-        return packet
-            .swap_v4(End::Destination, flow.outside.pair(), inside.pair())
-            .is_some();
+        return packet.swap_v4(End::Destination, flow.outside.pair(), inside.pair());
     }
     let swapped = if outward {
         packet.swap_v4(End::Source, flow.inside.pair(), flow.outside.pair())
     } else {
         packet.swap_v4(End::Destination, flow.outside.pair(), flow.inside.pair())
     };
-    let Some(tcp_flags) = swapped else { return false };
+    let tcp_flags = swapped?;
     flow.note(tcp_flags, cx.direction());
     if outward && flow.is_hairpin() {
         packet.set_flags(flag::TURN_AROUND);
     }
-    true
+    Some(tcp_flags)
 }
 
 fn seed(worker: u64) -> HashSeed {

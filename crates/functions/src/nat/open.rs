@@ -13,25 +13,32 @@
 //! Invariants: a `Translation` with a mapping stands for exactly one use of it; every `Err` here leaves tables and host as
 //! they were.
 //!
-//! Not here: the tables themselves (`mappings`, `ports`); ICMP errors, which open nothing (`icmp`).
+//! An echo request for an external address itself is answered here if that is set, and opens nothing.
+//!
+//! Not here: the tables themselves (`mappings`, `ports`, `sessions`); ICMP errors, which open nothing (`icmp`).
 
 use super::config::{Filtering, MappingBehavior, OtherProtocols, Refusals};
+use super::log::log_pool;
 use super::mappings::{InsideHash, Mapping, OutsideHash};
 use super::ports::{Refused, Wish, space_of};
 use super::state::{Host, Phase, STATIC, Translation, V4Endpoint, how};
 use super::{Nat, Tables};
-use nf::{Block, Cx, Packet, Verdict};
-use wire::answer::{Unreachable, icmp_unreachable};
+use nf::{Block, Cx, Packet, Side, Verdict};
+use wire::answer::{Unreachable, echo_reply, icmp_unreachable};
 use wire::packet::flag;
 use wire::protocol;
 use wire::tcp::flags;
+
+/// Its checksum covers addresses (RFC 4340 9), and nothing here can mend it.
+const DCCP: u8 = 33;
 
 /// A packet that may open a flow: what the decision needs to know of it.
 struct Opening {
     source: V4Endpoint,
     destination: V4Endpoint,
     protocol: u8,
-    space: usize,
+    /// Its bitmap of ports, if it has ports that hosts are given.
+    space: Option<usize>,
     vlan: u16,
     tcp_flags: u8,
 }
@@ -70,6 +77,9 @@ impl Nat {
             Err(reason) => return cx.drop(reason),
         };
         let hairpin = self.is_ours(destination);
+        if hairpin && self.answers_ping(packet, &opening, cx) {
+            return answered(cx);
+        }
         if hairpin && !self.config.hairpinning {
             return cx.drop("hairpin_off");
         }
@@ -81,26 +91,71 @@ impl Nat {
                     cx.count("flows_hairpinned");
                 }
                 cx.count("flows_from_inside");
+                self.note(flow, cx);
                 self.translate(packet, flow, cx)
             }
             Err(reason) => self.refuse(packet, reason, cx),
         }
     }
 
+    /// Notes a translated flow that begins or arrives ([`super::sessions`]).
+    fn note(&self, flow: &Translation, cx: &mut Cx<Self>) {
+        let tables = &mut *self.tables.borrow_mut();
+        let slot = match flow.mapping {
+            STATIC => None,
+            _ => tables.ports.slot_at(flow.outside),
+        };
+        tables.sessions.begin(
+            cx.flow_number(),
+            flow.inside.addr,
+            slot,
+            flow.is_proven(),
+            cx.clock(),
+        );
+    }
+
+    /// Says how few blocks are left, if that is to be said; and has idle blocks come back where there are too few.
+    #[cold]
+    fn see_to_room(&self, tables: &mut Tables, cx: &mut Cx<Self>) {
+        let (free, share) = (tables.ports.free_blocks(), tables.ports.share());
+        if tables.ports.is_low() && tables.sessions.want(cx.clock()) {
+            cx.recall();
+        }
+        if let Some(report) = tables.alarm.note(cx.clock(), free, share) {
+            cx.count("pool_alarms");
+            log_pool(report, cx);
+        }
+    }
+
+    /// Makes an echo request that no host is asked by the answer to it. Whether it did.
+    fn answers_ping(&self, packet: &mut Packet, opening: &Opening, cx: &mut Cx<Self>) -> bool {
+        let is_asked = self.config.answer_pings && opening.protocol == protocol::ICMP;
+        // A host with an address of its own answers for it; from outside, so does a host with a mapping that lets the request in.
+        let is_hosts = self
+            .plan
+            .static_inside(opening.destination, protocol::ICMP)
+            .is_some();
+        let is_answered =
+            is_asked && !is_hosts && is_echo(packet) && self.answers.take(cx.now()) && echo_reply(packet);
+        if is_answered {
+            cx.count("pings_answered");
+        }
+        is_answered
+    }
+
     /// A flow from inside that cannot be: its sender hears of it if that is wanted and the reason is one that passes.
     #[cold]
     fn refuse(&self, packet: &mut Packet, reason: &'static str, cx: &mut Cx<Self>) -> Verdict {
         let exhausted = matches!(reason, "ports_exhausted" | "host_ports_exhausted" | "table_full");
-        let answered = exhausted
+        let is_answered = exhausted
             && self.config.refusals == Refusals::Answer
             && self.answers.take(cx.now())
             && icmp_unreachable(packet, Unreachable::Prohibited.code(4));
-        if !answered {
+        if !is_answered {
             return cx.drop(reason);
         }
         cx.count("refusals_answered");
-        cx.end_flow();
-        Verdict::Answer
+        answered(cx)
     }
 
     pub(super) fn open_from_outside(
@@ -135,8 +190,10 @@ impl Nat {
                     flow.how |= how::HAIRPIN;
                 }
                 cx.count("flows_from_outside");
+                self.note(flow, cx);
                 self.translate(packet, flow, cx)
             }
+            Err(_) if !hairpin && self.answers_ping(packet, &opening, cx) => answered(cx),
             Err(reason) => cx.drop(reason),
         }
     }
@@ -149,7 +206,15 @@ impl Nat {
         destination: [u8; 4],
     ) -> Result<Opening, &'static str> {
         let protocol = packet.protocol();
-        let space = space_of(protocol).ok_or("protocol_not_translated")?;
+        let space = space_of(protocol);
+        let (from, to) = (V4Endpoint::new(source, 0), V4Endpoint::new(destination, 0));
+        let is_static = || match packet.side() {
+            Side::Inside => self.plan.static_outside(from, protocol).is_some(),
+            Side::Outside => self.plan.static_inside(to, protocol).is_some(),
+        };
+        if space.is_none() && (protocol == DCCP || !is_static()) {
+            return Err("protocol_not_translated");
+        }
         if packet.has(flag::LATER_FRAGMENT) {
             return Err("fragment_without_flow");
         }
@@ -185,7 +250,9 @@ impl Nat {
             ..
         } = *opening;
         if let Some(outside) = self.plan.static_outside(source, protocol) {
-            return not_itself(outside, opening, hairpin).map(|()| (STATIC, outside));
+            return self
+                .not_itself(outside, opening, hairpin)
+                .map(|()| (STATIC, outside));
         }
         let tables = &mut *self.tables.borrow_mut();
         let remote = self.key_part(destination);
@@ -206,7 +273,7 @@ impl Nat {
         };
         let outside = tables.mappings.at(handle).outside;
         tables.mappings.acquire(handle, destination);
-        match not_itself(outside, opening, hairpin) {
+        match self.not_itself(outside, opening, hairpin) {
             Ok(()) => Ok((handle, outside)),
             Err(reason) => {
                 self.unmap(tables, handle, destination, cx);
@@ -250,6 +317,7 @@ impl Nat {
         cx: &mut Cx<Self>,
     ) -> Result<u32, &'static str> {
         let inside = opening.source;
+        let space = opening.space.ok_or("protocol_not_translated")?;
         let parity = self.config.preserve_parity && opening.protocol == protocol::UDP;
         let wish = Wish {
             port: self.config.preserve_ports.then_some(inside.port),
@@ -261,13 +329,14 @@ impl Nat {
             self.release_block(block, tables.ports.elsewhere(block), inside.addr, cx);
         }
         let host = cx.group();
-        let (outside, claimed) = tables
-            .ports
-            .take(host, inside, opening.space, wish)
-            .map_err(|refused| match refused {
-                Refused::Pool => "ports_exhausted",
-                Refused::Host => "host_ports_exhausted",
-            })?;
+        let (outside, claimed) = match tables.ports.take(host, inside, space, wish) {
+            Ok(taken) => taken,
+            Err(Refused::Pool) => {
+                self.see_to_room(tables, cx);
+                return Err("ports_exhausted");
+            }
+            Err(Refused::Host) => return Err("host_ports_exhausted"),
+        };
         host.mappings += 1;
         host.inside = inside.addr;
         let mapping = Mapping::new(inside, outside, opening.protocol, opening.vlan);
@@ -280,6 +349,7 @@ impl Nat {
             debug_assert!(fits);
             cx.count("blocks_claimed");
             self.log_block(block, inside.addr, "block_claimed", cx);
+            self.see_to_room(tables, cx);
         }
         cx.count("mappings_created");
         self.log_mapping(&mapping, "mapping_created", cx);
@@ -297,7 +367,7 @@ impl Nat {
         if let Some(inside) = self.plan.static_inside(destination, protocol) {
             return opens(opening).map(|()| (STATIC, inside));
         }
-        let Tables { mappings, ports } = &mut *self.tables.borrow_mut();
+        let Tables { mappings, ports, .. } = &mut *self.tables.borrow_mut();
         let found = mappings.by_outside(destination, protocol);
         let handle = found
             .ok()
@@ -324,7 +394,7 @@ impl Nat {
     /// Takes in a flow that was somewhere else: its use of its mapping, made if it is the first of the mapping's flows.
     pub(super) fn adopt(&self, flow: &mut Translation, cx: &mut Cx<Self>) {
         if flow.mapping == STATIC {
-            return;
+            return self.note(flow, cx);
         }
         let (protocol, vlan) = (cx.key().protocol(), cx.key().vlan());
         let tables = &mut *self.tables.borrow_mut();
@@ -345,6 +415,28 @@ impl Nat {
         }
         tables.mappings.acquire(handle, flow.remote);
         flow.mapping = handle;
+        let slot = tables.ports.slot_at(flow.outside);
+        tables.sessions.begin(
+            cx.flow_number(),
+            flow.inside.addr,
+            slot,
+            flow.is_proven(),
+            cx.clock(),
+        );
+    }
+
+    /// A socket that sends to its own external endpoint would be both ends of one key. So would an ICMP query to a mapping: it has one
+    /// identifier, which becomes its own mapping's. A host with an external address of its own has all identifiers there.
+    fn not_itself(&self, outside: V4Endpoint, opening: &Opening, hairpin: bool) -> Result<(), &'static str> {
+        let is_query = opening.protocol == protocol::ICMP
+            && self
+                .plan
+                .static_inside(opening.destination, protocol::ICMP)
+                .is_none();
+        if hairpin && (outside == opening.destination || is_query) {
+            return Err("hairpin_to_itself");
+        }
+        Ok(())
     }
 
     /// Whether an address is one of our external ones.
@@ -376,16 +468,19 @@ impl Opening {
         let phase = match self.protocol {
             protocol::TCP => Phase::of_first(self.tcp_flags),
             protocol::UDP if remote.port < 1024 => Phase::UdpWellKnown,
-            protocol::UDP => Phase::Udp,
-            _ => Phase::Query,
+            protocol::ICMP => Phase::Query,
+            // What has no ports, too.
+            _ => Phase::Udp,
         };
+        // A static mapping's flows hold no block: nothing asks whether they are proven.
+        let how = if mapping == STATIC { how::PROVEN } else { 0 };
         Translation {
             mapping,
             inside,
             outside,
             remote,
             phase,
-            how: 0,
+            how,
         }
     }
 }
@@ -399,13 +494,15 @@ fn opens(opening: &Opening) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// A socket that sends to its own external endpoint would be both ends of one key. So is an ICMP query to any of them: it has one
-/// identifier, which becomes its own mapping's.
-fn not_itself(outside: V4Endpoint, opening: &Opening, hairpin: bool) -> Result<(), &'static str> {
-    if hairpin && (outside == opening.destination || opening.protocol == protocol::ICMP) {
-        return Err("hairpin_to_itself");
-    }
-    Ok(())
+/// An answer goes back, and its flow ends with it.
+fn answered(cx: &mut Cx<Nat>) -> Verdict {
+    cx.end_flow();
+    Verdict::Answer
+}
+
+/// Whether an ICMP query is an echo request (RFC 792).
+fn is_echo(packet: &Packet) -> bool {
+    packet.transport().first() == Some(&8)
 }
 
 fn untouched(flow: &mut Translation, cx: &mut Cx<Nat>) -> Verdict {

@@ -25,7 +25,7 @@
 
 use super::alloc::vec;
 use super::alloc::vec::Vec;
-use super::config::Plan;
+use super::config::{ANY, Plan};
 use super::slots::Slots;
 use super::state::{Host, V4Endpoint};
 use nf::{Addr, Block};
@@ -41,6 +41,14 @@ pub(super) fn space_of(protocol: u8) -> Option<usize> {
         _ => None,
     }
 }
+
+/// Whether a protocol's packets to an address are told apart by ports that hosts are given; or, for all protocols, some are.
+pub(super) fn keeps_ports(protocol: u8) -> bool {
+    protocol == ANY || space_of(protocol).is_some()
+}
+
+/// The most blocks that are kept back by [`Ports::is_low`].
+const LOW_MAX: u32 = 64;
 
 /// Why there is no port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -121,6 +129,9 @@ pub(super) struct Ports {
     free_count: Vec<u16>,
     /// Addresses with a free block of ours, a bit each.
     open: Vec<u64>,
+    /// Free blocks of ours, and blocks of ours that there are.
+    free_total: u32,
+    share: u32,
     /// Slot of each block of the pool, 0 for none.
     slot_of: Vec<u32>,
     /// Blocks that static mappings keep from being given out, sorted.
@@ -173,6 +184,8 @@ impl Ports {
             free_words,
             free_count: vec![0; addresses as usize],
             open: vec![0; (addresses as usize).div_ceil(64)],
+            free_total: 0,
+            share: 0,
             slot_of: vec![0; blocks],
             reserved: Vec::new(),
             gone: Vec::new(),
@@ -187,14 +200,27 @@ impl Ports {
             }
         }
         // The block with a static mapping's port is never given out: what is sent to a block goes to one host.
-        for (_, outside, _) in &plan.by_outside {
-            let number = ports.number_of(outside.number());
-            if let Some(block) = number.and_then(|n| ports.block_of(n, outside.port)) {
+        for (protocol, outside, _) in &plan.by_outside {
+            let Some(number) = ports.number_of(outside.number()) else {
+                continue;
+            };
+            let whole = number * blocks_per_address..(number + 1) * blocks_per_address;
+            let blocks = match (outside.port, keeps_ports(*protocol)) {
+                (0, true) => whole,
+                (0, false) => continue,
+                (port, _) => match ports.block_of(number, port) {
+                    Some(block) => block..block + 1,
+                    None => continue,
+                },
+            };
+            for block in blocks {
                 ports.set_taken(block);
                 ports.reserved.push(block);
             }
         }
         ports.reserved.sort_unstable();
+        ports.reserved.dedup();
+        ports.share = ports.free_total;
         ports
     }
 
@@ -204,7 +230,7 @@ impl Ports {
         let layout = Layout::around(plan, old);
         let slots = core::mem::replace(&mut old.slots, Slots::new(0, old.size));
         *self = Ports::laid_out(&layout, plan, old.home, old.flows_max, old.random);
-        let slots_max = self.slot_of.len().min(self.flows_max as usize);
+        let slots_max = self.slots_max();
         self.slots = slots;
         self.slots.widen(slots_max);
         for block in 0..old.slot_of.len() as u32 {
@@ -282,7 +308,29 @@ impl Ports {
 
     /// Free blocks of this runtime's share.
     pub fn free_blocks(&self) -> u32 {
-        self.free_count.iter().map(|c| u32::from(*c)).sum()
+        self.free_total
+    }
+
+    /// Blocks of this runtime's share, free and in use.
+    pub fn share(&self) -> u32 {
+        self.share
+    }
+
+    /// Whether so few blocks are free that idle ones are wanted back: what a burst of new hosts may take before that has an effect.
+    pub fn is_low(&self) -> bool {
+        self.free_total <= (self.share / 16).clamp(1, LOW_MAX)
+    }
+
+    /// The most blocks that are ever in use at once.
+    pub fn slots_max(&self) -> usize {
+        self.slot_of.len().min(self.flows_max as usize)
+    }
+
+    /// The slot of the block that a mapping's port is of, and whether the block is this runtime's own.
+    pub fn slot_at(&self, outside: V4Endpoint) -> Option<(u32, bool)> {
+        let block = self.block_of(self.number_of(outside.number())?, outside.port)?;
+        let slot = *self.slot_of.get(block as usize)?;
+        (slot != 0).then(|| (slot, self.is_home(block) && !self.is_gone(block)))
     }
 
     /// Whether the pool has this address.
@@ -356,6 +404,7 @@ impl Ports {
         if self.free[word] & bit == 0 {
             self.free[word] |= bit;
             self.free_count[number] += 1;
+            self.free_total += 1;
             self.open[number / 64] |= 1 << (number % 64);
         }
     }
@@ -366,6 +415,7 @@ impl Ports {
         if self.free[word] & bit != 0 {
             self.free[word] &= !bit;
             self.free_count[number] -= 1;
+            self.free_total -= 1;
             if self.free_count[number] == 0 {
                 self.open[number / 64] &= !(1 << (number % 64));
             }
@@ -395,7 +445,7 @@ impl Ports {
         if host.blocks().is_empty() {
             let start = self.draw_address(inside);
             let number = next_set(&self.open, start, self.addresses as usize).ok_or(Refused::Pool)? as u32;
-            let (first, block) = self.claim(number, wish.port).ok_or(Refused::Pool)?;
+            let (first, block) = self.claim(number, wish).ok_or(Refused::Pool)?;
             host.outside = self.place(block).0.to_be_bytes();
             host.push(first);
             claimed = Some(self.as_block(host.outside, first));
@@ -406,14 +456,15 @@ impl Ports {
         if let Some(port) = self.take_owned(host, number, space, wish) {
             return Ok((V4Endpoint::new(host.outside, port), claimed));
         }
-        let allowed = host.blocks().len() < self.host_blocks_max;
-        if allowed && let Some((first, _)) = self.claim(number, wish.port) {
+        // A block that was just claimed has a port for sure, if not of the parity that is wished for.
+        let allowed = claimed.is_none() && host.blocks().len() < self.host_blocks_max;
+        if allowed && let Some((first, _)) = self.claim(number, wish) {
             host.push(first);
             claimed = Some(self.as_block(host.outside, first));
         }
         // With the new block if there is one; else a port of the other parity is better than none.
-        let wish = if claimed.is_some() { wish } else { Wish::default() };
-        match self.take_owned(host, number, space, wish) {
+        let wished = claimed.and_then(|_| self.take_owned(host, number, space, wish));
+        match wished.or_else(|| self.take_owned(host, number, space, Wish::default())) {
             Some(port) => Ok((V4Endpoint::new(host.outside, port), claimed)),
             None if allowed => Err(Refused::Pool),
             None => Err(Refused::Host),
@@ -426,12 +477,13 @@ impl Ports {
         ((mixed * u64::from(self.addresses)) >> 32) as usize
     }
 
-    /// Takes a free block of ours on an address: the one with the wanted port, or any.
-    fn claim(&mut self, number: u32, port: Option<u16>) -> Option<(u16, u32)> {
+    /// Takes a free block of ours on an address: the one with the wanted port, or any; of one port, one of the wanted parity if there
+    /// is such.
+    fn claim(&mut self, number: u32, wish: Wish) -> Option<(u16, u32)> {
         if self.free_count[number as usize] == 0 {
             return None;
         }
-        let wanted = port.and_then(|p| self.block_of(number, p)).filter(|block| {
+        let wanted = wish.port.and_then(|p| self.block_of(number, p)).filter(|block| {
             let (word, bit) = self.free_bit(*block);
             self.free[word] & bit != 0
         });
@@ -441,7 +493,14 @@ impl Ports {
                 let from = number as usize * self.free_words;
                 let start = (self.draw() % u64::from(self.blocks_per_address)) as usize;
                 let words = &self.free[from..from + self.free_words];
-                let within = next_set(words, start, self.blocks_per_address as usize)?;
+                let among = match wish.odd.filter(|_| self.size == 1) {
+                    None => u64::MAX,
+                    Some(odd) if odd ^ (self.first_port % 2 == 1) => 0xaaaa_aaaa_aaaa_aaaa,
+                    Some(_) => 0x5555_5555_5555_5555,
+                };
+                let count = self.blocks_per_address as usize;
+                let within =
+                    next_set_among(words, start, count, among).or_else(|| next_set(words, start, count))?;
                 number * self.blocks_per_address + within as u32
             }
         };
@@ -465,7 +524,12 @@ impl Ports {
             let Some(slot) = self.slot(number, host.firsts[at]) else {
                 continue;
             };
-            if let Some(place) = self.slots.take_next(slot, space, wish.odd) {
+            let odd = match wish.odd {
+                Some(odd) if self.size == 1 && odd != (host.firsts[at] % 2 == 1) => continue,
+                _ if self.size == 1 => None,
+                odd => odd,
+            };
+            if let Some(place) = self.slots.take_next(slot, space, odd) {
                 host.current = at as u8;
                 return Some(host.firsts[at] | place);
             }
@@ -519,13 +583,13 @@ impl Ports {
             self.drop_slot(slot);
             return Some(self.as_block(outside.addr, first));
         }
-        // A host that opens one flow at a time would claim and release a block each time: one empty block stays.
+        // A host that opens one flow at a time would claim and release a block each time: one empty block stays, as long as there are more.
         let is_empty = |other: &u16| self.block_of(number, *other).is_some_and(|b| self.is_empty(b));
         let spare = host
             .blocks()
             .iter()
             .any(|other| *other != first && is_empty(other));
-        spare.then(|| self.release(host, block, first))
+        (spare || self.is_low()).then(|| self.release(host, block, first))
     }
 
     /// Gives back one of the blocks of a host that has no mappings any more.
@@ -671,10 +735,15 @@ impl Ports {
 
 /// The first set bit at or behind `start`, going round, among the first `count`.
 fn next_set(words: &[u64], start: usize, count: usize) -> Option<usize> {
+    next_set_among(words, start, count, u64::MAX)
+}
+
+/// [`next_set`] among those bits of each word only.
+fn next_set_among(words: &[u64], start: usize, count: usize, among: u64) -> Option<usize> {
     let all = count.div_ceil(64);
     for turn in 0..=all {
         let at = (start / 64 + turn) % all;
-        let mut word = words[at];
+        let mut word = words[at] & among;
         if turn == 0 {
             word &= u64::MAX << (start % 64);
         }

@@ -83,9 +83,14 @@ impl Order {
     }
 }
 
+/// Words of a bitmap of a block's ports.
+fn words_of_space(size: u16) -> usize {
+    usize::from(size).div_ceil(64)
+}
+
 /// The bits that number half the ports of a block, and half of how many they are, rounded up.
 fn half(size: u16) -> (u16, u32) {
-    let mask = size / 2 - 1;
+    let mask = (size / 2).max(1) - 1;
     (mask, mask.count_ones().div_ceil(2))
 }
 
@@ -102,7 +107,7 @@ pub(super) struct Slots {
 impl Slots {
     /// Room for `max` blocks of `size` ports.
     pub fn new(max: usize, size: u16) -> Self {
-        let words_per_slot = usize::from(size) / 64 * SPACES;
+        let words_per_slot = words_of_space(size) * SPACES;
         let mut slots = Vec::with_capacity(max + 1);
         slots.push(Slot::default());
         let mut words = Vec::with_capacity((max + 1) * words_per_slot);
@@ -134,6 +139,12 @@ impl Slots {
             return None;
         };
         let start = (random >> 7) as u16 & (self.size - 1);
+        // A single port has no place to change with.
+        let random = if self.size == 1 {
+            random & u64::MAX >> 1
+        } else {
+            random
+        };
         self.slots[at] = Slot {
             block,
             order: Order(random),
@@ -150,7 +161,7 @@ impl Slots {
         self.max = self.max.max(max);
         self.slots
             .reserve_exact((self.max + 1).saturating_sub(self.slots.len()));
-        let words = (self.max + 1) * (usize::from(self.size) / 64 * SPACES);
+        let words = (self.max + 1) * (words_of_space(self.size) * SPACES);
         self.words.reserve_exact(words.saturating_sub(self.words.len()));
     }
 
@@ -172,12 +183,12 @@ impl Slots {
     }
 
     fn words_of(&self, slot: usize) -> Range<usize> {
-        let count = usize::from(self.size) / 64 * SPACES;
+        let count = words_of_space(self.size) * SPACES;
         slot * count..(slot + 1) * count
     }
 
     fn space_words(&self, slot: usize, space: usize) -> Range<usize> {
-        let count = usize::from(self.size) / 64;
+        let count = words_of_space(self.size);
         let start = slot * count * SPACES + space * count;
         start..start + count
     }
@@ -229,6 +240,8 @@ impl Slots {
             Some(false) => 0x5555_5555_5555_5555,
             Some(true) => 0xaaaa_aaaa_aaaa_aaaa,
         };
+        // A block smaller than a word has the word's first bits.
+        let allowed = allowed & u64::MAX >> 64u16.saturating_sub(self.size);
         let words = &self.words[self.space_words(slot, space)];
         let (start, within) = (usize::from(s.cursor[space] / 64), s.cursor[space] % 64);
         let mut found = None;
@@ -305,19 +318,37 @@ mod unit {
     }
 
     #[test]
+    fn a_block_of_one_port_has_one() {
+        for random in [0, u64::MAX, 0x1234_5678_9abc_def0] {
+            let mut slots = Slots::new(1, 1);
+            let at = slots.open(7, random).unwrap();
+            assert_eq!(slots.take_next(at, 1, None), Some(0));
+            assert_eq!(slots.take_next(at, 1, None), None);
+            assert!(slots.take(at, 77, 0) && !slots.take(at, 77, 0));
+            assert!(slots.give(at, 77, 1));
+            assert_eq!(slots.take_next(at, 1, None), Some(0));
+        }
+    }
+
+    #[test]
     fn every_port_comes_once_then_none_then_the_one_given_back() {
-        for (size, random) in [(64, 0), (256, 0x1234_5678_9abc_def0), (32768, u64::MAX)] {
+        for (size, random) in [
+            (2, u64::MAX),
+            (4, 7),
+            (32, 1 << 63),
+            (64, 0),
+            (256, 0x1234_5678_9abc_def0),
+            (32768, u64::MAX),
+        ] {
             let mut slots = Slots::new(1, size);
             let at = slots.open(7, random).unwrap();
             assert!(slots.open(8, random).is_none());
             let mut all: Vec<u16> = (0..size).map(|_| slots.take_next(at, 1, None).unwrap()).collect();
             assert_eq!(slots.take_next(at, 1, None), None);
-            assert!(slots.give(at, all[5], 1));
-            assert_eq!(slots.take_next(at, 1, Some(all[5].is_multiple_of(2))), None);
-            assert_eq!(
-                slots.take_next(at, 1, Some(!all[5].is_multiple_of(2))),
-                Some(all[5])
-            );
+            let some = all[all.len() - 1];
+            assert!(slots.give(at, some, 1));
+            assert_eq!(slots.take_next(at, 1, Some(some.is_multiple_of(2))), None);
+            assert_eq!(slots.take_next(at, 1, Some(!some.is_multiple_of(2))), Some(some));
             all.sort_unstable();
             assert!(all.iter().copied().eq(0..size));
             assert_eq!(slots.close(at), 7);

@@ -169,6 +169,10 @@ pub(super) mod how {
     pub const HAIRPIN: u8 = 2;
     /// Untouched because its source is not one of those that are translated.
     pub const NOT_INSIDE: u8 = 4;
+    /// A packet has run against the opening direction.
+    pub const ANSWERED: u8 = 8;
+    /// Behind that the opener has sent again: it is a host that hears answers.
+    pub const PROVEN: u8 = 16;
 }
 
 /// The state of one flow, 24 bytes.
@@ -215,6 +219,23 @@ impl Translation {
         if tcp_flags & TURNING != 0 || self.phase < Phase::Established {
             self.phase = self.phase.after(tcp_flags, direction);
         }
+    }
+
+    /// Whether the opener has been heard behind an answer.
+    #[inline(always)]
+    pub(super) fn is_proven(&self) -> bool {
+        self.how & how::PROVEN != 0
+    }
+
+    /// Notes which way a packet of a flow ran that is not proven. Whether the flow is proven with it. A reset proves nothing: a host
+    /// sends one that hears an answer to what another has sent in its name.
+    pub(super) fn prove(&mut self, tcp_flags: u8, direction: Direction) -> bool {
+        if direction == Direction::Reply {
+            self.how |= how::ANSWERED;
+        } else if self.how & how::ANSWERED != 0 && tcp_flags & flags::RST == 0 {
+            self.how |= how::PROVEN;
+        }
+        self.is_proven()
     }
 
     /// The external endpoint, once the flow is translated.

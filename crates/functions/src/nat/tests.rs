@@ -4,9 +4,11 @@
 
 mod changes;
 mod established;
+mod exhaustion;
 mod frames;
 mod icmp;
 mod oracle;
 mod rfc;
 mod rig;
 mod settings;
+mod whole;

@@ -179,6 +179,7 @@ impl Replay {
             waits_for: 0,
             timeout: 0,
             key: NonNull::from(&mut key),
+            flow: 0,
             opening,
             side: nf::Side::Inside,
             direction,

@@ -173,6 +173,77 @@ fn a_full_table_refuses_new_flows_and_serves_old_ones() {
     assert_eq!(runtime.links_mut()[0].output.len(), 8);
 }
 
+/// Though the step looks for them behind its packets only.
+#[test]
+fn flows_whose_time_is_over_make_room_for_new_ones() {
+    let mut runtime = meter();
+    let burst = |first: u16| (0..4).map(move |n| udp(1, first + n, 1, 80, false, b""));
+    feed(&mut runtime, burst(1000), SECOND);
+    feed(&mut runtime, burst(2000), 12 * SECOND);
+    let stats = runtime.stats();
+    assert_eq!(stats.dropped, []);
+    assert_eq!((stats.flows, stats.flows_opened, stats.flows_ended), (4, 8, 4));
+    // And not those whose time is not.
+    feed(&mut runtime, burst(3000), 13 * SECOND);
+    assert_eq!(runtime.stats().dropped[0].count, 4);
+}
+
+/// A packet to port 8 wants all flows before it ended, number 3, and one that there cannot be.
+pub struct Recaller(std::cell::RefCell<(Vec<u32>, Vec<u32>)>);
+
+#[network_function]
+impl NetworkFunction for Recaller {
+    const NAME: &'static str = "recaller";
+    const COUNTERS: &'static [&'static str] = &["departed"];
+    type Config = NoConfig;
+    type Flow = Seen;
+    type Group = ();
+    fn new(_: &Arc<NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+        Ok(Recaller(std::cell::RefCell::default()))
+    }
+    fn process(&self, packet: &mut Packet, _: &mut Seen, cx: &mut Cx<Self>) -> Verdict {
+        let (flows, wanted) = &mut *self.0.borrow_mut();
+        if packet.destination_port() == 8 {
+            *wanted = flows.split_off(0);
+            wanted.extend([u32::MAX, 3]);
+            cx.recall();
+        } else {
+            flows.push(cx.flow_number());
+        }
+        Verdict::Forward
+    }
+    fn departed(&self, _: &Seen, _: Departure, cx: &mut Cx<Self>) {
+        cx.count("departed");
+    }
+    fn recall(&self) -> nf::Recall {
+        self.0
+            .borrow_mut()
+            .1
+            .pop()
+            .map_or(nf::Recall::Nothing, nf::Recall::Flow)
+    }
+}
+
+#[test]
+fn a_function_has_other_flows_ended() {
+    let mut runtime = alone(Settings::alone(8), vec![factory::<Recaller>()]);
+    feed(
+        &mut runtime,
+        (0..3).map(|n| udp(1, 1000 + n, 1, 80, false, b"")),
+        1,
+    );
+    assert_eq!(runtime.stats().flows, 3);
+    feed(
+        &mut runtime,
+        [udp(1, 1000, 1, 80, true, b""), udp(2, 1, 1, 8, false, b"")],
+        2,
+    );
+    let stats = runtime.stats();
+    // The fourth flow, number 3, has named itself as well; there is no flow with the other number.
+    assert_eq!((stats.flows, stats.flows_ended, stats.passed), (0, 4, 5));
+    assert_eq!(stats.counters[0].count, 4);
+}
+
 #[test]
 fn flows_expire_when_their_function_says() {
     let mut runtime = meter();

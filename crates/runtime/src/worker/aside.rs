@@ -34,6 +34,7 @@ impl<P: Port> Runtime<P> {
         let timeout = cx.timeout;
         self.apply_blocks(cx, actor);
         let effects = core::mem::take(&mut cx.effects);
+        self.recalls |= effects & effect::RECALL != 0;
         // First what this call left in its cx: packets that are let go run through it.
         if effects & effect::EMIT != 0 {
             self.apply_emits(&job, at, cx);

@@ -613,6 +613,7 @@ impl<P: Port> Runtime<P> {
             waits_for: 0,
             timeout: 0,
             key: NonNull::dangling(),
+            flow: 0,
             opening: Orientation::Along,
             side: Side::Inside,
             direction: Direction::Opening,

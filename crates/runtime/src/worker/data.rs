@@ -243,6 +243,7 @@ impl<P: Port> Runtime<P> {
         }
         // The first packets of this burst may have launched the flow, or ended it.
         let Some(value) = self.find(lane.hash, &lane.key) else {
+            self.make_room(link);
             return self.launch(packet, lane, link);
         };
         let actor = value >> 1;
@@ -373,6 +374,7 @@ impl<P: Port> Runtime<P> {
         cx.wake_at = RawCx::NO_WAKE;
         cx.timeout = 0;
         cx.key = self.flows.key(actor);
+        cx.flow = actor;
         cx.opening = self.flows.header(actor).opening(0);
         cx.side = side;
         cx.direction = direction;

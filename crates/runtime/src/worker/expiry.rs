@@ -9,7 +9,7 @@ use crate::message::Message;
 use crate::stats::DropReason;
 use alloc::vec::Vec;
 use nf::cx::EFFECTS_MAX;
-use nf::{Departure, Direction, Side};
+use nf::{Affinity, Departure, Direction, Recall, Side};
 use wire::PacketBox;
 
 /// Event log bytes that must be free before another flow is ended: its functions' records must not be lost.
@@ -32,6 +32,54 @@ impl<P: Port> Runtime<P> {
             self.end_actor(actor);
         }
         looked
+    }
+
+    /// Where flows or groups are at their bound, ends some whose time is over before a packet that would open another is refused: the
+    /// step looks for them behind its packets only. What is looked at here counts among what the step looks at.
+    pub(super) fn make_room(&mut self, link: usize) {
+        let is_full = self.flows.free() <= self.moves.reserved_flows()
+            || self.flows.affinity() != Affinity::Flow && self.flows.groups().room() == 0;
+        if !is_full || self.early_looks == 0 {
+            return;
+        }
+        // What ends here has not seen the packet at hand.
+        self.outputs[link].consumed = self.outputs[link].consumed.wrapping_sub(1);
+        self.early_looks -= self.expire(self.early_looks);
+        self.outputs[link].consumed = self.outputs[link].consumed.wrapping_add(1);
+    }
+
+    /// Ends flows that functions want ended ([`nf::NetworkFunction::recall`]); answers how many were asked for. They count
+    /// among the actors that the step looks at, since each end takes room for messages.
+    pub(super) fn recall(&mut self) -> usize {
+        if !core::mem::take(&mut self.recalls) {
+            return 0;
+        }
+        let mut asked = 0;
+        for function in 0..self.stages.functions.len() {
+            loop {
+                if asked == self.early_looks || self.log.room() < EVENT_ROOM {
+                    self.recalls = true;
+                    break;
+                }
+                match self.stages.functions[function].recall() {
+                    Recall::Flow(actor) => {
+                        asked += 1;
+                        let is_there = (actor as usize) < self.flows.capacity();
+                        if is_there && self.flows.header(actor).phase == Phase::Active {
+                            self.end_actor(actor);
+                        }
+                    }
+                    Recall::Later => {
+                        self.recalls = true;
+                        break;
+                    }
+                    Recall::Nothing => break,
+                }
+            }
+        }
+        self.early_looks -= asked;
+        // A step that is asked again soon is no idle one.
+        asked.max(usize::from(self.recalls))
     }
 
     /// Ends a flow: its functions give back what it took, its keys and, with its last flow, its group go.
@@ -121,7 +169,7 @@ impl<P: Port> Runtime<P> {
             return;
         }
         self.apply_blocks(cx, actor);
-        cx.effects = 0;
+        self.recalls |= core::mem::take(&mut cx.effects) & nf::cx::effect::RECALL != 0;
         for (packet, _) in core::mem::take(&mut cx.emitted) {
             self.emitted += 1;
             self.drop_packet(packet, DropReason::EmitOverflow);

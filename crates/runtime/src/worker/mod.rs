@@ -196,6 +196,10 @@ pub struct Runtime<P: Port> {
     stalls: u64,
     /// Where [`Runtime::finish`] goes on.
     finish_cursor: u32,
+    /// Whether functions are to be asked which flows they want ended.
+    recalls: bool,
+    /// Actors that packets without room may still have looked at in this step.
+    early_looks: usize,
     moves: migrate::Moves<P>,
     sessions: sessions::Sessions,
     unheard: unheard::Unheard,
@@ -278,6 +282,7 @@ impl<P: Port> Runtime<P> {
             waits_for: 0,
             timeout: 0,
             key: NonNull::dangling(),
+            flow: 0,
             opening: Orientation::Along,
             side: Side::Inside,
             direction: Direction::Opening,
@@ -336,6 +341,8 @@ impl<P: Port> Runtime<P> {
             flows_ended: 0,
             stalls: 0,
             finish_cursor: 0,
+            recalls: false,
+            early_looks: 0,
             moves: migrate::Moves::new(),
             eye: None,
             parking: watching::Look::NONE,
@@ -353,6 +360,7 @@ impl<P: Port> Runtime<P> {
         self.now = self.now.max(now);
         let mut work = Work::default();
         self.write_unsaid();
+        self.early_looks = BURST_LOOKS;
         if self.has_room_for_messages() || self.fetch_home() {
             for link in 0..self.links.len() {
                 if !self.unsaid.is_empty() {
@@ -386,7 +394,8 @@ impl<P: Port> Runtime<P> {
                 work.other += self.drop_fragments();
             }
             self.settle_all();
-            work.other += self.expire(BURST_LOOKS);
+            work.other += self.recall();
+            work.other += self.expire(self.early_looks);
             work.other += self.walk();
             work.other += self.go_on_moving();
             work.other += self.go_on_telling();
@@ -454,7 +463,11 @@ impl<P: Port> Runtime<P> {
     /// Gives an operator's words to a function, by the name the configuration calls it.
     pub fn command(&mut self, function: &str, words: &[&str]) -> Result<String, String> {
         match self.stages.names.iter().position(|name| name == function) {
-            Some(index) => self.stages.functions[index].command(words),
+            Some(index) => {
+                // The command may be one that ends flows.
+                self.recalls = true;
+                self.stages.functions[index].command(words)
+            }
             None => Err(alloc::format!(
                 "there is no function `{function}`; there are: {}",
                 self.stages.names.join(", ")

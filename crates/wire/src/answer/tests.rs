@@ -255,3 +255,33 @@ fn a_buffer_without_room_for_the_answer_is_left_alone() {
         panic!("the test's buffer has {room} bytes, too many");
     }
 }
+
+#[test]
+fn an_echo_request_becomes_its_reply_and_nothing_else_does() {
+    let mut request = std::vec![8, 0, 0, 0, 0x12, 0x34, 0, 1];
+    request.extend(b"as it was, with an odd length");
+    let sum = crate::checksum::checksum(&request);
+    request[2..4].copy_from_slice(&sum.to_be_bytes());
+    for options in [&[][..], &[1, 1, 1, 0]] {
+        let mut ip = v4(protocol::ICMP, options, 0, &request);
+        ip[1] = 0xb8;
+        let asked = parsed(LinkType::Ethernet, &ethernet(0x0800, &ip));
+        let mut answer = parsed(LinkType::Ethernet, &ethernet(0x0800, &ip));
+        assert!(answer.fill_checksums() && echo_reply(&mut answer));
+        assert_turned(&answer, &asked);
+        assert_eq!((answer.transport()[0], answer.network()[1]), (0, 0xb8));
+        assert_eq!(answer.transport()[4..], request[4..]);
+        assert_eq!(answer.network().len(), 20 + request.len());
+        assert!(!echo_reply(&mut answer), "a reply is not answered");
+    }
+    let mut damaged = request.clone();
+    damaged[12] ^= 1;
+    let mut mask = request.clone();
+    (mask[0], mask[2]) = (17, mask[2].wrapping_sub(9));
+    for (fragment, body) in [(0x2000, &request), (0, &damaged), (0, &mask)] {
+        let frame = ethernet(0x0800, &v4(protocol::ICMP, &[], fragment, body));
+        let mut packet = parsed(LinkType::Ethernet, &frame);
+        assert!(!echo_reply(&mut packet), "{fragment} {body:?}");
+        assert_eq!(packet.frame(), frame);
+    }
+}

@@ -10,10 +10,10 @@ extern crate std;
 use super::super::{Config, Host, Nat, Translation};
 use core::ptr::NonNull;
 use core::time::Duration;
-use nf::cx::{BlockEffect, EventLog, RawCx};
+use nf::cx::{BlockEffect, EventLog, RawCx, effect};
 use nf::{
-    Addr, Arrival, Block, ConfigError, Cx, Departure, Direction, FlowKey, NetworkFunction, Reason, Side,
-    Verdict, WorkerInfo,
+    Addr, Arrival, Block, ConfigError, Cx, Departure, Direction, FlowKey, NetworkFunction, Reason, Recall,
+    Side, Verdict, WorkerInfo,
 };
 use std::boxed::Box;
 use std::collections::{BTreeMap, HashMap};
@@ -55,6 +55,8 @@ impl Out {
 pub struct Actor {
     pub flow: Translation,
     pub group: Addr,
+    /// Its number at its runtime.
+    number: u32,
     key: FlowKey,
     opening: Orientation,
     keys: Vec<(FlowKey, bool)>,
@@ -81,6 +83,8 @@ pub struct Rig {
     log: Box<EventLog>,
     pool: Pool,
     next: usize,
+    numbers: Vec<u32>,
+    recalls: bool,
     pub now: u64,
     /// Flows that were not asked since the settings changed.
     pub unasked: std::collections::BTreeSet<usize>,
@@ -125,6 +129,8 @@ impl Rig {
             log: Box::new(EventLog::new(1 << 20, 0)),
             pool: Pool::new(Region::heap(Pool::region_length(2, 2048)), 2, 2048, 0),
             next: 1,
+            numbers: (0..2 * flows_max + 8).rev().collect(),
+            recalls: false,
             now: 0,
             unasked: std::collections::BTreeSet::new(),
             runtimes: (runtimes, flows_max),
@@ -165,7 +171,31 @@ impl Rig {
             Err(_) => Out::Dropped("parse"),
         };
         self.pool.give(packet);
+        if core::mem::take(&mut self.recalls) {
+            self.recall();
+        }
         out
+    }
+
+    /// Ends the flows that the function wants ended, as a runtime does between two bursts.
+    pub fn recall(&mut self) {
+        for runtime in 0..self.nats.len() {
+            let mut later = 0;
+            loop {
+                match self.nats[runtime].recall() {
+                    Recall::Flow(number) => {
+                        let is_it = |(_, actor): &(&usize, &Actor)| {
+                            actor.number == number && self.groups[&actor.group].runtime == runtime
+                        };
+                        let found = self.actors.iter().find(is_it).map(|(id, _)| *id);
+                        self.expire(found.expect("a flow that there is"));
+                    }
+                    Recall::Later if later < 1000 => later += 1,
+                    Recall::Later => panic!("it never ends"),
+                    Recall::Nothing => break,
+                }
+            }
+        }
     }
 
     /// Puts other settings in force, as a runtime does: all flows asked about the ones before, new instances, then flow by flow
@@ -286,6 +316,7 @@ impl Rig {
         let actor = Actor {
             flow: Translation::default(),
             group,
+            number: self.numbers.pop().expect("a number is free"),
             key,
             opening: way,
             keys: Vec::new(),
@@ -343,6 +374,7 @@ impl Rig {
             .actors
             .get(&id)
             .map_or((FlowKey::default(), Orientation::Along), |a| (a.key, a.opening));
+        let flow = self.actors.get(&id).map_or(u32::MAX, |actor| actor.number);
         let entry = self.groups.get_mut(&group).unwrap();
         let mut raw = RawCx {
             now: self.now,
@@ -350,6 +382,7 @@ impl Rig {
             waits_for: 0,
             timeout: 0,
             key: NonNull::from(&mut key),
+            flow,
             opening,
             side,
             direction,
@@ -366,6 +399,7 @@ impl Rig {
         let nat = &self.nats[entry.runtime];
         // SAFETY: key, group, counters and log are the rig's own, alive and not referred to otherwise during the call.
         let result = f(nat, unsafe { Cx::of(&mut raw) });
+        self.recalls |= raw.effects & effect::RECALL != 0;
         for effect in raw.blocks {
             match effect {
                 BlockEffect::Claimed(block) => {
@@ -396,6 +430,7 @@ impl Rig {
             nat.departed(&flow, Departure::Expired, cx)
         });
         let actor = self.actors.remove(&id).unwrap();
+        self.numbers.push(actor.number);
         for key in actor.keys {
             if self.keys.get(&key).is_some_and(|found| found.0 == id) {
                 self.keys.remove(&key);
@@ -484,6 +519,8 @@ impl Rig {
             let tables = nat.tables.borrow();
             assert_eq!(tables.ports.slots_used(), 0);
             assert_eq!(tables.mappings.peers(), 0);
+            assert_eq!(tables.sessions.count(), 0);
+            assert_eq!(tables.sessions.idle(), &[] as &[u32]);
         }
     }
 }

@@ -34,7 +34,13 @@ fn everything_can_be_written_in_toml() {
         preserve_ports = false
         preserve_parity = false
         hairpinning = false
-        static = [{ inside = "10.0.0.5:80", outside = "203.0.113.1:80", protocol = "tcp" }]
+        static = [
+            { inside = "10.0.0.5:80", outside = "203.0.113.1:80", protocol = "tcp" },
+            { inside = "10.0.0.6", outside = "203.0.113.2" },
+            { inside = "10.0.0.7", outside = "203.0.113.3", protocol = "gre" },
+        ]
+        answer_pings = true
+        mss_clamp = 1360
         other_protocols = "pass"
         log = "blocks"
         timeouts = { udp = "2m30s", tcp_established = "3h" }
@@ -55,6 +61,17 @@ fn everything_can_be_written_in_toml() {
             .inside_of("203.0.113.1:80".parse().unwrap(), 6),
         Some("10.0.0.5:80".parse().unwrap())
     );
+    let inside_of = |end: &str, protocol| {
+        let end: Endpoint = end.parse().unwrap();
+        config
+            .static_mappings
+            .inside_of(end, protocol)
+            .map(|end| end.to_string())
+    };
+    assert_eq!(inside_of("203.0.113.2:99", 17).as_deref(), Some("10.0.0.6:99"));
+    assert_eq!(inside_of("203.0.113.3:0", 47).as_deref(), Some("10.0.0.7:0"));
+    assert_eq!(inside_of("203.0.113.3:99", 17), None);
+    assert_eq!((config.answer_pings, config.mss_clamp), (true, Some(1360)));
     Nat::new(&Arc::new(config), &worker(0, 1, 1000)).unwrap();
 }
 
@@ -71,8 +88,8 @@ fn wrong_toml_is_refused_with_a_word_on_it() {
     refused("timeouts = { udp = \"300\" }", "`2h4m`");
     refused("filtering = \"none\"", "address-and-port-dependent");
     refused(
-        "static = [{ inside = \"10.0.0.5\", outside = \"203.0.113.1:80\", protocol = \"tcp\" }]",
-        "`10.0.0.5`",
+        "static = [{ inside = \"10.0.0\", outside = \"203.0.113.1:80\", protocol = \"tcp\" }]",
+        "`10.0.0`",
     );
 }
 
@@ -128,9 +145,43 @@ fn what_cannot_work_is_refused_at_its_place() {
         (
             "block_size",
             Config {
-                block_size: 32,
+                block_size: 0,
                 ..base()
             },
+        ),
+        (
+            "block_size",
+            Config {
+                block_size: 1,
+                ..pool_of("203.0.112.0/22")
+            },
+        ),
+        (
+            "mss_clamp",
+            Config {
+                mss_clamp: Some(535),
+                ..base()
+            },
+        ),
+        (
+            "static[0]",
+            with_static("10.0.0.5", "203.0.113.1:80", StaticProtocol::Tcp),
+        ),
+        (
+            "static[0]",
+            with_static("10.0.0.5:80", "203.0.113.1", StaticProtocol::Tcp),
+        ),
+        (
+            "static[0]",
+            with_static("0.0.0.0", "203.0.113.1", StaticProtocol::Any),
+        ),
+        (
+            "static[0].protocol",
+            with_static("10.0.0.5:80", "203.0.113.1:80", StaticProtocol::Any),
+        ),
+        (
+            "static[0].inside",
+            with_static("fd00::5", "203.0.113.1", StaticProtocol::Any),
         ),
         (
             "blocks_per_host",
@@ -229,6 +280,23 @@ fn timeouts_below_the_rfcs_are_refused() {
     }
     // Only half-open connections may end sooner (RFC 7857 2.1), and not by default.
     assert_eq!(Timeouts::default().tcp_opening, Duration::from_secs(240));
+}
+
+/// Ends written as in a file.
+fn with_static(inside: &str, outside: &str, protocol: StaticProtocol) -> Config {
+    let end = |text: &str| match text.parse::<nf::Addr>() {
+        Ok(addr) => Endpoint::new(addr, 0),
+        Err(_) => text.parse().unwrap(),
+    };
+    let mapping = StaticMapping {
+        inside: end(inside),
+        outside: end(outside),
+        protocol,
+    };
+    Config {
+        static_mappings: vec![mapping].into(),
+        ..pool_of("203.0.113.0/30")
+    }
 }
 
 fn port_80(inside: &str, outside: &str) -> StaticMapping {
@@ -334,6 +402,9 @@ fn the_established_path_touches_no_table() {
     let x = ([10, 0, 0, 1], 5000);
     let r = ([198, 51, 100, 7], 5353);
     let (outside, _) = ends(&rig.send_inside(&udp(x, r)).sent());
+    // Of a host that was heard behind an answer.
+    rig.send_outside(&udp(r, outside)).sent();
+    rig.send_inside(&udp(x, r)).sent();
     // Borrowed for good.
     core::mem::forget(rig.nats[0].tables.borrow_mut());
     // A table being borrowed already, touching it would panic.
@@ -351,8 +422,8 @@ fn the_schema_names_every_setting() {
         .map(|k| k.as_str())
         .collect();
     named.sort_unstable();
-    let expected = "block_size blocks_per_host filtering hairpinning inside log mapping other_protocols pool ports \
-                    preserve_parity preserve_ports refusals static timeouts";
+    let expected = "answer_pings block_size blocks_per_host filtering hairpinning inside log mapping mss_clamp \
+                    other_protocols pool ports preserve_parity preserve_ports refusals static timeouts";
     assert_eq!(named.join(" "), expected);
     assert_eq!(schema["additionalProperties"], false);
 }

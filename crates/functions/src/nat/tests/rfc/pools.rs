@@ -291,7 +291,7 @@ fn a_block_that_ends_elsewhere_stays_its_own_runtimes() {
 fn a_recovered_host_keeps_its_empty_block_from_others() {
     let mut rig = Rig::new(Config {
         block_size: 64,
-        ports: (1024, 1024 + 3 * 64 - 1),
+        ports: (1024, 1024 + 4 * 64 - 1),
         ..one_address()
     });
     for n in 0..65 {
@@ -302,8 +302,9 @@ fn a_recovered_host_keeps_its_empty_block_from_others() {
     rig.nats[0] = nf::NetworkFunction::new(&rig.config, &crate::nat::tests::rig::worker(0, 1, 1000)).unwrap();
     rig.migrate(Addr::v4(X1.0), 0, nf::Arrival::Recovered);
     open(&mut rig, X2, R1);
+    open(&mut rig, ([10, 0, 0, 3], 1), R1);
     assert_eq!(
-        rig.send_inside(&udp(([10, 0, 0, 3], 1), R1)).reason(),
+        rig.send_inside(&udp(([10, 0, 0, 4], 1), R1)).reason(),
         "ports_exhausted"
     );
 }
