@@ -84,6 +84,8 @@ pub mod flag {
     pub const LATERAL: u16 = 512;
     /// A fragment that is followed: it has the ports of its first one.
     pub const FOLLOWED: u16 = 1024;
+    /// It lies under MPLS labels, which lead one way: it leaves with them, and has no answer (RFC 3031 3.18).
+    pub const LABELLED: u16 = 2048;
     /// Somebody watches its flow: a bit for each who does (`runtime::watch`).
     pub const WATCHED: u16 = 0xc000;
 }
