@@ -24,7 +24,7 @@
 //! | `orig`, `orig_port` | the end that sent the first packet, or that the first SYN,ACK was sent to: address, and port or ICMP identifier; 0 where there is none |
 //! | `resp`, `resp_port` | the other end |
 //! | `vlan` | identifier of the innermost 802.1Q tag; 0 without one |
-//! | `start`, `end` | times of the first and the latest packet, in seconds of the worker's clock, nine places |
+//! | `start`, `end` | times of the earliest and the latest packet, as their port or capture stamped them, in seconds, nine places |
 //! | `orig_packets`, `resp_packets` | packets that each end sent; every fragment is one |
 //! | `orig_bytes`, `resp_bytes` | bytes of their frames as on the wire, link header included, whatever a capture cut off |
 //! | `orig_ip_bytes`, `resp_ip_bytes` | bytes of their IP packets by the length in the header |

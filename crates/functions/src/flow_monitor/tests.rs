@@ -211,6 +211,19 @@ fn a_connection_first_seen_by_its_answer_is_recorded_the_other_way_round() {
 }
 
 #[test]
+fn a_records_times_are_of_the_earliest_and_the_latest_packet() {
+    let mut flow = Flow::default();
+    // A capture that is out of order, by decades.
+    for time in [1_600_000_000, 5, 1_700_000_000, 1_500_000_000] {
+        with_packet(&tcp(flags::ACK, 1, 0, 512), |packet| {
+            packet.set_timestamp(time);
+            flow.on_packet(packet, Direction::Opening);
+        });
+    }
+    assert_eq!((flow.start, flow.end), (5, 1_700_000_000));
+}
+
+#[test]
 fn a_frame_cut_short_counts_with_its_whole_length() {
     let mut flow = Flow::default();
     let mut bytes = tcp(flags::ACK | flags::PSH, 1, 1000, 512);
