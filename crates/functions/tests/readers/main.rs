@@ -3,6 +3,8 @@
 #[path = "../flow_monitor/capture.rs"]
 mod capture;
 mod http;
+#[path = "../flow_monitor/tables/manifest.rs"]
+mod manifest;
 mod streams;
 mod suricata;
 

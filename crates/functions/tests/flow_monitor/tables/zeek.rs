@@ -24,6 +24,8 @@ type Table = BTreeMap<(u8, End, End), Connections>;
 /// What a comparison found.
 #[derive(Default)]
 pub struct Comparison {
+    /// Connections between different ends in the file.
+    pub expected: usize,
     /// Connections that were compared in full.
     pub equal: usize,
     /// Openers for which packets and bytes are equal in sum, but Zeek made another number of connections of them.
@@ -36,7 +38,10 @@ pub struct Comparison {
 pub fn compare(records: &[Record], expected: &str) -> Comparison {
     let theirs = read(expected);
     let ours = ours(records, &theirs);
-    let mut found = Comparison::default();
+    let mut found = Comparison {
+        expected: theirs.len(),
+        ..Comparison::default()
+    };
     for (key, expected) in &theirs {
         let Some(recorded) = ours.get(key) else {
             found
