@@ -12,11 +12,12 @@ fuzz_target!(|input: &[u8]| {
     let Some((link, cut, frame)) = split(input) else {
         return;
     };
-    let parsed = with_packet(link, cut, frame, |_, parsed| parsed);
-    if parsed {
-        ends(link, cut, frame);
-        quotations(link, cut, frame);
-        others(link, cut, frame);
+    // As it is once parsed: an IPv4 packet that came without a length has got one.
+    let parsed = with_packet(link, cut, frame, |packet, parsed| parsed.then(|| packet.frame().to_vec()));
+    if let Some(frame) = parsed {
+        ends(link, cut, &frame);
+        quotations(link, cut, &frame);
+        others(link, cut, &frame);
     }
 });
 

@@ -15,7 +15,7 @@ pub enum DropReason {
     FrameMalformed,
     /// A later fragment whose first one has not come in time.
     FragmentUnknown,
-    /// A fragment that was there before.
+    /// A fragment in the place of another with other data, or a copy of which too many wait.
     FragmentRepeated,
     /// Of a datagram of which two fragments overlap.
     FragmentOverlap,

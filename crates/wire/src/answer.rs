@@ -174,8 +174,9 @@ pub fn tcp_reset(packet: &mut Packet) -> bool {
 
 /// RFC 1812 4.3.2.7 and RFC 4443 2.4 e. `too_big` may go to who sent to a group.
 fn answerable(packet: &Packet, too_big: bool) -> bool {
-    if !packet.has(flag::PARSED) || packet.has(flag::LATER_FRAGMENT | flag::ICMP_ERROR | flag::SOURCE_ROUTED)
-    {
+    // Labels lead one way: an answer under them would be sent where another router means them to lead.
+    const NEVER: u16 = flag::LATER_FRAGMENT | flag::ICMP_ERROR | flag::SOURCE_ROUTED | flag::LABELLED;
+    if !packet.has(flag::PARSED) || packet.has(NEVER) {
         return false;
     }
     // Errors that quote nothing are errors, too, and so are redirects.
@@ -239,7 +240,7 @@ impl Back {
         if !packet.set_length(network + self.length) {
             return false;
         }
-        turn_link(packet.frame_mut(), link, network, self.length);
+        turn_link(packet.frame_mut(), link, self.length);
         let ip = &mut packet.frame_mut()[network..];
         match (self.source.as_v4(), self.destination.as_v4()) {
             (Some(source), Some(destination)) => {
@@ -267,8 +268,8 @@ impl Back {
 }
 
 /// Swaps the link addresses, where there are two, and mends the length of a PPPoE session's frame.
-fn turn_link(frame: &mut [u8], link: LinkType, network: usize, length: usize) {
-    if let Some(at) = pppoe_length_at(frame, link, network) {
+fn turn_link(frame: &mut [u8], link: LinkType, length: usize) {
+    if let Some(at) = pppoe_length_at(frame, link) {
         frame[at..at + 2].copy_from_slice(&(length as u16 + 2).to_be_bytes());
     }
     match link {

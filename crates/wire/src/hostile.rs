@@ -4,8 +4,8 @@
 //!
 //! ```text
 //!   valid: link layer ∘ (IPv4 options | IPv6 chain) ∘ fragment? ∘ transport ∘ payload, checksums right
-//!   broken: valid → cut, lengthened, bits flipped, a length or protocol field replaced, a piece inserted, taken out or
-//!           repeated, two packets spliced; or endless chains, stacked tags, noise
+//!   broken: valid → cut, lengthened, bits flipped, a length or protocol field replaced, IPv4 without a length, a piece
+//!           inserted, taken out or repeated, two packets spliced; or endless chains, stacked tags, noise
 //! ```
 //!
 //! [`packets`] gives both, about one valid in six: a function under such a flood must still serve them. [`valid`] gives the
@@ -15,6 +15,7 @@
 //! Not here: floods of one kind (the generator port), captures.
 
 use crate::LinkType;
+use crate::link::parse_link;
 use alloc::vec::Vec;
 
 mod valid;
@@ -117,7 +118,7 @@ pub fn packet(random: &mut Random) -> (LinkType, Vec<u8>) {
 
 /// Breaks a frame in one way.
 pub fn break_frame(random: &mut Random, link: LinkType, frame: &mut Vec<u8>) {
-    match random.below(9) {
+    match random.below(10) {
         0 => {
             let length = random.below(frame.len() + 1);
             frame.truncate(length);
@@ -153,6 +154,15 @@ pub fn break_frame(random: &mut Random, link: LinkType, frame: &mut Vec<u8>) {
             let at = random.below(frame.len().min(other.len()) + 1);
             frame.truncate(at);
             frame.extend(&other[at..]);
+        }
+        8 => {
+            // IPv4 without a length, as before a device that cuts segments.
+            if let Ok(found) = parse_link(frame, link)
+                && found.ether_type == 0x0800
+                && let Some(total) = frame.get_mut(found.network + 2..found.network + 4)
+            {
+                total.fill(0);
+            }
         }
         _ => {
             let (at, length) = (random.below(frame.len()), random.below(9));

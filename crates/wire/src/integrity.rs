@@ -32,14 +32,8 @@ impl Packet {
     /// Computes and writes every checksum of a parsed packet; `false` if the transport's could not be (see the module's
     /// page), or a UDP length contradicts the packet. The IPv4 header's is written in any case.
     pub fn fill_checksums(&mut self) -> bool {
-        let length = self.transport_offset() - self.network_offset();
-        if self.version() == 4
-            && let Some(header) = self.network_mut().get_mut(..length)
-            && header.len() >= 20
-        {
-            header[10..12].fill(0);
-            let value = checksum(header);
-            header[10..12].copy_from_slice(&value.to_be_bytes());
+        if self.version() == 4 {
+            self.fill_header_checksum();
         }
         let due = self.due();
         let body = self.transport_mut();
@@ -50,6 +44,26 @@ impl Packet {
             Due::Crc(value) => body[8..12].copy_from_slice(&value.to_le_bytes()),
         }
         true
+    }
+
+    /// Writes the length into an IPv4 header that has none, and so a new checksum.
+    #[cold]
+    pub(crate) fn write_total(&mut self, total: u16) {
+        if let Some(field) = self.network_mut().get_mut(2..4) {
+            field.copy_from_slice(&total.to_be_bytes());
+        }
+        self.fill_header_checksum();
+    }
+
+    fn fill_header_checksum(&mut self) {
+        let length = self.transport_offset() - self.network_offset();
+        if let Some(header) = self.network_mut().get_mut(..length)
+            && header.len() >= 20
+        {
+            header[10..12].fill(0);
+            let value = checksum(header);
+            header[10..12].copy_from_slice(&value.to_be_bytes());
+        }
     }
 
     /// Whether no checksum of a parsed packet is known to be wrong. UDP without one is right over IPv4 and wrong over IPv6.

@@ -1,4 +1,16 @@
 //! Link layers: where the network header starts in a frame, and which it is.
+//!
+//! ```text
+//!   Ethernet │ 802.1Q, 802.1ad: at most four │ PPPoE session        │ IPv4, IPv6
+//!   cooked   │                               │ MPLS: at most sixteen │
+//! ```
+//!
+//! Invariant: at most one of a session and a label stack stands before the network header; each is inside the frame.
+//!
+//! Not here: what a session's length says. Padding makes it too small for the frame, senders make it too small for the
+//! packet, and every reader of captures goes by the IP header.
+//!
+//! Sources: IEEE 802.1Q, RFC 2516 (PPPoE), RFC 3032 and 5332 (label stacks), RFC 4385 (why the first four bits tell IP).
 
 use crate::ParseError;
 
@@ -51,13 +63,31 @@ pub struct Link {
     pub ether_type: u16,
     /// Identifier of the innermost VLAN tag, 0 without one.
     pub vlan: u16,
+    /// What stands between the tags and the network header.
+    pub between: Between,
+}
+
+/// What stands between a link header and the network header, tags apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Between {
+    /// Nothing.
+    Nothing,
+    /// The eight bytes of a PPPoE session and of PPP.
+    Session,
+    /// An MPLS label stack.
+    Labels,
 }
 
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 const PPPOE_SESSION: u16 = 0x8864;
-/// More tags than this on one frame are refused: nobody's network stacks them.
+const LABELS: u16 = 0x8847;
+/// Labels that the sender chose (RFC 5332); once those of multicast.
+const LABELS_UPSTREAM: u16 = 0x8848;
+/// More tags than this on one frame are refused: no network stacks them.
 const TAGS_MAX: usize = 4;
+/// Deeper label stacks than this are refused.
+pub const LABELS_MAX: usize = 16;
 
 /// Reads a frame's link header.
 #[inline]
@@ -71,6 +101,7 @@ pub fn parse_link(frame: &[u8], link: LinkType) -> Result<Link, ParseError> {
                     network: 14,
                     ether_type,
                     vlan: 0,
+                    between: Between::Nothing,
                 });
             }
             tagged(frame, 14, ether_type)
@@ -88,72 +119,86 @@ pub fn parse_link(frame: &[u8], link: LinkType) -> Result<Link, ParseError> {
 }
 
 fn by_version(frame: &[u8], network: usize) -> Result<Link, ParseError> {
-    match frame.get(network).map(|b| b >> 4) {
-        Some(4) => Ok(Link {
-            network,
-            ether_type: IPV4,
-            vlan: 0,
-        }),
-        Some(6) => Ok(Link {
-            network,
-            ether_type: IPV6,
-            vlan: 0,
-        }),
-        Some(_) => Err(ParseError::NotIp),
-        None => Err(ParseError::Truncated),
-    }
+    let ether_type = match frame.get(network).map(|b| b >> 4) {
+        Some(4) => IPV4,
+        Some(6) => IPV6,
+        Some(_) => return Err(ParseError::NotIp),
+        None => return Err(ParseError::Truncated),
+    };
+    Ok(Link {
+        network,
+        ether_type,
+        vlan: 0,
+        between: Between::Nothing,
+    })
 }
 
-/// Follows VLAN tags (802.1Q, 802.1ad and the older 0x9100) and PPPoE sessions to the network header.
+/// Follows VLAN tags (802.1Q, 802.1ad and the older 0x9100), then a PPPoE session or a label stack, to the network header.
 fn tagged(frame: &[u8], mut at: usize, mut ether_type: u16) -> Result<Link, ParseError> {
-    let mut vlan = 0;
-    for _ in 0..=TAGS_MAX {
-        match ether_type {
-            0x8100 | 0x88a8 | 0x9100 => {
-                vlan = be16(frame, at)? & 0x0fff;
-                ether_type = be16(frame, at + 2)?;
-                at += 4;
-            }
-            // PPPoE session (RFC 2516): version/type, code, session, length, then the PPP protocol.
-            PPPOE_SESSION => {
-                if be16(frame, at)? != 0x1100 {
-                    return Err(ParseError::NotIp);
-                }
-                let length = usize::from(be16(frame, at + 4)?);
-                let total;
-                (ether_type, total) = match be16(frame, at + 6)? {
-                    0x0021 => (IPV4, usize::from(be16(frame, at + 10)?)),
-                    0x0057 => (IPV6, 40 + usize::from(be16(frame, at + 12)?)),
-                    _ => return Err(ParseError::NotIp),
-                };
-                at += 8;
-                if length < 2 + total {
-                    return Err(ParseError::Malformed);
-                }
-            }
-            IPV4 | IPV6 => {
-                return Ok(Link {
-                    network: at,
-                    ether_type,
-                    vlan,
-                });
-            }
-            _ => return Err(ParseError::NotIp),
+    let (mut vlan, mut tags) = (0, 0);
+    while matches!(ether_type, 0x8100 | 0x88a8 | 0x9100) {
+        tags += 1;
+        if tags > TAGS_MAX {
+            return Err(ParseError::NotIp);
+        }
+        vlan = be16(frame, at)? & 0x0fff;
+        ether_type = be16(frame, at + 2)?;
+        at += 4;
+    }
+    let link = match ether_type {
+        IPV4 | IPV6 => Link {
+            network: at,
+            ether_type,
+            vlan,
+            between: Between::Nothing,
+        },
+        PPPOE_SESSION => session(frame, at)?,
+        LABELS | LABELS_UPSTREAM => labelled(frame, at)?,
+        _ => return Err(ParseError::NotIp),
+    };
+    Ok(Link { vlan, ..link })
+}
+
+/// A PPPoE session (RFC 2516 4): version and type, code, session, length, then the PPP protocol.
+fn session(frame: &[u8], at: usize) -> Result<Link, ParseError> {
+    if be16(frame, at)? != 0x1100 {
+        return Err(ParseError::NotIp);
+    }
+    let ether_type = match be16(frame, at + 6)? {
+        0x0021 => IPV4,
+        0x0057 => IPV6,
+        _ => return Err(ParseError::NotIp),
+    };
+    Ok(Link {
+        network: at + 8,
+        ether_type,
+        vlan: 0,
+        between: Between::Session,
+    })
+}
+
+/// A label stack (RFC 3032 2.1). Its bottom does not say what follows: the IP version does, and what is not IP (a pseudowire)
+/// begins with 0 or 1 (RFC 4385 3).
+fn labelled(frame: &[u8], mut at: usize) -> Result<Link, ParseError> {
+    for _ in 0..LABELS_MAX {
+        let is_bottom = be16(frame, at + 2)? & 0x0100 != 0;
+        at += 4;
+        if is_bottom {
+            let link = by_version(frame, at)?;
+            return Ok(Link {
+                between: Between::Labels,
+                ..link
+            });
         }
     }
     Err(ParseError::NotIp)
 }
 
-/// Where a frame whose network header is at `network` keeps the length of its PPPoE session, if it has one. The length
-/// counts the PPP protocol's two bytes and the IP packet.
-pub(crate) fn pppoe_length_at(frame: &[u8], link: LinkType, network: usize) -> Option<usize> {
-    // The EtherType before the session's eight bytes; cooked version 2 keeps its first EtherType in front of all.
-    let at = match (link, network) {
-        (LinkType::Ethernet, 22..) | (LinkType::LinuxSll, 24..) | (LinkType::LinuxSll2, 32..) => network - 10,
-        (LinkType::LinuxSll2, 28) => 0,
-        _ => return None,
-    };
-    (be16(frame, at) == Ok(PPPOE_SESSION)).then_some(network - 4)
+/// Where a frame keeps the length of its PPPoE session, if it has one. The length counts the PPP protocol's two bytes and the
+/// IP packet.
+pub(crate) fn pppoe_length_at(frame: &[u8], link: LinkType) -> Option<usize> {
+    let found = parse_link(frame, link).ok()?;
+    (found.between == Between::Session).then(|| found.network - 4)
 }
 
 #[inline]

@@ -86,6 +86,8 @@ pub mod flag {
     pub const FOLLOWED: u16 = 1024;
     /// A function made it, here: an answer, or a packet beside another. It came in by no port.
     pub const MADE: u16 = 2048;
+    /// It lies under MPLS labels, which lead one way: it leaves with them, and has no answer (RFC 3031 3.18).
+    pub const LABELLED: u16 = 4096;
     /// Somebody watches its flow: a bit for each who does (`runtime::watch`).
     pub const WATCHED: u16 = 0xc000;
 }

@@ -5,6 +5,9 @@
 //! the firewall's business) and strict about *structure*: a header that does not fit is an error with a name, and the
 //! packet a counted drop.
 //!
+//! One thing is written: an IPv4 header without a length, as a sender leaves it to a device that cuts super-frames into
+//! segments, gets the frame's, and a checksum. Otherwise what goes on would be no packet on a wire.
+//!
 //! ```text
 //!   0            14            34     42        60
 //!   │ Ethernet    │ IPv4        │ UDP  │ payload │ link padding     the IPv4 header says: 46 bytes
@@ -20,7 +23,7 @@
 //! Sources: RFC 791, 8200 (extension headers in any order, at most [`EXTENSIONS_MAX`]), 792, 4443, 9293, 768, 9260, 1858
 //! (hostile fragments), 7112 (a first fragment holds the whole chain), 6946 (atomic fragments).
 
-use crate::link::parse_link;
+use crate::link::{Between, parse_link};
 use crate::packet::{Packet, flag};
 use crate::{Addr, Endpoint, LinkType, protocol};
 
@@ -62,6 +65,8 @@ pub(crate) struct Layers {
     pub ports: [u16; 2],
     pub protocol: u8,
     pub version: u8,
+    /// The length to be written into the IPv4 header, which has none; 0 where it has one.
+    pub total: u16,
 }
 
 /// Parses a packet's frame and notes what it found. Ports of later fragments stay 0 until somebody who saw the first
@@ -82,6 +87,9 @@ fn parse_unusual(packet: &mut Packet) -> Result<(), ParseError> {
     match layers(packet) {
         Ok(layers) => {
             packet.note_layers(&layers);
+            if layers.total != 0 {
+                packet.write_total(layers.total);
+            }
             Ok(())
         }
         Err(error) => {
@@ -128,6 +136,7 @@ fn usual(packet: &Packet) -> Option<Layers> {
         ports: [word(34), word(36)],
         protocol,
         version: 4,
+        total: 0,
     })
 }
 
@@ -142,6 +151,9 @@ fn layers(packet: &Packet) -> Result<Layers, ParseError> {
         vlan: link.vlan,
         ..Layers::default()
     };
+    if link.between == Between::Labels {
+        found.flags |= flag::LABELLED;
+    }
     let header = frame.get(link.network..).ok_or(ParseError::Truncated)?;
     // What the frame holds of the IP packet, and where its transport begins, both from the IP header on.
     let (held, transport) = if link.ether_type == 0x0800 {
@@ -166,7 +178,10 @@ fn ipv4(header: &[u8], wire: usize, found: &mut Layers) -> Result<(usize, usize)
     if fixed[0] >> 4 != 4 || header_length < 20 {
         return Err(ParseError::Malformed);
     }
-    let total = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
+    let mut total = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
+    if total == 0 {
+        total = total_of_frame(header.len().max(wire), found)?;
+    }
     if total < header_length {
         return Err(ParseError::Malformed);
     }
@@ -184,6 +199,14 @@ fn ipv4(header: &[u8], wire: usize, found: &mut Layers) -> Result<(usize, usize)
         fragment(field << 3, field & 0x2000 != 0, total - header_length, found)?;
     }
     Ok((held, header_length))
+}
+
+/// The length of a packet whose header says 0: all that the frame had on the wire, padding included, as far as a header can say
+/// it. Of a packet that an error quotes it is not known.
+#[cold]
+fn total_of_frame(length: usize, found: &mut Layers) -> Result<usize, ParseError> {
+    found.total = u16::try_from(length).map_err(|_| ParseError::Malformed)?;
+    Ok(length)
 }
 
 /// Notes that an IPv4 header has options. Like a TCP header's they are content, read up to the first that is broken.

@@ -30,7 +30,7 @@
 //! Not here: putting segments together again.
 
 use wire::checksum::{checksum, fold, sctp_crc, sum};
-use wire::link::parse_link;
+use wire::link::{Between, parse_link};
 use wire::packet::FRAME_MAX;
 use wire::{LinkType, Packet, protocol};
 
@@ -256,11 +256,12 @@ impl Cut {
             behind
         };
         let plain = transport == behind;
+        // A session's length would have to be mended as well: no stack hands over such a super-frame.
         if ip_length < 20
             || transport < behind
             || (!plain && seen == 4)
             || (plain && byte(network + protocol_at)? != protocol)
-            || in_session(frame, network)
+            || link.between == Between::Session
         {
             return Err(Refusal::Contradiction);
         }
@@ -355,12 +356,6 @@ impl Cut {
         let none_of_udp = value == 0 && self.protocol == protocol::UDP;
         put(transport, at, if none_of_udp { 0xffff } else { value });
     }
-}
-
-/// Whether the IP packet lies in a PPPoE session, whose length would have to be mended as well: no stack hands over such a
-/// super-frame.
-fn in_session(frame: &[u8], network: usize) -> bool {
-    !matches!(frame.get(network - 2..network), Some([0x08, 0x00] | [0x86, 0xdd]))
 }
 
 fn put(bytes: &mut [u8], at: usize, value: u16) {

@@ -9,9 +9,9 @@
 //!   timestamp      100 s   100.5 s   103 s
 //! ```
 //!
-//! A packet's timestamp is its time of capture; a looped capture goes on from the last time, one mean gap later. Times
-//! never go back: a record captured out of order gets the time of the one before it, so that a worker may use them as
-//! its clock.
+//! A packet's timestamp is its time of capture, whatever the order of the records: a worker that takes timestamps for its
+//! clock keeps the latest. A record captured out of order is due at once. A looped capture goes on from the latest time, one
+//! mean gap later. Time 0 means that a packet has none, so a record of that time gets the next nanosecond.
 //!
 //! ```text
 //!   open ─► reading ─► (end) ─► reading the next round ─► … ─► finished
@@ -102,8 +102,8 @@ struct Clock {
     round_first: Option<u64>,
     /// The timestamp that stands for.
     base: u64,
-    /// The last timestamp given.
-    last: u64,
+    /// The latest timestamp given.
+    latest: u64,
     /// Records stamped in this round.
     records: u64,
 }
@@ -118,23 +118,29 @@ impl Clock {
                 self.base = captured;
             }
         }
-        let since = captured.saturating_sub(self.round_first.unwrap_or(captured));
-        self.last = self.last.max(self.base.saturating_add(since));
+        let first = self.round_first.unwrap_or(captured);
+        // The round's first record need not be its earliest.
+        let stamp = match captured.checked_sub(first) {
+            Some(since) => self.base.saturating_add(since),
+            None => self.base.saturating_sub(first - captured),
+        };
+        let stamp = stamp.max(1);
+        self.latest = self.latest.max(stamp);
         self.records += 1;
-        self.last
+        stamp
     }
 
     fn next_round(&mut self) {
-        let gap = (self.last - self.base) / self.records.saturating_sub(1).max(1);
-        self.base = self.last.saturating_add(gap.max(1));
+        let gap = self.latest.saturating_sub(self.base) / self.records.saturating_sub(1).max(1);
+        self.base = self.latest.saturating_add(gap.max(1));
         self.round_first = None;
         self.records = 0;
     }
 
-    /// When a record with this timestamp is due, by the worker's clock.
+    /// When the record stamped last is due, by the worker's clock: with the latest one before it, if it is out of order.
     #[inline]
-    fn due(&self, stamp: u64, speed: f64) -> u64 {
-        let since = stamp - self.first.unwrap_or(stamp);
+    fn due(&self, speed: f64) -> u64 {
+        let since = self.latest.saturating_sub(self.first.unwrap_or(0));
         // A float holds nanoseconds of a hundred days exactly; beyond that a microsecond more or less is no matter.
         let since = (since as f64 / speed) as u64;
         self.started.unwrap_or(0).saturating_add(since)
@@ -244,7 +250,7 @@ impl<R: Read + Seek> Port for PcapInput<R> {
         while !burst.is_full() && refusals_left > 0 && self.peek() {
             let Some(record) = &self.pending else { return };
             if let Timing::Original { speed } = self.settings.timing
-                && self.clock.due(record.nanoseconds, speed) > now
+                && self.clock.due(speed) > now
             {
                 return;
             }
@@ -291,10 +297,10 @@ impl<R: Read + Seek> Port for PcapInput<R> {
     }
 
     fn next_at(&self) -> Option<u64> {
-        let record = self.pending.as_ref()?;
+        self.pending.as_ref()?;
         match self.settings.timing {
             Timing::Fast => None,
-            Timing::Original { speed } => Some(self.clock.due(record.nanoseconds, speed)),
+            Timing::Original { speed } => Some(self.clock.due(speed)),
         }
     }
 

@@ -13,14 +13,24 @@ pub fn read(path: &Path) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Where the IPv4 header of an Ethernet frame is, behind any tags.
+/// Where the IPv4 header of an Ethernet frame is, behind any tags, and a PPPoE session or labels.
 pub fn ipv4_at(frame: &[u8]) -> Option<usize> {
     let mut at = 12;
     while matches!(frame.get(at..at + 2)?, [0x81, 0] | [0x88, 0xa8] | [0x91, 0]) {
         at += 4;
     }
-    let body = at + 2;
-    (frame.get(at..body)? == [8, 0] && frame.get(body)? >> 4 == 4).then_some(body)
+    let body = match *frame.get(at..at + 2)? {
+        [8, 0] => at + 2,
+        // PPPoE: its header, and PPP's word for IPv4.
+        [0x88, 0x64] if frame.get(at + 8..at + 10)? == [0, 0x21] => at + 10,
+        // MPLS: behind the entry that says it is the last.
+        [0x88, 0x47] => {
+            let mut entries = frame.get(at + 2..)?.chunks(4);
+            at + 2 + 4 * (entries.position(|entry| entry.get(2).is_some_and(|byte| byte & 1 == 1))? + 1)
+        }
+        _ => return None,
+    };
+    (frame.get(body)? >> 4 == 4).then_some(body)
 }
 
 /// An IPv4 packet in a frame: where its parts are.

@@ -1,5 +1,5 @@
-//! VLAN tags and fragments through NAT and back, each packet byte for byte, with minutes between: what is supported comes back
-//! whole, and what is not is a counted drop.
+//! VLAN tags, labels, PPPoE sessions and fragments through NAT and back, each packet byte for byte, with minutes between:
+//! what is supported comes back whole, and what is not is a counted drop.
 //!
 //! ```text
 //!   made here ──► capture, 400 s between exchanges ──► lan ─► NAT ─► reflector ─► NAT ─► lan ──► compared with what was made
@@ -62,6 +62,28 @@ fn frames_of(tags: &[(u16, u16)], id: u16, (protocol, payload): (IpNumber, Vec<u
     pieces.map(frame).collect()
 }
 
+/// Frames without a tag, with something else between the Ethernet addresses and the IP header.
+fn under(between: impl Fn(&[u8]) -> Vec<u8>, frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    let frames = frames.into_iter();
+    frames
+        .map(|frame| [&frame[..12], &between(&frame[14..]), &frame[14..]].concat())
+        .collect()
+}
+
+/// EtherType and a stack of two MPLS labels.
+fn labels(_: &[u8]) -> Vec<u8> {
+    vec![0x88, 0x47, 0, 1, 0, 64, 0xff, 0xff, 0xf1, 3]
+}
+
+/// A PPPoE session under two tags, which says `less` than its packet has.
+fn session(packet: &[u8], less: u16) -> Vec<u8> {
+    let length = packet.len() as u16 + 2 - less;
+    let mut head = vec![0x88, 0xa8, 0, 100, 0x81, 0, 0, 30, 0x88, 0x64, 0x11, 0, 0, 7];
+    head.extend(length.to_be_bytes());
+    head.extend([0, 0x21]);
+    head
+}
+
 const TAG: u16 = 0x8100;
 const SERVICE_TAG: u16 = 0x88a8;
 
@@ -91,6 +113,17 @@ fn exchanges() -> Vec<Exchange> {
         // The same endpoints in two VLANs, which are two flows; and under two tags.
         whole([tagged(10), tagged(20), tagged(10), tagged(20)].concat()),
         whole([stacked.clone(), stacked].concat()),
+        // Under labels, and in PPPoE sessions of QinQ: they leave with them.
+        whole(under(labels, frames_of(&[], 20, udp(1010, 100)))),
+        whole(under(labels, frames_of(&[], 21, udp(1011, 4000)))),
+        whole(under(
+            |packet| session(packet, 0),
+            frames_of(&[], 22, udp(1012, 100)),
+        )),
+        whole(under(
+            |packet| session(packet, 2),
+            frames_of(&[], 23, udp(1013, 4000)),
+        )),
         // A priority tag names no VLAN.
         whole(frames_of(&[(TAG, 0x6000)], 3, udp(1000, 100))),
         // Fragments in order; in a VLAN; of an echo request; of two packets in turn.
@@ -237,7 +270,7 @@ fn check(shape: Shape) {
         .collect();
     assert_eq!(vlans.len(), 3, "{what}: {vlans:?}\n{}", ran.lines);
     let made = ran.counter("mappings_created");
-    assert_eq!((made, ran.counter("mappings_released")), (13, made), "{what}");
+    assert_eq!((made, ran.counter("mappings_released")), (17, made), "{what}");
 }
 
 #[test]

@@ -40,7 +40,8 @@ pub(super) fn reject(packet: &mut Packet) -> bool {
 }
 
 fn may_be_answered(packet: &Packet) -> bool {
-    if packet.has(flag::LATER_FRAGMENT | flag::ICMP_ERROR | flag::CUT_SHORT) {
+    // Labels lead one way: there is none for the way back.
+    if packet.has(flag::LATER_FRAGMENT | flag::ICMP_ERROR | flag::CUT_SHORT | flag::LABELLED) {
         return false;
     }
     if !is_single(packet.source_addr()) || !is_single(packet.destination_addr()) {

@@ -25,7 +25,17 @@
 //! Where Zeek knows more, because it reassembles and checks sums, this differs: no `c` (bad checksum: outbound packets
 //! of a host that leaves sums to its card would all be bad) and no `g` (gap). A SYN, FIN or RST repeats its letter if
 //! its sequence number is another than the last one's, as in Zeek. `t` and `w` stand at the first, tenth and hundredth
-//! time. Directions are never flipped (`^`): the opener is who sent the first packet.
+//! time.
+//!
+//! The opener is the end that sent the first packet, with one exception, which is Zeek's and Arkime's too: the first segment
+//! is a SYN,ACK. That answers a SYN which was not seen, so the opener is the end that it is sent to. The connection is *turned*,
+//! and its history begins with `^`. Zeek also turns a connection whose first packet comes from a well-known port, which is a
+//! guess; here it stays as it came.
+//!
+//! ```text
+//!   192.0.2.1:80 > 10.0.0.1:1024   SYN,ACK      "^h"       opener 10.0.0.1:1024
+//!   10.0.0.1:1024 > 192.0.2.1:80   ACK          "^hA"      S1
+//! ```
 //!
 //! Not here: counting (`state`), the record (`record`).
 //!
@@ -130,12 +140,14 @@ mod seen {
     pub const ACK: u8 = 16;
     pub const QUESTIONABLE: u8 = 32;
     pub const INCONSISTENT: u8 = 64;
+    /// No letter of an end's: of the opener alone, that the connection is turned.
+    pub const TURNED: u8 = 128;
 }
 
 /// A SYN or RST whose sequence number is farther off than this says nothing about the stream (as in Zeek).
 const JUMP_MAX: u32 = 1 << 20;
 
-/// What an observer remembers of a TCP connection; index 0 is the opener.
+/// What an observer remembers of a TCP connection; index 0 is the opener, turned or not.
 #[derive(Plain, Clone, Copy, Default, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Connection {
@@ -158,14 +170,21 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Takes in a TCP packet.
+    /// Takes in a TCP packet; `direction` is the flow's.
     pub fn on_segment(&mut self, tcp: &Tcp<'_>, direction: Direction) {
-        let me = direction as usize;
         let segment = Segment {
             flags: tcp.flags(),
             sequence: tcp.sequence(),
             payload: tcp.payload_length(),
         };
+        if segment.is_handshake() && self.flags == [0; 2] {
+            self.turn(direction);
+        }
+        let direction = match self.is_turned() {
+            true => direction.reversed(),
+            false => direction,
+        };
+        let me = direction as usize;
         self.flags[me] |= segment.flags;
         self.on_start(&segment, me);
         self.note(&segment, direction);
@@ -183,6 +202,22 @@ impl Connection {
         }
         self.advance(&segment, direction);
         step(&mut self.ends, &segment, direction);
+    }
+
+    /// Whether the end that opened the flow is not the connection's opener.
+    #[inline]
+    pub fn is_turned(&self) -> bool {
+        self.seen[0] & seen::TURNED != 0
+    }
+
+    /// The first segment is a SYN,ACK: the end that it is sent to had opened.
+    #[cold]
+    fn turn(&mut self, direction: Direction) {
+        // A SYN,ACK of the end that did not open the flow is a reply as it stands.
+        if direction == Direction::Opening {
+            self.seen[0] |= seen::TURNED;
+            self.history.push(Letter::Turned, Direction::Opening);
+        }
     }
 
     /// Takes in a UDP packet: as in Zeek, its history says only who sent.
@@ -323,6 +358,12 @@ struct Segment {
 impl Segment {
     fn has(&self, any: u8) -> bool {
         self.flags & any != 0
+    }
+
+    /// SYN and ACK, and nothing that does not go with them.
+    fn is_handshake(&self) -> bool {
+        const CONTROLS: u8 = flags::SYN | flags::ACK | flags::FIN | flags::RST;
+        self.flags & CONTROLS == flags::SYN | flags::ACK
     }
 
     /// One past the last sequence number it takes. What a RST carries is no part of the stream.

@@ -9,6 +9,8 @@
 //!           S               h                   A    D                   a    d       f       "ShADadf"
 //! ```
 //!
+//! `^` stands first where the directions are turned ([`Letter::Turned`]), in either case.
+//!
 //! Invariants: letters are only appended; a full history changes no more.
 //!
 //! Not here: which packet makes which letter (`connection`).
@@ -42,10 +44,12 @@ pub enum Letter {
     Inconsistent = 9,
     /// `q`: SYN with FIN or RST in one packet.
     Questionable = 10,
+    /// `^`: the first packet came from the end that was asked, not from the one that asked.
+    Turned = 11,
 }
 
 /// The characters by kind; 0 is no letter, and what no kind has does not occur.
-const CHARACTERS: &[u8; 16] = b".shadfrtwiq.....";
+const CHARACTERS: &[u8; 16] = b".shadfrtwiq^....";
 const BITS: u32 = 5;
 const REPLY: u8 = 16;
 const MORE: u128 = 1 << 95;

@@ -21,10 +21,10 @@
 //! | `time`, `runtime`, `function`, `event` | of the event log: when and where the line was written; `event` is `flow` |
 //! | `protocol` | transport protocol by name (`tcp`, `udp`, `icmp`, `icmpv6`, `sctp`, …), or its number where it has none here |
 //! | `protocol_number` | the number (IANA); of IPv6 the last Next Header |
-//! | `orig`, `orig_port` | who sent the first packet: address, and port or ICMP identifier; 0 where there is none |
+//! | `orig`, `orig_port` | the end that sent the first packet, or that the first SYN,ACK was sent to: address, and port or ICMP identifier; 0 where there is none |
 //! | `resp`, `resp_port` | the other end |
 //! | `vlan` | identifier of the innermost 802.1Q tag; 0 without one |
-//! | `start`, `end` | times of the first and the latest packet, in seconds of the worker's clock, nine places |
+//! | `start`, `end` | times of the earliest and the latest packet, as their port or capture stamped them, in seconds, nine places |
 //! | `orig_packets`, `resp_packets` | packets that each end sent; every fragment is one |
 //! | `orig_bytes`, `resp_bytes` | bytes of their frames as on the wire, link header included, whatever a capture cut off |
 //! | `orig_ip_bytes`, `resp_ip_bytes` | bytes of their IP packets by the length in the header |

@@ -12,7 +12,7 @@ use wire::key::protocol_name;
 pub struct Record<'a> {
     /// The flow's key.
     pub key: &'a FlowKey,
-    /// Opener and other end.
+    /// The end that opened the flow, and the other.
     pub ends: (Endpoint, Endpoint),
     /// What was counted.
     pub flow: &'a Flow,
@@ -23,26 +23,32 @@ impl Display for Record<'_> {
         let Record { key, ends, flow } = self;
         let protocol = key.protocol();
         let connection = &flow.connection;
+        // The flow counts by who sent first, the record by who asked.
+        let (orig, resp, counted) = match connection.is_turned() {
+            true => (ends.1, ends.0, [1, 0]),
+            false => (ends.0, ends.1, [0, 1]),
+        };
         write!(
             f,
             "\"protocol\":\"{}\",\"protocol_number\":{protocol},\"orig\":\"{}\",\"orig_port\":{},\"resp\":\"{}\",\
              \"resp_port\":{},\"vlan\":{},\"start\":{},\"end\":{}",
             protocol_name(protocol),
-            ends.0.addr,
-            ends.0.port,
-            ends.1.addr,
-            ends.1.port,
+            orig.addr,
+            orig.port,
+            resp.addr,
+            resp.port,
             key.vlan(),
             flow.start,
             flow.end,
         )?;
         for (me, name) in ["orig", "resp"].into_iter().enumerate() {
+            let from = counted[me];
             write!(
                 f,
                 ",\"{name}_packets\":{},\"{name}_bytes\":{},\"{name}_ip_bytes\":{},\"{name}_flags\":\"{}\"",
-                flow.packets[me],
-                flow.bytes[me],
-                flow.ip_bytes[me],
+                flow.packets[from],
+                flow.bytes[from],
+                flow.ip_bytes[from],
                 Flags(connection.flags[me]),
             )?;
         }

@@ -3,8 +3,8 @@
 //! Index 0 is the direction that opened the flow, 1 the reply's. Nothing here decides what happens to a packet, so none of
 //! it has to be at the replica before a packet leaves.
 //!
-//! Invariants: the counts are of packets that the chain gave to the monitor, each once; `start` is the first one's
-//! time and `end` the latest.
+//! Invariants: the counts are of packets that the chain gave to the monitor, each once; `start` is the earliest one's own
+//! time and `end` the latest one's: in a capture they need not come in the order of their times.
 //!
 //! Not here: how it is written out (`record`).
 
@@ -18,7 +18,7 @@ use wire::{Packet, protocol};
 #[flow_state(version = 2)]
 #[repr(C)]
 pub struct Flow {
-    /// Time of the first packet.
+    /// Time of the earliest packet.
     #[flow_state(lazy)]
     pub start: Time,
     /// Latest time of a packet.
@@ -46,7 +46,7 @@ impl Flow {
     pub fn on_packet(&mut self, packet: &Packet, direction: Direction) {
         let me = direction as usize;
         let time = Time::from_nanoseconds(packet.timestamp());
-        if self.packets == [0; 2] {
+        if self.packets == [0; 2] || time < self.start {
             self.start = time;
         }
         self.end = self.end.max(time);

@@ -95,8 +95,17 @@ fn connections_go_as_zeek_says() {
         ("", "", "OTH"),
         // A SYN that is acknowledged before it is answered is no midstream traffic.
         (">S 0; <A 7; <SA 8; >A 1", "SahA", "S1"),
-        // The opener's SYN was missed.
-        (">SA 0; <A 1", "Ha", "OTH"),
+        // The SYN was missed: the answer to it shows who sent it.
+        (">SA 0; <A 1", "^hA", "S1"),
+        (">SA 0", "^h", "OTH"),
+        (">SA 0; >FA 1", "^hf", "SHR"),
+        (">SA 0; <A 1; <PA 1 7; >PA 1 9; <FA 8; >FA 10", "^hADdFf", "SF"),
+        (">SA 0; >R 1", "^hr", "RSTRH"),
+        (">SA 0; <R 1", "^hR", "RSTO"),
+        (">SA 0; >SA 0; <PA 1 5", "^hD", "S1"),
+        // A SYN and ACK with what does not go with them says nothing of who sent first.
+        (">SFA 0", "Q", "SH"),
+        (">A 5; >SA 5; <A 6", "AHa", "OTH"),
         // Simultaneous open.
         (">S 0; <S 9; >SA 0; <SA 9", "Ss", "S1"),
         // After the answer, a RST of the opener is no give-up; neither is one in the midst.
@@ -167,6 +176,54 @@ fn flags_and_counts_are_kept_by_direction() {
     assert_eq!(flow.bytes, [180, 40]);
     assert_eq!(flow.ip_bytes, [180, 40]);
     assert_eq!(flow.connection.ends, [End::Established; 2]);
+}
+
+#[test]
+fn a_connection_first_seen_by_its_answer_is_recorded_the_other_way_round() {
+    let flow = replay(">SA 0; <A 1; <PA 1 100");
+    let (server, client) = (
+        Endpoint::new(Addr::v4([192, 0, 2, 1]), 80),
+        Endpoint::new(Addr::v4([10, 0, 0, 1]), 1024),
+    );
+    let (key, _) = FlowKey::new(server, client, protocol::TCP, 0);
+    let record = Record {
+        key: &key,
+        ends: (server, client),
+        flow: &flow,
+    };
+    let line = format!("{{{record}}}");
+    let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+    for (name, expected) in [
+        ("orig", serde_json::json!("10.0.0.1")),
+        ("orig_port", serde_json::json!(1024)),
+        ("resp", serde_json::json!("192.0.2.1")),
+        ("orig_packets", serde_json::json!(2)),
+        ("orig_bytes", serde_json::json!(180)),
+        ("orig_flags", serde_json::json!("PA")),
+        ("resp_packets", serde_json::json!(1)),
+        ("resp_ip_bytes", serde_json::json!(40)),
+        ("resp_flags", serde_json::json!("SA")),
+        ("history", serde_json::json!("^hAD")),
+        ("state", serde_json::json!("S1")),
+    ] {
+        assert_eq!(value[name], expected, "{name} in {line}");
+    }
+}
+
+#[test]
+fn a_records_times_are_of_the_earliest_and_the_latest_packet() {
+    let mut flow = Flow::default();
+    // A capture that is out of order, by decades.
+    for time in [1_600_000_000, 5, 1_700_000_000, 1_500_000_000] {
+        with_packet(&tcp(flags::ACK, 1, 0, 512), |packet| {
+            packet.set_timestamp(time);
+            flow.on_packet(packet, Direction::Opening);
+        });
+    }
+    assert_eq!(
+        (flow.start, flow.end),
+        (Time::from_nanoseconds(5), Time::from_nanoseconds(1_700_000_000))
+    );
 }
 
 #[test]
@@ -241,6 +298,9 @@ fn every_letter_reads_as_it_was_written() {
         history.push(letter, Direction::Reply);
     }
     assert_eq!(history.to_string(), "shadfrtwiq");
+    let mut turned = History::default();
+    turned.push(Turned, Direction::Opening);
+    assert_eq!(turned.to_string(), "^");
 }
 
 #[test]

@@ -129,6 +129,7 @@ impl NetworkFunction for Forward {
         "neighbours_full",
         "ttl_exceeded",
         "too_big",
+        "labelled",
         "no_buffer",
     ];
     const ICMP_ERRORS: bool = false;
@@ -346,8 +347,9 @@ impl Forward {
         let Some(plan) = split::Plan::of(packet, mtu) else {
             return cx.drop("too_big");
         };
-        if send(packet, cx, hop) != Verdict::Forward {
-            return cx.drop("no_buffer");
+        let sent = send(packet, cx, hop);
+        if sent != Verdict::Forward {
+            return sent;
         }
         for n in 1..=plan.later() {
             let whole: &Packet = packet;
@@ -400,7 +402,8 @@ fn send(packet: &mut Packet, cx: &mut Cx<Forward>, hop: &tables::Hop) -> Verdict
     // More than one, so this works.
     packet.decrement_ttl();
     if !packet.set_ethernet(hop.to, hop.from, hop.vlan) {
-        return cx.drop("no_buffer");
+        let is_labelled = packet.has(flag::LABELLED);
+        return cx.drop(if is_labelled { "labelled" } else { "no_buffer" });
     }
     packet.set_egress(hop.port);
     Verdict::Forward

@@ -1,12 +1,11 @@
 //! The flow monitor's records against nDPI's captures and their independent flow tables.
 
+use crate::manifest;
 use crate::tables::{ndpi, records};
 use crate::{capture, data, files, replay};
 use flowkeep_functions::flow_monitor::{Config, Timeout};
 
 /// Every capture of the folder is compared, none is excepted.
-const CAPTURES: usize = 169;
-
 #[test]
 fn records_equal_the_expected_flows_of_every_capture() {
     let Some(data) = data() else { return };
@@ -61,5 +60,5 @@ fn records_equal_the_expected_flows_of_every_capture() {
     }
     println!("{compared} captures compared, {} differences", wrong.len());
     assert!(wrong.is_empty(), "different: {wrong:#?}");
-    assert_eq!(compared, CAPTURES);
+    assert_eq!(compared, manifest::count(&data, "flow/ndpi/expected", "tsv"));
 }

@@ -5,6 +5,7 @@ mod against_ndpi;
 mod against_zeek;
 mod capture;
 mod contract;
+mod manifest;
 mod replay;
 mod tables;
 

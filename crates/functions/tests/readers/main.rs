@@ -3,6 +3,8 @@
 #[path = "../flow_monitor/capture.rs"]
 mod capture;
 mod http;
+#[path = "../flow_monitor/manifest.rs"]
+mod manifest;
 mod rule_sets;
 mod streams;
 mod suricata;

@@ -6,20 +6,21 @@
 //! ```text
 //!   10.0.0.1 > 10.0.0.2  id 7  at byte 1480             held: nobody knows whose it is
 //!   10.0.0.1 > 10.0.0.2  id 7  UDP 5000 > 53, first     goes on: ports 5000 > 53; and behind it the one that was held
-//!   10.0.0.1 > 10.0.0.2  id 7  at byte 2960, last       goes on with the same ports; all is there: forgotten
-//!   10.0.0.1 > 10.0.0.2  id 7  at byte 2960, last       the next datagram's, then: held
+//!   10.0.0.1 > 10.0.0.2  id 7  at byte 2960, last       goes on with the same ports; all is there
+//!   10.0.0.1 > 10.0.0.2  id 7  at byte 2960, last       a copy: goes on with the same ports
+//!   10.0.0.1 > 10.0.0.2  id 7  at byte 2960, other data the next datagram's, then: held
 //! ```
 //!
 //! # Theory of operation
 //!
 //! A table of sets of eight places, one for each datagram that is followed; the hash is seeded. A datagram takes, in the set
-//! that its key hashes to, a place that is free or out of date, or else that of one which waits for its first fragment, or
-//! else the oldest. So a flood of fragments costs others their place only in the sets it hits, and later ones never cost a
+//! that its key hashes to, a place that is free or out of date, or else that of one which is whole, or else that of one which
+//! waits for its first fragment, or else the oldest. So a flood of fragments costs others their place only in the sets it hits, and later ones never cost a
 //! datagram its place whose first one is known, as long as one waits.
 //!
 //! ```text
-//!            first                       all there, timeout, place taken
-//!   free ──────────────► followed ─────────────────────────────────────► free
+//!            first                 all there           another datagram, one second, place taken
+//!   free ──────────────► followed ───────────► whole ─────────────────────────────────────────────► free
 //!    │                    ▲   │ overlap, too many parts
 //!    │ later        first │   ▼                      timeout
 //!    └─────────────► waiting ─► refused ──────────────────► free
@@ -27,20 +28,26 @@
 //!                         └──────────────────────────────────────────────────────────────► free
 //! ```
 //!
-//! *Bounds.* Held fragments: a quarter of the datagrams that fit, in all; [`PIECES_MAX`] of one datagram; [`HOLD`] long. One
+//! *Bounds.* Held fragments: a quarter of the datagrams that fit, in all; [`PIECES_MAX`] of one datagram and as many copies;
+//! [`HOLD`] long. One
 //! too many, and the datagram that has waited longest is given up: the usual disorder is a matter of milliseconds, so
 //! it is a flood's own fragments that go.
 //!
-//! *Overlaps.* Whoever reassembles behind us must not read what nobody judged. A fragment that repeats another, by offset and
-//! length, is dropped (RFC 8200 4.5 allows it for both, Linux does it); what overlaps otherwise, or lies behind the end,
-//! makes its datagram refused: nothing more of it passes (RFC 5722 for IPv6, and the same for IPv4, as in Linux). What has
-//! passed by then is without overlap and incomplete.
+//! *Overlaps.* A host that reassembles behind us must not read what no function judged. What overlaps another fragment, or lies
+//! behind the end, makes its datagram refused: nothing more of it passes (RFC 5722 for IPv6, and the same for IPv4, as in
+//! Linux). What has passed by then is without overlap and incomplete. A fragment in the place of another with other data is
+//! dropped alone: else a forged one would end the datagram.
+//!
+//! *Copies.* Networks duplicate packets, and captures of both sides of a bridge have each twice. A fragment with the place and
+//! the data of another is no attack: a host reads the same whichever it takes (RFC 8200 4.5). It goes where its datagram goes,
+//! and waits as that does. So a datagram that is whole is known for [`COPIES`]: what is no copy begins the next one of its
+//! number. A next one whose later fragment comes first, and is equal to that of the one before, gets the ports of that one.
 //!
 //! *Several switches.* A datagram's fragments may come in at different ones, and then its *home* ([`Tracker::home`], by the
 //! hash of what its fragments have in common; ports are not among that) is where they are followed: a switch hands every
 //! fragment there first, and then, with its ports, to the home of its group.
 //!
-//! Invariants: memory is taken at the start only; no part of a datagram passes twice, nor two that overlap; what is held is
+//! Invariants: memory is taken at the start only; no two parts of a datagram pass that overlap, but copies; what is held is
 //! within the bounds; what a datagram held is released behind its first one in the order in which it came, or refused.
 //!
 //! Not here: putting fragments together. An ICMP error's own later fragments: they say nothing of whose packet it quoted.
@@ -68,6 +75,9 @@ pub const V6_TIMEOUT: u64 = 60_000_000_000;
 /// How long a later fragment waits for its first one, in nanoseconds. Disorder takes milliseconds, retransmission has new
 /// fragments.
 pub const HOLD: u64 = 5_000_000_000;
+/// How long copies of a datagram's fragments are known once all is there, in nanoseconds: as long as a sender of 65,536
+/// datagrams a second takes to use a number of IPv4 again.
+pub const COPIES: u64 = 1_000_000_000;
 
 const PLACES: usize = 8;
 const NOBODY: u32 = u32::MAX;
@@ -92,6 +102,8 @@ enum State {
     /// For its first fragment; what came is held.
     Waiting,
     Followed,
+    /// All has come: what comes now is a copy, or the next datagram.
+    Whole,
     /// Its fragments are dropped for this.
     Refused(DropReason),
 }
@@ -181,7 +193,7 @@ impl Tracker {
     /// Looks at a parsed packet; `now` is the worker's clock in nanoseconds. The answer is the packet if it goes on now, with its
     /// ports; behind it go what [`Tracker::released`] answers. What is dropped is in [`Tracker::refused`].
     #[cold]
-    pub fn take(&mut self, packet: PacketBox, now: u64) -> Option<PacketBox> {
+    pub fn take(&mut self, mut packet: PacketBox, now: u64) -> Option<PacketBox> {
         self.expire(now);
         let Some(part) = fragment(&packet) else {
             return Some(packet);
@@ -190,17 +202,28 @@ impl Tracker {
             return self.refuse(packet, DropReason::FrameMalformed);
         }
         let key = Key::of(&packet, &part);
+        let digest = digest(&packet, &part, &self.seed);
         let at = match self.find(&key, now) {
+            Some(at) if self.is_next(at, &part, digest) => self.open(at, key, now),
             Some(at) => at,
             None => self.begin(key, now),
         };
         let place = &mut self.places[at];
         if let State::Refused(reason) = place.state {
+            // An ICMP error's first fragment is in the flow that it quotes, and so are copies of it.
+            if packet.has(flag::ICMP_ERROR) && place.pieces.has(&part, digest) {
+                return Some(error_goes_on(packet));
+            }
             return self.refuse(packet, reason);
         }
-        match place.pieces.add(&part) {
+        match place.pieces.add(&part, digest) {
             Fit::Fresh => {}
-            Fit::Repeated => return self.refuse(packet, DropReason::FragmentRepeated),
+            Fit::Copy if place.state != State::Waiting => {
+                self.give_ports(at, &mut packet);
+                return Some(packet);
+            }
+            Fit::Copy if place.held.len() < PIECES_MAX => {}
+            Fit::Copy | Fit::Altered => return self.refuse(packet, DropReason::FragmentRepeated),
             Fit::Overlap => return self.refuse_all(at, packet, DropReason::FragmentOverlap, now),
             Fit::TooMany => return self.refuse_all(at, packet, DropReason::FragmentsFull, now),
         }
@@ -211,7 +234,7 @@ impl Tracker {
             self.hold(at, packet);
             return None;
         }
-        Some(self.pass(at, packet))
+        Some(self.pass(at, packet, now))
     }
 
     /// The next of those that were held for the packet that [`Tracker::take`] has let go on.
@@ -264,8 +287,9 @@ impl Tracker {
         let rank = |place: &Place| match place.state {
             State::Free => (0, 0),
             _ if place.until <= now => (0, 0),
-            State::Waiting => (1, place.until),
-            _ => (2, place.until),
+            State::Whole => (1, place.until),
+            State::Waiting => (2, place.until),
+            State::Followed | State::Refused(_) => (3, place.until),
         };
         let places = &self.places[set..set + PLACES];
         let (at, _) = places
@@ -273,7 +297,17 @@ impl Tracker {
             .enumerate()
             .min_by_key(|(_, place)| rank(place))
             .expect("a set has places");
-        let at = set + at;
+        self.open(set + at, key, now)
+    }
+
+    /// Whether a fragment is of the datagram that has the number of a whole one next.
+    fn is_next(&self, at: usize, part: &Fragment, digest: u32) -> bool {
+        let place = &self.places[at];
+        place.state == State::Whole && !place.pieces.has(part, digest)
+    }
+
+    /// Gives a place to a datagram of which nothing is known.
+    fn open(&mut self, at: usize, key: Key, now: u64) -> usize {
         self.give_up(at, DropReason::FragmentsFull);
         let place = &mut self.places[at];
         place.key = key;
@@ -325,9 +359,7 @@ impl Tracker {
             self.give_up(at, DropReason::FragmentUnknown);
             self.places[at].state = State::Refused(DropReason::FragmentUnknown);
             self.places[at].until = now.saturating_add(timeout_of(packet.version()));
-            let mut packet = packet;
-            packet.set_flags(flag::FOLLOWED);
-            return Some(packet);
+            return Some(error_goes_on(packet));
         }
         self.unlink(at);
         let place = &mut self.places[at];
@@ -345,14 +377,16 @@ impl Tracker {
             }
             self.released.push(later);
         }
-        Some(self.pass(at, packet))
+        Some(self.pass(at, packet, now))
     }
 
-    /// A fragment of a datagram that is followed.
-    fn pass(&mut self, at: usize, mut packet: PacketBox) -> PacketBox {
+    /// A new fragment of a datagram that is followed.
+    fn pass(&mut self, at: usize, mut packet: PacketBox, now: u64) -> PacketBox {
         self.give_ports(at, &mut packet);
-        if self.places[at].pieces.is_all() {
-            self.places[at].state = State::Free;
+        let place = &mut self.places[at];
+        if place.pieces.is_all() {
+            place.state = State::Whole;
+            place.until = now.saturating_add(COPIES);
         }
         packet
     }
@@ -409,6 +443,33 @@ impl Tracker {
     }
 }
 
+/// The first fragment of an ICMP error: it is in no flow of the fragments behind it.
+fn error_goes_on(mut packet: PacketBox) -> PacketBox {
+    packet.set_flags(flag::FOLLOWED);
+    packet
+}
+
+/// What a fragment's data are, to be compared with others'. Headers are no part of it: on its way a copy loses hops.
+fn digest(packet: &Packet, part: &Fragment, seed: &HashSeed) -> u32 {
+    let begins = match part.header {
+        0 => packet.transport_offset() - packet.network_offset(),
+        header => usize::from(header) + 8,
+    };
+    let data = packet.network().get(begins..).unwrap_or_default();
+    let (words, rest) = data.as_chunks::<8>();
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    let words = words.iter().chain([&last]).map(|word| u64::from_le_bytes(*word));
+    let hash = words.fold(seed.0[0], |hash, word| mix(hash, word, seed));
+    (hash ^ hash >> 32) as u32
+}
+
+/// Takes a word into a hash.
+fn mix(hash: u64, word: u64, seed: &HashSeed) -> u64 {
+    let product = u128::from(hash ^ word) * u128::from(seed.0[1] | 1);
+    (product as u64) ^ ((product >> 64) as u64) ^ seed.0[2]
+}
+
 /// Whether a packet is a fragment whose flow is not known yet.
 #[inline]
 pub fn is_astray(packet: &Packet) -> bool {
@@ -448,10 +509,7 @@ impl Key {
             (destination >> 64) as u64,
             rest,
         ];
-        words.iter().fold(seed.0[0], |hash, word| {
-            let product = u128::from(hash ^ word) * u128::from(seed.0[1] | 1);
-            (product as u64) ^ ((product >> 64) as u64) ^ seed.0[2]
-        })
+        words.iter().fold(seed.0[0], |hash, word| mix(hash, *word, seed))
     }
 }
 

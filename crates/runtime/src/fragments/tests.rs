@@ -125,17 +125,19 @@ fn later_fragments_get_the_first_ones_ports() {
 #[test]
 fn those_that_come_first_wait_and_go_behind_their_first() {
     let mut bench = Bench::new(64);
-    for order in [[48, 32, 16], [16, 48, 32], [32, 16, 48]] {
+    for (turn, order) in [[48, 32, 16], [16, 48, 32], [32, 16, 48]].into_iter().enumerate() {
+        // All is there each time, so the next datagram may have this number.
+        let part = |offset, more| {
+            let mut frame = v4(1, 7, offset, more);
+            *frame.last_mut().unwrap() = turn as u8;
+            frame
+        };
         for offset in order {
-            assert_eq!(bench.see(&v4(1, 7, offset, offset < 48), 0), []);
+            assert_eq!(bench.see(&part(offset, offset < 48), 0), []);
         }
-        let all = bench.see(&v4(1, 7, 0, true), 1);
+        let all = bench.see(&part(0, true), 1);
         assert_eq!(all, [on(0), on(order[0]), on(order[1]), on(order[2])]);
-        assert_eq!(
-            bench.tracker.held(),
-            0,
-            "and all is there, so the next datagram may have this number"
-        );
+        assert_eq!(bench.tracker.held(), 0);
     }
 }
 
@@ -233,20 +235,83 @@ fn an_overlap_ends_its_datagram() {
 }
 
 #[test]
-fn one_that_repeats_another_is_dropped_alone() {
+fn a_copy_goes_with_its_datagram() {
+    for make in [
+        |offset, more| v4(1, 7, offset, more),
+        |offset, more| v6(7, offset, more),
+    ] {
+        let mut bench = Bench::new(64);
+        // Before the first one it waits like that of which it is a copy.
+        assert_eq!(bench.see(&make(32, true), 0), []);
+        assert_eq!(bench.see(&make(32, true), 0), []);
+        assert_eq!(bench.see(&make(0, true), 0), [on(0), on(32), on(32)]);
+        // Behind it each goes on at once.
+        assert_eq!(bench.see(&make(0, true), 1), [on(0)]);
+        assert_eq!(bench.see(&make(16, true), 1), [on(16)]);
+        assert_eq!(bench.see(&make(16, true), 1), [on(16)]);
+        // A capture of both sides of a bridge: copies come when all is there, too.
+        assert_eq!(bench.see(&make(48, false), 2), [on(48)]);
+        for offset in [48, 0, 16, 32] {
+            assert_eq!(bench.see(&make(offset, offset < 48), 2), [on(offset)]);
+        }
+        assert_eq!(bench.tracker.held(), 0);
+    }
+}
+
+#[test]
+fn a_copy_that_says_something_else_is_dropped_alone() {
     let mut bench = Bench::new(64);
     let repeated = DropReason::FragmentRepeated;
     bench.see(&v4(1, 7, 16, true), 0);
-    assert_eq!(bench.see(&v4(1, 7, 16, true), 0), [gone(16, repeated)]);
-    assert_eq!(bench.see(&v4(1, 7, 0, true), 0), [on(0), on(16)]);
-    let mut other_ports = v4(1, 7, 0, true);
-    other_ports[20..22].copy_from_slice(&6000u16.to_be_bytes());
+    let altered = |mut frame: Vec<u8>, at: usize| {
+        frame[at] ^= 1;
+        frame
+    };
     assert_eq!(
-        bench.see(&other_ports, 0),
-        [gone(0, repeated)],
-        "what was judged stays"
+        bench.see(&altered(v4(1, 7, 16, true), 35), 0),
+        [gone(16, repeated)]
     );
+    assert_eq!(bench.see(&v4(1, 7, 0, true), 0), [on(0), on(16)]);
+    // Another port, or other data: what was judged stays.
+    for at in [21, 28, 35] {
+        assert_eq!(bench.see(&altered(v4(1, 7, 0, true), at), 0), [gone(0, repeated)]);
+    }
+    // A hop further on it is the same.
+    assert_eq!(bench.see(&altered(v4(1, 7, 0, true), 8), 0), [on(0)]);
     assert_eq!(bench.see(&v4(1, 7, 32, false), 0), [on(32)]);
+}
+
+#[test]
+fn the_next_datagram_of_a_number_is_no_copy() {
+    let mut bench = Bench::new(64);
+    bench.see(&v4(1, 7, 0, true), 0);
+    assert_eq!(bench.see(&v4(1, 7, 16, false), 0), [on(16)]);
+    // Of other ports: its first part begins it, and the later one is its own.
+    let mut first = v4(1, 7, 0, true);
+    first[20..22].copy_from_slice(&6000u16.to_be_bytes());
+    let mine = (17, 6000, 53);
+    assert_eq!(bench.see(&first, 1), [(0, Ok(mine))]);
+    assert_eq!(bench.see(&v4(1, 7, 16, false), 1), [(16, Ok(mine))]);
+    // What came long after its datagram is no copy either.
+    assert_eq!(bench.see(&v4(1, 7, 16, false), 1 + COPIES), []);
+    assert_eq!(bench.tracker.held(), 1);
+}
+
+#[test]
+fn copies_that_wait_are_bounded() {
+    let mut bench = Bench::new(1024);
+    assert!(bench.tracker.held_max() > 3 * PIECES_MAX);
+    let mut dropped = 0;
+    for _ in 0..1000 {
+        for gone_on in bench.see(&v4(1, 7, 16, true), 0) {
+            assert_eq!(gone_on, gone(16, DropReason::FragmentRepeated));
+            dropped += 1;
+        }
+    }
+    assert_eq!((bench.tracker.held(), dropped), (PIECES_MAX, 1000 - PIECES_MAX));
+    // They are in no other part's way.
+    assert_eq!(bench.see(&v4(1, 7, 32, false), 0), []);
+    assert_eq!(bench.see(&v4(1, 7, 0, true), 0).len(), PIECES_MAX + 2);
 }
 
 #[test]
@@ -344,6 +409,7 @@ fn an_icmp_error_leaves_no_ports_behind() {
     assert_eq!(bench.see(&later, 0), []);
     let unknown = DropReason::FragmentUnknown;
     assert_eq!(bench.see(&error, 0), [(0, Ok((1, 0, 0))), gone(80, unknown)]);
+    assert_eq!(bench.see(&error, 0), [(0, Ok((1, 0, 0)))], "a copy of the error");
     let mut another = v4(9, 7, 96, false);
     another[9] = protocol::ICMP;
     assert_eq!(bench.see(&another, 0).len(), 1);
@@ -400,36 +466,28 @@ fn homes_are_spread_and_the_same_for_all_fragments() {
 const PARTS: u16 = 5;
 
 proptest! {
-    /// In whatever order, with repetitions: what goes on is each part at most once, nothing before its first one, and with
-    /// room all of every datagram whose first one came.
+    /// In whatever order, with copies: each goes on as often as it came, none before its first one, and with room all of every
+    /// datagram whose first one came.
     #[test]
-    fn every_datagram_goes_on_once_behind_its_first(
+    fn every_datagram_goes_on_behind_its_first(
         order in prop::collection::vec((0u16..6, 0..PARTS), 0..120),
     ) {
         let mut bench = Bench::new(1024);
         let mut out: Vec<(u16, u16)> = vec![];
-        let mut came: std::collections::HashSet<(u16, u16)> = Default::default();
+        let mut came: Vec<(u16, u16)> = vec![];
         for (id, part) in order {
-            // A whole datagram begins anew; one turn is enough here.
-            if (0..PARTS).all(|p| came.contains(&(id, p))) {
-                continue;
-            }
-            came.insert((id, part));
+            came.push((id, part));
             for (offset, what) in bench.see(&v4(1, id, 16 * part, part < PARTS - 1), 0) {
-                match what {
-                    Ok(ports) => {
-                        prop_assert_eq!(ports, MINE);
-                        prop_assert!(offset == 0 || out.contains(&(id, 0)));
-                        prop_assert!(!out.contains(&(id, offset)));
-                        out.push((id, offset));
-                    }
-                    Err(reason) => prop_assert_eq!(reason, DropReason::FragmentRepeated),
-                }
+                prop_assert_eq!(what, Ok(MINE));
+                prop_assert!(offset == 0 || out.contains(&(id, 0)));
+                out.push((id, offset / 16));
             }
         }
-        let due = came.iter().filter(|(id, _)| came.contains(&(*id, 0))).count();
-        prop_assert_eq!(out.len(), due);
-        prop_assert_eq!(bench.tracker.held(), came.len() - due);
+        let mut due: Vec<_> = came.iter().filter(|(id, _)| came.contains(&(*id, 0))).copied().collect();
+        prop_assert_eq!(bench.tracker.held(), came.len() - due.len());
+        due.sort_unstable();
+        out.sort_unstable();
+        prop_assert_eq!(out, due);
     }
 
     /// Whatever parses can be taken, and comes out again.

@@ -104,6 +104,36 @@ fn alone_the_order_of_a_burst_is_kept_around_fragments() {
     assert_eq!(number(&output[last + 2]), 2);
 }
 
+/// A capture of both sides of a bridge has each frame twice.
+#[test]
+fn what_comes_twice_leaves_twice() {
+    for doubled_at_once in [true, false] {
+        let mut runtime = alone(Settings::alone(8), vec![factory::<Meter>()]);
+        let mut input = Vec::new();
+        for id in 0..20 {
+            let parts = fragments(1, 1000, id, 10, 16);
+            match doubled_at_once {
+                true => input.extend(parts.iter().flat_map(|part| [part.clone(), part.clone()])),
+                false => input.extend([parts.clone(), parts].concat()),
+            }
+        }
+        runtime.links_mut()[0].input.extend(input.iter().cloned());
+        for now in 1..20 {
+            runtime.step(now);
+        }
+        assert_conserved(&runtime);
+        let output = runtime.links_mut()[0].output.clone();
+        let frames = |all: &[(Side, Vec<u8>)]| all.iter().map(|(_, frame)| frame.clone()).collect::<Vec<_>>();
+        assert!(
+            frames(&output) == frames(&input),
+            "{} of {}",
+            output.len(),
+            input.len()
+        );
+        assert_eq!(runtime.flows(0, 10).0.len(), 1);
+    }
+}
+
 #[test]
 fn alone_what_waits_is_held_and_ends() {
     let mut runtime = alone(Settings::alone(8), vec![factory::<Meter>()]);

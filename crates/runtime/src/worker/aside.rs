@@ -171,7 +171,11 @@ impl<P: Port> Runtime<P> {
             }
             packet.set_kind(Kind::Data);
             packet.set_flags(packet_flag::MADE);
-            packet.set_timestamp(self.now);
+            // In a replay the worker's clock is the latest time seen, and may be far from this packet's own.
+            packet.set_timestamp(match self.settings.packet_clock {
+                true => job.packet.timestamp(),
+                false => self.now,
+            });
             self.see_made(job, at, &mut packet, way);
             let (direction, passed) = match way {
                 Way::Onward => {

@@ -339,6 +339,22 @@ fn what_no_router_forwards_is_dropped_by_name() {
 }
 
 #[test]
+fn what_lies_under_labels_is_dropped() {
+    let mut router = Router::new(false);
+    let labelled = |hops| {
+        let mut frame = udp("10.0.0.5", "192.0.2.9", hops, b"hello");
+        frame.splice(12..14, [0x88, 0x47, 0, 1, 1, 64]);
+        frame
+    };
+    assert_eq!(router.refused(LAN, labelled(64)), "labelled");
+    // Neither is anything told to the sender.
+    assert_eq!(router.refused(LAN, labelled(1)), "ttl_exceeded");
+    // Nor once the flow's way is known.
+    router.one(LAN, udp("10.0.0.5", "192.0.2.9", 64, b"hello"));
+    assert_eq!(router.refused(LAN, labelled(64)), "labelled");
+}
+
+#[test]
 fn nobody_is_told_about_errors_fragments_or_groups() {
     let mut router = Router::new(false);
     let about = udp("192.0.2.9", "10.0.0.5", 64, b"x");

@@ -36,6 +36,8 @@ fn write(link: LinkType, frame: &[u8], wire: u32) {
         packet
     };
     let version = load().version();
+    // With its length, if it came without.
+    let frame = &load().frame().to_vec()[..];
     let to: Endpoint = if version == 4 {
         "198.51.100.7:4321"
     } else {
@@ -112,20 +114,20 @@ fn agrees(packet: &Packet) {
 
 #[test]
 fn the_valid_ones_are_valid() {
-    let (mut errors, mut fragments, mut sessions) = (0, 0, 0);
+    let (mut errors, mut fragments, mut sessions, mut labelled) = (0, 0, 0, 0);
     for (link, frame) in valid(1, of_many(5000)) {
         let packet = parsed(link, &frame);
         read(&packet);
         assert!(packet.checksums_valid(), "{link:?} {frame:02x?}");
         errors += usize::from(packet.has(flag::ICMP_ERROR));
         fragments += usize::from(packet.has(flag::FIRST_FRAGMENT | flag::LATER_FRAGMENT));
-        sessions +=
-            usize::from(crate::link::pppoe_length_at(&frame, link, packet.network_offset()).is_some());
+        sessions += usize::from(crate::link::pppoe_length_at(&frame, link).is_some());
+        labelled += usize::from(packet.has(flag::LABELLED));
         write(link, &frame, frame.len() as u32);
     }
     assert!(
-        cfg!(miri) || errors > 300 && fragments > 100 && sessions > 100,
-        "{errors} {fragments} {sessions}"
+        cfg!(miri) || errors > 300 && fragments > 100 && sessions > 100 && labelled > 100,
+        "{errors} {fragments} {sessions} {labelled}"
     );
 }
 
@@ -155,7 +157,7 @@ fn every_strict_prefix_is_refused_or_read() {
 
 #[test]
 fn no_packet_does_harm() {
-    let (mut taken, mut refused) = (0, 0);
+    let (mut taken, mut refused, mut mended) = (0, 0, 0);
     for (number, (link, frame)) in packets(3, of_many(30_000)).enumerate() {
         let mut packet = loaded(link, &frame);
         let wire = frame.len() as u32 + if number % 5 == 0 { 7 } else { 0 };
@@ -164,15 +166,32 @@ fn no_packet_does_harm() {
             Ok(()) => {
                 taken += 1;
                 read(&packet);
+                mended += usize::from(has_got_its_length(&packet, &frame));
                 write(link, &frame, wire);
             }
             Err(_) => refused += 1,
         }
     }
     assert!(
-        cfg!(miri) || taken > 10_000 && refused > 5_000,
-        "{taken} {refused}"
+        cfg!(miri) || taken > 10_000 && refused > 5_000 && mended > 100,
+        "{taken} {refused} {mended}"
     );
+}
+
+/// Parsing writes nothing but the length of an IPv4 packet that has none, and then its header is right.
+fn has_got_its_length(packet: &Packet, came: &[u8]) -> bool {
+    let network = packet.network_offset();
+    let came_without = packet.version() == 4 && came[network + 2..network + 4] == [0, 0];
+    let mut expected = came.to_vec();
+    if came_without {
+        let total = (packet.wire_length() as usize).max(came.len()) - network;
+        expected[network + 2..network + 4].copy_from_slice(&(total as u16).to_be_bytes());
+        expected[network + 10..network + 12].fill(0);
+        let sum = crate::checksum::checksum(&expected[network..packet.transport_offset()]);
+        expected[network + 10..network + 12].copy_from_slice(&sum.to_be_bytes());
+    }
+    assert_eq!(packet.frame(), expected);
+    came_without
 }
 
 #[test]

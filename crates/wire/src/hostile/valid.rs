@@ -2,6 +2,7 @@
 
 use super::{LINKS, Random};
 use crate::checksum::{checksum, fold, sctp_crc, sum};
+use crate::link::LABELS_MAX;
 use crate::{LinkType, protocol};
 use alloc::vec::Vec;
 
@@ -82,7 +83,7 @@ fn link_header(random: &mut Random, link: LinkType, ip: &[u8]) -> Vec<u8> {
     };
     let network: u16 = if six { 0x86dd } else { 0x0800 };
     let tags = if random.once_in(2) { random.below(4) } else { 0 };
-    let session = random.once_in(8);
+    let (session, labels) = (random.once_in(8), random.once_in(8));
     // The EtherTypes in order, each but the last with what stands behind it.
     let mut kinds = Vec::new();
     for _ in 0..tags {
@@ -91,9 +92,22 @@ fn link_header(random: &mut Random, link: LinkType, ip: &[u8]) -> Vec<u8> {
     }
     if session {
         let mut rest = [&[0x11, 0][..], &random.array::<2>()].concat();
-        rest.extend((ip.len() as u16 + 2).to_be_bytes());
+        // What it says of the length is not believed.
+        let length = match random.once_in(4) {
+            true => random.below(ip.len() + 4),
+            false => ip.len() + 2,
+        };
+        rest.extend((length as u16).to_be_bytes());
         rest.extend(if six { [0, 0x57] } else { [0, 0x21] });
         kinds.push((0x8864, rest));
+    } else if labels {
+        let depth = 1 + random.below(LABELS_MAX);
+        let entries = (1..=depth).flat_map(|n| {
+            let [a, b, c, ttl] = random.array::<4>();
+            [a, b, c & 0xfe | u8::from(n == depth), ttl]
+        });
+        let stack = entries.collect();
+        kinds.push((random.of(&[0x8847, 0x8848]), stack));
     } else {
         kinds.push((network, Vec::new()));
     }

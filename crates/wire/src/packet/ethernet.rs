@@ -5,16 +5,21 @@
 //!           eth C>D   │ IPv4 …      the frame begins four bytes later
 //! ```
 
-use super::{FRAME_MAX, Packet};
+use super::{FRAME_MAX, Packet, flag};
 use crate::LinkType;
 
 impl Packet {
     /// Replaces whatever stands before the IP header of a parsed packet by an Ethernet header, with an 802.1Q tag if `vlan` is
-    /// not 0. All that is known of the packet stays known. `false`, and no change, if there is no room.
+    /// not 0. All that is known of the packet stays known. `false`, and no change, if there is no room, or if the packet lies
+    /// under labels: whoever takes them off says where they lead (RFC 3031 3.18), and here nothing does.
     #[inline]
     pub fn set_ethernet(&mut self, to: [u8; 6], from: [u8; 6], vlan: u16) -> bool {
         let length = if vlan == 0 { 14 } else { 18 };
-        if (self.notes.link != LinkType::Ethernet || usize::from(self.notes.network) != length)
+        // One label takes as many bytes as one tag does. All other labels differ by the length.
+        let may_be_labelled = vlan != 0 && self.has(flag::LABELLED);
+        if (self.notes.link != LinkType::Ethernet
+            || usize::from(self.notes.network) != length
+            || may_be_labelled)
             && !self.make_room(length as u16)
         {
             return false;
@@ -37,6 +42,9 @@ impl Packet {
     /// Makes `length` bytes of what stands before the IP header.
     #[cold]
     fn make_room(&mut self, length: u16) -> bool {
+        if self.has(flag::LABELLED) {
+            return false;
+        }
         let notes = &mut self.notes;
         let Some(start) = (notes.start + notes.network).checked_sub(length) else {
             return false;
@@ -74,6 +82,22 @@ mod tests {
             .write(&mut bytes, b"hello")
             .unwrap();
         bytes
+    }
+
+    #[test]
+    fn labels_are_not_replaced() {
+        for depth in 1..4 {
+            let mut head = Vec::from([2, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 0x88, 0x47]);
+            for n in 1..=depth {
+                head.extend([0, 1, if n == depth { 0x11 } else { 0x10 }, 64]);
+            }
+            let frame = packet_behind(&head);
+            for vlan in [0, 10] {
+                let mut packet = parsed(LinkType::Ethernet, &frame);
+                assert!(!packet.set_ethernet(TO, FROM, vlan));
+                assert_eq!(packet.frame(), frame);
+            }
+        }
     }
 
     #[test]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::link::LABELS_MAX;
 use crate::testing::*;
 use crate::{FlowKey, LinkType, hostile};
 use std::vec::Vec;
@@ -78,28 +79,167 @@ fn every_link_layer_leads_to_the_same_flow() {
 }
 
 #[test]
-fn a_pppoe_session_that_contradicts_the_packet_is_refused() {
+fn a_pppoe_session_is_as_long_as_its_packet_says() {
     let ip = v4(17, &[], 0, &udp(b"hello"));
-    let frame = ethernet(0x8864, &pppoe(&ip, ip.len() + 1));
-    assert_eq!(refused(LinkType::Ethernet, &frame), ParseError::Malformed);
+    // Padding is no part of the packet, and a session may say too little: the IP header decides.
+    for length in [0, 2, ip.len() + 1, ip.len() + 2, ip.len() + 40, 0xffff] {
+        let packet = parsed(LinkType::Ethernet, &ethernet(0x8864, &pppoe(&ip, length)));
+        assert_eq!(
+            (packet.payload(), packet.network()),
+            (&b"hello"[..], &ip[..]),
+            "{length}"
+        );
+    }
     let mut discovery = ethernet(0x8864, &pppoe(&ip, ip.len() + 2));
     discovery[15] = 0x09;
     assert_eq!(refused(LinkType::Ethernet, &discovery), ParseError::NotIp);
 }
 
+/// Label stack entries (RFC 3032 2.1), bottom last.
+fn labels(stack: &[u32]) -> Vec<u8> {
+    let last = stack.len() - 1;
+    let entry = |(n, label): (usize, &u32)| (label << 12 | u32::from(n == last) << 8 | 64).to_be_bytes();
+    stack.iter().enumerate().flat_map(entry).collect()
+}
+
+#[test]
+fn a_packet_is_found_under_its_labels() {
+    for ip in [v4(17, &[], 0, &udp(b"hello")), v6(17, &udp(b"hello"))] {
+        for (ether_type, stack) in [
+            (0x8847, &[100][..]),
+            (0x8848, &[3]),
+            (0x8847, &[16, 0xfffff, 0]),
+            (0x8847, &[0x1_2345; LABELS_MAX]),
+        ] {
+            let labelled = [&labels(stack)[..], &ip].concat();
+            let tagged = [
+                &[0, 5, 0x81, 0, 0, 7],
+                &u16::to_be_bytes(ether_type)[..],
+                &labelled,
+            ]
+            .concat();
+            let cooked = [&[0; 14], &u16::to_be_bytes(ether_type)[..], &labelled].concat();
+            for (link, frame, before, vlan) in [
+                (LinkType::Ethernet, ethernet(ether_type, &labelled), 14, 0),
+                (LinkType::Ethernet, ethernet(0x88a8, &tagged), 22, 7),
+                (LinkType::LinuxSll, cooked, 16, 0),
+            ] {
+                let packet = parsed(link, &frame);
+                assert_eq!(packet.network_offset(), before + 4 * stack.len());
+                assert_eq!((packet.network(), packet.vlan()), (&ip[..], vlan));
+                assert!(packet.has(flag::LABELLED));
+                assert_eq!(
+                    FlowKey::of(&packet).map(|(key, way)| key.ends(way)),
+                    Some((raw(&ip).source(), raw(&ip).destination()))
+                );
+                for cut in 0..frame.len() {
+                    refused(link, &frame[..cut]);
+                }
+            }
+        }
+        assert!(!raw(&ip).has(flag::LABELLED));
+    }
+}
+
+#[test]
+fn labels_over_anything_else_are_not_ip() {
+    // A control word or an associated channel (RFC 4385): the first four bits are 0 or 1.
+    for first in [0x00, 0x10, 0x50] {
+        let mut ip = v4(17, &[], 0, &udp(b"hello"));
+        ip[0] = first;
+        let frame = ethernet(0x8847, &[&labels(&[100])[..], &ip].concat());
+        assert_eq!(refused(LinkType::Ethernet, &frame), ParseError::NotIp);
+    }
+    let ip = v4(17, &[], 0, &udp(b"hello"));
+    let deep = ethernet(0x8847, &[&labels(&[9; LABELS_MAX + 1])[..], &ip].concat());
+    assert_eq!(refused(LinkType::Ethernet, &deep), ParseError::NotIp);
+}
+
 #[test]
 fn more_than_four_tags_are_refused() {
     let ip = v4(17, &[], 0, &udp(b""));
-    for (tags, taken) in [(4, true), (5, false)] {
-        let mut rest = Vec::new();
-        for tag in 1..tags {
-            rest.extend([0, tag, 0x81, 0]);
+    let session = [&[0x88, 0x64], &pppoe(&ip, ip.len() + 2)[..]].concat();
+    let labelled = [&[0x88, 0x47], &labels(&[1, 2])[..], &ip].concat();
+    for behind in [[&[8, 0], &ip[..]].concat(), session, labelled] {
+        for (tags, taken) in [(1, true), (2, true), (4, true), (5, false)] {
+            let mut rest = Vec::new();
+            for tag in 1..tags {
+                rest.extend([0, tag, 0x81, 0]);
+            }
+            rest.extend([0, tags]);
+            rest.extend(&behind);
+            let mut packet = loaded(LinkType::Ethernet, &ethernet(0x88a8, &rest));
+            assert_eq!(parse(&mut packet).is_ok(), taken, "{tags} {behind:02x?}");
+            assert!(!taken || packet.vlan() == u16::from(tags) && packet.network() == ip);
         }
-        rest.extend([0, tags, 8, 0]);
-        rest.extend(&ip);
-        let frame = ethernet(0x88a8, &rest);
-        assert_eq!(parse(&mut loaded(LinkType::Ethernet, &frame)).is_ok(), taken);
     }
+}
+
+/// An IPv4 packet as it is before a device cuts it into segments: without length, and without checksum.
+fn unlengthed(mut ip: Vec<u8>) -> Vec<u8> {
+    ip[2..4].fill(0);
+    ip[10..12].fill(0);
+    ip
+}
+
+#[test]
+fn a_total_length_of_zero_is_the_frames() {
+    for body in [&[0x5a; 1000][..], b""] {
+        for whole in [
+            v4(6, &[], 0x4000, &tcp(0x18, &[], body)),
+            v4(6, &[1, 1, 1, 0], 0, &tcp(0x18, &[1; 8], body)),
+            v4(17, &[], 0, &udp(body)),
+            v4(17, &[], 0x2000, &udp(body)),
+        ] {
+            let sent = unlengthed(whole.clone());
+            let shim = [&labels(&[7])[..], &sent].concat();
+            for (link, frame, before) in [
+                (LinkType::Raw, sent.clone(), 0),
+                (LinkType::Ethernet, ethernet(0x0800, &sent), 14),
+                (LinkType::Ethernet, ethernet(0x8847, &shim), 18),
+            ] {
+                let packet = parsed(link, &frame);
+                assert_eq!(packet.end_offset(), frame.len());
+                // It goes on as it would be on a wire: with its length and a right checksum.
+                assert_eq!(packet.frame()[before..], whole);
+                assert_eq!(packet.frame()[..before], frame[..before]);
+                let again = parsed(link, packet.frame());
+                assert_eq!(
+                    (again.flags(), again.payload()),
+                    (packet.flags(), packet.payload())
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_total_length_of_zero_in_a_capture_cut_short() {
+    let whole = v4(6, &[], 0x4000, &tcp(0x18, &[], &[5; 3000]));
+    let sent = unlengthed(whole.clone());
+    let mut packet = loaded(LinkType::Raw, &sent[..60]);
+    packet.set_wire_length(sent.len() as u32);
+    assert_eq!(parse(&mut packet), Ok(()));
+    assert!(packet.has(flag::CUT_SHORT));
+    assert_eq!(packet.frame(), &whole[..60]);
+    assert_eq!(packet.tcp().map(|t| t.payload_length()), Some(3000));
+    // No header can say that much.
+    let mut packet = loaded(LinkType::Raw, &sent[..60]);
+    packet.set_wire_length(65_535);
+    assert_eq!(parse(&mut packet), Ok(()));
+    let mut packet = loaded(LinkType::Raw, &sent[..60]);
+    packet.set_wire_length(65_536);
+    assert_eq!(parse(&mut packet), Err(ParseError::Malformed));
+    assert_eq!(packet.frame(), &sent[..60], "what is refused is left as it came");
+    assert_eq!(refused(LinkType::Raw, &sent[..30]), ParseError::Truncated);
+    assert_eq!(refused(LinkType::Raw, &sent[..19]), ParseError::Truncated);
+}
+
+#[test]
+fn a_quotation_has_a_length() {
+    let quote = unlengthed(v4(17, &[], 0, &udp(b"abc")));
+    let packet = raw(&v4(1, &[], 0, &icmp(3, 1, [0; 4], &quote)));
+    assert!(!packet.has(flag::ICMP_ERROR));
 }
 
 #[test]

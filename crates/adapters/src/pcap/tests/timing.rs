@@ -51,7 +51,7 @@ fn original_timing_follows_the_capture() {
 }
 
 #[test]
-fn rounds_go_on_in_time_and_never_back() {
+fn rounds_go_on_from_the_latest_time() {
     let settings = InputSettings {
         rounds: Rounds::Times(3),
         ..InputSettings::default()
@@ -69,11 +69,67 @@ fn rounds_go_on_in_time_and_never_back() {
     assert_eq!(
         stamps,
         [
-            1000, 1010, 1010, 1030, 1040, 1050, 1050, 1070, 1080, 1090, 1090, 1110
+            1000, 1010, 1005, 1030, 1040, 1050, 1045, 1070, 1080, 1090, 1085, 1110
         ]
     );
     assert!(port.finished());
     assert_eq!(port.counters().received_packets, 12);
+}
+
+#[test]
+fn packets_out_of_order_keep_their_times_to_the_output() {
+    // Off by decades; the first record is not the earliest.
+    let times = [1_600_000_000, 5, 1_700_000_000, 1_600_000_001, 0];
+    let mut b = Bytes::new(false).pcap_header(0xa1b2_c3d4, 101);
+    for (n, time) in times.into_iter().enumerate() {
+        b = b.pcap_record(time, 7, &[n as u8], 1);
+    }
+    let mut port = input(b.out, InputSettings::default(), &Reports::default());
+    let mut pool = pool(8, 64);
+    let mut burst = Burst::new();
+    port.receive(0, &mut pool, &mut burst);
+    let mut file = Vec::new();
+    let path = PathBuf::from("out.pcap");
+    let mut output = PcapOutput::new(&mut file, path, Format::Pcap, Reports::default());
+    output.transmit(u64::MAX, &mut pool, &mut burst);
+    drop(output);
+    let (frames, error) = read_all(&file, BUFFER);
+    assert!(error.is_none());
+    let seconds = |frame: &Frame| frame.timestamp / 1_000_000_000;
+    assert_eq!(
+        frames.iter().map(seconds).collect::<Vec<_>>(),
+        times.map(u64::from)
+    );
+    assert!(
+        frames
+            .iter()
+            .all(|frame| frame.timestamp % 1_000_000_000 == 7_000)
+    );
+}
+
+#[test]
+fn a_record_of_time_zero_has_a_time() {
+    let mut port = input(timed(&[2, 0]), InputSettings::default(), &Reports::default());
+    let frames = receive(&mut port, 0, &mut pool(8, 64));
+    assert_eq!(frames.iter().map(|f| f.timestamp).collect::<Vec<_>>(), [2_000, 1]);
+}
+
+#[test]
+fn a_record_out_of_order_is_due_with_the_one_before_it() {
+    let settings = InputSettings {
+        timing: Timing::Original { speed: 1.0 },
+        rounds: Rounds::Times(1),
+    };
+    let mut port = input(timed(&[100, 300, 50, 400]), settings, &Reports::default());
+    let mut pool = pool(8, 64);
+    let mut at = |now| {
+        let frames = receive(&mut port, now, &mut pool);
+        frames.iter().map(|f| f.timestamp / 1000).collect::<Vec<_>>()
+    };
+    assert_eq!(at(0), [100]);
+    assert_eq!(at(199_999), Vec::<u64>::new());
+    assert_eq!(at(200_000), [300, 50]);
+    assert_eq!(at(300_000), [400]);
 }
 
 #[test]

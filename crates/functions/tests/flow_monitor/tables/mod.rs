@@ -1,7 +1,7 @@
 //! Independent flow tables, and the comparison of the flow monitor's records with them.
 //!
 //! `records` reads JSON lines as the monitor writes them; `ndpi`, `arkime` and `zeek` each read one kind of expected file
-//! and say where the records differ. None of them knows how the lines came to be.
+//! and say where the records differ; `manifest` says how many of them there are. None of them knows how the lines came to be.
 //!
 //! How the tables read a capture, which is how the monitor must: the IP header behind Ethernet, VLAN tags and PPPoE makes
 //! the flow, and of several tags the innermost (nDPI, Zeek; Arkime looks into tunnels); bytes are of the frame on the wire
