@@ -2,7 +2,7 @@
 
 #[path = "../../functions/tests/flow_monitor/tables/arkime.rs"]
 mod arkime;
-#[path = "../../functions/tests/flow_monitor/tables/manifest.rs"]
+#[path = "../../functions/tests/flow_monitor/manifest.rs"]
 mod manifest;
 #[path = "../../functions/tests/flow_monitor/tables/ndpi.rs"]
 mod ndpi;
