@@ -365,6 +365,14 @@ impl Slab {
         unsafe { self.address(index).add(size_of::<Header>()) }
     }
 
+    /// What lies `offset` bytes behind where an actor's states begin, within the states that the slab was made for.
+    #[inline(always)]
+    pub fn behind(&self, state: NonNull<u8>, offset: usize) -> NonNull<u8> {
+        debug_assert!(size_of::<Header>() + offset <= self.second_key);
+        // SAFETY: `state` is an actor's, and the stride has room for all states behind it.
+        unsafe { state.add(offset) }
+    }
+
     /// An actor's first (0) or second (1) key. What an actor has not, or not any more, may still be there.
     #[inline(always)]
     pub fn nth_key(&self, index: u32, which: u32) -> &FlowKey {

@@ -435,8 +435,7 @@ impl FlowStore {
         if index != NO_GROUP {
             return self.groups.state(index);
         }
-        // SAFETY: where flows are by themselves, the slab was made with room for group state there.
-        unsafe { state.add(self.group_offset) }
+        self.slab.behind(state, self.group_offset)
     }
 
     /// The key of an actor's group.
