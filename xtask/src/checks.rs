@@ -11,6 +11,7 @@ mod licences;
 mod links;
 mod machine_paths;
 mod names;
+mod no_panics;
 mod openings;
 mod silenced;
 mod stubs;
@@ -36,6 +37,7 @@ pub const ALL: &[Check] = &[
     stubs::CHECK,
     silenced::CHECK,
     unsafe_places::CHECK,
+    no_panics::CHECK,
     names::CHECK,
     openings::CHECK,
     machine_paths::CHECK,

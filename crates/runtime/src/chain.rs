@@ -391,8 +391,7 @@ impl Stages {
             group_size = aligned(group_size, layout.group.1);
             group_offsets.push(group_size as u32);
             group_size += layout.group.0;
-            // What the erased call adds to the author's future: three references and a state.
-            future_size = future_size.max(layout.future + 64);
+            future_size = future_size.max(layout.future);
             counters.push(alloc::vec![0; stage.counters().len() + 1]);
             names.push(factory.name().to_string());
             functions.push(Owned::new(stage));
@@ -427,8 +426,7 @@ impl Stages {
                     instance,
                     flow: flow_offset as u32,
                     group: stages.group_offsets[index],
-                    counters: NonNull::new(stages.counters[index].as_mut_ptr())
-                        .expect("a vector's pointer is not null"),
+                    counters: NonNull::from(&mut stages.counters[index][..]).cast(),
                     function: index as u8,
                     at: steps.len() as u8,
                 });
@@ -485,8 +483,7 @@ impl Stages {
         let counters = &mut self.counters;
         let steps = self.chains.iter_mut().flat_map(|chain| &mut chain.steps);
         for step in steps.chain(self.ways.iter_mut().flat_map(|way| &mut way[..])) {
-            step.counters = NonNull::new(counters[usize::from(step.function)].as_mut_ptr())
-                .expect("a vector's pointer is not null");
+            step.counters = NonNull::from(&mut counters[usize::from(step.function)][..]).cast();
         }
         for (stage, before) in self.functions.iter().zip(&before.functions) {
             stage.take_over(&**before);
@@ -495,7 +492,7 @@ impl Stages {
 
     /// Where a function's counters are.
     pub fn counters_of(&mut self, function: usize) -> NonNull<u64> {
-        NonNull::new(self.counters[function].as_mut_ptr()).expect("a vector's pointer is not null")
+        NonNull::from(&mut self.counters[function][..]).cast()
     }
 
     /// The counters of a function, in the order of its names.

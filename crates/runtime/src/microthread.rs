@@ -67,8 +67,14 @@ impl FutureSlot {
     pub unsafe fn start<U: Future<Output = Finished>>(frame: NonNull<Frame>, future: U) -> Code {
         // SAFETY: the frame is valid; only its header is touched.
         let slot = unsafe { &mut *core::ptr::addr_of_mut!((*frame.as_ptr()).future) };
+        const {
+            assert!(
+                align_of::<U>() <= ALIGN,
+                "what a function keeps across an await needs an alignment of 16 bytes at most"
+            );
+        }
         assert!(
-            size_of::<U>() <= slot.room && align_of::<U>() <= ALIGN,
+            size_of::<U>() <= slot.room,
             "a frame has room for its chain's largest future"
         );
         slot.poll = MaybeUninit::new(poll::<U>);
@@ -189,11 +195,6 @@ impl<T> Frames<T> {
     /// Gives a frame back whose future is gone.
     pub fn give(&mut self, index: u32) {
         self.free.push(index);
-    }
-
-    /// Whether one more call may wait.
-    pub fn has_free(&self) -> bool {
-        !self.free.is_empty()
     }
 
     /// How many calls wait.

@@ -18,7 +18,7 @@
 //! state, cx, the instance) does not move and is not used by anybody else while it exists. The worker keeps the second half
 //! (`worker::waiting`).
 
-use crate::microthread::{Frame, FutureSlot};
+use crate::microthread::{Finished, Frame, FutureSlot};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -92,7 +92,7 @@ pub struct Layout {
     pub flow: (usize, usize),
     /// Group state: size and alignment.
     pub group: (usize, usize),
-    /// What a waiting call takes.
+    /// What a waiting call takes: the size of its future, exactly.
     pub future: usize,
 }
 
@@ -302,16 +302,25 @@ impl<F: NetworkFunction> Factory for Configured<F> {
     }
 }
 
+/// A call that may wait, as it is in a frame.
+async fn call<F: NetworkFunction>(
+    function: &'static F,
+    packet: &'static mut Packet,
+    state: &'static mut F::Flow,
+    cx: &'static mut Cx<F>,
+) -> Finished {
+    let verdict = function.process(packet, &mut *state, cx).await;
+    (verdict, function.timeout(state))
+}
+
 fn layout_of<F: NetworkFunction>() -> Layout {
-    fn future_size<'a, F: NetworkFunction, U>(
-        _process: impl FnOnce(&'a F, &'a mut Packet, &'a mut F::Flow, &'a mut Cx<F>) -> U,
-    ) -> usize {
+    fn future_size<A, B, C, D, U>(_call: impl FnOnce(A, B, C, D) -> U) -> usize {
         size_of::<U>()
     }
     Layout {
         flow: (size_of::<F::Flow>(), align_of::<F::Flow>()),
         group: (size_of::<F::Group>(), align_of::<F::Group>()),
-        future: future_size::<F, _>(F::process),
+        future: future_size(call::<F>),
     }
 }
 
@@ -377,11 +386,7 @@ unsafe fn start<F: NetworkFunction>(
         let packet: &'static mut Packet = &mut *core::ptr::from_mut(packet);
         let state: &'static mut F::Flow = &mut *flow.cast::<F::Flow>().as_ptr();
         let cx: &'static mut Cx<F> = Cx::<F>::of(&mut *core::ptr::addr_of_mut!((*frame.as_ptr()).cx));
-        let future = async move {
-            let verdict = function.process(packet, &mut *state, cx).await;
-            (verdict, function.timeout(state))
-        };
-        let code = FutureSlot::start(frame, future);
+        let code = FutureSlot::start(frame, call(function, packet, state, cx));
         Answer {
             timeout: (*frame.as_ptr()).cx.timeout,
             code,

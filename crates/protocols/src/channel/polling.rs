@@ -125,7 +125,7 @@ impl Channel {
                         break next;
                     }
                 }
-                Some(_) => unreachable!("these are the worker's"),
+                Some(_) => debug_assert!(false, "all others are the worker's"),
                 None => match self.speak() {
                     Some(next) => break next,
                     None if self.refused && self.has_room() => {

@@ -164,9 +164,11 @@ impl Receiving {
     ) -> Result<bool, DropReason> {
         let ahead = sequence.wrapping_sub(self.expected);
         let place = self.place(sequence);
-        if repeats && ahead >= 1 << 63 && !self.free.is_empty() {
+        if repeats
+            && ahead >= 1 << 63
+            && let Some(buffer) = self.free.pop()
+        {
             // Planted: what came before is delivered again.
-            let buffer = self.free.pop().expect("just looked");
             self.frames[usize::from(buffer) * self.stride..][..payload.len()].copy_from_slice(payload);
             self.advance(buffer, payload.len() as u16, &mut queue);
             self.expected = self.expected.wrapping_sub(1);
@@ -184,7 +186,8 @@ impl Receiving {
         if !well_formed(payload) {
             return Err(DropReason::Records);
         }
-        let buffer = self.free.pop().expect("every frame of the window has a buffer");
+        // Each frame of the window has a buffer.
+        let buffer = self.free.pop().ok_or(DropReason::BeyondWindow)?;
         self.frames[usize::from(buffer) * self.stride..][..payload.len()].copy_from_slice(payload);
         let length = payload.len() as u16;
         self.unacknowledged = self.unacknowledged.saturating_add(1);

@@ -236,13 +236,14 @@ impl Sending {
         let (mut rest, mut first) = (message, true);
         if left > 0 {
             let (piece, behind) = rest.split_at(left);
-            let open = self.open.take().expect("it has something left");
+            let open = self.open.take().ok_or(Full)?;
             self.append(open, true, false, piece);
             (rest, first) = (behind, false);
         }
         while rest.len() > 0 {
             self.seal(queue);
-            let open = self.open(now).expect("counted above");
+            // Its buffers were counted above.
+            let open = self.open(now).ok_or(Full)?;
             let (piece, behind) = rest.split_at(rest.len().min(most));
             self.append(open, first, behind.len() == 0, piece);
             (rest, first) = (behind, false);

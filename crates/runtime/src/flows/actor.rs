@@ -187,13 +187,18 @@ impl Header {
         }
     }
 
-    /// Makes a change that the transition table allows.
+    /// Makes a change that the transition table allows, or none. `false` is a programmer's error, which a worker survives: an
+    /// actor that cannot end stays as it is.
     #[inline]
-    pub fn change(&mut self, change: Change) {
-        match self.phase.after(change) {
-            Some(phase) => self.phase = phase,
-            None => panic!("an actor in phase {:?} cannot {change:?}", self.phase),
-        }
+    pub fn change(&mut self, change: Change) -> bool {
+        let after = self.phase.after(change);
+        debug_assert!(
+            after.is_some(),
+            "an actor in phase {:?} cannot {change:?}",
+            self.phase
+        );
+        self.phase = after.unwrap_or(self.phase);
+        after.is_some()
     }
 }
 
@@ -291,8 +296,9 @@ impl Slab {
     /// Gives an actor back.
     #[inline]
     pub fn end(&mut self, index: u32) {
-        self.header_mut(index).change(Change::End);
-        self.free.push(index);
+        if self.header_mut(index).change(Change::End) {
+            self.free.push(index);
+        }
     }
 
     #[inline(always)]

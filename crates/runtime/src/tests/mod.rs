@@ -16,6 +16,7 @@ mod orders;
 mod sessions;
 mod spread;
 mod unheard;
+mod unsaid;
 mod waits;
 mod watching;
 mod words;

@@ -141,6 +141,7 @@ impl Claimed {
 #[network_function]
 impl NetworkFunction for Early {
     const NAME: &'static str = "early";
+    const BEGINS_AGAIN: bool = true;
     const AFFINITY: Affinity = Affinity::InsideAddress;
     const COUNTERS: &'static [&'static str] = &["emitted"];
     type Config = NoConfig;
@@ -683,4 +684,29 @@ fn a_call_that_may_begin_again_goes_along_with_its_group() {
     assert_eq!(order, [1, 2, 3, 4, 5]);
     cluster.check();
     GENERATION.set(0);
+}
+
+/// What a call that is given up has emitted is dropped, since it emits it once more at the target.
+#[test]
+fn what_a_call_that_is_given_up_has_emitted_is_not_the_next_ones() {
+    let plan = plan(vec![factory::<Early>()]);
+    let mut cluster = super::spread::cluster(1, 2, crate::switch::Policy::RoundRobin, &plan, 64);
+    cluster.feed(0, [udp(1, 1000, 1, 80, false, &[50, 2, 0])]);
+    let from = (0..2)
+        .find(|index| cluster.runtimes[*index].stats().waiting == 1)
+        .unwrap();
+    let order = Order {
+        selector: Selector::All,
+        to: vec![1 - from as u16],
+    };
+    cluster.runtimes[from].order(order).unwrap();
+    cluster.settle();
+    assert_eq!(cluster.runtimes[1 - from].stats().waiting, 1);
+    cluster.feed(0, (2..6).map(|host| udp(host, 1000, 1, 80, false, &[0, 1, 0])));
+    cluster.now += 200 * MS;
+    cluster.settle();
+    let mut hosts: Vec<u8> = cluster.sent().iter().map(|(_, frame)| frame[15]).collect();
+    hosts.sort_unstable();
+    assert_eq!(hosts, [1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]);
+    super::groups::assert_nothing_stays(&mut cluster);
 }

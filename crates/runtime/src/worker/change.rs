@@ -568,7 +568,7 @@ impl<P: Port> Runtime<P> {
             (subject.flow, subject.group) = (flow, group);
         }
         let mut cx = self.scratch(&mut survey.log);
-        let counters = NonNull::new(survey.counters.as_mut_ptr()).expect("a vector's pointer is not null");
+        let counters = NonNull::from(&mut survey.counters[..]).cast();
         // SAFETY: the copies are states of the chain's functions; as many counters are there as any of them has.
         let ends = unsafe { ask(stages, translates, steps, &subject, &mut cx, |_| counters) };
         for packet in cx

@@ -224,21 +224,22 @@ impl<P: Port> Runtime<P> {
         // SAFETY: the future only uses its cx while it is polled, which it is not now.
         let cx = unsafe { &mut (*self.frame_ptr.as_ptr()).cx };
         let (wake_at, waits_for) = (cx.wake_at, cx.waits_for);
-        let refusal = if wake_at == RawCx::NO_WAKE {
-            Some(DropReason::WaitsForNothing)
+        let next = if wake_at == RawCx::NO_WAKE {
+            Err(DropReason::WaitsForNothing)
         } else if self.shares.of(waits_for) >= self.settings.share_max {
-            Some(DropReason::WaitingShareFull)
-        } else if !self.frames.has_free() {
-            Some(DropReason::WaitingFull)
+            Err(DropReason::WaitingShareFull)
         } else {
-            None
+            self.frames.take().ok_or(DropReason::WaitingFull)
         };
-        if let Some(reason) = refusal {
-            // SAFETY: the call just answered that it waits, so its future is live, and it is gone after this.
-            unsafe { Frames::<Parked>::cancel(self.frame_ptr) };
-            self.settle_accounts(cx, job.actor);
-            return self.refuse(job, reason);
-        }
+        let next = match next {
+            Ok(next) => next,
+            Err(reason) => {
+                // SAFETY: the call just answered that it waits, so its future is live, and it is gone after this.
+                unsafe { Frames::<Parked>::cancel(self.frame_ptr) };
+                self.settle_accounts(cx, job.actor);
+                return self.refuse(job, reason);
+            }
+        };
         self.apply_blocks(cx, job.actor);
         let spares = core::mem::take(&mut cx.spares);
         let Job { actor, .. } = job;
@@ -257,7 +258,7 @@ impl<P: Port> Runtime<P> {
                 look,
             },
         );
-        self.frame = self.frames.take().expect("a free frame was there a moment ago");
+        self.frame = next;
         self.frame_ptr = self.frames.frame(self.frame);
         // SAFETY: the new frame in hand is nobody's but ours.
         unsafe { (*self.frame_ptr.as_ptr()).cx.spares = spares };
