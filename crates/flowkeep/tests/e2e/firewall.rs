@@ -13,7 +13,7 @@
 //! The kernel's replay took so little time that no flow expired; so time is the machine's here, not the capture's.
 
 use crate::cluster::{Shape, capture_port, data, every_capture, files, finish, name, run_to_end, start};
-use crate::tables::manifest;
+use crate::manifest;
 use adapters::memory::Frame;
 use adapters::open::Ports;
 use adapters::pcap::Reader;

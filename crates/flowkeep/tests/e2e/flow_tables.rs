@@ -1,7 +1,8 @@
 //! The flow monitor's records, from a whole cluster, against the flow tables of nDPI, Arkime and Zeek.
 
 use crate::cluster::{Ran, Shape, capture_port, data, every_capture, files, name, run_to_end};
-use crate::tables::{arkime, manifest, ndpi, records, zeek};
+use crate::manifest;
+use crate::tables::{arkime, ndpi, records, zeek};
 use std::path::Path;
 
 fn watch(capture: &Path, shape: Shape, settings: &str) -> Ran {

@@ -46,5 +46,7 @@ mod tagged;
 mod watching;
 
 /// Independent flow tables, and the comparison with them.
+#[path = "../../../functions/tests/flow_monitor/manifest.rs"]
+mod manifest;
 #[path = "../../../functions/tests/flow_monitor/tables/mod.rs"]
 mod tables;

@@ -173,7 +173,8 @@ fn a_neighbour_that_does_not_answer_holds_nothing() {
         // As many as would fill what all that wait have together, and a host that does answer.
         to_silence(&site, 205, 12_000, 100);
         let answered = echoed(&site, "203.0.113.11", 3);
-        site.log.expect("another neighbour is found", answered == 3, answered);
+        site.log
+            .expect("another neighbour is found", answered == 3, answered);
     });
     // The end does not wait for what waits.
     to_silence(&site, 210, 50, 1);
