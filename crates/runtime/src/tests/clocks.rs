@@ -57,9 +57,6 @@ impl NetworkFunction for Clocked {
         let now = cx.now();
         if cx.group().at[1].is_never() {
             cx.group().at[1] = now;
-        } else {
-            let group = cx.group().at[1];
-            check(group, cx);
         }
         if flow.packets == 0 {
             (flow.at, flow.tick) = (now, now.tick());
@@ -77,7 +74,9 @@ impl NetworkFunction for Clocked {
             if u128::from(cx.now().tick().milliseconds_since(flow.tick)) > LONG.as_millis() {
                 cx.count("wrong_times");
             }
-            if !cx.group().at[0].is_never() {
+            let [never, group] = cx.group().at;
+            check(group, cx);
+            if !never.is_never() {
                 cx.count("wrong_times");
             }
         }
