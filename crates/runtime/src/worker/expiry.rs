@@ -57,7 +57,7 @@ impl<P: Port> Runtime<P> {
         let mut asked = 0;
         for function in 0..self.stages.functions.len() {
             loop {
-                if asked == self.early_looks || self.log.room() < EVENT_ROOM {
+                if asked == self.early_looks || self.log.room() < EVENT_ROOM || !self.unsaid.is_empty() {
                     self.recalls = true;
                     break;
                 }
