@@ -47,7 +47,7 @@ pub use config::Config;
 pub use state::Exchange;
 
 use crate::json::{Text, Timestamp};
-use crate::stream::{Accepted, Piece, Taken};
+use crate::stream::{Accepted, Follow, Piece, Taken};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::{self, Display, Formatter};
@@ -68,13 +68,22 @@ const CLOSED: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct HttpParser {
     ports: Vec<u16>,
+    follow: Follow,
 }
 
 #[network_function]
 impl NetworkFunction for HttpParser {
     const NAME: &'static str = "http_parser";
-    const COUNTERS: &'static [&'static str] =
-        &["records", "not_http", "switched", "requests_too_many", "gaps"];
+    const COUNTERS: &'static [&'static str] = &[
+        "records",
+        "not_http",
+        "switched",
+        "requests_too_many",
+        "gaps",
+        "segments_kept",
+        "segments_beyond",
+        "stream_room_full",
+    ];
     const ICMP_ERRORS: bool = false;
     type Config = Config;
     type Flow = Exchange;
@@ -83,6 +92,11 @@ impl NetworkFunction for HttpParser {
     fn new(config: &Arc<Config>, _: &WorkerInfo) -> Result<Self, ConfigError> {
         Ok(HttpParser {
             ports: config.ports.clone(),
+            follow: Follow {
+                pick_up: true,
+                early_max: config.early_max.into(),
+                hold: false,
+            },
         })
     }
 
@@ -92,7 +106,7 @@ impl NetworkFunction for HttpParser {
             && self.is_read(packet)
         {
             let ends = tcp.flags() & flags::FIN != 0;
-            Self::read(packet, ends, flow, cx);
+            self.read(packet, ends, flow, cx);
         }
         Verdict::Forward
     }
@@ -116,7 +130,7 @@ impl HttpParser {
             || self.ports.contains(&packet.destination_port())
     }
 
-    fn read(packet: &Packet, ends: bool, flow: &mut Exchange, cx: &mut Cx<Self>) {
+    fn read(&self, packet: &Packet, ends: bool, flow: &mut Exchange, cx: &mut Cx<Self>) {
         let half = cx.direction() as usize;
         let Exchange { talk, streams } = flow;
         if streams.begins(packet) {
@@ -125,7 +139,7 @@ impl HttpParser {
             *talk = Talk::default();
         }
         let time = Time::from_nanoseconds(packet.timestamp());
-        let Accepted { refused, taken, .. } = streams.accept(packet, half, true, &mut |piece| {
+        let accepted = streams.accept(packet, half, self.follow, cx, &mut |cx, piece| {
             match piece {
                 Piece::Bytes { bytes, .. } => {
                     if talk.marks & whole::KNOWN == 0 {
@@ -145,9 +159,30 @@ impl HttpParser {
                 }
             }
         });
+        let Accepted {
+            renumbered,
+            refused,
+            taken,
+            ..
+        } = accepted;
         if refused {
             // The server did not take the data of the SYN: the client sends them again.
             *talk = Talk::default();
+        }
+        match taken {
+            _ if renumbered => cx.release_some(|_| true),
+            Taken::New | Taken::Old => cx.release_some(|held| streams.has_read(half, held)),
+            Taken::Kept => {
+                cx.count("segments_kept");
+                if !cx.hold_copy(packet) {
+                    cx.count("stream_room_full");
+                }
+            }
+            Taken::Beyond | Taken::Full => {
+                cx.count("segments_beyond");
+                cx.count_by("stream_room_full", u64::from(taken == Taken::Full));
+            }
+            Taken::Nothing | Taken::Outside => {}
         }
         let in_order = matches!(taken, Taken::New | Taken::Nothing | Taken::Old);
         if ends && in_order && who(talk, half) == 1 {

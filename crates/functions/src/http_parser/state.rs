@@ -173,7 +173,7 @@ impl Reader {
 
 /// The state of a flow.
 #[derive(FlowState, Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[flow_state(version = 2)]
+#[flow_state(version = 3)]
 #[repr(C)]
 pub struct Exchange {
     /// What was said.
