@@ -26,8 +26,11 @@
 //! version, `status` and `length` of a request that was never answered. `"truncated":true` says that method, URI or host were
 //! longer than what is kept ([`state::URI_MAX`] and its neighbours).
 //!
-//! **When it stops reading** a connection, each counted: its first line is no HTTP; it becomes a tunnel (`CONNECT`, 101); bytes
-//! are missing outside of a body; the lengths of a message contradict each other; more requests wait than the queue has
+//! An answer to a request that was not seen makes a record too, of its status and length alone: a server gave up waiting (408), or the capture
+//! began later. It is never taken for the answer to a request that came meanwhile.
+//!
+//! **When it stops reading** a connection, each counted: its first line is no HTTP; it becomes a tunnel (`CONNECT`, 101; what
+//! a client sends behind `CONNECT` before the answer is the tunnel's); bytes are missing outside of a body; the lengths of a message contradict each other; more requests wait than the queue has
 //! room for. Requests that wait are then recorded without an answer when the flow ends.
 //!
 //! **Invariants.** Every packet is forwarded as it is. How packets divide the bytes makes no difference
@@ -57,7 +60,7 @@ use nf::{
     network_function,
 };
 use reader::Event;
-use state::{At, Request, Talk, Texts, mark, whole};
+use state::{At, Reader, Request, Talk, Texts, mark, whole};
 use wire::packet::flag;
 use wire::tcp::flags;
 
@@ -76,6 +79,7 @@ impl NetworkFunction for HttpParser {
     const NAME: &'static str = "http_parser";
     const COUNTERS: &'static [&'static str] = &[
         "records",
+        "answers_alone",
         "not_http",
         "switched",
         "requests_too_many",
@@ -199,21 +203,42 @@ fn who(talk: &Talk, half: usize) -> usize {
 fn on_event(talk: &mut Talk, event: Event, cx: &mut Cx<HttpParser>) {
     match event {
         Event::Answered => report(talk, true, cx),
-        Event::Switched => {
-            cx.count("switched");
-            report(talk, true, cx);
-        }
+        Event::Alone => report_alone(talk, cx),
+        Event::Switched => cx.count("switched"),
         Event::TooMany => cx.count("requests_too_many"),
         Event::NotHttp => cx.count("not_http"),
     }
 }
 
+/// Client and server.
+fn ends(talk: &Talk, cx: &Cx<HttpParser>) -> (Endpoint, Endpoint) {
+    let (first, second) = cx.opened_by();
+    match talk.marks & whole::REVERSED != 0 {
+        true => (second, first),
+        false => (first, second),
+    }
+}
+
+/// Records the response that was read, whose request was not seen.
+fn report_alone(talk: &Talk, cx: &mut Cx<HttpParser>) {
+    let (client, server) = ends(talk, cx);
+    let Reader { status, body, .. } = talk.readers[1];
+    let time = Timestamp(cx.now());
+    cx.event(
+        "http",
+        format_args!(
+            "\"timestamp\":\"{time}\",\"event_type\":\"http\",\"src_ip\":\"{}\",\"src_port\":{},\"dest_ip\":\"{}\",\
+             \"dest_port\":{},\"proto\":\"TCP\",\"http\":{{\"status\":{status},\"length\":{body}}}",
+            client.addr, client.port, server.addr, server.port,
+        ),
+    );
+    cx.count("records");
+    cx.count("answers_alone");
+}
+
 /// Records the oldest request, with the response that was read or without one.
 fn report(talk: &mut Talk, answered: bool, cx: &mut Cx<HttpParser>) {
-    let (mut client, mut server) = cx.opened_by();
-    if talk.marks & whole::REVERSED != 0 {
-        core::mem::swap(&mut client, &mut server);
-    }
+    let (client, server) = ends(talk, cx);
     let response = &talk.readers[1];
     let answer = answered.then_some((response.status, response.body));
     if let Some((request, texts)) = talk.oldest() {
@@ -243,7 +268,10 @@ fn report_rest(talk: &mut Talk, cx: &mut Cx<HttpParser>) {
             | At::Trailer
             | At::TrailerLine
     );
-    let mut answered = begun;
+    if begun && reader.alone {
+        report_alone(talk, cx);
+    }
+    let mut answered = begun && !reader.alone;
     while talk.waiting > 0 {
         // A request whose line did not come to its end is none.
         if talk.waiting == 1 && matches!(talk.readers[0].at, At::First | At::Second) {
