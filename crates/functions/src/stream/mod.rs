@@ -26,8 +26,8 @@
 //! the next byte; of all flows together as many as the runtime holds packets. Another segment is [`Taken::Beyond`] or [`Taken::Full`]: it is not
 //! part of the stream. A caller that must look at every byte looks at it by itself, or drops it, so that it is sent again in order.
 //!
-//! **Gaps.** What the receiver has acknowledged and was not seen here is lost to us: when a later segment comes, the gap before
-//! it is reported ([`Piece::Gap`]) and passed over. An acknowledgement alone never moves anything: an acknowledgement of
+//! **Gaps.** What the receiver has acknowledged and was not seen here is lost to us: when a later segment comes, what is missing before
+//! it, as far as it was acknowledged, is reported ([`Piece::Gap`]) and passed over. An acknowledgement alone never moves anything: an acknowledgement of
 //! what has not been sent would make us blind for it.
 //!
 //! **Openings.** A stream begins with SYN; a segment that begins before the first byte is not part of
@@ -382,12 +382,19 @@ impl<E: Early, F: FnMut(&mut E, Piece<'_>)> Run<'_, E, F> {
             self.state.marks |= mark::KNOWN;
         }
         if distance(segment.sequence, self.state.next) > 0 {
-            let acked = self.state.has(mark::ACKED) && distance(self.state.acked, segment.sequence) >= 0;
-            if !acked {
+            if self.state.has(mark::ACKED) {
+                // No further than this segment: its sender may not have sent what lies behind.
+                let is_behind = distance(self.state.acked, segment.sequence) > 0;
+                self.pass_over(if is_behind {
+                    segment.sequence
+                } else {
+                    self.state.acked
+                });
+            }
+            if distance(segment.sequence, self.state.next) > 0 {
                 let held = (segment.sequence, segment.held());
                 return Err(self.early.place(packet, held, self.state.next, follow));
             }
-            self.pass_over(segment.sequence);
         }
         // `pass_over` may have handed on some of what this segment brings.
         let known = self.state.next.wrapping_sub(segment.sequence);

@@ -238,6 +238,20 @@ fn gaps_are_passed_over_when_acknowledged_and_followed() {
 }
 
 #[test]
+fn gaps_are_passed_over_as_far_as_they_are_acknowledged() {
+    let mut observer = Observer::new();
+    observer.open(1000);
+    assert_eq!(observer.data(1010, b"kept"), Taken::Kept);
+    observer.take(1, 500, 1014, flags::ACK, b"");
+    // The first gap is lost, the second one may still come.
+    assert_eq!(observer.data(1020, b"later"), Taken::Kept);
+    assert_eq!(observer.read[0], b"\0\0\0\0\0\0\0\0\0\0kept");
+    assert_eq!(observer.data(1014, b"second"), Taken::New);
+    assert_eq!(observer.read[0], b"\0\0\0\0\0\0\0\0\0\0keptsecondlater");
+    assert_eq!(observer.gaps, 1);
+}
+
+#[test]
 fn what_is_no_part_of_a_stream() {
     let mut observer = Observer::new();
     assert_eq!(observer.data(1000, b"nobody knows"), Taken::Outside);

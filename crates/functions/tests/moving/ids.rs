@@ -65,8 +65,10 @@ fn many_early_segments_go_along() {
     for (start, block) in (0..).step_by(4500).zip(text.chunks(4500)) {
         let parts: Vec<(u32, &[u8])> = (start..).step_by(900).zip(block.chunks(900)).collect();
         for (at, part) in parts.into_iter().rev() {
-            script.push(web.sequence(1001 + at).payload(part));
-            script.push(web.reply().sequence(5001 + at).payload(part));
+            // Neither end has more than what came in order.
+            let there = web.sequence(1001 + at).acknowledgement(5001 + start);
+            let back = web.reply().sequence(5001 + at).acknowledgement(1001 + start);
+            script.extend([there.payload(part), back.payload(part)]);
         }
     }
     let rules =

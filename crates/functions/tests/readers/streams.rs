@@ -173,7 +173,7 @@ impl Extent {
 
     fn bytes(&mut self) -> usize {
         self.runs.sort_unstable();
-        let mut behind = 0;
+        let mut behind = i64::MIN;
         let sum = self.runs.iter().map(|(start, end)| {
             let new = end - behind.max(*start);
             behind = behind.max(*end);
@@ -183,7 +183,9 @@ impl Extent {
     }
 }
 
-/// Of all real captures: how many bytes that are there are read in their order.
+/// Of all real captures: how many bytes that are there are read in their order. With 2 KiB of room for each flow that was 96.5 % of viber.pcap
+/// and 98.7 % to 99.7 % of four more of the longer ones. Directions of which a capture has no acknowledgement are counted by themselves: what is
+/// missing there is missing for ever.
 #[test]
 fn bytes_of_real_captures_are_read_in_order() {
     let folders = [
@@ -193,28 +195,59 @@ fn bytes_of_real_captures_are_read_in_order() {
         "http",
         "reassembly/pcapplusplus",
     ];
-    let (mut there, mut read, mut worst) = (0, 0, Vec::new());
+    let (mut sum, mut one_sided, mut each) = (Coverage::default(), Coverage::default(), Vec::new());
     for folder in folders {
         let Some(root) = data(folder) else {
             return;
         };
         for path in captures(&root) {
-            let (own_there, own_read) = coverage(&path);
-            there += own_there;
-            read += own_read;
-            if own_there >= 2_000 {
-                worst.push((own_read as f64 / own_there as f64, own_there, path));
-            }
+            let [own, own_one_sided] = coverage(&path);
+            sum.add(own);
+            one_sided.add(own_one_sided);
+            each.push((own, path));
         }
     }
-    worst.sort_by(|a, b| a.0.total_cmp(&b.0));
-    for (share, bytes, path) in worst.iter().take(30) {
-        println!("{:5.1} % of {bytes:>9}  {}", 100.0 * share, path.display());
+    each.retain(|(own, _)| own.there >= 2_000);
+    each.sort_by(|a, b| a.0.share().total_cmp(&b.0.share()));
+    for (own, path) in each.iter().take(10) {
+        println!("{own} of {}", path.display());
     }
-    println!(
-        "{read} of {there} bytes: {:.3} %",
-        100.0 * read as f64 / there as f64
-    );
+    println!("{sum} in all; {one_sided} without acknowledgements");
+    assert!(sum.share() > 0.999, "{sum}");
+    for (own, path) in &each {
+        // Of this one most packets are missing, so its flows end with a segment that waits.
+        let least = if path.ends_with("quickplay.pcap") {
+            0.9
+        } else {
+            0.995
+        };
+        assert!(own.share() > least, "{own} of {}", path.display());
+    }
+}
+
+/// Bytes that are there, and those that were handed on.
+#[derive(Clone, Copy, Default)]
+struct Coverage {
+    there: usize,
+    read: usize,
+}
+
+impl Coverage {
+    fn add(&mut self, other: Coverage) {
+        self.there += other.there;
+        self.read += other.read;
+    }
+
+    fn share(self) -> f64 {
+        self.read as f64 / self.there.max(1) as f64
+    }
+}
+
+impl std::fmt::Display for Coverage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Coverage { there, read } = self;
+        write!(f, "{read} of {there} bytes ({:.3} %)", 100.0 * self.share())
+    }
 }
 
 fn captures(root: &std::path::Path) -> Vec<std::path::PathBuf> {
@@ -238,38 +271,38 @@ fn captures(root: &std::path::Path) -> Vec<std::path::PathBuf> {
     found
 }
 
-/// Distinct bytes of all TCP streams of a capture, and how many of them were handed on.
-fn coverage(path: &std::path::Path) -> (usize, usize) {
+/// One direction of a connection.
+#[derive(Default)]
+struct Direction {
+    extent: Extent,
+    coverage: Coverage,
+    is_seen: bool,
+}
+
+/// Distinct bytes of all TCP streams of a capture, and how many of them were handed on; then those whose other direction is not there.
+fn coverage(path: &std::path::Path) -> [Coverage; 2] {
     let mut pool = Pool::new(Region::heap(Pool::region_length(1, 65_535)), 1, 65_535, 0);
     let mut packet = pool.take().expect("a buffer");
-    let mut extents: HashMap<(FlowKey, bool), Extent> = HashMap::new();
-    let mut streams: HashMap<FlowKey, (Orientation, Streams)> = HashMap::new();
-    let (mut there, mut read) = (0, 0);
+    let mut found: HashMap<FlowKey, (Orientation, Streams, [Direction; 2])> = HashMap::new();
     let mut waiting = Waiting::new();
-    let Ok(frames) = capture::frames(path) else {
-        return (0, 0);
-    };
-    for frame in frames {
-        let Some(link) = LinkType::from_pcap(frame.link) else {
-            return (0, 0);
-        };
-        if !packet.set_frame(&frame.bytes, link) {
+    for frame in capture::frames(path).into_iter().flatten() {
+        let link = LinkType::from_pcap(frame.link);
+        if !link.is_some_and(|link| packet.set_frame(&frame.bytes, link)) {
             continue;
         }
         packet.set_wire_length(frame.wire_length);
-        if wire::parse(&mut packet).is_err() {
+        if wire::parse(&mut packet).is_err() || packet.has(wire::packet::flag::ICMP_ERROR) {
             continue;
         }
-        let Some(tcp) = packet
-            .tcp()
-            .filter(|_| !packet.has(wire::packet::flag::ICMP_ERROR))
-        else {
+        let Some(tcp) = packet.tcp() else {
             continue;
         };
         let (key, way) = FlowKey::of(&packet).expect("TCP has a key");
-        let (opening, streams) = streams.entry(key).or_insert((way, Streams::default()));
+        let begin = || (way, Streams::default(), Default::default());
+        let (opening, streams, directions) = found.entry(key).or_insert_with(begin);
         let half = usize::from(way != *opening);
         waiting.at = (key, half);
+        let mut read = 0;
         let accepted = streams.accept(&packet, half, FOLLOW, &mut waiting, &mut |_, piece| {
             if let Piece::Bytes { bytes, .. } = piece {
                 read += bytes.len();
@@ -277,19 +310,30 @@ fn coverage(path: &std::path::Path) -> (usize, usize) {
         });
         waiting.settle(&packet, streams, accepted.taken);
         if accepted.begins {
-            for half in [false, true] {
-                there += extents
-                    .remove(&(key, half))
-                    .map_or(0, |mut extent| extent.bytes());
-            }
+            directions.iter_mut().for_each(Direction::settle);
         }
+        let direction = &mut directions[half];
+        direction.coverage.read += read;
+        direction.is_seen = true;
         let plain = tcp.flags() & (wire::tcp::flags::SYN | wire::tcp::flags::RST) == 0;
         if plain && !packet.payload().is_empty() {
-            let extent = extents.entry((key, half == 1)).or_default();
-            extent.add(tcp.sequence(), packet.payload().len());
+            direction.extent.add(tcp.sequence(), packet.payload().len());
         }
     }
     pool.give(packet);
-    there += extents.values_mut().map(Extent::bytes).sum::<usize>();
-    (there, read)
+    let mut sums = [Coverage::default(); 2];
+    for (_, _, mut directions) in found.into_values() {
+        directions.iter_mut().for_each(Direction::settle);
+        for half in [0, 1] {
+            sums[usize::from(!directions[1 - half].is_seen)].add(directions[half].coverage);
+        }
+    }
+    sums
+}
+
+impl Direction {
+    /// What follows has other numbers.
+    fn settle(&mut self) {
+        self.coverage.there += std::mem::take(&mut self.extent).bytes();
+    }
 }

@@ -308,6 +308,25 @@ mod tests {
     }
 
     #[test]
+    fn a_list_shows_its_packets_and_lends_them() {
+        let mut pool = pool(3);
+        let mut list = PacketList::new();
+        assert_eq!(list.iter().count(), 0);
+        for byte in [1, 2, 3] {
+            let mut p = pool.take().unwrap();
+            assert!(p.set_frame(&[byte; 4], LinkType::Raw));
+            list.push(p);
+        }
+        list.for_each_mut(|p| p.frame_mut()[0] += 10);
+        let first = |p: &Packet| p.frame()[0];
+        assert_eq!(list.iter().map(first).collect::<Vec<_>>(), [11, 12, 13]);
+        while let Some(p) = list.pop() {
+            pool.give(p);
+        }
+        assert_eq!(pool.free(), 3);
+    }
+
+    #[test]
     fn a_pool_that_goes_before_its_buffers_leaves_them_usable() {
         let mut pool = pool(1);
         let mut p = pool.take().unwrap();
