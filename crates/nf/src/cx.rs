@@ -15,8 +15,8 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 use core::task::{Context, Poll};
 use core::time::Duration;
-use wire::packet::Side;
-use wire::{Addr, FlowKey, Orientation, Packet, PacketBox};
+use wire::packet::{Side, flag};
+use wire::{Addr, FlowKey, Orientation, Packet, PacketBox, PacketList};
 
 /// Which way a packet of a connection runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -220,6 +220,14 @@ pub struct RawCx {
     pub emitted: ArrayVec<(PacketBox, Way), EFFECTS_MAX>,
     /// Blocks it claimed or released.
     pub blocks: ArrayVec<BlockEffect, EFFECTS_MAX>,
+    /// The packets held for the function of the flow and direction at hand; `None` for none, and where no packet is at hand.
+    pub held: Option<NonNull<PacketList>>,
+    /// How many more packets may be held.
+    pub held_room: u32,
+    /// The copy that is to be held, with [`effect::HELD`].
+    pub copy: Option<PacketBox>,
+    /// What was held and goes on behind the packet at hand, with [`effect::HELD`].
+    pub let_go: PacketList,
     /// Why it discards held packets, with [`effect::DISCARD`].
     pub discard: Reason,
     /// See above.
@@ -242,6 +250,8 @@ pub mod effect {
     pub const KEEP: u8 = 32;
     /// The function wants other flows ended.
     pub const RECALL: u8 = 64;
+    /// `copy` is to be held, or `let_go` goes on.
+    pub const HELD: u8 = 128;
 }
 
 impl RawCx {
@@ -265,7 +275,8 @@ impl<F: NetworkFunction> Cx<F> {
     ///
     /// # Safety
     /// `raw.key` points to the flow's key, `raw.group` to a valid `F::Group` that nothing else refers to, `raw.counters` to `F::COUNTERS.len() + 1`
-    /// numbers, `raw.log` to a log, all for as long as the view is used.
+    /// numbers, `raw.log` to a log, `raw.held`, if to anything, to a list that nothing else refers to, all for as long as the view is
+    /// used.
     #[inline(always)]
     pub unsafe fn of(raw: &mut RawCx) -> &mut Cx<F> {
         // SAFETY: `repr(transparent)`; the rest is the caller's promise.
@@ -457,7 +468,71 @@ impl<F: NetworkFunction> Cx<F> {
         self.raw.effects |= effect::RELEASE;
     }
 
-    /// Drops the packets held by [`Verdict::Consume`].
+    /// The packets that this function holds of the flow, of the direction at hand, and copies that it holds: the oldest first.
+    pub fn held(&self) -> impl Iterator<Item = &Packet> {
+        // SAFETY: promised by whoever made the view; the borrow of `self` keeps the list as it is.
+        let list = self.raw.held.map(|list| unsafe { list.as_ref() });
+        list.into_iter().flat_map(PacketList::iter)
+    }
+
+    /// How many [`Cx::held`] are.
+    pub fn held_count(&self) -> usize {
+        // SAFETY: as in `held`.
+        self.raw.held.map_or(0, |list| unsafe { list.as_ref() }.len())
+    }
+
+    /// Whether the bound that all flows of the runtime share has room for one more held packet.
+    pub fn may_hold(&self) -> bool {
+        self.raw.held_room > 0
+    }
+
+    /// Whether [`Cx::hold_copy`] has room for a copy of this packet.
+    pub fn may_hold_copy(&self, packet: &Packet) -> bool {
+        let fits = |spare: &PacketBox| packet.frame().len() <= spare.room();
+        self.may_hold() && self.raw.copy.is_none() && self.raw.spares.last().is_some_and(fits)
+    }
+
+    /// Holds a copy of the packet at hand, which itself goes where the verdict sends it: for what is to be read later. The copy
+    /// is among the held packets ([`Cx::held`]), counts against their bound, and moves with the flow. It is no packet of its own: let go, discarded or
+    /// at its flow's end it is gone, and no counter shows it. One copy a call; `false` where there is no room.
+    pub fn hold_copy(&mut self, packet: &Packet) -> bool {
+        if !self.may_hold_copy(packet) {
+            return false;
+        }
+        let Some(mut spare) = self.raw.spares.pop() else {
+            return false;
+        };
+        if !spare.copy_from(packet) {
+            self.raw.spares.push(spare);
+            return false;
+        }
+        spare.set_flags(flag::COPY);
+        self.raw.copy = Some(spare);
+        self.raw.effects |= effect::HELD;
+        true
+    }
+
+    /// Lets those of [`Cx::held`] go on that `which` names, the oldest first, behind the packet at hand. Copies among them are gone.
+    pub fn release_some(&mut self, mut which: impl FnMut(&Packet) -> bool) {
+        let Some(mut list) = self.raw.held else {
+            return;
+        };
+        // SAFETY: as in `held`; `&mut self` makes this the only reference.
+        let list = unsafe { list.as_mut() };
+        if !list.iter().any(&mut which) {
+            return;
+        }
+        let mut all = core::mem::take(list);
+        while let Some(packet) = all.pop() {
+            match which(&packet) {
+                true => self.raw.let_go.push(packet),
+                false => list.push(packet),
+            }
+        }
+        self.raw.effects |= effect::HELD;
+    }
+
+    /// Drops the packets held by [`Verdict::Consume`], of both directions.
     pub fn discard(&mut self, reason: &'static str) {
         if let Verdict::Drop(reason) = self.drop(reason) {
             self.raw.discard = reason;

@@ -88,6 +88,8 @@ pub mod flag {
     pub const MADE: u16 = 2048;
     /// It lies under MPLS labels, which lead one way: it leaves with them, and has no answer (RFC 3031 3.18).
     pub const LABELLED: u16 = 4096;
+    /// A copy that is held in its packet's place: it leaves nowhere.
+    pub const COPY: u16 = 8192;
     /// Somebody watches its flow: a bit for each who does (`runtime::watch`).
     pub const WATCHED: u16 = 0xc000;
 }

@@ -588,6 +588,7 @@ fn fixed(before: &Config, now: &Config, differences: &[settings::Difference]) ->
         ("clock", before.clock == now.clock),
         ("flows_max", before.flows_max == now.flows_max),
         ("waiting_max", before.waiting_max == now.waiting_max),
+        ("held_max", before.held_max == now.held_max),
         ("policy", before.policy == now.policy),
         ("inside", before.inside == now.inside),
         ("port", before.port == now.port),

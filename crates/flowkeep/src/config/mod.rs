@@ -100,6 +100,11 @@ pub struct Config {
     #[schemars(range(min = 1, max = 268435456), example = 4096)]
     #[serde(deserialize_with = "values::flows")]
     pub waiting_max: u32,
+    /// The most packets of each runtime that functions hold with their flows, copies among them: the IDS and the HTTP parser hold TCP segments that
+    /// come before their turn. Each takes a buffer of 2 KiB. Default 1024.
+    #[schemars(range(min = 1, max = 65536), example = 1024)]
+    #[serde(deserialize_with = "values::held")]
+    pub held_max: u32,
     /// How a switch picks the runtime of new flows. Default `"least_loaded"` (NFVactor V-A).
     #[schemars(example = &"least_loaded")]
     pub policy: Policy,
@@ -140,6 +145,7 @@ impl Default for Config {
             clock: Clock::Auto,
             flows_max: 1_000_000,
             waiting_max: 4096,
+            held_max: 1024,
             policy: Policy::LeastLoaded,
             inside: values::private_addresses(),
             port: Vec::new(),
@@ -366,6 +372,7 @@ impl Config {
             clock: self.clock,
             flows_max: self.flows_max,
             waiting_max: self.waiting_max,
+            held_max: self.held_max,
             policy: self.policy,
             inside: self.inside.clone(),
             port: self.port.clone(),

@@ -342,6 +342,15 @@ pub fn flows<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error
     Ok(u32::try_from(number).expect("at most 2^28"))
 }
 
+/// A number of packets held, each of which takes a buffer.
+pub fn held<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    let number = deserializer.deserialize_u64(Between {
+        least: 1,
+        most: 1 << 16,
+    })?;
+    Ok(u32::try_from(number).expect("at most 2^16"))
+}
+
 impl<'de> Deserialize<'de> for Threads {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Words;

@@ -213,6 +213,7 @@ pub(super) fn build(
         lead_max: if answering { LEAD } else { u64::MAX },
         patient,
         others: member.map(|_| neighbours::frame_max(&config)),
+        held_max: config.held_max,
         now: if packet_clock {
             0
         } else {
@@ -482,6 +483,8 @@ struct Shape<'l> {
     egress: Egress,
     /// The longest frame from other processes, if there are any.
     others: Option<usize>,
+    /// Packets that the functions of a runtime hold.
+    held_max: u32,
 }
 
 impl Shape<'_> {
@@ -492,11 +495,12 @@ impl Shape<'_> {
 
     /// Buffers of a runtime: what comes from other processes comes into its own.
     fn runtime_buffers(&self) -> usize {
-        if self.others.is_some() {
+        let buffers = if self.others.is_some() {
             BUFFERS
         } else {
             OWN_BUFFERS
-        }
+        };
+        buffers.max(with_copies(self.held_max))
     }
 
     /// Has links to other processes say what they need of a worker's pool.
@@ -595,6 +599,7 @@ impl Shape<'_> {
             info: self.info(index, config),
             seed: self.seed,
             waiting_max: config.waiting_max,
+            held_max: config.held_max,
             switches: self.layout.switches as u8,
             egress: self
                 .egress
@@ -621,7 +626,7 @@ impl Shape<'_> {
         let origin = self.layout.switches + index;
         let mut pool = match self.others {
             Some(frame_max) => adapters::buffers::pool(self.runtime_buffers(), frame_max, origin as u8)?,
-            None => own_pool(origin),
+            None => own_pool(origin, self.held_max),
         };
         let (mut ends, mut others) = links.of_runtime(index);
         self.attach(
@@ -653,8 +658,13 @@ fn random() -> u64 {
 }
 
 /// Buffers of a runtime's own, where all its links are rings.
-pub(super) fn own_pool(origin: usize) -> Pool {
-    pool(OWN_BUFFERS, OWN_FRAME, origin)
+pub(super) fn own_pool(origin: usize, held_max: u32) -> Pool {
+    pool(OWN_BUFFERS.max(with_copies(held_max)), OWN_FRAME, origin)
+}
+
+/// Buffers of which half is room for as many copies as functions may hold.
+fn with_copies(held_max: u32) -> usize {
+    2 * held_max as usize
 }
 
 fn pool(count: usize, frame: usize, origin: usize) -> Pool {

@@ -96,7 +96,8 @@ impl Maker {
             info: self.info(number),
             ..self.settings.clone()
         };
-        let pool = super::build::own_pool(usize::from(settings.switches) + usize::from(number));
+        let origin = usize::from(settings.switches) + usize::from(number);
+        let pool = super::build::own_pool(origin, settings.held_max);
         let make = || Runtime::new(settings, self.plan.clone(), links, pool, super::build::region);
         let mut runtime = adapters::large::at_once(make)
             .map_err(|(function, source)| RunError::Function { function, source })?;

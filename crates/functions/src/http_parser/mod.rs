@@ -26,8 +26,11 @@
 //! version, `status` and `length` of a request that was never answered. `"truncated":true` says that method, URI or host were
 //! longer than what is kept ([`state::URI_MAX`] and its neighbours).
 //!
-//! **When it stops reading** a connection, each counted: its first line is no HTTP; it becomes a tunnel (`CONNECT`, 101); bytes
-//! are missing outside of a body; the lengths of a message contradict each other; more requests wait than the queue has
+//! An answer to a request that was not seen makes a record too, of its status and length alone: a server gave up waiting (408), or the capture
+//! began later. It is never taken for the answer to a request that came meanwhile.
+//!
+//! **When it stops reading** a connection, each counted: its first line is no HTTP; it becomes a tunnel (`CONNECT`, 101; what
+//! a client sends behind `CONNECT` before the answer is the tunnel's); bytes are missing outside of a body; the lengths of a message contradict each other; more requests wait than the queue has
 //! room for. Requests that wait are then recorded without an answer when the flow ends.
 //!
 //! **Invariants.** Every packet is forwarded as it is. How packets divide the bytes makes no difference
@@ -47,7 +50,7 @@ pub use config::Config;
 pub use state::Exchange;
 
 use crate::json::{Text, Timestamp};
-use crate::stream::{Accepted, Piece, Taken};
+use crate::stream::{Accepted, Follow, Piece, Taken};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::{self, Display, Formatter};
@@ -57,7 +60,7 @@ use nf::{
     network_function,
 };
 use reader::Event;
-use state::{At, Request, Talk, Texts, mark, whole};
+use state::{At, Reader, Request, Talk, Texts, mark, whole};
 use wire::packet::flag;
 use wire::tcp::flags;
 
@@ -68,13 +71,23 @@ const CLOSED: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct HttpParser {
     ports: Vec<u16>,
+    follow: Follow,
 }
 
 #[network_function]
 impl NetworkFunction for HttpParser {
     const NAME: &'static str = "http_parser";
-    const COUNTERS: &'static [&'static str] =
-        &["records", "not_http", "switched", "requests_too_many", "gaps"];
+    const COUNTERS: &'static [&'static str] = &[
+        "records",
+        "answers_alone",
+        "not_http",
+        "switched",
+        "requests_too_many",
+        "gaps",
+        "segments_kept",
+        "segments_beyond",
+        "stream_room_full",
+    ];
     const ICMP_ERRORS: bool = false;
     type Config = Config;
     type Flow = Exchange;
@@ -83,6 +96,11 @@ impl NetworkFunction for HttpParser {
     fn new(config: &Arc<Config>, _: &WorkerInfo) -> Result<Self, ConfigError> {
         Ok(HttpParser {
             ports: config.ports.clone(),
+            follow: Follow {
+                pick_up: true,
+                early_max: config.early_max.into(),
+                hold: false,
+            },
         })
     }
 
@@ -92,7 +110,7 @@ impl NetworkFunction for HttpParser {
             && self.is_read(packet)
         {
             let ends = tcp.flags() & flags::FIN != 0;
-            Self::read(packet, ends, flow, cx);
+            self.read(packet, ends, flow, cx);
         }
         Verdict::Forward
     }
@@ -116,7 +134,7 @@ impl HttpParser {
             || self.ports.contains(&packet.destination_port())
     }
 
-    fn read(packet: &Packet, ends: bool, flow: &mut Exchange, cx: &mut Cx<Self>) {
+    fn read(&self, packet: &Packet, ends: bool, flow: &mut Exchange, cx: &mut Cx<Self>) {
         let half = cx.direction() as usize;
         let Exchange { talk, streams } = flow;
         if streams.begins(packet) {
@@ -125,7 +143,7 @@ impl HttpParser {
             *talk = Talk::default();
         }
         let time = Time::from_nanoseconds(packet.timestamp());
-        let Accepted { refused, taken, .. } = streams.accept(packet, half, true, &mut |piece| {
+        let accepted = streams.accept(packet, half, self.follow, cx, &mut |cx, piece| {
             match piece {
                 Piece::Bytes { bytes, .. } => {
                     if talk.marks & whole::KNOWN == 0 {
@@ -145,9 +163,30 @@ impl HttpParser {
                 }
             }
         });
+        let Accepted {
+            renumbered,
+            refused,
+            taken,
+            ..
+        } = accepted;
         if refused {
             // The server did not take the data of the SYN: the client sends them again.
             *talk = Talk::default();
+        }
+        match taken {
+            _ if renumbered => cx.release_some(|_| true),
+            Taken::New | Taken::Old => cx.release_some(|held| streams.has_read(half, held)),
+            Taken::Kept => {
+                cx.count("segments_kept");
+                if !cx.hold_copy(packet) {
+                    cx.count("stream_room_full");
+                }
+            }
+            Taken::Beyond | Taken::Full => {
+                cx.count("segments_beyond");
+                cx.count_by("stream_room_full", u64::from(taken == Taken::Full));
+            }
+            Taken::Nothing | Taken::Outside => {}
         }
         let in_order = matches!(taken, Taken::New | Taken::Nothing | Taken::Old);
         if ends && in_order && who(talk, half) == 1 {
@@ -164,21 +203,42 @@ fn who(talk: &Talk, half: usize) -> usize {
 fn on_event(talk: &mut Talk, event: Event, cx: &mut Cx<HttpParser>) {
     match event {
         Event::Answered => report(talk, true, cx),
-        Event::Switched => {
-            cx.count("switched");
-            report(talk, true, cx);
-        }
+        Event::Alone => report_alone(talk, cx),
+        Event::Switched => cx.count("switched"),
         Event::TooMany => cx.count("requests_too_many"),
         Event::NotHttp => cx.count("not_http"),
     }
 }
 
+/// Client and server.
+fn ends(talk: &Talk, cx: &Cx<HttpParser>) -> (Endpoint, Endpoint) {
+    let (first, second) = cx.opened_by();
+    match talk.marks & whole::REVERSED != 0 {
+        true => (second, first),
+        false => (first, second),
+    }
+}
+
+/// Records the response that was read, whose request was not seen.
+fn report_alone(talk: &Talk, cx: &mut Cx<HttpParser>) {
+    let (client, server) = ends(talk, cx);
+    let Reader { status, body, .. } = talk.readers[1];
+    let time = Timestamp(cx.now());
+    cx.event(
+        "http",
+        format_args!(
+            "\"timestamp\":\"{time}\",\"event_type\":\"http\",\"src_ip\":\"{}\",\"src_port\":{},\"dest_ip\":\"{}\",\
+             \"dest_port\":{},\"proto\":\"TCP\",\"http\":{{\"status\":{status},\"length\":{body}}}",
+            client.addr, client.port, server.addr, server.port,
+        ),
+    );
+    cx.count("records");
+    cx.count("answers_alone");
+}
+
 /// Records the oldest request, with the response that was read or without one.
 fn report(talk: &mut Talk, answered: bool, cx: &mut Cx<HttpParser>) {
-    let (mut client, mut server) = cx.opened_by();
-    if talk.marks & whole::REVERSED != 0 {
-        core::mem::swap(&mut client, &mut server);
-    }
+    let (client, server) = ends(talk, cx);
     let response = &talk.readers[1];
     let answer = answered.then_some((response.status, response.body));
     if let Some((request, texts)) = talk.oldest() {
@@ -208,7 +268,10 @@ fn report_rest(talk: &mut Talk, cx: &mut Cx<HttpParser>) {
             | At::Trailer
             | At::TrailerLine
     );
-    let mut answered = begun;
+    if begun && reader.alone {
+        report_alone(talk, cx);
+    }
+    let mut answered = begun && !reader.alone;
     while talk.waiting > 0 {
         // A request whose line did not come to its end is none.
         if talk.waiting == 1 && matches!(talk.readers[0].at, At::First | At::Second) {

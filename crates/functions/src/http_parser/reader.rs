@@ -29,7 +29,9 @@ pub(super) enum Event {
     TooMany,
     /// A response is whole.
     Answered,
-    /// The connection goes on in another protocol, with a response that is whole.
+    /// A response is whole whose request was not seen.
+    Alone,
+    /// The connection goes on in another protocol, with a response that was whole.
     Switched,
     /// It is not HTTP, or not any more.
     NotHttp,
@@ -57,6 +59,10 @@ impl Talk {
             let room = bytes.len() as u64;
             match reader.at {
                 At::Over => return,
+                At::Asked => {
+                    reader.doubtful = true;
+                    return;
+                }
                 At::Rest => {
                     self.count_body(who, room);
                     return;
@@ -68,10 +74,7 @@ impl Talk {
                     self.count_body(who, taken);
                     bytes = &bytes[taken as usize..];
                     if left == 0 {
-                        match self.readers[who].at {
-                            At::Chunk => self.readers[who].at = At::ChunkEnd,
-                            _ => self.finish(who, on),
-                        }
+                        self.end_body(who, on);
                     }
                     continue;
                 }
@@ -90,12 +93,25 @@ impl Talk {
         let reader = &mut self.readers[who];
         match reader.at {
             At::Over => {}
+            At::Asked => reader.doubtful = true,
             At::Rest => self.count_body(who, length),
-            At::Body | At::Chunk if reader.left > length => {
+            At::Body | At::Chunk if reader.left >= length => {
                 reader.left -= length;
+                let left = reader.left;
                 self.count_body(who, length);
+                if left == 0 {
+                    self.end_body(who, on);
+                }
             }
             _ => self.give_up(on),
+        }
+    }
+
+    /// A body of known length, or a chunk, is whole.
+    fn end_body(&mut self, who: usize, on: &mut impl FnMut(&mut Talk, Event)) {
+        match self.readers[who].at {
+            At::Chunk => self.readers[who].at = At::ChunkEnd,
+            _ => self.finish(who, on),
         }
     }
 
@@ -188,6 +204,7 @@ impl Talk {
             false => reader.body,
         };
         self.shorten_uri(usize::try_from(length).unwrap_or(usize::MAX));
+        let length = self.shorten_target().unwrap_or(length);
         let says_http = has_version || contains(self.newest_uri(), b"HTTP/");
         let method = self.newest_method();
         let known = METHODS.iter().any(|known| method.starts_with(known)) || contains(method, b"HTTP/");
@@ -213,8 +230,18 @@ impl Talk {
         };
     }
 
+    /// What CONNECT asks for is a host and a port, which have no blanks (RFC 9112 3.2.3). The bytes that are left, if there was one.
+    fn shorten_target(&mut self) -> Option<u64> {
+        let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+        let blank = self.newest_uri().iter().position(is_blank);
+        let blank = blank.filter(|_| self.newest_method() == b"CONNECT")?;
+        self.shorten_uri(blank);
+        Some(blank as u64)
+    }
+
     fn response_byte(&mut self, byte: u8, on: &mut impl FnMut(&mut Talk, Event)) {
         const NAME: &[u8] = b"http/";
+        let alone = self.waiting == 0;
         let reader = &mut self.readers[SERVER];
         match reader.at {
             At::Start => match byte {
@@ -222,6 +249,7 @@ impl Talk {
                 _ => {
                     *reader = Reader {
                         at: At::First,
+                        alone,
                         ..Reader::default()
                     };
                     self.response_byte(byte, on);
@@ -276,7 +304,6 @@ impl Talk {
                 // A folded line belongs to the header before it, and no header that is asked for is folded.
                 b' ' | b'\t' => (reader.at, reader.header) = (At::Value, Header::Other),
                 _ => {
-                    reader.lines = reader.lines.saturating_add(1);
                     (reader.at, reader.word_used) = (At::Name, 0);
                     reader.push(byte);
                 }
@@ -356,13 +383,13 @@ impl Talk {
 
     /// Behind the headers: is there a body, and how long?
     fn end_headers(&mut self, who: usize, on: &mut impl FnMut(&mut Talk, Event)) {
-        let asked = self.oldest().map(|(_, texts)| match texts.method {
+        let asked = match self.asked() {
             b"HEAD" => b'H',
             b"CONNECT" => b'C',
             _ => 0,
-        });
+        };
         let reader = &mut self.readers[who];
-        let (status, asked) = (reader.status, asked.unwrap_or(0));
+        let status = reader.status;
         if reader.doubtful {
             self.give_up(on);
             return;
@@ -383,27 +410,40 @@ impl Talk {
         }
     }
 
+    /// The method of the request that the response at hand answers; empty if that was not seen.
+    fn asked(&self) -> &[u8] {
+        let oldest = self.oldest().filter(|_| !self.readers[SERVER].alone);
+        oldest.map_or(&[], |(_, texts)| texts.method)
+    }
+
     /// A message is whole.
     fn finish(&mut self, who: usize, on: &mut impl FnMut(&mut Talk, Event)) {
         self.readers[who].at = At::Start;
         if who == CLIENT {
+            if self.newest_method() == b"CONNECT" {
+                (self.readers[CLIENT].at, self.readers[CLIENT].doubtful) = (At::Asked, false);
+            }
             return;
         }
-        let status = self.readers[SERVER].status;
+        let Reader { status, alone, .. } = self.readers[SERVER];
         if status / 100 == 1 && status != 101 {
             // Another response to the same request follows.
             return;
         }
-        let tunnel = self
-            .oldest()
-            .is_some_and(|(_, texts)| texts.method == b"CONNECT" && status / 100 == 2);
-        if tunnel || status == 101 {
-            on(self, Event::Switched);
+        let connect = self.asked() == b"CONNECT";
+        let answered = if alone { Event::Alone } else { Event::Answered };
+        on(self, answered);
+        let client = &mut self.readers[CLIENT];
+        if connect && status / 100 == 2 || status == 101 {
             for reader in &mut self.readers {
                 reader.at = At::Over;
             }
-        } else {
-            on(self, Event::Answered);
+            on(self, Event::Switched);
+        } else if connect && client.at == At::Asked && client.doubtful {
+            // Refused: what was meant for the tunnel came to an HTTP server.
+            self.give_up(on);
+        } else if connect && client.at == At::Asked {
+            client.at = At::Start;
         }
     }
 }

@@ -104,6 +104,8 @@ pub enum At {
     Trailer,
     /// In a trailer's line.
     TrailerLine,
+    /// Behind a client's CONNECT, until it is answered: what comes is the tunnel's.
+    Asked,
     /// No longer read: not HTTP, or not any more.
     Over,
 }
@@ -139,12 +141,12 @@ pub struct Reader {
     pub header: Header,
     /// The body comes in chunks.
     pub chunked: bool,
-    /// Something is wrong with the message's length.
+    /// Something is wrong with the message's length; behind a CONNECT: bytes of the tunnel have come.
     pub doubtful: bool,
     /// Bytes in `word`.
     pub word_used: u8,
-    /// Headers of the message, up to 255.
-    pub lines: u8,
+    /// A response to a request that was not seen.
+    pub alone: bool,
     /// Of a response.
     pub status: u16,
     /// The word being read: a name, a version, a coding; in lower case.
@@ -173,7 +175,7 @@ impl Reader {
 
 /// The state of a flow.
 #[derive(FlowState, Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[flow_state(version = 2)]
+#[flow_state(version = 3)]
 #[repr(C)]
 pub struct Exchange {
     /// What was said.

@@ -221,6 +221,129 @@ fn missing_bytes_of_a_body_are_passed_over() {
     assert_eq!(told(&outcome), [("GET".into(), "/".into(), 200, 0, 30)]);
 }
 
+/// A response whose last `lost` body bytes nobody saw, and a second request with its response behind that.
+fn lost_at_the_end(answer: &str, lost: u32) -> Outcome {
+    let behind = 5001 + answer.len() as u32 + lost;
+    run(opened([
+        web().payload("GET /1 HTTP/1.1\r\n\r\nGET /2 HTTP/1.1\r\n\r\n"),
+        web().reply().payload(answer),
+        web().ack().acknowledgement(behind),
+        web()
+            .reply()
+            .payload("HTTP/1.1 204 No Content\r\n\r\n")
+            .sequence(behind),
+    ]))
+}
+
+#[test]
+fn bytes_lost_up_to_a_bodys_end_end_it() {
+    let outcome = lost_at_the_end("HTTP/1.1 200 OK\r\nContent-Length: 30\r\n\r\n0123", 26);
+    let all = [
+        ("GET".into(), "/1".into(), 200, 0, 30),
+        ("GET".into(), "/2".into(), 204, 0, 0),
+    ];
+    assert_eq!(outcome.counter("not_http"), 0);
+    assert_eq!(told(&outcome), all);
+    // Beyond the end is the next message's beginning.
+    let outcome = lost_at_the_end("HTTP/1.1 200 OK\r\nContent-Length: 30\r\n\r\n0123", 27);
+    assert_eq!(outcome.counter("not_http"), 1);
+}
+
+#[test]
+fn bytes_lost_up_to_a_chunks_end_end_it() {
+    let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nA\r\n0123";
+    let behind = 5001 + head.len() as u32 + 6;
+    let outcome = run(opened([
+        web().payload("GET / HTTP/1.1\r\n\r\n"),
+        web().reply().payload(head),
+        web().ack().acknowledgement(behind),
+        web().reply().payload("\r\n0\r\n\r\n").sequence(behind),
+    ]));
+    assert_eq!(told(&outcome), [("GET".into(), "/".into(), 200, 0, 10)]);
+}
+
+#[test]
+fn an_answer_without_a_request_is_no_other_requests() {
+    // The request to the first answer was not seen; the second comes while that answer is being read.
+    let outcome = run(opened([
+        web()
+            .reply()
+            .payload("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nfir"),
+        web().payload("GET /second HTTP/1.1\r\n\r\n"),
+        web()
+            .reply()
+            .payload("st.HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno"),
+    ]));
+    let records = records(&outcome);
+    assert_eq!(records.len(), 2, "{}", outcome.events());
+    let first = &records[0];
+    assert_eq!(first["http"], serde_json::json!({"status": 200, "length": 6}));
+    assert_eq!(
+        (&first["src_port"], &first["dest_port"]),
+        (&1000.into(), &80.into())
+    );
+    assert_eq!(
+        (&records[1]["http"]["url"], &records[1]["http"]["status"]),
+        (&"/second".into(), &404.into())
+    );
+    assert_eq!(outcome.counter("answers_alone"), 1);
+    // One that a server gives up waiting with (RFC 9110 15.5.9), and one whose end is the connection's.
+    let outcome = run(opened([
+        web().reply().payload("HTTP/1.1 408 Request Timeout\r\n\r\nslow"),
+        web().reply().fin(),
+    ]));
+    assert_eq!(
+        self::records(&outcome)[0]["http"],
+        serde_json::json!({"status": 408, "length": 4})
+    );
+}
+
+#[test]
+fn what_follows_a_connect_is_the_tunnels() {
+    // Clients may begin before they are answered.
+    for first in ["\x16\x03\x01 hello", "GET /inside HTTP/1.1\r\n\r\n"] {
+        let outcome = run(opened([
+            web().payload(format!("CONNECT example.org:443 HTTP/1.1\r\n\r\n{first}")),
+            web().payload(first),
+            web().reply().payload("HTTP/1.1 200 OK\r\n\r\n\x16\x03\x01 hello"),
+            web().payload("GET /inside HTTP/1.1\r\n\r\n"),
+        ]));
+        let all = [("CONNECT".into(), "example.org:443".into(), 200, 0, 0)];
+        assert_eq!(told(&outcome), all, "{first:?}");
+        assert_eq!((outcome.counter("switched"), outcome.counter("not_http")), (1, 0));
+    }
+    // A refused one changes nothing.
+    let outcome = run(opened([
+        web().payload("CONNECT example.org:443 HTTP/1.1\r\n\r\n"),
+        web()
+            .reply()
+            .payload("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"),
+        web().payload("GET / HTTP/1.1\r\n\r\n"),
+        web().reply().payload("HTTP/1.1 204 No Content\r\n\r\n"),
+    ]));
+    assert_eq!(told(&outcome).len(), 2);
+    assert_eq!(told(&outcome)[1].2, 204);
+    // But what was sent into it cannot be told from a request.
+    let outcome = run(opened([
+        web().payload("CONNECT example.org:443 HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n"),
+        web()
+            .reply()
+            .payload("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"),
+    ]));
+    assert_eq!((told(&outcome).len(), outcome.counter("not_http")), (1, 1));
+}
+
+#[test]
+fn a_connects_target_ends_at_its_first_blank() {
+    for line in ["CONNECT example.org:443 / HTTP/1.1", "CONNECT example.org:443 /"] {
+        let outcome = run(opened([
+            web().payload(format!("{line}\r\nHost: example.org\r\n\r\n")),
+            web().reply().payload("HTTP/1.1 200 OK\r\n\r\n"),
+        ]));
+        assert_eq!(told(&outcome)[0].1, "example.org:443", "{line}");
+    }
+}
+
 #[test]
 fn what_is_kept_is_bounded() {
     let long = "/".to_string() + &"u".repeat(3000);
@@ -293,7 +416,7 @@ proptest! {
         let mut numbers = bytes;
         let reader = |which: usize| which * size_of::<super::state::Reader>() + 24;
         for which in 0..2 {
-            for (byte, most) in [(0, 16), (1, 4), (2, 2), (3, 2)] {
+            for (byte, most) in [(0, 17), (1, 4), (2, 2), (3, 2), (5, 2)] {
                 numbers[reader(which) + byte] %= most;
             }
         }

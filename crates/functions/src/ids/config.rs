@@ -17,6 +17,7 @@
 use super::header::Variables;
 use super::parse::{self, RuleError};
 use super::ruleset::RuleSet;
+use crate::stream::EARLY_MAX;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -47,15 +48,18 @@ pub enum Unsupported {
     Skip,
 }
 
-/// What becomes of TCP segments that come too early to be kept.
+/// What becomes of TCP segments that come before their turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OutOfOrder {
-    /// They pass, each looked at by itself.
+    /// They go on at once, and copies wait to be read. One that finds no room passes, looked at by itself.
     #[default]
     Pass,
-    /// They are dropped, so that they are sent again in order (`mode = "ips"`).
+    /// They go on at once, and copies wait to be read. One that finds no room is dropped, so that it is sent again (`mode = "ips"`).
     Drop,
+    /// They wait themselves, and go on in order when the gap before them is filled and they have been read. One that
+    /// finds no room is dropped (`mode = "ips"`).
+    Hold,
 }
 
 /// The table of the IDS.
@@ -77,9 +81,14 @@ pub struct Settings {
     /// Follow TCP streams whose beginning was not seen. Default: false, as Suricata's `midstream`; their packets are looked
     /// at one by one.
     pub pick_up: bool,
-    /// TCP segments that come more than 2 KiB early: `"pass"` (default), each looked at by itself, or `"drop"`: nothing
-    /// evades by order then, but a loss costs more, since what follows it is sent again.
+    /// TCP segments that come before their turn. `"pass"` (default): they go on, and copies wait to be read in order; one that finds no room
+    /// passes, looked at by itself. `"drop"`: as before, but one that finds no room is dropped, so that it is sent again.
+    /// `"hold"`: they wait themselves, until all before them has been read; so nothing leaves that was not read in
+    /// order, but the receiver does not hear of a loss by what follows it.
     pub out_of_order: OutOfOrder,
+    /// TCP segments of one direction of a flow that wait for a gap, at most. Default 64. All flows of a runtime share `held_max`.
+    #[schemars(range(max = 4096))]
+    pub early_max: u16,
     /// Leave packets with wrong checksums unread. Default: false: captures taken at a sender whose card computes them
     /// are full of those.
     pub verify_checksums: bool,
@@ -97,6 +106,7 @@ impl Default for Settings {
             unsupported: Unsupported::default(),
             pick_up: false,
             out_of_order: OutOfOrder::default(),
+            early_max: EARLY_MAX as u16,
             verify_checksums: false,
             answers_per_second: 1000,
         }

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!   packet ─► stream ─► automata ─► hits ─┬─► candidates ─► head, flow, flags … ─► flow bits ─► places of contents ─► match
-//!             │  kept early               │                                                                          │
+//!             │  early: waits             │                                                                          │
 //!             └─ seen before: unread      └─ remembered in the flow                              pass  drop  reject  alert
 //! ```
 //!
@@ -22,7 +22,7 @@
 //!
 //! **What is not found**, each of it counted: contents across the fragments of a datagram; contents of one rule between which
 //! more hits that matter lie than a flow remembers (`hits_forgotten`, [`memory`]);
-//! across segments that came too early to be kept (`segments_beyond`);
+//! across early segments of which too many wait (`segments_beyond`; and `stream_room_full` where those of all flows are too many);
 //! across bytes that nobody saw (`gaps`); behind more hits or tries than a packet may cost (`searches_given_up`).
 //!
 //! **Invariants.** A content is found wherever packets divide it (`a_content_divided_anywhere_is_found`) and in whatever order
@@ -57,7 +57,7 @@ pub use config::Config;
 pub use state::Inspection;
 
 use crate::budget::Budget;
-use crate::stream::{Accepted, Piece, Taken};
+use crate::stream::{Accepted, Follow, Piece, Taken};
 use alert::Alert;
 use alloc::format;
 use alloc::string::String;
@@ -81,7 +81,7 @@ pub struct Ids {
     rules: Arc<RuleSet>,
     skipped: alloc::vec::Vec<Skipped>,
     mode: Mode,
-    pick_up: bool,
+    follow: Follow,
     out_of_order: OutOfOrder,
     verify_checksums: bool,
     /// A rule may drop packets, so what they change must be kept till that is known.
@@ -128,6 +128,7 @@ impl NetworkFunction for Ids {
         "gaps",
         "segments_kept",
         "segments_beyond",
+        "stream_room_full",
         "segments_repeated",
         "hits_forgotten",
         "searches_given_up",
@@ -151,11 +152,15 @@ impl NetworkFunction for Ids {
         let drops = |rule: &Compiled| matches!(rule.rule.action, Action::Drop | Action::Reject);
         Ok(Ids {
             mode: settings.mode,
-            pick_up: settings.pick_up,
+            follow: Follow {
+                pick_up: settings.pick_up,
+                early_max: settings.early_max.into(),
+                hold: settings.mode == Mode::Ips && settings.out_of_order == OutOfOrder::Hold,
+            },
             out_of_order: settings.out_of_order,
             verify_checksums: settings.verify_checksums,
             may_drop: settings.mode == Mode::Ips
-                && (settings.out_of_order == OutOfOrder::Drop || rules.rules.iter().any(drops)),
+                && (settings.out_of_order != OutOfOrder::Pass || rules.rules.iter().any(drops)),
             work: RefCell::new(Work {
                 search: Search::new(&rules),
                 thresholds: Thresholds::new(
@@ -181,44 +186,45 @@ impl NetworkFunction for Ids {
             cx.count("checksums_wrong");
             return Verdict::Forward;
         }
-        let before = self.may_drop.then(|| (flow.streams.before(), flow.ways));
+        let before = self.may_drop.then_some((flow.streams, flow.ways));
         let half = cx.direction() as usize;
         let mut work = self.work.borrow_mut();
         work.search.begin();
         let (scopes, taken) = self.read(packet, flow, &mut work.search, half, cx);
         if flow.is(mark::PASSED) {
-            return Verdict::Forward;
+            return self.go_on(packet, flow, taken, half, cx);
         }
         if self.mode == Mode::Ips {
             if flow.is(mark::DROPPED) {
                 return cx.drop("flow_dropped");
             }
-            if taken == Taken::Beyond && self.out_of_order == OutOfOrder::Drop {
+            if matches!(taken, Taken::Beyond | Taken::Full) && self.out_of_order != OutOfOrder::Pass {
                 return cx.drop("out_of_order");
             }
         }
         let outcome = self.ask(packet, flow, &mut work, &scopes, half, cx);
         drop(work);
         let Some(Outcome { action, whole_flow }) = outcome else {
-            return Verdict::Forward;
+            return self.go_on(packet, flow, taken, half, cx);
         };
         if whole_flow {
-            flow.marks |= match action {
-                Action::Pass => mark::PASSED,
-                _ => mark::DROPPED,
-            };
             // Its next packets are dropped too, though none has passed.
             cx.keep_flow();
+            if action == Action::Pass {
+                flow.marks |= mark::PASSED;
+            } else {
+                flow.marks |= mark::DROPPED;
+                cx.discard("flow_dropped");
+            }
         } else if let Some((streams, ways)) = before
             && action != Action::Pass
         {
-            flow.streams.restore(&streams);
-            flow.ways = ways;
+            (flow.streams, flow.ways) = (streams, ways);
         }
         match action {
             Action::Drop => cx.drop("dropped_by_rule"),
             Action::Reject => self.reject(packet, cx),
-            Action::Pass | Action::Alert => Verdict::Forward,
+            Action::Pass | Action::Alert => self.go_on(packet, flow, taken, half, cx),
         }
     }
 
@@ -241,6 +247,29 @@ impl NetworkFunction for Ids {
 }
 
 impl Ids {
+    /// The verdict on a packet that may pass. An early one waits, or a copy of it; what waited and has been read goes on behind the
+    /// packet that filled the gap.
+    fn go_on(
+        &self,
+        packet: &Packet,
+        flow: &Inspection,
+        taken: Taken,
+        half: usize,
+        cx: &mut Cx<Self>,
+    ) -> Verdict {
+        if flow.is(mark::PASSED) {
+            cx.release_some(|_| true);
+            return Verdict::Forward;
+        }
+        match taken {
+            Taken::Kept if self.follow.hold => return Verdict::Consume,
+            Taken::Kept if !cx.hold_copy(packet) => cx.count("stream_room_full"),
+            Taken::New | Taken::Old => cx.release_some(|held| flow.streams.has_read(half, held)),
+            _ => {}
+        }
+        Verdict::Forward
+    }
+
     /// Follows the stream and reads what is new of it, or the payload by itself.
     fn read(
         &self,
@@ -261,6 +290,10 @@ impl Ids {
         }
         if flow.streams.begins(packet) {
             cx.count("streams");
+            if flow.streams.is_closed() {
+                // What waits is of the old connection.
+                cx.discard("out_of_order");
+            }
             flow.begin(self.rules.hash());
         }
         let Inspection { ways, streams, .. } = flow;
@@ -272,7 +305,7 @@ impl Ids {
             ..Scopes::default()
         };
         let mut gaps = 0;
-        let accepted = streams.accept(packet, half, self.pick_up, &mut |piece| match piece {
+        let accepted = streams.accept(packet, half, self.follow, cx, &mut |_, piece| match piece {
             Piece::Bytes { bytes, position } => {
                 search.read(&self.rules, &mut way.states, bytes, position);
             }
@@ -314,8 +347,9 @@ impl Ids {
                 self.read_alone(packet, search, &mut scopes);
                 scopes.packet_rules_only = true;
             }
-            Taken::Beyond => {
+            Taken::Beyond | Taken::Full => {
                 cx.count("segments_beyond");
+                cx.count_by("stream_room_full", u64::from(taken == Taken::Full));
                 self.read_alone(packet, search, &mut scopes);
             }
             Taken::Outside => self.read_alone(packet, search, &mut scopes),

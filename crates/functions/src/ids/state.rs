@@ -1,8 +1,8 @@
 //! What is remembered of a flow: plain data that moves with it, partial matches included.
 //!
 //! ```text
-//!   rules │ flow bits │ marks │ way 0: automata's states, hits │ way 1 │ streams: numbers, bytes that came early
-//!     8   │    16     │   8   │           8 + 8 + 192          │  208  │                 2152
+//!   rules │ flow bits │ marks │ way 0: automata's states, hits │ way 1 │ streams: numbers
+//!     8   │    16     │   8   │           8 + 8 + 192          │  208  │        56
 //! ```
 //!
 //! A **hit** is a content's number and where in the stream it ended. [`HITS_MAX`] hits of each
@@ -14,7 +14,7 @@
 //!
 //! Automaton states, contents and flow bits are numbers that mean something in one rule set only. `rules` is that rule set's
 //! hash; a flow that comes to a worker with other rules begins anew with them ([`Inspection::begin`]), but for the streams'
-//! sequence numbers and bytes.
+//! sequence numbers. Segments that came early are held with the flow, not in its state ([`crate::stream`]).
 //!
 //! Invariants: whatever the bytes are, nothing panics (`any_state_is_served`); a state copied byte by byte goes on as the
 //! original (`a_copied_state_goes_on`).
@@ -93,7 +93,7 @@ pub mod mark {
 
 /// The state of a flow. Index 0 is the direction that opened the flow.
 #[derive(FlowState, Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[flow_state(version = 1)]
+#[flow_state(version = 2)]
 #[repr(C)]
 pub struct Inspection {
     /// Hash of the rule set by which it is to be read; 0 before the first packet.
@@ -138,4 +138,4 @@ impl Inspection {
     }
 }
 
-const _: () = assert!(size_of::<Inspection>() <= 2624);
+const _: () = assert!(size_of::<Inspection>() <= 504);

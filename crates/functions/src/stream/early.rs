@@ -1,199 +1,124 @@
-//! Segments that came before their turn: a ring of bytes addressed by sequence number, and which of them are there.
+//! Segments that came before their turn: packets that a function holds of one direction of a flow, or copies.
 //!
 //! ```text
-//!   next = 1000, EARLY_BYTES = 2048     spans: 1460..2920  (ring bytes 1460..2048, 0..872)
+//!   next = 1000      held, in the order in which they came
+//!   2460..3920       ├ 1,460 bytes behind the gap
+//!   3920..5380       ├
+//!   2000..2500       └ of which 2460..2500 are the first one's
 //! ```
 //!
-//! A byte of sequence number `s` stands at `s % EARLY_BYTES`. Since nothing ends further than `EARLY_BYTES` behind the next
-//! byte, no two bytes want one place.
+//! Nothing is noted of them: a segment's place is its sequence number, and of several that have one byte the oldest has it. So a state
+//! and what is held can never contradict each other, whatever becomes of either: copies that are gone leave a gap.
+//!
+//! Each question reads the headers of all that wait; there are [`Follow::early_max`] at most, and segments in order ask nothing.
 //!
 //! Not here: when a gap is filled or given up (the parent module).
 
-use super::{Taken, distance};
-use core::fmt;
-use nf::Plain;
+use super::{Follow, Taken, distance};
+use nf::{Cx, NetworkFunction};
+use wire::Packet;
+use wire::tcp::flags;
 
-/// Room for bytes that come early, of both directions together. A power of two; a full-sized segment and some more: one
-/// segment overtaken by the next, which is what reordering in networks mostly is, and what costs 2 KiB of each flow.
-pub const EARLY_BYTES: usize = 2048;
-/// Separate runs of bytes that can be kept.
-pub const SPANS_MAX: usize = 4;
+/// How far behind the next byte, in bytes, an early segment may end: more than most receivers' windows.
+pub const AHEAD_MAX: u32 = 1 << 20;
+/// [`Follow::early_max`] where nothing else is asked for: what one loss on a path of 100 Mbit/s and 10 ms makes early, about.
+pub const EARLY_MAX: usize = 64;
 
-const _: () = assert!(EARLY_BYTES.is_power_of_two());
+/// What is held of one direction of a flow.
+pub trait Early {
+    /// The packets, the oldest first.
+    fn held(&self) -> impl Iterator<Item = &Packet>;
 
-/// A run of kept bytes.
-#[derive(Plain, Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[repr(C)]
-struct Span {
-    /// Sequence number of its first byte.
-    start: u32,
-    length: u32,
-}
+    /// How many there are.
+    fn count(&self) -> usize;
 
-impl Span {
-    fn end(self) -> u32 {
-        self.start.wrapping_add(self.length)
-    }
-}
+    /// Whether the room that all flows share has place for this packet, or for a copy of it.
+    fn has_room(&self, packet: &Packet, copy: bool) -> bool;
 
-/// The runs, sorted, not touching each other.
-#[derive(Plain, Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[repr(C)]
-pub(super) struct Spans {
-    list: [Span; SPANS_MAX],
-    used: u8,
-    /// Whose they are, if there are any.
-    half: u8,
-    reserved: [u8; 2],
-}
-
-/// The ring.
-#[derive(Plain, Clone, Copy, PartialEq, Eq)]
-#[repr(C)]
-pub(super) struct Early {
-    spans: Spans,
-    reserved: [u8; 4],
-    bytes: [u8; EARLY_BYTES],
-}
-
-impl Default for Early {
-    fn default() -> Self {
-        Early {
-            spans: Spans::default(),
-            reserved: [0; 4],
-            bytes: [0; EARLY_BYTES],
-        }
-    }
-}
-
-impl fmt::Debug for Early {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes kept", self.kept())
-    }
-}
-
-impl Spans {
-    fn list(&self) -> &[Span] {
-        &self.list[..usize::from(self.used).min(SPANS_MAX)]
-    }
-}
-
-impl Early {
-    pub fn spans(&self) -> Spans {
-        self.spans
+    /// Whether any waits.
+    fn waits(&self) -> bool {
+        self.count() > 0
     }
 
-    pub fn set_spans(&mut self, spans: Spans) {
-        self.spans = spans;
-    }
-
-    pub fn kept(&self) -> usize {
-        self.spans.list().iter().map(|span| span.length as usize).sum()
-    }
-
-    /// Where the first run of a direction begins.
-    pub fn first(&self, half: usize) -> Option<u32> {
-        match self.spans.list() {
-            [first, ..] if usize::from(self.spans.half) == half => Some(first.start),
-            _ => None,
-        }
-    }
-
-    /// Keeps the bytes of a segment that begins behind `next`, but for those that are there already.
-    pub fn keep(&mut self, half: usize, next: u32, start: u32, bytes: &[u8]) -> Taken {
+    /// What becomes of a segment (its sequence number and bytes) that begins behind `next`.
+    fn place(&self, packet: &Packet, (start, bytes): (u32, &[u8]), next: u32, follow: Follow) -> Taken {
         let ahead = start.wrapping_sub(next) as usize;
-        if bytes.is_empty() {
+        if bytes.is_empty() || ahead.saturating_add(bytes.len()) > AHEAD_MAX as usize {
             return Taken::Beyond;
         }
-        if self.spans.used > 0 && usize::from(self.spans.half) != half {
-            return Taken::Beyond;
-        }
-        if ahead.saturating_add(bytes.len()) > EARLY_BYTES {
-            return Taken::Beyond;
-        }
-        let Some((spans, grows)) = self.with(half, start, bytes.len() as u32) else {
-            return Taken::Beyond;
-        };
-        if !grows {
-            return Taken::Old;
-        }
-        for (offset, byte) in bytes.iter().enumerate() {
-            let at = start.wrapping_add(offset as u32);
-            if !self.holds(at) {
-                self.bytes[at as usize % EARLY_BYTES] = *byte;
+        // Seen before, by one or by several together.
+        let behind = start.wrapping_add(bytes.len() as u32);
+        let mut from = start;
+        while let Some((held, held_bytes)) = self.at(from) {
+            from = held.wrapping_add(held_bytes.len() as u32);
+            if distance(behind, from) <= 0 {
+                return Taken::Old;
             }
         }
-        self.spans = spans;
-        Taken::Kept
+        if self.count() >= follow.early_max {
+            return Taken::Beyond;
+        }
+        match self.has_room(packet, !follow.hold) {
+            true => Taken::Kept,
+            false => Taken::Full,
+        }
     }
 
-    fn holds(&self, at: u32) -> bool {
-        let inside = |span: &Span| at.wrapping_sub(span.start) < span.length;
-        self.spans.list().iter().any(inside)
+    /// The oldest segment that has the byte `at`.
+    fn at(&self, at: u32) -> Option<(u32, &[u8])> {
+        let has = |held: &(u32, &[u8])| (at.wrapping_sub(held.0) as usize) < held.1.len();
+        self.held().filter_map(segment).find(has)
     }
 
-    /// The runs with one more, joined where they touch, and whether that is more than before; `None` if they are too many.
-    fn with(&self, half: usize, start: u32, length: u32) -> Option<(Spans, bool)> {
-        let mut new = Span { start, length };
-        let mut spans = Spans {
-            half: half as u8,
-            ..Spans::default()
-        };
-        let mut placed = false;
-        let mut push = |span: Span| {
-            let slot = spans.list.get_mut(usize::from(spans.used))?;
-            *slot = span;
-            spans.used += 1;
-            Some(())
-        };
-        for &span in self.spans.list() {
-            if distance(span.end(), new.start) < 0 {
-                push(span)?;
-            } else if distance(new.end(), span.start) < 0 {
-                if !placed {
-                    push(new)?;
-                    placed = true;
-                }
-                push(span)?;
-            } else {
-                let end = if distance(span.end(), new.end()) > 0 {
-                    span.end()
-                } else {
-                    new.end()
-                };
-                if distance(span.start, new.start) < 0 {
-                    new.start = span.start;
-                }
-                new.length = end.wrapping_sub(new.start);
-            }
-        }
-        if !placed {
-            push(new)?;
-        }
-        let kept: u32 = spans.list().iter().map(|span| span.length).sum();
-        Some((spans, kept as usize > self.kept()))
+    /// How far behind `next` the nearest segment begins that begins behind it.
+    fn ahead(&self, next: u32) -> Option<u32> {
+        let ahead = |(start, _): (u32, &[u8])| u32::try_from(distance(start, next)).ok();
+        let ahead = self.held().filter_map(segment).filter_map(ahead);
+        ahead.filter(|ahead| *ahead > 0).min()
     }
 
-    /// Hands out the runs that `next` has reached, and moves it.
-    pub fn release(&mut self, half: usize, next: &mut u32, on: &mut impl FnMut(&[u8])) {
-        while let Some(start) = self.first(half) {
-            let span = self.spans.list[0];
-            let known = distance(*next, start);
-            if known < 0 {
-                return;
+    /// Copies what waits from `next` on, up to where an older segment has the bytes: how many.
+    fn copy_at(&self, next: u32, to: &mut [u8]) -> usize {
+        let mut until = to.len();
+        for (start, bytes) in self.held().filter_map(segment) {
+            let ahead = distance(start, next);
+            if ahead > 0 {
+                until = until.min(ahead as usize);
+                continue;
             }
-            self.spans.list.copy_within(1.., 0);
-            self.spans.used -= 1;
-            // Foreign state may say anything; no run is longer than the ring.
-            let length = (span.length as usize).min(EARLY_BYTES);
-            let mut from = (known as usize).min(length);
-            while from < length {
-                let at = start.wrapping_add(from as u32) as usize % EARLY_BYTES;
-                let run = (length - from).min(EARLY_BYTES - at);
-                *next = next.wrapping_add(run as u32);
-                on(&self.bytes[at..at + run]);
-                from += run;
-            }
+            let from = next.wrapping_sub(start) as usize;
+            let Some(rest) = bytes.get(from..).filter(|rest| !rest.is_empty()) else {
+                continue;
+            };
+            let length = rest.len().min(until);
+            to[..length].copy_from_slice(&rest[..length]);
+            return length;
+        }
+        0
+    }
+}
+
+/// Sequence number and bytes of a packet that may wait; what another runtime has sent may be anything.
+pub fn segment(packet: &Packet) -> Option<(u32, &[u8])> {
+    let tcp = packet.tcp()?;
+    let bytes = packet.payload();
+    let bytes = &bytes[..bytes.len().min(tcp.payload_length() as usize)];
+    (tcp.flags() & (flags::SYN | flags::RST) == 0 && !bytes.is_empty()).then(|| (tcp.sequence(), bytes))
+}
+
+impl<F: NetworkFunction> Early for Cx<F> {
+    fn held(&self) -> impl Iterator<Item = &Packet> {
+        Cx::held(self)
+    }
+
+    fn count(&self) -> usize {
+        self.held_count()
+    }
+
+    fn has_room(&self, packet: &Packet, copy: bool) -> bool {
+        match copy {
+            true => self.may_hold_copy(packet),
+            false => self.may_hold(),
         }
     }
 }

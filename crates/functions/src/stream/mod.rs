@@ -1,29 +1,34 @@
-//! TCP streams as an observer in between sees them: every byte once, in order, from a bounded, plain state.
+//! TCP streams as an observer in between sees them: every byte once, in order, from a small, plain state.
 //!
 //! **Theory of operation.** Each direction has the sequence number that comes next. A segment that begins there is handed on at
 //! once, straight from the packet; what of it has been handed on before (a retransmission) is cut off. A segment that comes
-//! too early is kept, in a buffer of [`EARLY_BYTES`] that both directions share, and handed on when the gap before it is
-//! filled.
+//! too early waits as a held packet of its flow ([`Early`]), or as a held copy where the segment itself goes on, and is handed on when
+//! the gap before it is filled.
 //!
 //! ```text
-//!   next = 1000                                    handed on            kept            next
+//!   next = 1000                                    handed on            waits           next
 //!   1000 "GET /et"   in order                      "GET /et"                            1007
 //!   1010 " HTTP/1"   early                                              1010..1017      1007
 //!   1003 " /etc/p"   three bytes are new           "c/p", " HTTP/1"                     1017
 //!   1000 "GET /et"   seen before                   nothing                              1017
 //! ```
 //!
-//! **Who wins where segments overlap: the first.** A byte that was handed on or kept is never replaced by what a later segment
+//! The state has numbers only. Early bytes stand in packet buffers, of which all flows of a runtime share a bounded number; they move with the
+//! flow as held packets do (docs/decisions/0015). A caller asks [`Streams::accept`] what a segment is, judges it, and then does what its
+//! verdict and [`Taken`] say: holds it, or a copy, and lets go of what [`Streams::has_read`]. A segment that the caller drops leaves no trace:
+//! the caller puts the state back as it was.
+//!
+//! **Who wins where segments overlap: the first.** A byte that was handed on or waits is never replaced by what a later segment
 //! says of its place (Suricata's default, BSD, prefers the old as well where the new segment does not begin before it). The
 //! two are not compared: what was handed on is not here any more.
 //!
-//! **What is bounded.** An early segment must end within [`EARLY_BYTES`] behind the next byte, leave no more than
-//! [`SPANS_MAX`] separate pieces, and only one direction at a time keeps any. Another is [`Taken::Beyond`]: it is not part of
-//! the stream, and who must look at every byte looks at it by itself, or drops it, so that it is sent again in order.
+//! **What is bounded.** Of one direction of a flow [`Follow::early_max`] segments wait, none of which ends further than [`AHEAD_MAX`] behind
+//! the next byte; of all flows together as many as the runtime holds packets. Another segment is [`Taken::Beyond`] or [`Taken::Full`]: it is not
+//! part of the stream. A caller that must look at every byte looks at it by itself, or drops it, so that it is sent again in order.
 //!
-//! **Gaps.** What the receiver has acknowledged and was not seen here is lost to us: when a later segment comes, the gap before
-//! it is reported ([`Piece::Gap`]) and passed over. An acknowledgement alone never moves anything: who acknowledges what
-//! has not been sent would make us blind for it.
+//! **Gaps.** What the receiver has acknowledged and was not seen here is lost to us: when a later segment comes, what is missing before
+//! it, as far as it was acknowledged, is reported ([`Piece::Gap`]) and passed over. An acknowledgement alone never moves anything: an acknowledgement of
+//! what has not been sent would make us blind for it.
 //!
 //! **Openings.** A stream begins with SYN; a segment that begins before the first byte is not part of
 //! it. Data on a SYN are handed on at once. The first acknowledgement of the other end shows whether it
@@ -36,8 +41,8 @@
 //! the reset was none.
 //!
 //! **Invariants.** Bytes handed on are, in order and once each, those at their positions in the first segment that had them
-//! (`every_byte_is_handed_on_once`); [`Half::position`] counts bytes handed on and passed over; spans are sorted, apart, and
-//! end within the buffer; whatever bytes the state is made of, nothing here panics (`any_state_is_served`).
+//! (`every_byte_is_handed_on_once`); [`Half::position`] counts bytes handed on and passed over; whatever bytes the state is made of,
+//! and whatever packets are held, nothing here panics (`any_state_is_served`).
 //!
 //! Not here: windows and the validity of resets (`firewall`), what is in the stream (`ids`, `http_parser`), checksums.
 //!
@@ -47,12 +52,22 @@ mod early;
 #[cfg(test)]
 mod tests;
 
-pub use early::{EARLY_BYTES, SPANS_MAX};
+pub use early::{AHEAD_MAX, EARLY_MAX, Early};
 
-use early::Early;
 use nf::Plain;
 use wire::Packet;
 use wire::tcp::{Tcp, flags};
+
+/// How streams are followed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Follow {
+    /// Whether streams are begun whose SYN was not seen.
+    pub pick_up: bool,
+    /// How many early segments of one direction wait for a gap, at most.
+    pub early_max: usize,
+    /// Whether early segments are held themselves; else copies are.
+    pub hold: bool,
+}
 
 /// Bits of [`Half::marks`].
 mod mark {
@@ -114,7 +129,6 @@ pub struct Streams {
     halves: [Half; 2],
     marks: u8,
     reserved: [u8; 7],
-    early: Early,
 }
 
 /// What is handed on.
@@ -141,12 +155,14 @@ pub enum Taken {
     Nothing,
     /// At least some of it was new and handed on.
     New,
-    /// All of it had been handed on or kept before.
+    /// All of it had been handed on or waits.
     Old,
-    /// It is kept until the gap before it is filled.
+    /// It came early: if it is held, or a copy, it is handed on when the gap before it is filled. There is room.
     Kept,
-    /// It came early and there is no room to keep it: not part of the stream.
+    /// It came early, and too far ahead, or too many of its direction wait: not part of the stream.
     Beyond,
+    /// It came early, and the room that all flows share is full: not part of the stream.
+    Full,
     /// It belongs to no stream known here: before the first byte, behind a reset, or the beginning was not seen.
     Outside,
 }
@@ -156,20 +172,14 @@ pub enum Taken {
 pub struct Accepted {
     /// A new connection begins: what is remembered of an old one is void.
     pub begins: bool,
+    /// The direction's numbers are new: what is held of it is of an old connection.
+    pub renumbered: bool,
     /// What became of its data.
     pub taken: Taken,
     /// With [`Taken::New`]: how many bytes of this direction come before its first one.
     pub start: u64,
     /// This direction did not take the data of the other direction's SYN: they are void.
     pub refused: bool,
-}
-
-/// What [`Streams::restore`] needs.
-#[derive(Clone, Copy, Debug)]
-pub struct Before {
-    halves: [Half; 2],
-    marks: u8,
-    spans: early::Spans,
 }
 
 /// `a - b` modulo 2³², as a signed distance.
@@ -201,39 +211,29 @@ impl Streams {
             || self.halves.iter().all(|half| half.has(mark::FIN))
     }
 
-    /// Bytes kept of segments that came early.
-    pub fn kept(&self) -> usize {
-        self.early.kept()
+    /// Whether all of a held segment of direction `half` has been handed on: nothing waits in it.
+    pub fn has_read(&self, half: usize, held: &Packet) -> bool {
+        let state = &self.halves[half & 1];
+        early::segment(held).is_none_or(|(start, bytes)| {
+            let behind = start.wrapping_add(bytes.len() as u32);
+            !state.has(mark::KNOWN) || distance(behind, state.next) <= 0
+        })
     }
 
-    /// All that [`Streams::accept`] may change but for kept bytes themselves, for a packet that may be dropped.
-    pub fn before(&self) -> Before {
-        Before {
-            halves: self.halves,
-            marks: self.marks,
-            spans: self.early.spans(),
-        }
-    }
-
-    /// Forgets the last segment, which was dropped: its bytes will come again, perhaps other ones.
-    pub fn restore(&mut self, before: &Before) {
-        self.halves = before.halves;
-        self.marks = before.marks;
-        self.early.set_spans(before.spans);
-    }
-
-    /// Takes in a TCP packet of direction `half` and hands on what of the stream it makes known. `pick_up` begins streams
-    /// whose SYN was not seen.
-    pub fn accept(
+    /// Takes in a TCP packet of direction `half` and hands on what of the stream it makes known, with `early`, where early segments of that
+    /// direction wait.
+    pub fn accept<E: Early>(
         &mut self,
         packet: &Packet,
         half: usize,
-        pick_up: bool,
-        on: &mut impl FnMut(Piece<'_>),
+        follow: Follow,
+        early: &mut E,
+        on: &mut impl FnMut(&mut E, Piece<'_>),
     ) -> Accepted {
         let half = half & 1;
         let mut accepted = Accepted {
             begins: false,
+            renumbered: false,
             taken: Taken::Nothing,
             start: 0,
             refused: false,
@@ -250,7 +250,7 @@ impl Streams {
             bytes: packet.payload(),
         };
         if segment.has(flags::SYN) {
-            accepted.begins = self.on_syn(&segment, half);
+            (accepted.begins, accepted.renumbered) = self.on_syn(&segment, half);
         }
         if segment.has(flags::ACK) {
             accepted.refused = self.on_acknowledgement(&segment, tcp.acknowledgement(), half);
@@ -261,8 +261,15 @@ impl Streams {
             return accepted;
         }
         if segment.length > 0 {
-            (accepted.taken, accepted.start) = match self.place(&segment, half, pick_up, on) {
-                Ok(known) => self.on_new(&segment, known, half, on),
+            let mut run = Run {
+                half,
+                state: &mut self.halves[half],
+                marks: &mut self.marks,
+                early,
+                on,
+            };
+            (accepted.taken, accepted.start) = match run.place(&segment, packet, follow) {
+                Ok(known) => run.on_new(&segment, known),
                 Err(taken) => (taken, 0),
             };
         }
@@ -283,8 +290,8 @@ impl Streams {
         self.halves.iter().all(|half| half.marks == 0)
     }
 
-    /// Whether a connection begins anew.
-    fn on_syn(&mut self, segment: &Segment<'_>, half: usize) -> bool {
+    /// Whether a new connection begins, and whether the direction's numbers do.
+    fn on_syn(&mut self, segment: &Segment<'_>, half: usize) -> (bool, bool) {
         let answers = segment.has(flags::ACK);
         let fresh = self.is_fresh();
         let again = !fresh && self.is_closed() && !answers;
@@ -295,14 +302,15 @@ impl Streams {
             // The client is the other one.
             self.marks |= if half == 0 { whole::REVERSED } else { 0 };
         }
-        if !self.halves[half].has(mark::KNOWN) {
+        let renumbered = !self.halves[half].has(mark::KNOWN);
+        if renumbered {
             self.halves[half] = Half {
                 next: segment.sequence,
                 marks: self.halves[half].marks | mark::KNOWN | mark::SYN,
                 ..self.halves[half]
             };
         }
-        fresh || again
+        (fresh || again, renumbered)
     }
 
     /// Whether the data of the other direction's SYN turn out not to have been taken.
@@ -336,16 +344,22 @@ impl Streams {
             self.marks |= whole::reset(half);
         }
     }
+}
 
+/// One segment's way into its direction.
+struct Run<'r, E, F> {
+    half: usize,
+    state: &'r mut Half,
+    /// Of both directions.
+    marks: &'r mut u8,
+    early: &'r mut E,
+    on: &'r mut F,
+}
+
+impl<E: Early, F: FnMut(&mut E, Piece<'_>)> Run<'_, E, F> {
     /// How many bytes of a segment's data were handed on before; or what becomes of it if none is to be handed on now.
-    fn place(
-        &mut self,
-        segment: &Segment<'_>,
-        half: usize,
-        pick_up: bool,
-        on: &mut impl FnMut(Piece<'_>),
-    ) -> Result<u32, Taken> {
-        let state = &mut self.halves[half];
+    fn place(&mut self, segment: &Segment<'_>, packet: &Packet, follow: Follow) -> Result<u32, Taken> {
+        let state = &mut *self.state;
         if segment.has(flags::SYN) && (state.position, state.next) == (0, segment.sequence) {
             state.marks |= mark::SYN_DATA;
             return Ok(0);
@@ -355,32 +369,37 @@ impl Streams {
             return Err(if goes_on { Taken::Outside } else { Taken::Old });
         }
         if goes_on {
-            self.marks &= !whole::reset(half);
+            *self.marks &= !whole::reset(self.half);
         }
-        if self.marks & whole::reset(1 - half) != 0 {
+        if *self.marks & whole::reset(1 - self.half) != 0 {
             return Err(Taken::Outside);
         }
-        if !state.has(mark::KNOWN) {
-            if !pick_up {
+        if !self.state.has(mark::KNOWN) {
+            if !follow.pick_up {
                 return Err(Taken::Outside);
             }
-            state.next = segment.sequence;
-            state.marks |= mark::KNOWN;
+            self.state.next = segment.sequence;
+            self.state.marks |= mark::KNOWN;
         }
-        if distance(segment.sequence, state.next) > 0 {
-            let acked = state.has(mark::ACKED) && distance(state.acked, segment.sequence) >= 0;
-            if !acked {
-                return Err(self
-                    .early
-                    .keep(half, state.next, segment.sequence, segment.held()));
+        if distance(segment.sequence, self.state.next) > 0 {
+            if self.state.has(mark::ACKED) {
+                // No further than this segment: its sender may not have sent what lies behind.
+                let is_behind = distance(self.state.acked, segment.sequence) > 0;
+                self.pass_over(if is_behind {
+                    segment.sequence
+                } else {
+                    self.state.acked
+                });
             }
-            self.pass_over(segment.sequence, half, on);
+            if distance(segment.sequence, self.state.next) > 0 {
+                let held = (segment.sequence, segment.held());
+                return Err(self.early.place(packet, held, self.state.next, follow));
+            }
         }
         // `pass_over` may have handed on some of what this segment brings.
-        let state = &self.halves[half];
-        let known = state.next.wrapping_sub(segment.sequence);
+        let known = self.state.next.wrapping_sub(segment.sequence);
         // The other end was not heard yet: if it refuses the data of the SYN, it reads these.
-        if u64::from(known) > state.position || (known > 0 && state.has(mark::SYN_DATA)) {
+        if u64::from(known) > self.state.position || (known > 0 && self.state.has(mark::SYN_DATA)) {
             return Err(Taken::Outside);
         }
         match known < segment.length {
@@ -389,81 +408,75 @@ impl Streams {
         }
     }
 
-    /// Hands on what is new of a segment, and what is kept and was waiting for it. Kept bytes were the first, so they go before
-    /// the segment's.
-    fn on_new(
-        &mut self,
-        segment: &Segment<'_>,
-        known: u32,
-        half: usize,
-        on: &mut impl FnMut(Piece<'_>),
-    ) -> (Taken, u64) {
-        let start = self.halves[half].position - u64::from(known);
+    /// Hands on what is new of a segment, and what was waiting for it. Waiting bytes were the first, so they go before the
+    /// segment's.
+    fn on_new(&mut self, segment: &Segment<'_>, known: u32) -> (Taken, u64) {
+        let start = self.state.position - u64::from(known);
         let held = segment.held();
-        for _ in 0..=SPANS_MAX {
-            self.hand_on_kept(half, on);
-            let next = self.halves[half].next;
+        loop {
+            self.hand_on_waiting();
+            let next = self.state.next;
             let from = next.wrapping_sub(segment.sequence) as usize;
             let Some(rest) = held.get(from..).filter(|rest| !rest.is_empty()) else {
                 break;
             };
-            let until_kept = self
-                .early
-                .first(half)
-                .map(|kept| kept.wrapping_sub(next) as usize);
-            self.hand_on(
-                &rest[..until_kept.unwrap_or(rest.len()).min(rest.len())],
-                half,
-                on,
-            );
+            // At least one byte: what waits begins behind the next one.
+            let until = self.early.ahead(next).map_or(rest.len(), |ahead| ahead as usize);
+            self.hand_on(&rest[..until.min(rest.len())]);
         }
         let behind = segment.sequence.wrapping_add(segment.length);
-        if held.len() < segment.length as usize && distance(behind, self.halves[half].next) > 0 {
+        if held.len() < segment.length as usize && distance(behind, self.state.next) > 0 {
             // The capture was cut short: what it does not hold is passed over at once.
-            self.pass_over(behind, half, on);
+            self.pass_over(behind);
         }
-        self.hand_on_kept(half, on);
+        self.hand_on_waiting();
         (Taken::New, start)
     }
 
-    /// Gives up gaps up to a sequence number, handing on what is kept between them.
-    fn pass_over(&mut self, until: u32, half: usize, on: &mut impl FnMut(Piece<'_>)) {
-        for _ in 0..=SPANS_MAX {
-            self.hand_on_kept(half, on);
-            let next = self.halves[half].next;
+    /// Gives up gaps up to a sequence number, handing on what waits between them.
+    fn pass_over(&mut self, until: u32) {
+        loop {
+            self.hand_on_waiting();
+            let next = self.state.next;
             let missing = distance(until, next);
             if missing <= 0 {
                 return;
             }
-            let kept = self.early.first(half).map(|start| distance(start, next));
-            let gap = kept.filter(|gap| (1..missing).contains(gap)).unwrap_or(missing);
-            self.skip(gap as u32, half, on);
+            let gap = self
+                .early
+                .ahead(next)
+                .map_or(missing, |ahead| missing.min(ahead as i32));
+            self.skip(gap as u32);
         }
     }
 
-    fn skip(&mut self, length: u32, half: usize, on: &mut impl FnMut(Piece<'_>)) {
-        let state = &mut self.halves[half];
-        state.next = state.next.wrapping_add(length);
-        state.position += u64::from(length);
-        on(Piece::Gap { length });
+    fn skip(&mut self, length: u32) {
+        self.state.next = self.state.next.wrapping_add(length);
+        self.state.position += u64::from(length);
+        (self.on)(self.early, Piece::Gap { length });
     }
 
-    fn hand_on(&mut self, bytes: &[u8], half: usize, on: &mut impl FnMut(Piece<'_>)) {
-        let state = &mut self.halves[half];
-        let position = state.position;
-        state.next = state.next.wrapping_add(bytes.len() as u32);
-        state.position += bytes.len() as u64;
-        on(Piece::Bytes { bytes, position });
+    fn hand_on(&mut self, bytes: &[u8]) {
+        let position = self.state.position;
+        self.state.next = self.state.next.wrapping_add(bytes.len() as u32);
+        self.state.position += bytes.len() as u64;
+        (self.on)(self.early, Piece::Bytes { bytes, position });
     }
 
-    /// Hands on what is kept and has come to its turn.
-    fn hand_on_kept(&mut self, half: usize, on: &mut impl FnMut(Piece<'_>)) {
-        let state = &mut self.halves[half];
-        self.early.release(half, &mut state.next, &mut |bytes| {
-            let position = state.position;
-            state.position += bytes.len() as u64;
-            on(Piece::Bytes { bytes, position });
-        });
+    /// Hands on what waits and has come to its turn.
+    fn hand_on_waiting(&mut self) {
+        if !self.early.waits() {
+            return;
+        }
+        // The function whose packet it is may be what `on` needs, too: so the bytes go through a buffer.
+        let mut bytes = [0; 2048];
+        loop {
+            let length = self.early.copy_at(self.state.next, &mut bytes);
+            if length == 0 {
+                return;
+            }
+            self.hand_on(&bytes[..length]);
+        }
     }
 }
 

@@ -2,21 +2,56 @@ use super::*;
 use alloc::vec::Vec;
 use proptest::prelude::*;
 use wire::memory::Region;
-use wire::{LinkType, Pool};
+use wire::{LinkType, PacketBox, Pool};
+
+const FOLLOW: Follow = Follow {
+    pick_up: false,
+    early_max: 8,
+    hold: false,
+};
+
+/// Buffers of the pool, of which one is for the packet at hand.
+const BUFFERS: usize = 12;
 
 /// Segments made, taken in, and what came of them.
 struct Observer {
-    pool: Pool,
+    waiting: Waiting,
     streams: Streams,
     /// Bytes by direction, zeros for gaps.
     read: [Vec<u8>; 2],
     gaps: u32,
 }
 
+/// Packets that wait, by direction, and the pool that all of them share.
+struct Waiting {
+    pool: Pool,
+    half: usize,
+    held: [Vec<PacketBox>; 2],
+}
+
+impl Early for Waiting {
+    fn held(&self) -> impl Iterator<Item = &Packet> {
+        self.held[self.half].iter().map(|held| &**held)
+    }
+
+    fn count(&self) -> usize {
+        self.held[self.half].len()
+    }
+
+    fn has_room(&self, _: &Packet, _: bool) -> bool {
+        self.pool.free() > 0
+    }
+}
+
 impl Observer {
     fn new() -> Self {
+        let region = Region::heap(Pool::region_length(BUFFERS, 4096));
         Observer {
-            pool: Pool::new(Region::heap(Pool::region_length(1, 4096)), 1, 4096, 0),
+            waiting: Waiting {
+                pool: Pool::new(region, BUFFERS, 4096, 0),
+                half: 0,
+                held: [Vec::new(), Vec::new()],
+            },
             streams: Streams::default(),
             read: [Vec::new(), Vec::new()],
             gaps: 0,
@@ -41,14 +76,18 @@ impl Observer {
             .tcp_header(header)
             .write(&mut frame, payload)
             .unwrap();
-        let mut packet = self.pool.take().unwrap();
+        let mut packet = self.waiting.pool.take().unwrap();
         assert!(packet.set_frame(&frame, LinkType::Ethernet));
         wire::parse(&mut packet).unwrap();
+        self.waiting.half = half;
         let Observer {
-            streams, read, gaps, ..
+            waiting,
+            streams,
+            read,
+            gaps,
         } = self;
         let read = &mut read[half];
-        let accepted = streams.accept(&packet, half, false, &mut |piece| match piece {
+        let accepted = streams.accept(&packet, half, FOLLOW, waiting, &mut |_, piece| match piece {
             Piece::Bytes { bytes, position, .. } => {
                 assert_eq!(position, read.len() as u64, "positions count what was handed on");
                 read.extend(bytes);
@@ -64,8 +103,18 @@ impl Observer {
         for half in 0..2 {
             assert_eq!(self.streams.half(half).position(), self.read[half].len() as u64);
         }
-        assert!(self.streams.kept() <= EARLY_BYTES);
-        self.pool.give(packet);
+        match accepted.taken {
+            Taken::Kept => self.waiting.held[half].push(packet),
+            _ => self.waiting.pool.give(packet),
+        }
+        let held = core::mem::take(&mut self.waiting.held[half]);
+        for packet in held {
+            match self.streams.has_read(half, &packet) {
+                true => self.waiting.pool.give(packet),
+                false => self.waiting.held[half].push(packet),
+            }
+        }
+        assert!(self.waiting.held[half].len() <= FOLLOW.early_max);
         accepted
     }
 
@@ -118,8 +167,9 @@ proptest! {
     ) {
         let mut observer = Observer::new();
         observer.streams = nf::plain::from_bytes(&bytes).unwrap();
-        let mut packet = observer.pool.take().unwrap();
+        let Observer { waiting, streams, .. } = &mut observer;
         for (half, sequence, acknowledgement, flags, length) in segments {
+            let mut packet = waiting.pool.take().unwrap();
             let mut frame = Vec::new();
             let mut header = etherparse::TcpHeader::new(1, 2, sequence, 1000);
             (header.syn, header.ack) = (flags & 1 != 0, flags & 2 != 0);
@@ -132,37 +182,45 @@ proptest! {
                 .unwrap();
             prop_assert!(packet.set_frame(&frame, LinkType::Ethernet));
             wire::parse(&mut packet).unwrap();
-            observer.streams.accept(&packet, half, flags & 16 != 0, &mut |_| {});
+            waiting.half = half;
+            let follow = Follow { pick_up: flags & 16 != 0, ..FOLLOW };
+            streams.accept(&packet, half, follow, waiting, &mut |_, _| {});
+            // Whatever it was: another runtime may say that anything waits.
+            match flags & 32 != 0 && waiting.pool.free() > 1 {
+                true => waiting.held[half].push(packet),
+                false => waiting.pool.give(packet),
+            }
         }
-        observer.pool.give(packet);
     }
 }
 
 #[test]
-fn the_bounds_of_what_is_kept() {
+fn the_bounds_of_what_waits() {
     let mut observer = Observer::new();
     observer.open(1000);
-    assert_eq!(
-        observer.data(1000 + EARLY_BYTES as u32 - 9, b"0123456789"),
-        Taken::Beyond
-    );
-    assert_eq!(
-        observer.data(1000 + EARLY_BYTES as u32 - 10, b"0123456789"),
-        Taken::Kept
-    );
-    for place in 1..SPANS_MAX as u32 {
-        assert_eq!(observer.data(1000 + 100 * place, b"x"), Taken::Kept);
+    assert_eq!(observer.data(1000 + AHEAD_MAX - 9, b"0123456789"), Taken::Beyond);
+    assert_eq!(observer.data(1000 + AHEAD_MAX - 10, b"0123456789"), Taken::Kept);
+    for place in 1..FOLLOW.early_max as u32 {
+        assert_eq!(observer.data(1000 + 100 * place, b"xy"), Taken::Kept);
     }
-    assert_eq!(observer.data(1900, b"x"), Taken::Beyond, "too many pieces");
-    assert_eq!(observer.data(1101, b"y"), Taken::Kept, "but one that grows may");
+    assert_eq!(observer.data(1900, b"x"), Taken::Beyond, "too many segments");
     assert_eq!(
-        observer.data(1100, b"zz"),
+        observer.data(1101, b"z"),
         Taken::Old,
         "what is there is not kept again"
     );
-    // The other direction has none of it.
-    assert_eq!(observer.take(1, 510, 1000, flags::ACK, b"x").taken, Taken::Beyond);
+    // The other direction has room of its own, but what all share ends.
+    let mut back = |at: u32| observer.take(1, at, 1000, flags::ACK, b"x").taken;
+    let kept: Vec<Taken> = (0..4).map(|n| back(510 + 10 * n)).collect();
+    assert_eq!(kept, [Taken::Kept, Taken::Kept, Taken::Kept, Taken::Full]);
     assert!(observer.read.iter().all(Vec::is_empty));
+    // What is read makes room.
+    assert_eq!(
+        observer.take(1, 500, 1000, flags::ACK, &[b'-'; 11]).taken,
+        Taken::New
+    );
+    assert_eq!(observer.read[1], b"----------x", "the first that came");
+    assert_eq!(observer.waiting.pool.free(), 2);
 }
 
 #[test]
@@ -177,6 +235,20 @@ fn gaps_are_passed_over_when_acknowledged_and_followed() {
     assert_eq!(observer.data(1020, b"later"), Taken::New);
     assert_eq!(observer.read[0], b"first\0\0\0\0\0kept\0\0\0\0\0\0later");
     assert_eq!(observer.gaps, 2);
+}
+
+#[test]
+fn gaps_are_passed_over_as_far_as_they_are_acknowledged() {
+    let mut observer = Observer::new();
+    observer.open(1000);
+    assert_eq!(observer.data(1010, b"kept"), Taken::Kept);
+    observer.take(1, 500, 1014, flags::ACK, b"");
+    // The first gap is lost, the second one may still come.
+    assert_eq!(observer.data(1020, b"later"), Taken::Kept);
+    assert_eq!(observer.read[0], b"\0\0\0\0\0\0\0\0\0\0kept");
+    assert_eq!(observer.data(1014, b"second"), Taken::New);
+    assert_eq!(observer.read[0], b"\0\0\0\0\0\0\0\0\0\0keptsecondlater");
+    assert_eq!(observer.gaps, 1);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use crate::captures::{data, every_capture, files, over_captures, script};
 use crate::traffic::conversations;
 use flowkeep_functions::http_parser::{self, HttpParser};
+use flowkeep_functions::ids::config::OutOfOrder;
 use flowkeep_functions::ids::config::{Mode, Settings, variables};
 use flowkeep_functions::ids::{Config, Ids, parse};
 use testkit::{Migration, Step, Survived, migration, tcp};
@@ -52,7 +53,43 @@ fn a_signature_goes_on_between_its_bytes() {
     }
 }
 
-/// A segment that came early waits in the flow's state for the one before it.
+/// Segments of both directions that come kilobytes early, in reverse, with gaps between them, held or as copies: none is lost or read twice wherever the
+/// flow goes meanwhile.
+#[test]
+fn many_early_segments_go_along() {
+    let web = tcp("10.0.0.1:1000", "192.0.2.1:80");
+    let mut text = vec![b'.'; 9000];
+    text[895..905].copy_from_slice(b"first-mark");
+    text[8096..8105].copy_from_slice(b"last-mark");
+    let mut script = vec![web.syn(), web.reply().syn_ack(), web.ack()];
+    for (start, block) in (0..).step_by(4500).zip(text.chunks(4500)) {
+        let parts: Vec<(u32, &[u8])> = (start..).step_by(900).zip(block.chunks(900)).collect();
+        for (at, part) in parts.into_iter().rev() {
+            // Neither end has more than what came in order.
+            let there = web.sequence(1001 + at).acknowledgement(5001 + start);
+            let back = web.reply().sequence(5001 + at).acknowledgement(1001 + start);
+            script.extend([there.payload(part), back.payload(part)]);
+        }
+    }
+    let rules =
+        "alert tcp any any -> any any (content:\"first-mark\"; content:\"last-mark\"; distance:0; sid:1;)\n";
+    for out_of_order in [OutOfOrder::Pass, OutOfOrder::Hold] {
+        let settings = Settings {
+            rules: rules.into(),
+            mode: Mode::Ips,
+            out_of_order,
+            ..Settings::default()
+        };
+        let survived = migration()
+            .function::<Ids>(Config::from(settings))
+            .check(script.clone());
+        assert_eq!(alerts(&survived), 2, "{}", survived.events());
+        assert_eq!(survived.counter("segments_kept"), 2 * 8, "{out_of_order:?}");
+        assert_eq!(survived.counter("gaps"), 0);
+    }
+}
+
+/// A segment that came early waits with the flow for the one before it.
 #[test]
 fn early_segments_go_along() {
     let web = tcp("10.0.0.1:1000", "192.0.2.1:80");

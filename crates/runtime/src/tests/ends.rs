@@ -252,6 +252,119 @@ fn the_bound_on_held_packets_holds() {
     assert_eq!(runtime.stats().held, 1);
 }
 
+/// Holds what begins with 0; of what begins with 2 a copy; 3 lets those go whose number is below its own, and says how many it sees; 4
+/// discards.
+pub struct Keeper;
+
+#[network_function]
+impl NetworkFunction for Keeper {
+    const NAME: &'static str = "keeper";
+    const COUNTERS: &'static [&'static str] = &["seen", "full"];
+    const REASONS: &'static [&'static str] = &["unwanted"];
+    type Config = NoConfig;
+    type Flow = ();
+    type Group = ();
+    fn new(_: &Arc<NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+        Ok(Keeper)
+    }
+    fn process(&self, packet: &mut Packet, _: &mut (), cx: &mut Cx<Self>) -> Verdict {
+        let [what, number] = *packet.payload().first_chunk::<2>().unwrap();
+        assert_eq!(cx.held().count(), cx.held_count());
+        match what {
+            0 => return Verdict::Consume,
+            2 if !cx.hold_copy(packet) => cx.count("full"),
+            3 => {
+                cx.count_by("seen", cx.held_count() as u64);
+                cx.release_some(|held| held.payload()[1] < number);
+            }
+            4 => cx.discard("unwanted"),
+            _ => {}
+        }
+        Verdict::Forward
+    }
+}
+
+fn keep(runtime: &mut Runtime<QueuePort>, packets: &[(bool, [u8; 2])]) -> Vec<u8> {
+    let packets = packets.iter().map(|(reply, payload)| match reply {
+        true => udp(1, 1000, 1, 80, true, payload),
+        false => udp(1, 1000, 1, 80, false, payload),
+    });
+    runtime.links_mut()[0].input.extend(packets);
+    runtime.step(SECOND);
+    assert_conserved(runtime);
+    numbers(runtime).into_iter().map(|(_, number)| number).collect()
+}
+
+#[test]
+fn some_of_what_is_held_leaves_behind_the_packet_at_hand_and_copies_never() {
+    let mut runtime = alone(Settings::alone(8), vec![factory::<Keeper>(), factory::<Ender>()]);
+    let there = |payloads: &[[u8; 2]]| {
+        payloads
+            .iter()
+            .map(|payload| (false, *payload))
+            .collect::<Vec<_>>()
+    };
+    // The first time the flow is not settled yet.
+    assert_eq!(
+        keep(&mut runtime, &there(&[[0, 30], [0, 10], [2, 11], [0, 12]])),
+        [11]
+    );
+    assert_eq!(runtime.stats().held, 3, "a copy is no packet");
+    assert_eq!(keep(&mut runtime, &there(&[[3, 20]])), [20, 10, 12]);
+    assert_eq!(keep(&mut runtime, &there(&[[2, 21], [3, 22]])), [21, 22]);
+    let seen = |runtime: &Runtime<QueuePort>| runtime.stats().counters[0].count;
+    assert_eq!(seen(&runtime), 4 + 2);
+    assert_eq!(keep(&mut runtime, &there(&[[3, 40], [3, 50]])), [40, 30, 50]);
+    assert_eq!((seen(&runtime), runtime.stats().held), (7, 0));
+    // Each direction has its own; to discard is for both, and for copies nothing is counted.
+    assert_eq!(
+        keep(&mut runtime, &[(false, [0, 1]), (true, [0, 2]), (true, [2, 3])]),
+        [3]
+    );
+    assert_eq!(keep(&mut runtime, &[(true, [3, 2]), (false, [4, 9])]), [2, 9]);
+    assert_eq!((seen(&runtime), runtime.stats().held), (9, 0));
+    assert_eq!(dropped(runtime.stats().dropped, "unwanted"), 2);
+    // One that is let go ends the flow: the others, and copies, go with it.
+    assert_eq!(
+        keep(&mut runtime, &there(&[[0, 7], [0, 8], [2, 5], [3, 9]])),
+        [5, 9, 7]
+    );
+    let stats = runtime.stats();
+    assert_eq!(
+        (stats.flows, stats.held, dropped(stats.dropped, "held_at_end")),
+        (0, 0, 1)
+    );
+    runtime.step(SECOND);
+    let pool = runtime.pool();
+    assert!(
+        pool.total() - pool.free() <= nf::cx::EFFECTS_MAX,
+        "copies are home"
+    );
+}
+
+#[test]
+fn copies_are_bounded_and_leave_half_of_the_buffers() {
+    let settings = Settings {
+        held_max: 3,
+        ..Settings::alone(8)
+    };
+    let mut runtime = alone(settings, vec![factory::<Keeper>()]);
+    let full = |runtime: &Runtime<QueuePort>| runtime.stats().counters[1].count;
+    let packets: Vec<_> = (0..5).map(|n| (false, [2, n])).collect();
+    assert_eq!(keep(&mut runtime, &packets), [0, 1, 2, 3, 4]);
+    assert_eq!(full(&runtime), 2);
+    // What goes makes room.
+    assert_eq!(keep(&mut runtime, &[(false, [3, 1]), (false, [2, 6])]), [1, 6]);
+    assert_eq!(full(&runtime), 2);
+    let mut runtime = alone(Settings::alone(8), vec![factory::<Keeper>()]);
+    let total = runtime.pool().total();
+    for n in 0..total {
+        keep(&mut runtime, &[(false, [2, n as u8])]);
+    }
+    assert!(full(&runtime) > 0, "of {total} buffers");
+    assert!(runtime.pool().free() * 2 + 2 * nf::cx::EFFECTS_MAX >= total);
+}
+
 /// Writes a long record when a flow ends.
 struct Recorder;
 

@@ -95,6 +95,33 @@ fn held_packets_go_with_their_flow() {
 }
 
 #[test]
+fn held_copies_go_with_their_flow() {
+    let plan = plan(vec![factory::<super::ends::Keeper>()]);
+    let mut cluster = cluster(1, 2, Policy::RoundRobin, &plan, 64);
+    cluster.feed(
+        0,
+        [[0, 9], [2, 1], [2, 8]].map(|n| udp(1, 1000, 1, 80, false, &n)),
+    );
+    let from = cluster.flows().iter().position(|flows| *flows == 1).unwrap();
+    cluster.move_all(from, 1 - from as u16);
+    let held = |cluster: &Cluster| [from, 1 - from].map(|runtime| cluster.runtimes[runtime].stats().held);
+    assert_eq!(held(&cluster), [0, 1]);
+    cluster.feed(0, [udp(1, 1000, 1, 80, false, &[3, 3])]);
+    // It sees the packet and both copies.
+    assert_eq!(cluster.runtimes[1 - from].stats().counters[0].count, 3);
+    cluster.move_all(1 - from, from as u16);
+    cluster.feed(0, [udp(1, 1000, 1, 80, false, &[3, 10])]);
+    assert_eq!(cluster.runtimes[from].stats().counters[0].count, 2);
+    assert_eq!(held(&cluster), [0, 0]);
+    assert_eq!(
+        cluster.sent().iter().map(number).collect::<Vec<_>>(),
+        [1, 8, 3, 10, 9]
+    );
+    cluster.check();
+    assert_nothing_stays(&mut cluster);
+}
+
+#[test]
 fn a_full_or_leaving_runtime_refuses_and_all_goes_on() {
     let plan = plan(vec![factory::<Meter>()]);
     let mut cluster = cluster(1, 2, Policy::RoundRobin, &plan, 8);

@@ -9,6 +9,7 @@ use crate::stage::Code;
 use crate::stats::DropReason;
 use nf::cx::{RawCx, effect};
 use nf::{Direction, Way};
+use wire::PacketList;
 use wire::packet::{Kind, flag as packet_flag};
 
 impl<P: Port> Runtime<P> {
@@ -39,10 +40,15 @@ impl<P: Port> Runtime<P> {
         if effects & effect::EMIT != 0 {
             self.apply_emits(&job, at, cx);
         }
+        let behind = match effects & effect::HELD {
+            0 => PacketList::new(),
+            _ => self.settle_held(&job, at, cx),
+        };
         if effects & (effect::RELEASE | effect::DISCARD) != 0 {
             self.let_go(&job, at, effects, cx.discard);
             cx.timeout = timeout;
         }
+        let (direction, passed) = (job.direction, job.passed + 1);
         let goes_on = match code {
             // One of those that were let go has ended the flow.
             _ if code.drop_reason().is_none() && self.flows.header(actor).phase == Phase::Free => {
@@ -53,6 +59,11 @@ impl<P: Port> Runtime<P> {
                 // One of those that were let go waits now.
                 let passed = job.passed + 1;
                 self.queue_job_behind(Job { passed, ..job });
+                None
+            }
+            Code::FORWARD if !behind.is_empty() => {
+                self.extend(actor, timeout);
+                self.run_now(Job { passed, ..job });
                 None
             }
             Code::FORWARD => Some(job),
@@ -75,6 +86,7 @@ impl<P: Port> Runtime<P> {
                 None
             }
         };
+        self.go_on_behind(actor, at, direction, passed, behind);
         if effects & effect::KEEP != 0 {
             self.keep_flow(actor);
         }

@@ -379,6 +379,8 @@ impl<P: Port> Runtime<P> {
         cx.side = side;
         cx.direction = direction;
         cx.effects = 0;
+        cx.held = None;
+        cx.held_room = self.held_room;
         cx
     }
 
@@ -395,6 +397,7 @@ impl<P: Port> Runtime<P> {
         let header = self.flows.header(actor);
         let state = self.flows.state(actor);
         let group = self.flows.group_state(header.group, state);
+        let mut holds = header.flags & flag::HOLDS != 0;
         let steps = core::ptr::from_ref(self.stages.way(header.chain, direction));
         let cx = self.prepare(actor, packet.side(), direction);
         let mut timeout = 0;
@@ -405,6 +408,9 @@ impl<P: Port> Runtime<P> {
             // SAFETY: the group's state is as long as all functions' parts.
             cx.group = unsafe { group.add(step.group as usize) };
             cx.counters = step.counters;
+            if holds {
+                cx.held = self.held_for(actor, step.at, direction);
+            }
             // SAFETY: the state is this actor's, laid out for this chain; if the call waits, the actor is pinned, and the
             // packet and frame are put aside until its future is done.
             let answer = unsafe { step.run(&mut packet, state.add(step.flow as usize), self.frame_ptr) };
@@ -425,6 +431,9 @@ impl<P: Port> Runtime<P> {
                     Some(job) => packet = job.packet,
                     None => return,
                 }
+                // Whatever was let go has run through the same cx.
+                cx.held = None;
+                holds = self.flows.header(actor).flags & flag::HOLDS != 0;
             }
         }
         // Begun in the middle (resumed, released, emitted): the functions before have had their say about the timeout.

@@ -170,6 +170,7 @@ impl<P: Port> Runtime<P> {
         }
         self.apply_blocks(cx, actor);
         self.recalls |= core::mem::take(&mut cx.effects) & nf::cx::effect::RECALL != 0;
+        self.forget_held(cx);
         for (packet, _) in core::mem::take(&mut cx.emitted) {
             self.emitted += 1;
             self.drop_packet(packet, DropReason::EmitOverflow);

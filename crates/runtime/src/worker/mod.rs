@@ -177,6 +177,10 @@ pub struct Runtime<P: Port> {
     /// By actor, place in its chain, and whether in the opening direction.
     held: hashbrown::HashMap<(u32, u8, bool), PacketList>,
     held_count: u32,
+    /// Those of them that are copies.
+    copies: u32,
+    /// What calls are told that may still be held.
+    held_room: u32,
     queued_count: u32,
     turned: PacketList,
     links: Vec<P>,
@@ -291,6 +295,10 @@ impl<P: Port> Runtime<P> {
             counters: NonNull::dangling(),
             log: log_ptr,
             spares: ArrayVec::new(),
+            held: None,
+            held_room: 0,
+            copy: None,
+            let_go: Default::default(),
             emitted: ArrayVec::new(),
             blocks: ArrayVec::new(),
             discard: Reason::UNDECLARED,
@@ -322,6 +330,8 @@ impl<P: Port> Runtime<P> {
             lingering: ArrayVec::new(),
             held: hashbrown::HashMap::with_capacity(room_for(settings.held_max as usize)),
             held_count: 0,
+            copies: 0,
+            held_room: 0,
             queued_count: 0,
             turned: PacketList::new(),
             outputs: links.iter().map(|_| output::Output::default()).collect(),
@@ -358,6 +368,7 @@ impl<P: Port> Runtime<P> {
     /// Does some of everything there is to do. `now` is in nanoseconds and never goes back.
     pub fn step(&mut self, now: u64) -> Work {
         self.now = self.now.max(now);
+        self.measure_held_room();
         let mut work = Work::default();
         self.write_unsaid();
         self.early_looks = BURST_LOOKS;
@@ -514,7 +525,7 @@ impl<P: Port> Runtime<P> {
             received: self.received,
             passed: self.passed,
             emitted: self.emitted,
-            held: u64::from(self.held_count + self.queued_count)
+            held: u64::from(self.held_count - self.copies + self.queued_count)
                 + self.frames.waiting() as u64
                 + self.moves.kept() as u64
                 + self.unheard.held() as u64

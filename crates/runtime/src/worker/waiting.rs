@@ -21,6 +21,7 @@ use alloc::vec::Vec;
 use core::ptr::NonNull;
 use nf::cx::{RawCx, effect};
 use nf::{Direction, Reason};
+use wire::packet::flag as packet_flag;
 use wire::{FlowKey, PacketBox, PacketList, planted};
 
 /// A call that waits: its job, where in the chain it is, and the packets of its flow that came later.
@@ -211,9 +212,7 @@ impl<P: Port> Runtime<P> {
         if let Some(place) = place {
             packet.set_hash(place.0);
         }
-        self.held_count += 1;
-        self.flows.header_mut(actor).flags |= flag::HOLDS;
-        self.held.entry((actor, at, opening)).or_default().push(packet);
+        self.put_held((actor, at, opening), packet);
     }
 }
 
@@ -343,6 +342,8 @@ impl<P: Port> Runtime<P> {
             let cx = core::ptr::addr_of_mut!((*frame.as_ptr()).cx);
             (*cx).now = self.now;
             (*cx).wake_at = RawCx::NO_WAKE;
+            (*cx).held = self.held_for(parked.job.actor, parked.at, parked.job.direction);
+            (*cx).held_room = self.held_room;
             Frames::<Parked>::poll(frame)
         };
         // SAFETY: as above: the poll is over.
@@ -446,36 +447,127 @@ impl<P: Port> Runtime<P> {
 
     /// Packets held for a function go on, or are dropped, as it asked.
     pub(super) fn let_go(&mut self, job: &Job, at: usize, effects: u8, discard: Reason) {
-        let key = (job.actor, at as u8, job.direction == Direction::Opening);
-        let Some(mut list) = self.held.remove(&key) else {
+        let discards = effects & effect::DISCARD != 0;
+        let opening = job.direction == Direction::Opening;
+        self.let_go_of(job, at, opening, discards.then_some(discard));
+        if discards {
+            self.let_go_of(job, at, !opening, Some(discard));
+        }
+        self.note_held(job.actor);
+    }
+
+    fn let_go_of(&mut self, job: &Job, at: usize, opening: bool, discard: Option<Reason>) {
+        let Some(mut list) = self.held.remove(&(job.actor, at as u8, opening)) else {
             return;
         };
-        self.held_count -= list.len() as u32;
         let function =
             usize::from(self.stages.chains[usize::from(self.flows.header(job.actor).chain)][at].function);
         while let Some(packet) = list.pop() {
-            if effects & effect::DISCARD != 0 {
+            let Some(packet) = self.unhold(packet) else {
+                continue;
+            };
+            if let Some(discard) = discard {
                 let reasons = &mut self.function_drops[function];
                 let index = discard.index().min(reasons.len() - 1);
                 reasons[index] += 1;
                 self.see_drop(&packet, function, index);
                 self.recycle(packet);
             } else {
-                self.see(
-                    &packet,
-                    Event::Released {
-                        function: function as u8,
-                    },
-                );
                 // They go before the packet at hand, which has yet to leave this call.
-                self.run_now(Job {
-                    actor: job.actor,
-                    packet,
-                    direction: job.direction,
-                    passed: job.passed + 1,
-                });
+                self.go_on_from(job.actor, packet, job.direction, function, job.passed + 1);
             }
         }
+    }
+
+    fn go_on_from(
+        &mut self,
+        actor: u32,
+        packet: PacketBox,
+        direction: Direction,
+        function: usize,
+        passed: u8,
+    ) {
+        self.see(
+            &packet,
+            Event::Released {
+                function: function as u8,
+            },
+        );
+        self.run_now(Job {
+            actor,
+            packet,
+            direction,
+            passed,
+        });
+    }
+
+    /// Holds the copy that a call has made, and hands out what it has let go behind its packet; copies among that are gone.
+    pub(super) fn settle_held(&mut self, job: &Job, at: usize, cx: &mut RawCx) -> PacketList {
+        let mut behind = PacketList::new();
+        let mut let_go = core::mem::take(&mut cx.let_go);
+        let some = !let_go.is_empty();
+        while let Some(packet) = let_go.pop() {
+            if let Some(packet) = self.unhold(packet) {
+                behind.push(packet);
+            }
+        }
+        let key = (job.actor, at as u8, job.direction == Direction::Opening);
+        if let Some(copy) = cx.copy.take() {
+            self.hold_copy(key, copy);
+        }
+        if some && self.held.get(&key).is_some_and(PacketList::is_empty) {
+            self.held.remove(&key);
+            self.note_held(job.actor);
+        }
+        behind
+    }
+
+    /// The same for a call that is over without a verdict: what it let go is dropped.
+    pub(super) fn forget_held(&mut self, cx: &mut RawCx) {
+        let mut let_go = core::mem::take(&mut cx.let_go);
+        while let Some(packet) = let_go.pop() {
+            if let Some(packet) = self.unhold(packet) {
+                self.drop_packet(packet, DropReason::HeldAtEnd);
+            }
+        }
+        if let Some(copy) = cx.copy.take() {
+            self.recycle(copy);
+        }
+    }
+
+    /// Runs what was let go through the rest of its chain, behind the packet at hand.
+    pub(super) fn go_on_behind(
+        &mut self,
+        actor: u32,
+        at: usize,
+        direction: Direction,
+        passed: u8,
+        mut list: PacketList,
+    ) {
+        let function =
+            usize::from(self.stages.chains[usize::from(self.flows.header(actor).chain)][at].function);
+        while let Some(packet) = list.pop() {
+            self.go_on_from(actor, packet, direction, function, passed);
+        }
+    }
+
+    /// The packets that a function holds of a flow and direction, for a call of it.
+    #[cold]
+    pub(super) fn held_for(
+        &mut self,
+        actor: u32,
+        at: u8,
+        direction: Direction,
+    ) -> Option<NonNull<PacketList>> {
+        let key = (actor, at, direction == Direction::Opening);
+        self.held.get_mut(&key).map(NonNull::from)
+    }
+
+    /// How many packets more may be held: half of the own buffers stay free of copies.
+    pub(super) fn measure_held_room(&mut self) {
+        let is_scarce = self.pool.free() * 2 < self.pool.total();
+        let room = self.settings.held_max.saturating_sub(self.held_count);
+        self.held_room = if is_scarce { 0 } else { room };
     }
 
     /// Holds a packet for a function.
@@ -483,10 +575,52 @@ impl<P: Port> Runtime<P> {
         if self.held_count >= self.settings.held_max {
             return self.drop_packet(job.packet, DropReason::HeldFull);
         }
+        let opening = job.direction == Direction::Opening;
+        self.put_held((job.actor, at as u8, opening), job.packet);
+    }
+
+    fn hold_copy(&mut self, key: (u32, u8, bool), copy: PacketBox) {
+        match self.held_count < self.settings.held_max {
+            true => self.put_held(key, copy),
+            false => self.recycle(copy),
+        }
+    }
+
+    /// Adds a packet, or a copy, to those that are held; there is room.
+    pub(super) fn put_held(&mut self, key: (u32, u8, bool), packet: PacketBox) {
         self.held_count += 1;
-        self.flows.header_mut(job.actor).flags |= flag::HOLDS;
-        let key = (job.actor, at as u8, job.direction == Direction::Opening);
-        self.held.entry(key).or_default().push(job.packet);
+        self.copies += u32::from(packet.has(packet_flag::COPY));
+        self.flows.header_mut(key.0).flags |= flag::HOLDS;
+        self.held.entry(key).or_default().push(packet);
+        self.measure_held_room();
+    }
+
+    /// A packet is held no more; `None` for a copy, which is gone.
+    pub(super) fn unhold(&mut self, mut packet: PacketBox) -> Option<PacketBox> {
+        self.held_count -= 1;
+        let is_copy = packet.has(packet_flag::COPY);
+        packet.clear_flags(packet_flag::COPY);
+        if !is_copy {
+            self.measure_held_room();
+            return Some(packet);
+        }
+        self.copies -= 1;
+        self.recycle(packet);
+        self.measure_held_room();
+        None
+    }
+
+    /// Some of what was held of a flow is not any more: its packets are looked after no longer if that was all.
+    fn note_held(&mut self, actor: u32) {
+        let functions = self.steps_of(actor).len() as u8;
+        let holds = (0..functions).chain([GIVEN_UP]).any(|at| {
+            [false, true]
+                .iter()
+                .any(|opening| self.held.contains_key(&(actor, at, *opening)))
+        });
+        if !holds {
+            self.flows.header_mut(actor).flags &= !flag::HOLDS;
+        }
     }
 
     /// What is held when a flow ends is dropped, and counted.
@@ -501,9 +635,10 @@ impl<P: Port> Runtime<P> {
                 let Some(mut list) = self.held.remove(&(actor, at, opening)) else {
                     continue;
                 };
-                self.held_count -= list.len() as u32;
                 while let Some(packet) = list.pop() {
-                    self.drop_packet(packet, DropReason::HeldAtEnd);
+                    if let Some(packet) = self.unhold(packet) {
+                        self.drop_packet(packet, DropReason::HeldAtEnd);
+                    }
                 }
             }
         }

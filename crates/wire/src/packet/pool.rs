@@ -45,10 +45,7 @@ impl Deref for PacketBox {
     #[inline]
     fn deref(&self) -> &Packet {
         // SAFETY: the box alone owns the buffer; `capacity` was set by the pool that made it and never changes.
-        unsafe {
-            let capacity = (*self.0.as_ptr()).capacity as usize;
-            &*(core::ptr::slice_from_raw_parts(self.0.as_ptr().cast::<u8>(), capacity) as *const Packet)
-        }
+        unsafe { &*packet_at(self.0) }
     }
 }
 
@@ -56,10 +53,7 @@ impl DerefMut for PacketBox {
     #[inline]
     fn deref_mut(&mut self) -> &mut Packet {
         // SAFETY: as above, and `&mut self` makes this the only reference.
-        unsafe {
-            let capacity = (*self.0.as_ptr()).capacity as usize;
-            &mut *(core::ptr::slice_from_raw_parts_mut(self.0.as_ptr().cast::<u8>(), capacity) as *mut Packet)
-        }
+        unsafe { &mut *packet_at(self.0) }
     }
 }
 
@@ -126,6 +120,41 @@ impl PacketList {
         self.length -= 1;
         Some(PacketBox(node))
     }
+
+    /// The packets, the oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &Packet> {
+        let mut next = self.head;
+        core::iter::from_fn(move || {
+            let node = next?;
+            // SAFETY: the list owns the buffers in it, and lends them as long as it is borrowed itself.
+            unsafe {
+                next = (*node.as_ptr()).next;
+                Some(&*packet_at(node))
+            }
+        })
+    }
+
+    /// Hands each packet to `job`, the oldest first.
+    pub fn for_each_mut(&mut self, mut job: impl FnMut(&mut Packet)) {
+        let mut next = self.head;
+        while let Some(node) = next {
+            // SAFETY: the list owns the buffers in it, and `&mut self` makes this the only reference to the buffer.
+            unsafe {
+                next = (*node.as_ptr()).next;
+                job(&mut *packet_at(node));
+            }
+        }
+    }
+}
+
+/// The packet whose notes these are.
+///
+/// # Safety
+/// `node` is a buffer's notes, whose `capacity` its pool has written.
+unsafe fn packet_at(node: NonNull<Notes>) -> *mut Packet {
+    // SAFETY: the caller's promise.
+    let capacity = unsafe { (*node.as_ptr()).capacity } as usize;
+    core::ptr::slice_from_raw_parts_mut(node.as_ptr().cast::<u8>(), capacity) as *mut Packet
 }
 
 /// Buffers of one size in one region; taken and given back by one worker.
@@ -276,6 +305,25 @@ mod tests {
             pool.give(p);
         }
         assert!(list.pop().is_none() && list.is_empty());
+    }
+
+    #[test]
+    fn a_list_shows_its_packets_and_lends_them() {
+        let mut pool = pool(3);
+        let mut list = PacketList::new();
+        assert_eq!(list.iter().count(), 0);
+        for byte in [1, 2, 3] {
+            let mut p = pool.take().unwrap();
+            assert!(p.set_frame(&[byte; 4], LinkType::Raw));
+            list.push(p);
+        }
+        list.for_each_mut(|p| p.frame_mut()[0] += 10);
+        let first = |p: &Packet| p.frame()[0];
+        assert_eq!(list.iter().map(first).collect::<Vec<_>>(), [11, 12, 13]);
+        while let Some(p) = list.pop() {
+            pool.give(p);
+        }
+        assert_eq!(pool.free(), 3);
     }
 
     #[test]

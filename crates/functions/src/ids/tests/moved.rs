@@ -62,27 +62,23 @@ fn process(worker: &mut ByHand<Ids>, packets: &mut Packets, frame: &[u8], flow: 
 fn a_copied_state_goes_on() {
     let text = b"say hello, USER .... root; bye";
     let mut packets = Packets::new();
-    // Bytes and order of segments: in order, and each pair exchanged.
-    for swap in [false, true] {
-        let mut workers = [worker(RULES), worker(RULES)];
-        let mut flow = Inspection::default();
-        let _ = process(&mut workers[0], &mut packets, &segment(100, true, b""), &mut flow);
-        let mut dropped = Vec::new();
-        for (index, at) in (0..text.len()).enumerate() {
-            let at = if swap { at ^ 1 } else { at };
-            // Each packet at the other worker, which knows only the bytes.
-            let bytes: Vec<u8> = bytes_of(&flow).into();
-            flow = from_bytes::<Inspection>(&bytes).expect("a state");
-            let frame = segment(101 + at as u32, false, &text[at..=at]);
-            let verdict = process(&mut workers[index % 2], &mut packets, &frame, &mut flow);
-            dropped.push(matches!(verdict, Verdict::Drop(_)));
-        }
-        let first = dropped.iter().position(|drop| *drop).expect("it is found");
-        let end = text.iter().position(|byte| *byte == b';').expect("there") - 1;
-        // Exchanged with the byte behind it, the last one comes one packet later.
-        assert_eq!(first, end + usize::from(swap), "swapped: {swap}");
-        assert!(dropped[first..].iter().all(|drop| *drop), "and stays dropped");
+    let mut workers = [worker(RULES), worker(RULES)];
+    let mut flow = Inspection::default();
+    let _ = process(&mut workers[0], &mut packets, &segment(100, true, b""), &mut flow);
+    let mut dropped = Vec::new();
+    // Segments that come early are held packets, which the runtime moves (`tests/moving/ids.rs`).
+    for at in 0..text.len() {
+        // Each packet at the other worker, which knows only the bytes.
+        let bytes: Vec<u8> = bytes_of(&flow).into();
+        flow = from_bytes::<Inspection>(&bytes).expect("a state");
+        let frame = segment(101 + at as u32, false, &text[at..=at]);
+        let verdict = process(&mut workers[at % 2], &mut packets, &frame, &mut flow);
+        dropped.push(matches!(verdict, Verdict::Drop(_)));
     }
+    let first = dropped.iter().position(|drop| *drop).expect("it is found");
+    let end = text.iter().position(|byte| *byte == b';').expect("there") - 1;
+    assert_eq!(first, end);
+    assert!(dropped[first..].iter().all(|drop| *drop), "and stays dropped");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What is found in streams, however they are divided, repeated and reordered; and what then happens.
 
 use super::*;
+use crate::ids::OutOfOrder;
 
 const PASSWD: &str = r#"alert tcp any any -> any 80 (msg:"passwd"; flow:to_server,established; content:"/etc/passwd"; sid:7;)"#;
 
@@ -81,6 +82,92 @@ fn early_segments_are_read_in_their_order() {
 }
 
 #[test]
+fn a_pattern_whose_second_half_comes_early_is_found() {
+    let rules = r#"drop tcp any any -> any any (msg:"passwd"; content:"/etc/passwd"; sid:7;)"#;
+    for ahead in [3_000, 20_000, 60_000] {
+        let filler = alloc::vec![b'.'; 1000];
+        let fill = (0..ahead / 1000).map(|n| at(1000 * n, &filler));
+        let mut script = opened([at(ahead + 5, "passwd")]);
+        script.extend(fill);
+        script.push(at(ahead, "/etc/"));
+        let outcome = run(rules, script);
+        assert_eq!(sids(&outcome), [7], "{ahead} bytes early");
+        let last = outcome.fates().len() - 1;
+        assert_eq!(outcome.fate(last), Dropped("dropped_by_rule"));
+    }
+}
+
+fn holding(rules: &str, script: Vec<Step>) -> Outcome {
+    let config = Config::from(Settings {
+        rules: rules.into(),
+        out_of_order: OutOfOrder::Hold,
+        early_max: 3,
+        ..Settings::default()
+    });
+    testkit::run::<Ids>(config, script)
+}
+
+#[test]
+fn held_segments_leave_once_they_are_read() {
+    let text = "GET /etc/hosts";
+    let part = |from: usize, to: usize| at(from as u32, &text[from..to]);
+    // Two gaps: what lies behind the second one stays.
+    let script = opened([part(2, 4), part(8, 14), part(0, 2), part(4, 8)]);
+    let mut outcome = holding(PASSWD, script[..6].to_vec());
+    outcome.assert_fates([Forwarded, Forwarded, Forwarded, Forwarded, Fate::Held, Forwarded]);
+    outcome = holding(PASSWD, script);
+    assert!(outcome.fates().iter().all(|fate| *fate == Forwarded));
+    assert!(sids(&outcome).is_empty());
+}
+
+#[test]
+fn held_segments_of_a_dropped_flow_are_dropped() {
+    let rules = r#"drop tcp any any -> any 80 (content:"/etc/passwd"; sid:1;)"#;
+    let script = opened([
+        at(5, "pass"),
+        at(9, "wd"),
+        at(900, "."),
+        at(0, "/etc/"),
+        at(11, "more"),
+    ]);
+    let outcome = holding(rules, script);
+    assert_eq!(outcome.fate(6), Dropped("dropped_by_rule"));
+    assert_eq!(outcome.dropped("flow_dropped"), 3 + 1, "{outcome}");
+    assert_eq!(sids(&outcome), [1]);
+}
+
+#[test]
+fn nothing_passes_unread_where_segments_are_held() {
+    let script = opened([at(10, "a"), at(20, "b"), at(30, "c"), at(40, "/etc/passwd")]);
+    let outcome = holding(PASSWD, script);
+    assert_eq!(outcome.fate(6), Dropped("out_of_order"));
+    // A new connection on the same ports has nothing of what the old one held.
+    let rules = r#"alert tcp any any -> any 80 (content:"/etc/passwd"; sid:1;)"#;
+    let script = opened([
+        at(5, "passwd"),
+        web().rst().sequence(1001),
+        web().syn(),
+        web().reply().syn_ack(),
+        at(0, "/etc/"),
+    ]);
+    let outcome = holding(rules, script);
+    assert_eq!((outcome.dropped("out_of_order"), sids(&outcome).len()), (1, 0));
+}
+
+#[test]
+fn both_directions_may_wait_at_once() {
+    let rules = r#"alert tcp any any -> any any (content:"/etc/passwd"; sid:7;)"#;
+    let back = |place: u32, bytes: &str| web().reply().payload(bytes).sequence(5001 + place);
+    let script = opened([
+        at(5, "passwd"),
+        back(5, "passwd"),
+        at(0, "/etc/"),
+        back(0, "/etc/"),
+    ]);
+    assert_eq!(sids(&run(rules, script)), [7, 7]);
+}
+
+#[test]
 fn of_two_bytes_for_one_place_the_first_is_read() {
     let script = opened([at(5, "passwd"), at(5, "xxxxxx"), at(0, "/etc/")]);
     assert_eq!(sids(&run(PASSWD, script)), [7]);
@@ -90,17 +177,32 @@ fn of_two_bytes_for_one_place_the_first_is_read() {
 
 #[test]
 fn what_comes_too_early_is_read_by_itself_or_dropped() {
-    let far = at(4000, "/etc/passwd");
-    let outcome = run(PASSWD, opened([far.clone()]));
+    let config = |out_of_order| {
+        Config::from(Settings {
+            rules: PASSWD.into(),
+            out_of_order,
+            early_max: 1,
+            ..Settings::default()
+        })
+    };
+    let script = || opened([at(9000, "x"), at(4000, "/etc/passwd")]);
+    let outcome = testkit::run::<Ids>(config(OutOfOrder::Pass), script());
     assert_eq!(sids(&outcome), [7]);
-    assert_eq!(outcome.counter("segments_beyond"), 1);
-    let config = Config::from(Settings {
-        rules: PASSWD.into(),
-        out_of_order: crate::ids::OutOfOrder::Drop,
-        ..Settings::default()
-    });
-    let outcome = testkit::run::<Ids>(config, opened([far]));
-    assert_eq!(outcome.fate(3), Dropped("out_of_order"));
+    assert_eq!(
+        (
+            outcome.counter("segments_kept"),
+            outcome.counter("segments_beyond")
+        ),
+        (1, 1)
+    );
+    let outcome = testkit::run::<Ids>(config(OutOfOrder::Drop), script());
+    outcome.assert_fates([
+        Forwarded,
+        Forwarded,
+        Forwarded,
+        Forwarded,
+        Dropped("out_of_order"),
+    ]);
     assert!(sids(&outcome).is_empty());
 }
 

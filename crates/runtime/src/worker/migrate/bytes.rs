@@ -12,7 +12,7 @@
 //! | 5 | group state, a piece: length 2, bytes |
 //! | 6 | flow: key 40, second key 40, time left from *begin* on 8 (all ones: its functions have asked for none), chain 1, flags 1, answered 1, length of the first piece 2, bytes |
 //! | 7 | flow, a further piece: length 2, bytes |
-//! | 8 | held for this flow: place in the chain 1, whether opening 1, packets 2; they follow on the link |
+//! | 8 | held for this flow: place in the chain 1, whether opening (bit 0) and copies (bit 1) 1, packets 2; they follow on the link |
 //! | 9 | handed over: group 40, home 1, packets 2; they follow on the link |
 //! | 10 | whether this runtime takes no groups 1 |
 //!
@@ -130,6 +130,8 @@ pub(super) enum Record<'a> {
     Held {
         at: u8,
         opening: bool,
+        /// Copies, which are no packets of their own.
+        copies: bool,
         count: u16,
     },
     Handed {
@@ -195,6 +197,7 @@ pub(super) enum Packets {
     Held {
         at: u8,
         opening: bool,
+        copies: bool,
         left: u16,
     },
     Handed {
@@ -328,8 +331,13 @@ impl Record<'_> {
                 writer.put(&[7]);
                 writer.piece(bytes);
             }
-            Record::Held { at, opening, count } => {
-                writer.put(&[8, *at, u8::from(*opening)]);
+            Record::Held {
+                at,
+                opening,
+                copies,
+                count,
+            } => {
+                writer.put(&[8, *at, u8::from(*opening) | u8::from(*copies) << 1]);
                 writer.put(&count.to_be_bytes());
             }
             Record::Handed { group, home, count } => {
@@ -386,11 +394,15 @@ impl<'a> Record<'a> {
             }),
             5 => Record::Group(reader.piece()?),
             7 => Record::More(reader.piece()?),
-            8 => Record::Held {
-                at: reader.take::<1>()?[0],
-                opening: reader.take::<1>()?[0] != 0,
-                count: reader.u16()?,
-            },
+            8 => {
+                let [at, marks] = *reader.take::<2>()?;
+                Record::Held {
+                    at,
+                    opening: marks & 1 != 0,
+                    copies: marks & 2 != 0,
+                    count: reader.u16()?,
+                }
+            }
             9 => Record::Handed {
                 group: reader.group()?,
                 home: reader.take::<1>()?[0],
@@ -534,7 +546,14 @@ mod tests {
             Record::Held {
                 at: 1,
                 opening: true,
+                copies: false,
                 count: 2,
+            },
+            Record::Held {
+                at: 3,
+                opening: false,
+                copies: true,
+                count: 1,
             },
             Record::Handed {
                 group,

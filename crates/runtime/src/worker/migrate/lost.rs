@@ -39,7 +39,7 @@ use nf::Affinity;
 #[cfg(test)]
 use protocols::ownership::Timer;
 use protocols::ownership::{Epoch, Finished, Input, Phase as Part, Refusal, RuntimeId, Says, SwitchSays};
-use wire::packet::Kind;
+use wire::packet::{Kind, flag as packet_flag};
 
 /// How many slots are remembered: of more than that, no switch's word is so late.
 const CLOSED: usize = 1024;
@@ -188,6 +188,7 @@ impl<P: Port> Runtime<P> {
             match packet.kind() {
                 Kind::Empty => self.moves.send(runtime, packet),
                 Kind::Message => self.recycle(packet),
+                Kind::Data if packet.has(packet_flag::COPY) => self.recycle(packet),
                 Kind::Data => {
                     self.moves.packets_moved[1] -= 1;
                     self.drop_packet(packet, DropReason::PeerGone);

@@ -12,6 +12,7 @@ use alloc::vec::Vec;
 use hashbrown::HashSet;
 use nf::{Affinity, Block, Departure, Direction, Side};
 use protocols::ownership::{Epoch, Finished, Input, Phase as Part, Says};
+use wire::packet::flag as packet_flag;
 use wire::{PacketBox, planted};
 
 /// A state on its way out.
@@ -307,8 +308,11 @@ impl<P: Port> Runtime<P> {
                     continue;
                 };
                 self.held_count -= list.len() as u32;
-                let told = |packet: &PacketBox| Self::told_place(at, opening, packet);
-                let (mut said, mut run) = ((at, opening), Vec::new());
+                let told = |packet: &PacketBox| {
+                    let copies = packet.has(packet_flag::COPY);
+                    (Self::told_place(at, opening, packet), copies)
+                };
+                let (mut said, mut run) = (((at, opening), false), Vec::new());
                 while let Some(packet) = list.pop() {
                     if told(&packet) != said {
                         self.send_held_run(to, said, &mut run);
@@ -321,15 +325,30 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Packets that are held at one place.
-    fn send_held_run(&mut self, to: u16, (at, opening): (u8, bool), run: &mut Vec<PacketBox>) {
+    /// Packets that are held at one place, or copies.
+    fn send_held_run(
+        &mut self,
+        to: u16,
+        ((at, opening), copies): ((u8, bool), bool),
+        run: &mut Vec<PacketBox>,
+    ) {
         if run.is_empty() {
             return;
         }
-        let count = run.len() as u16;
-        self.append_record(to, &Record::Held { at, opening, count });
+        let record = Record::Held {
+            at,
+            opening,
+            copies,
+            count: run.len() as u16,
+        };
+        self.append_record(to, &record);
         for packet in run.drain(..) {
-            self.send_packet(to, packet);
+            if copies {
+                self.copies -= 1;
+                self.moves.send(to, packet);
+            } else {
+                self.send_packet(to, packet);
+            }
         }
     }
 

@@ -149,10 +149,16 @@ impl<P: Port> Runtime<P> {
             }
             Record::Flow(facts, bytes) => self.take_flow(peer, &facts, bytes),
             Record::More(bytes) => self.stage_bytes(peer, bytes),
-            Record::Held { at, opening, count } => {
+            Record::Held {
+                at,
+                opening,
+                copies,
+                count,
+            } => {
                 stream.packets = Packets::Held {
                     at,
                     opening,
+                    copies,
                     left: count,
                 };
             }
@@ -272,7 +278,16 @@ impl<P: Port> Runtime<P> {
 
     /// A packet that another runtime held, or kept.
     pub(super) fn take_handed(&mut self, peer: usize, mut packet: PacketBox) {
+        if let Packets::Held {
+            copies: true,
+            left: 1..,
+            ..
+        } = self.moves.incoming[peer].packets
+        {
+            return self.take_copy(peer, packet);
+        }
         self.moves.packets_moved[0] += 1;
+        packet.clear_flags(packet_flag::COPY);
         if !packet.has(packet_flag::PARSED) {
             if let Err(reason) = wire::parse(&mut packet) {
                 return self.drop_packet(packet, reason.into());
@@ -281,7 +296,9 @@ impl<P: Port> Runtime<P> {
         }
         let stream = &mut self.moves.incoming[peer];
         match &mut stream.packets {
-            Packets::Held { at, opening, left } if *left > 0 => {
+            Packets::Held {
+                at, opening, left, ..
+            } if *left > 0 => {
                 *left -= 1;
                 let place = (*at, *opening);
                 let Some((actor, _)) = stream.actor else {
@@ -299,6 +316,28 @@ impl<P: Port> Runtime<P> {
             }
             // Nobody said what it is.
             _ => self.drop_packet(packet, DropReason::MovingFull),
+        }
+    }
+
+    /// A copy that another runtime held. One that is none, or finds no room, is gone, as copies are; its function goes on without.
+    fn take_copy(&mut self, peer: usize, mut packet: PacketBox) {
+        let stream = &mut self.moves.incoming[peer];
+        let actor = stream.actor.map(|(actor, _)| actor);
+        let Packets::Held {
+            at, opening, left, ..
+        } = &mut stream.packets
+        else {
+            return self.recycle(packet);
+        };
+        *left -= 1;
+        let key = actor.map(|actor| (actor, *at, *opening));
+        let is_parsed = packet.has(packet_flag::PARSED) || wire::parse(&mut packet).is_ok();
+        match key.filter(|key| is_parsed && usize::from(key.1) < FUNCTIONS_MAX) {
+            Some(key) if self.held_count < self.settings.held_max => {
+                packet.set_flags(packet_flag::COPY);
+                self.put_held(key, packet);
+            }
+            _ => self.recycle(packet),
         }
     }
 
