@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 use testkit::Fate;
 use wire::Addr;
 
-
 /// An alert, as far as it is compared.
 type Alert = (u64, Addr, u16, Addr, u16);
 
