@@ -223,7 +223,7 @@ fn ends(talk: &Talk, cx: &Cx<HttpParser>) -> (Endpoint, Endpoint) {
 fn report_alone(talk: &Talk, cx: &mut Cx<HttpParser>) {
     let (client, server) = ends(talk, cx);
     let Reader { status, body, .. } = talk.readers[1];
-    let time = Timestamp(cx.now());
+    let time = Timestamp(cx.now().nanoseconds());
     cx.event(
         "http",
         format_args!(

@@ -4,6 +4,7 @@ use super::super::Runtime;
 use super::bytes::{Facts, Figures, Packets, Record};
 use super::clocks::Clocks;
 use super::{AHEAD, Class, Kept, MOVES_MAX, Moving, order};
+use crate::chain::FUNCTIONS_MAX;
 use crate::env::Port;
 use crate::flows::actor::{Change, Header, NO_GROUP, Phase, flag};
 use crate::flows::group::GroupKey;
