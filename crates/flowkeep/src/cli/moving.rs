@@ -322,7 +322,14 @@ fn away(client: &mut Client, runtime: u16) -> Result<(Receipt, u64), Unmoved> {
                 flows(whole.flows_moved)
             ))));
         }
-        left = of.map_or(0, |of| of.flows);
+        let Some(of) = of else {
+            // What does not answer is not in the status.
+            let silent = Failure::failed(format!(
+                "runtime {runtime} did not answer, so how many flows it has is not known"
+            ));
+            return Err(Unmoved::Stays(silent, Box::new(whole)));
+        };
+        left = of.flows;
         if left == 0 || receipt.flows_refused + receipt.flows_failed + receipt.groups_canceled > 0 {
             break;
         }

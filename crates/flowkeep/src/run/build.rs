@@ -156,6 +156,8 @@ const OWN_BUFFERS: usize = 2048;
 /// shortest timeout by default, half a minute.
 const LEAD: u64 = 100_000_000;
 const OWN_FRAME: usize = 2048;
+/// Runtimes on their way to a thread at most: as many as there may be.
+const RUNTIMES_MAX: usize = 64;
 /// How long, in nanoseconds, a switch that starts waits for the runtimes of other processes to tell which flows they have.
 const TOLD: u64 = 3_000_000_000;
 /// After how long, in nanoseconds, a group's move is called back, where workers are in other processes: longer than it takes to miss a switch of
@@ -259,15 +261,15 @@ pub(super) fn build(
     let (mut switches, mut runtimes) = (BTreeMap::new(), BTreeMap::new());
     for (index, ports) in per_switch {
         let switch = shape.switch(index, ports, &config, &plan, &mut links)?;
-        let (handle, commands) = Handle::new();
+        let (handle, inbox) = Handle::new();
         switches.insert(index as u16, handle);
-        seats.push(seat(Worker::Switch(Box::new(switch)), commands));
+        seats.push(seat(Worker::Switch(Box::new(switch)), inbox));
     }
     for index in layout.runtimes_here.clone().take(started(&config, member)) {
         let runtime = shape.runtime(index, &config, &plan, &mut links)?;
-        let (handle, commands) = Handle::new();
+        let (handle, inbox) = Handle::new();
         runtimes.insert(index as u16, handle);
-        seats.push(seat(Worker::Runtime(Box::new(runtime)), commands));
+        seats.push(seat(Worker::Runtime(Box::new(runtime)), inbox));
     }
     let (threads, doors) = spread(seats, config.threads, packet_clock, timed, config.idle, events);
     Ok(Built {
@@ -354,12 +356,11 @@ fn follow_kernel(config: &Config, layout: &Layout, plan: &Plan) -> Result<Vec<Ke
         .collect()
 }
 
-pub(super) fn seat(worker: Worker, commands: std::sync::mpsc::Receiver<super::driver::Command>) -> Seat {
+pub(super) fn seat(worker: Worker, inbox: super::driver::Inbox) -> Seat {
     Seat {
         worker,
-        commands,
-        finishing: false,
-        done: false,
+        inbox,
+        end: super::driver::End::None,
         lines: String::new(),
         rests: false,
         leaves: None,
@@ -385,7 +386,7 @@ fn spread(
         Idle::Block if timed && !packet_clock => (0..count).map_while(|_| Sleeper::new().ok()).collect(),
         _ => Arc::new([]),
     };
-    let (doors, arrivals): (Vec<_>, Vec<_>) = (0..count).map(|_| std::sync::mpsc::channel()).unzip();
+    let (doors, arrivals): (Vec<_>, Vec<_>) = (0..count).map(|_| std::sync::mpsc::sync_channel(RUNTIMES_MAX)).unzip();
     let mut drivers: Vec<Driver> = arrivals
         .into_iter()
         .enumerate()

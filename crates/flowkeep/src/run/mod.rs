@@ -39,7 +39,7 @@ use crate::member::Membership;
 use crate::moving::{self, Leaving, Order, Receipt, Removal, UnderWay, no_such_runtime};
 use adapters::open::Ports;
 use adapters::report::{Report, Reports};
-use driver::{Answer, Command, Handle, Question};
+use driver::{Answer, End, Handle, Question, Unanswered};
 use part::Part;
 use protocols::channel::Protection;
 use runtime::PortCounters;
@@ -300,12 +300,12 @@ impl Running {
         }
         part::leave(&self.shared, &mut each);
         for switch in self.shared.switches.values() {
-            switch.tell(Command::StopReading);
+            switch.end(End::StopReading);
         }
         let mut drained = self.drain(&mut each);
         if drained {
             for worker in self.shared.workers() {
-                worker.tell(Command::Finish);
+                worker.end(End::Finish);
             }
             drained = self.drain(&mut each);
         }
@@ -317,7 +317,7 @@ impl Running {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(snapshot.clone());
         for handle in self.shared.workers() {
-            handle.tell(Command::Quit);
+            handle.end(End::Quit);
         }
         for thread in &self.shared.threads {
             lock(&thread.door.seats).take();
@@ -449,25 +449,28 @@ impl Shared {
             && self
                 .switches
                 .values()
-                .all(|switch| matches!(switch.ask(Question::Finished), Some(Answer::Finished(true))))
+                .all(|switch| matches!(switch.ask(Question::Finished), Ok(Answer::Finished(true))))
     }
 
     fn drained(&self) -> Drained {
         let mut state = Drained { done: true, moved: 0 };
         let (mut buffers_out, mut packets_held) = (0, 0);
         for handle in self.workers() {
-            if let Some(Answer::Drained {
+            let Ok(Answer::Drained {
                 home,
                 out,
                 held,
                 moved,
             }) = handle.ask(Question::Drained)
-            {
-                state.done &= home;
-                state.moved = state.moved.wrapping_add(moved);
-                buffers_out += out;
-                packets_held += held;
-            }
+            else {
+                // What it has inside is not known.
+                state.done = false;
+                continue;
+            };
+            state.done &= home;
+            state.moved = state.moved.wrapping_add(moved);
+            buffers_out += out;
+            packets_held += held;
         }
         // What is out of the switches' pools and not held by a function is on its way.
         state.done &= buffers_out <= packets_held;
@@ -488,7 +491,7 @@ impl Shared {
             ..Snapshot::default()
         };
         for ((number, switch), names) in self.switches.iter().zip(&self.ports) {
-            if let Some(Answer::Switch { stats, ports }) = switch.ask(Question::Stats) {
+            if let Ok(Answer::Switch { stats, ports }) = switch.ask(Question::Stats) {
                 snapshot.switches.push(stats);
                 let named = names.iter().zip(ports);
                 snapshot
@@ -504,7 +507,7 @@ impl Shared {
         let mut absent = self.staff.as_ref().map(Staff::absent).unwrap_or_default();
         let mut all = BTreeMap::new();
         for (number, runtime) in self.runtimes() {
-            if let Some(Answer::Runtime(stats)) = runtime.ask(Question::Stats) {
+            if let Ok(Answer::Runtime(stats)) = runtime.ask(Question::Stats) {
                 all.insert(number, stats);
                 absent.remove(&number);
             }
@@ -523,7 +526,7 @@ impl Shared {
         let Some(part) = &self.part else { return Vec::new() };
         let mut all = Vec::new();
         for worker in self.workers() {
-            if let Some(Answer::Links(links)) = worker.ask(Question::Links) {
+            if let Ok(Answer::Links(links)) = worker.ask(Question::Links) {
                 all.extend(links);
             }
         }
@@ -566,7 +569,7 @@ impl Cluster for Shared {
                 cursor: actor,
                 limit: room.min(FLOWS_AT_ONCE),
             });
-            let Some(Answer::Flows(mut more, next)) = answer else {
+            let Ok(Answer::Flows(mut more, next)) = answer else {
                 return (views, None);
             };
             views.append(&mut more);
@@ -588,7 +591,7 @@ impl Cluster for Shared {
         self.runtimes()
             .values()
             .find_map(|runtime| match runtime.ask(Question::Flow(*key)) {
-                Some(Answer::Flow(view)) => view.map(|view| *view),
+                Ok(Answer::Flow(view)) => view.map(|view| *view),
                 _ => None,
             })
     }
@@ -601,8 +604,8 @@ impl Cluster for Shared {
                 function: function.to_string(),
                 words,
             }) {
-                Some(Answer::Command(answer)) => answers.push((*index, answer?)),
-                _ => return Err(format!("runtime {index} did not answer")),
+                Ok(Answer::Command(answer)) => answers.push((*index, answer?)),
+                other => return Err(silent(*index, &other, "the others before it have done it")),
             }
         }
         Ok(answers)
@@ -680,9 +683,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Of a runtime that has not answered.
-fn silent(runtime: u16, state: &str) -> String {
-    format!("runtime {runtime} did not answer; {state}")
+/// Of a runtime that has not answered, and why.
+fn silent(runtime: u16, asked: &Result<Answer, Unanswered>, state: &str) -> String {
+    let why = asked.as_ref().err().unwrap_or(&Unanswered::Foreign);
+    format!("runtime {runtime} did not answer: {why}; {state}")
 }
 
 /// The workers of a thread: they are dealt out in turn, switches first.
