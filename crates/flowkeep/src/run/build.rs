@@ -386,7 +386,9 @@ fn spread(
         Idle::Block if timed && !packet_clock => (0..count).map_while(|_| Sleeper::new().ok()).collect(),
         _ => Arc::new([]),
     };
-    let (doors, arrivals): (Vec<_>, Vec<_>) = (0..count).map(|_| std::sync::mpsc::sync_channel(RUNTIMES_MAX)).unzip();
+    let (doors, arrivals): (Vec<_>, Vec<_>) = (0..count)
+        .map(|_| std::sync::mpsc::sync_channel(RUNTIMES_MAX))
+        .unzip();
     let mut drivers: Vec<Driver> = arrivals
         .into_iter()
         .enumerate()

@@ -15,8 +15,8 @@ use crate::report::{LinkStatus, Status};
 use crate::signals::Hangup;
 use adapters::open::Ports;
 use adapters::report::Report;
-use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -185,11 +185,14 @@ fn code_of(error: &RunError) -> u8 {
 fn open_events(config: &Config) -> Result<Option<Events>, Failed> {
     Ok(match config.log.events.as_deref() {
         None => None,
-        Some("-") => Some(Box::new(BufWriter::new(io::stdout()))),
+        Some("-") => Some(Events::to(
+            "standard output",
+            Box::new(BufWriter::new(io::stdout())),
+        )),
         Some(path) => {
-            let file = File::create(path)
-                .map_err(|error| (FAILURE, format!("the event log {path} cannot be made: {error}")))?;
-            Some(Box::new(BufWriter::with_capacity(1 << 16, file)))
+            let file = super::events::open(Path::new(path))
+                .map_err(|error| (FAILURE, format!("the event log {path} cannot be opened: {error}")))?;
+            Some(Events::to(path, Box::new(file)))
         }
     })
 }

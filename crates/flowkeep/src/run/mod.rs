@@ -21,6 +21,7 @@
 mod build;
 mod changing;
 mod driver;
+mod events;
 pub mod job;
 mod kernel;
 mod links;
@@ -57,13 +58,28 @@ pub use build::RunError;
 pub(crate) use watching::flag_letters;
 
 /// Where event lines go.
-pub type Events = Box<dyn std::io::Write + Send>;
+pub struct Events {
+    out: Box<dyn std::io::Write + Send>,
+    name: String,
+}
+
+impl Events {
+    /// To something with a name for messages. What it refuses it is offered again.
+    pub fn to(name: impl Into<String>, out: Box<dyn std::io::Write + Send>) -> Self {
+        Events {
+            out,
+            name: name.into(),
+        }
+    }
+}
 
 /// A running cluster. Dropping it does not stop it; [`Running::wait`] waits for its end.
 pub struct Running {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     writer: Option<JoinHandle<Result<(), String>>>,
+    /// Says to the writer of events that the end has begun.
+    ending: events::Ending,
     reports: Reports,
     /// Follows the kernel's tables, for chains that forward; ends when this does.
     kernel: Vec<kernel::Kernel>,
@@ -221,10 +237,10 @@ fn launch(
         orders: Mutex::default(),
         has_inputs,
     });
+    let ending = events::Ending::default();
     let writer = std::thread::Builder::new().name("events".into());
-    let writer = writer
-        .spawn(move || write_events(incoming, events))
-        .map_err(RunError::Thread)?;
+    let write = writer_of(events, Weak::clone(&shared.me), reports.clone(), ending.clone());
+    let writer = writer.spawn(move || write(incoming)).map_err(RunError::Thread)?;
     let mut started = Vec::new();
     for (index, driver) in threads.into_iter().enumerate() {
         let thread = std::thread::Builder::new().name(format!("worker-{index}"));
@@ -241,31 +257,45 @@ fn launch(
         shared,
         threads: started,
         writer: Some(writer),
+        ending,
         reports,
         kernel,
         member,
     })
 }
 
-fn write_events(incoming: mpsc::Receiver<String>, events: Option<Events>) -> Result<(), String> {
-    let mut events = events;
-    let mut failed = Ok(());
-    for lines in incoming {
-        if let Some(out) = &mut events
-            && let Err(error) = out.write_all(lines.as_bytes())
-        {
-            failed = Err(format!(
-                "the event log cannot be written: {error}; what followed is lost"
-            ));
-            events = None;
-        }
-    }
-    if let Some(out) = &mut events
-        && let Err(error) = out.flush()
-    {
-        failed = Err(format!("the event log cannot be written: {error}"));
-    }
-    failed
+/// What the thread of the event log does.
+fn writer_of(
+    events: Option<Events>,
+    shared: Weak<Shared>,
+    reports: Reports,
+    ending: events::Ending,
+) -> Box<dyn FnOnce(mpsc::Receiver<String>) -> Result<(), String> + Send> {
+    let Some(Events { out, name }) = events else {
+        return Box::new(|incoming| {
+            incoming.into_iter().for_each(drop);
+            Ok(())
+        });
+    };
+    let lost = move || {
+        let runtimes = shared
+            .upgrade()
+            .map(|shared| shared.runtimes())
+            .unwrap_or_default();
+        let lost = |runtime: &Handle| match runtime.ask(Question::Stats) {
+            Ok(Answer::Runtime(stats)) => stats.events_lost,
+            _ => 0,
+        };
+        runtimes.values().map(lost).sum()
+    };
+    let writer = events::Writer {
+        out,
+        name,
+        reports,
+        ending,
+        lost,
+    };
+    Box::new(move |incoming| writer.run(incoming))
 }
 
 /// How often the watching thread looks.
@@ -298,6 +328,7 @@ impl Running {
             look = (look * 2).min(LOOK);
             each(&*self.shared);
         }
+        self.ending.begin();
         part::leave(&self.shared, &mut each);
         for switch in self.shared.switches.values() {
             switch.end(End::StopReading);

@@ -99,8 +99,7 @@ impl Maker {
                 .map_err(|(function, source)| RunError::Function { function, source })?;
             // From here on nothing fails.
             let (links, peers) = (mem::take(&mut slot.links), mem::take(&mut slot.peers));
-            let mut runtime =
-                Runtime::with_stages(settings, plan, stages, links, pool, super::build::region);
+            let mut runtime = Runtime::with_stages(settings, plan, stages, links, pool, super::build::region);
             runtime.join(peers);
             if let Some(legacy) = slot.legacy.take() {
                 runtime.inherit(legacy);

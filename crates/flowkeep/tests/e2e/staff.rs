@@ -4,7 +4,9 @@ use crate::cluster::{finish, start};
 use adapters::open::Ports;
 use flowkeep::cluster::{Cluster, PortStats};
 use flowkeep::moving::{Leaving, Order, Receipt};
-use nf::{Affinity, ConfigError, Cx, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo, network_function};
+use nf::{
+    Affinity, ConfigError, Cx, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo, network_function,
+};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};

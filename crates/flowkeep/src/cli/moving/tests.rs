@@ -311,7 +311,9 @@ fn a_runtime_that_does_not_answer_is_not_drained() {
     let failure = drain(1, false, &site.asking(false), &mut Vec::new()).unwrap_err();
     assert_eq!(failure.code, FAILURE);
     assert!(
-        failure.message.starts_with("runtime 1 did not answer, so how many flows it has is not known"),
+        failure
+            .message
+            .starts_with("runtime 1 did not answer, so how many flows it has is not known"),
         "{}",
         failure.message
     );

@@ -403,5 +403,8 @@ fn a_full_queue_is_an_error_that_says_so() {
     let rest = std::iter::from_fn(|| inbox.take()).count();
     assert_eq!(rest, QUESTIONS + 1);
     drop(inbox);
-    assert_eq!(handle.ask(Question::Stats).err(), Some(super::super::driver::Unanswered::Gone));
+    assert_eq!(
+        handle.ask(Question::Stats).err(),
+        Some(super::super::driver::Unanswered::Gone)
+    );
 }
