@@ -33,7 +33,10 @@ pub struct Packets {
     /// Kept by functions, waiting calls and fragments.
     pub held: u64,
     /// Between two workers, as far as figures of slightly different moments tell.
-    pub passing: i64,
+    pub passing: u64,
+    /// In two of the other figures, since those are of slightly different moments; 0 at the end.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub recounted: u64,
     /// Dropped, by `function/reason`, or only the reason where Flowkeep itself dropped.
     pub dropped: BTreeMap<String, u64>,
 }
@@ -273,6 +276,7 @@ impl From<&Snapshot> for Status {
                 to_others: packets.others[1],
                 held: packets.held,
                 passing: packets.passing,
+                recounted: packets.recounted,
                 dropped: packets
                     .dropped
                     .into_iter()
@@ -387,7 +391,7 @@ impl fmt::Display for Status {
         }
         row("held", self.packets.held);
         if self.packets.passing > 0 {
-            row("between workers", self.packets.passing.unsigned_abs());
+            row("between workers", self.packets.passing);
         }
         row("dropped", dropped);
         for (reason, count) in &self.packets.dropped {

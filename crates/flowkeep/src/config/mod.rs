@@ -116,6 +116,10 @@ pub struct Config {
     pub member: Vec<Member>,
     /// What they share.
     pub cluster: Cluster,
+    /// The user, by name or number, that the process becomes once its ports are open; for one that is started as root. Default: it stays root, with
+    /// the few capabilities that it needs.
+    #[schemars(example = &"flowkeep")]
+    pub user: Option<String>,
     /// How this tool asks a running cluster.
     pub control: Control,
     /// Figures for Prometheus.
@@ -146,6 +150,7 @@ impl Default for Config {
             chain: Vec::new(),
             member: Vec::new(),
             cluster: Cluster::default(),
+            user: None,
             control: Control::default(),
             metrics: Metrics::default(),
             log: Log::default(),
@@ -372,6 +377,7 @@ impl Config {
             chain: self.chain.clone(),
             member: self.member.clone(),
             cluster: self.cluster.clone(),
+            user: self.user.clone(),
             control: self.control.clone(),
             metrics: self.metrics.clone(),
             log: self.log.clone(),

@@ -25,6 +25,7 @@ pub mod strangers;
 use crate::config::layout::Layout;
 use crate::config::{Config, Problem, point};
 use crate::registry::Registry;
+use crate::run::privileges::Account;
 use incarnation::Incarnation;
 use secrets::Secrets;
 use std::os::unix::fs::MetadataExt;
@@ -115,7 +116,12 @@ impl Membership {
             written.problem(at, &error.to_string(), &error.remedy())
         })?;
         let member = &config.member[place];
-        let meeting = format!("/dev/shm/flowkeep-{}-{}", user(), config.cluster.name());
+        let account = Account::of(config).map_err(|said| {
+            let (problem, remedy) = said.split_once("; ").unwrap_or((&said, ""));
+            written.problem("user", problem, remedy)
+        })?;
+        let of = account.map_or_else(user, |account| account.user);
+        let meeting = secrets.meeting(of, config.cluster.name());
         let layout = Layout::of_member(config, place);
         let socket = || socket_of(name);
         config.control.socket = Some(member.socket.clone().unwrap_or_else(socket));
@@ -127,7 +133,7 @@ impl Membership {
             layout,
             incarnation,
             secrets,
-            meeting: PathBuf::from(meeting),
+            meeting,
             file: written.path.to_owned(),
         })
     }

@@ -15,9 +15,10 @@
 
 use super::Written;
 use crate::config::{Config, Problem, cluster};
+use crate::run::privileges::Account;
 use adapters::keys::{self, KeyError};
 use protocols::channel::{AGREED, Key, Keys, Protection};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use wire::HashSeed;
 
 /// What the members of a cluster share and nobody else has.
@@ -31,6 +32,8 @@ pub struct Secrets {
     pub agreed: [u64; AGREED],
     /// The network that frames between hosts name: 24 bits.
     pub network: u32,
+    /// The end of the name of the place where processes of one host meet.
+    place: u64,
     /// The file that the seed is from.
     seed_file: String,
 }
@@ -44,6 +47,7 @@ impl std::fmt::Debug for Secrets {
 /// Whom a derived secret is for, after BLAKE3's rule for such words: fixed, and used for nothing else.
 const SEED: &str = "flowkeep 2026-11-22 cluster: seed of all hashes";
 const WORD: &str = "flowkeep 2026-11-22 cluster: what members must agree on";
+const PLACE: &str = "flowkeep 2026-11-22 cluster: where processes of one host meet";
 const NETWORK: &str = "flowkeep 2026-11-22 cluster: network";
 
 /// The parts of what members must agree on.
@@ -82,7 +86,7 @@ impl Secrets {
                     .into());
             }
         };
-        let (_, secret) = read_key(seed_file, at, written)?;
+        let (_, secret) = read_key(seed_file, at, config, written)?;
         let bytes = derive(SEED, &[&secret, cluster.name().as_bytes()]);
         let part = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("32 bytes"));
         let agreed = agreed(written.tree);
@@ -93,8 +97,19 @@ impl Secrets {
             protection,
             agreed: agreed.map(|part| word(derive(WORD, &[&secret, part.as_bytes()]))),
             network: network as u32 >> 8,
+            place: word(derive(PLACE, &[&secret, cluster.name().as_bytes()])),
             seed_file: seed_file.clone(),
         })
+    }
+
+    /// Where processes of one host meet that are this user's. A directory that all may write to has room for others' names: so its name there is
+    /// known to those only that have the key file. Root's are in a directory of root's.
+    pub fn meeting(&self, user: u32, cluster: &str) -> PathBuf {
+        let base = match user {
+            0 => "/run",
+            _ => "/dev/shm",
+        };
+        PathBuf::from(format!("{base}/flowkeep-{user}-{cluster}-{:016x}", self.place))
     }
 
     /// Reads the keys of the links.
@@ -105,7 +120,7 @@ impl Secrets {
         let mut keys: Option<Keys> = None;
         for (index, file) in config.cluster.keys.iter().enumerate() {
             let at = format!("cluster.keys[{index}]");
-            let (number, secret) = read_key(file, &at, written)?;
+            let (number, secret) = read_key(file, &at, config, written)?;
             let key = Key::new(number, secret).expect("a key file has no number 0");
             let is_new = match &mut keys {
                 None => {
@@ -167,10 +182,18 @@ fn derive(purpose: &str, parts: &[&[u8]]) -> [u8; 32] {
 }
 
 /// The number and the bytes of a key file.
-fn read_key(file: &str, at: &str, written: &Written<'_>) -> Result<(u8, [u8; 32]), Box<Problem>> {
-    keys::secret(Path::new(file)).map_err(|error| {
+fn read_key(
+    file: &str,
+    at: &str,
+    config: &Config,
+    written: &Written<'_>,
+) -> Result<(u8, [u8; 32]), Box<Problem>> {
+    let also = |problem: String| written.problem(at, &problem, "");
+    let account = Account::of(config).map_err(also)?;
+    keys::secret(Path::new(file), account.map(|account| account.user)).map_err(|error| {
         let remedy = match &error {
             KeyError::Open { .. } => format!("chmod 600 {file}"),
+            KeyError::Foreign { user, .. } => format!("chown {user} {file}"),
             KeyError::Unreadable { source, .. } if source.kind() != std::io::ErrorKind::NotFound => {
                 "see to it that you may read it".to_owned()
             }
@@ -183,7 +206,7 @@ fn read_key(file: &str, at: &str, written: &Written<'_>) -> Result<(u8, [u8; 32]
 /// What members must agree on, as texts, in [`PARTS`]: the configuration without what is each one's own business.
 fn agreed(tree: &toml::Table) -> [String; AGREED] {
     let mut tree = tree.clone();
-    for own in ["control", "metrics", "log", "threads", "idle"] {
+    for own in ["control", "metrics", "log", "threads", "idle", "user"] {
         tree.remove(own);
     }
     if let Some(toml::Value::Table(cluster)) = tree.get_mut("cluster") {
@@ -339,6 +362,21 @@ mod tests {
             refused.problem.contains("cannot change while members run"),
             "{refused}"
         );
+    }
+
+    #[test]
+    fn where_members_meet_is_known_to_those_with_the_key_only() {
+        let folder = Folder::new("meet");
+        let place = |digits: &str| {
+            let key = folder.key(digits, &format!("1 {}", digits.repeat(32)));
+            read(&text(&format!("keys = [{key:?}]"), "", "\"flow_monitor\"")).unwrap()
+        };
+        let (one, two) = (place("01").meeting(7, "edge"), place("02").meeting(7, "edge"));
+        assert_eq!(one, place("01").meeting(7, "edge"));
+        assert_ne!(one, two);
+        let name = one.display().to_string();
+        assert!(name.starts_with("/dev/shm/flowkeep-7-edge-"), "{name}");
+        assert!(place("01").meeting(0, "edge").starts_with("/run"));
     }
 
     #[test]

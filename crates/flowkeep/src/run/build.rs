@@ -4,6 +4,7 @@ use super::driver::{Driver, Handle, Seat, Worker};
 use super::kernel::{Kernel, PortName};
 use super::links::{Links, Sizes, WorkerLink};
 use super::neighbours::{self, Neighbours};
+use super::privileges::Privileges;
 use super::staff::{Door, Maker, Parked, Staff};
 use crate::config::layout::{Layout, PortPlace, WorkerId};
 use crate::config::{Clock, Config, Idle, Port, Side, Threads};
@@ -96,6 +97,9 @@ pub enum RunError {
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// Rights cannot be given up.
+    #[error("{0}")]
+    Privileges(String),
     /// A thread cannot be started.
     #[error("a thread cannot be started: {0}")]
     Thread(std::io::Error),
@@ -116,6 +120,7 @@ impl RunError {
             | RunError::Function { .. } => true,
             RunError::Memory(_)
             | RunError::Thread(_)
+            | RunError::Privileges(_)
             | RunError::Kernel(_)
             | RunError::NoSuchInterface { .. }
             | RunError::Link { .. }
@@ -179,6 +184,7 @@ pub(super) fn build(
     member: Option<&Membership>,
     ports: Ports,
     events: &SyncSender<String>,
+    privileges: Option<&Privileges>,
 ) -> Result<Built, RunError> {
     let mut ports = ports.with_generator(crate::generate::open);
     let mut opened = open_ports(&config, layout, &mut ports)?;
@@ -199,6 +205,10 @@ pub(super) fn build(
     let rules = config.rules();
     let plan = Plan::new(rules, config.take_factories())?;
     claim(&plan, &mut opened)?;
+    // Threads, links and all that comes in by them are made with less.
+    if let Some(privileges) = privileges {
+        privileges.drop().map_err(RunError::Privileges)?;
+    }
     let kernel = follow_kernel(&config, layout, &plan)?;
     let seed = match (member, config.threads) {
         (Some(member), _) => member.secrets.seed,

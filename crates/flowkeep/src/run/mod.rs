@@ -28,6 +28,7 @@ mod links;
 mod neighbours;
 mod orders;
 mod part;
+pub mod privileges;
 mod staff;
 mod watching;
 
@@ -167,7 +168,31 @@ pub fn start_from(
     source: Option<Source>,
 ) -> Result<Running, RunError> {
     let layout = Layout::whole(&config);
-    launch(config, layout, None, ports, events, source)
+    launch(config, layout, None, ports, events, source, None)
+}
+
+/// Starts what a configuration says, all of a cluster or a member's part; once the ports are open this thread, and those that it starts from then on, have
+/// no other rights than `privileges` leaves.
+fn start_with_less(
+    config: Config,
+    member: Option<Membership>,
+    events: Option<Events>,
+    source: Option<Source>,
+    privileges: &privileges::Privileges,
+) -> Result<Running, RunError> {
+    let layout = match &member {
+        Some(member) => member.layout.clone(),
+        None => Layout::whole(&config),
+    };
+    launch(
+        config,
+        layout,
+        member,
+        Ports::new(),
+        events,
+        source,
+        Some(privileges),
+    )
 }
 
 /// Starts the workers of one member of a cluster of several processes; the others are found when they are there.
@@ -178,7 +203,7 @@ pub fn start_member(
     events: Option<Events>,
 ) -> Result<Running, RunError> {
     let layout = member.layout.clone();
-    launch(config, layout, Some(member), ports, events, None)
+    launch(config, layout, Some(member), ports, events, None, None)
 }
 
 fn launch(
@@ -188,6 +213,7 @@ fn launch(
     ports: Ports,
     events: Option<Events>,
     source: Option<Source>,
+    privileges: Option<&privileges::Privileges>,
 ) -> Result<Running, RunError> {
     let part = member.as_ref().map(|member| Part::of(&config, member));
     let has_inputs = part.is_none() || layout.has_inputs(&config);
@@ -206,7 +232,7 @@ fn launch(
         sides,
         doors,
         staff,
-    } = build::build(config, &layout, member.as_ref(), ports, &lines)?;
+    } = build::build(config, &layout, member.as_ref(), ports, &lines, privileges)?;
     drop(lines);
     let count = threads.len();
     let here: Vec<u16> = runtimes.keys().copied().collect();
