@@ -23,6 +23,7 @@ use runtime::stats::{Named, RuntimeStats, SwitchStats};
 use runtime::worker::FlowView;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use wire::FlowKey;
 
@@ -189,8 +190,10 @@ pub struct LinkStats {
     pub repeated: u64,
     /// The member at the other end.
     pub member: String,
-    /// Of what both members must have alike, in what the other one that is there differs.
-    pub differs: [bool; AGREED],
+    /// Of what both members must have alike, in which bits the other one that is there differs.
+    pub differs: [u64; AGREED],
+    /// The functions of this one, in the order in which those words are on them.
+    pub functions: Arc<[String]>,
     /// Why what came last from the other end was refused, while there is no session.
     pub not_met_for: Option<DropReason>,
 }

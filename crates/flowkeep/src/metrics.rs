@@ -743,6 +743,7 @@ mod tests {
             repeated: 9,
             member: "b".into(),
             differs: Default::default(),
+            functions: Default::default(),
             not_met_for: None,
         }];
         let text = text(&snapshot);

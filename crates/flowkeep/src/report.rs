@@ -230,9 +230,9 @@ fn why_not_met(link: &LinkStats) -> Option<String> {
     if link.session != 0 {
         return None;
     }
-    if let Some(differs) = secrets::difference(link.differs) {
+    if let Some(differs) = secrets::difference(&link.differs, &link.functions) {
         return Some(format!(
-            "its configuration differs from this one's: {differs}. All members read the same file"
+            "it differs from this one: {differs}. All members read the same file, by the same build"
         ));
     }
     let why = match link.not_met_for? {
@@ -858,6 +858,7 @@ nat/mappings      4
             repeated: 9,
             member: "b".into(),
             differs: Default::default(),
+            functions: Default::default(),
             not_met_for: None,
         }];
         let status = Status::from(&snapshot);

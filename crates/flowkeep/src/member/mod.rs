@@ -10,8 +10,8 @@
 //! *The seed* is the same in all processes, since groups and their homes are told by hash, and nobody outside may know it. It is derived from a key
 //! file that stays when keys are changed (`seed`, or the first of `keys` at the start).
 //!
-//! *The words* stand for everything in the configuration that members must agree on: who they are, chains and functions, sizes, the version of this program, since states go from
-//! process to process as bytes. Links say them when they meet. So members whose files differ have no session with each other, rather than flows with
+//! *The words* stand for everything that members must agree on: in the configuration, who they are, chains and functions, and sizes; of the program, its version, and of
+//! each function the versions and layouts of its flow state and group state, since states go from process to process as bytes. Links say them when they meet. So members whose files differ have no session with each other, rather than flows with
 //! other functions' states, and both say in what they differ ([`strangers`]).
 //!
 //! Invariants: no two processes are one member at a time; an incarnation is greater than every one before it.

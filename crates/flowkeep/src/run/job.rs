@@ -144,13 +144,15 @@ fn take_keys(job: &MemberJob, secrets: &Secrets, links: &Links) -> Result<String
     links.protect(&protection)?;
     // Who changed more than keys would think that it is in force.
     let there = Secrets::read(&config, &written).map_err(|problem| problem.to_string())?;
-    let differs = std::array::from_fn(|part| there.agreed[part] != secrets.agreed[part]);
-    Ok(match crate::member::secrets::difference(differs) {
-        None => String::new(),
-        Some(parts) => format!(
-            ". Nothing else of it is in force, and it differs from what runs: {parts}. That needs all members to be stopped and started again"
-        ),
-    })
+    let differs = std::array::from_fn(|part| there.agreed[part] ^ secrets.agreed[part]);
+    Ok(
+        match crate::member::secrets::difference(&differs, &there.functions) {
+            None => String::new(),
+            Some(parts) => format!(
+                ". Nothing else of it is in force, and it differs from what runs: {parts}. That needs all members to be stopped and started again"
+            ),
+        },
+    )
 }
 
 /// On SIGHUP: puts the file in force again, unless that cut flows. On a thread of its own, since who waits here sees to the end.

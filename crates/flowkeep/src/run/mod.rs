@@ -589,6 +589,7 @@ impl Shared {
         }
         for link in &mut all {
             link.member = part.member_of(link.to).to_owned();
+            link.functions = Arc::clone(&part.functions);
         }
         all
     }

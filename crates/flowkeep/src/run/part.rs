@@ -27,6 +27,7 @@ use crate::member::{Membership, socket_of};
 use crate::moving::Order;
 use protocols::channel::Protection;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Nothing has come for so long: all is home.
@@ -50,6 +51,8 @@ pub(super) struct Part {
     pub others: Vec<OtherMember>,
     /// Its file, for what is to be typed.
     pub file: PathBuf,
+    /// Its functions, in the order in which members agree on them.
+    pub functions: Arc<[String]>,
 }
 
 impl Part {
@@ -74,6 +77,7 @@ impl Part {
                 })
                 .collect(),
             file: member.file.clone(),
+            functions: Arc::clone(&member.secrets.functions),
         }
     }
 
