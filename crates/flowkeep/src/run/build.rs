@@ -601,9 +601,13 @@ impl Shape<'_> {
             .any(|port| matches!(config.side_rule(port), SideRule::BySource(_)));
         let alone = runtime::Settings::alone(config.flows_max);
         runtime::Settings {
-            move_timeout: match self.others {
-                Some(_) => MOVE,
-                None => alone.move_timeout,
+            moves_max: config.migration.moves_max,
+            moved_flows_max: config.migration.moved_flows_max,
+            kept_max: config.migration.kept_max,
+            move_timeout: match (config.migration.move_timeout, self.others) {
+                (Some(timeout), _) => timeout.duration().as_nanos() as u64,
+                (None, Some(_)) => MOVE,
+                (None, None) => alone.move_timeout,
             },
             info: self.info(index, config),
             seed: self.seed,

@@ -148,8 +148,8 @@ pub(super) enum Question {
     /// For switches.
     Claim(Vec<Vec<Prefix>>),
     Follow(Plan),
-    /// For runtimes: an order, and who else may be offered what is refused.
-    Order(migrate::Order, Vec<u16>),
+    /// For runtimes: an order, which others may be offered what does not move, and of how many flows at most.
+    Order(migrate::Order, Vec<u16>, u32),
     Receipt(u32),
     /// For runtimes: an order is taken back.
     Cancel(u32),
@@ -681,8 +681,8 @@ impl Seat {
                 switch.change(plan);
                 Answer::Follows
             }
-            (Worker::Runtime(runtime), Question::Order(order, others)) => {
-                let given = runtime.order_with(order, &others);
+            (Worker::Runtime(runtime), Question::Order(order, others, count)) => {
+                let given = runtime.order_some(order, &others, count);
                 Answer::Ordered(given.map_err(|error| error.to_string()))
             }
             (Worker::Runtime(runtime), Question::Cancel(number)) => {

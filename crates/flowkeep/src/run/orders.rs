@@ -99,6 +99,8 @@ impl Shared {
             true => (0..self.layout.runtimes as u16).collect(),
             false => Vec::new(),
         };
+        // One runtime gives where a count is said.
+        let count = order.count.unwrap_or(u32::MAX);
         let mut parts = Vec::new();
         let mut problem = None;
         for (from, to) in chosen {
@@ -109,7 +111,7 @@ impl Shared {
             let Some(handle) = self.runtimes().remove(&from) else {
                 continue;
             };
-            match handle.ask(Question::Order(given, others.clone())) {
+            match handle.ask(Question::Order(given, others.clone(), count)) {
                 Ok(Answer::Ordered(Ok(number))) => parts.push((from, number)),
                 Ok(Answer::Ordered(Err(said))) => problem = Some(said),
                 other => {

@@ -18,7 +18,7 @@
 //!
 //! *What stays* ([`kept`]) is what workers need while they run: the neighbours that a gateway has the kernel resolve (`CAP_NET_ADMIN`); the sockets
 //! and filters of live ports and of links on Ethernet, which are made when their workers are (`CAP_NET_RAW`, `CAP_BPF`, `CAP_IPC_LOCK`); the
-//! priority of a runtime that is added (`CAP_SYS_NICE`). A cluster without live ports keeps the last one only.
+//! priority of a runtime that is added (`CAP_SYS_NICE`). A cluster without live ports, members and functions that follow the kernel keeps the last one only.
 //!
 //! What is read again while it runs (`chain apply`, keys on SIGHUP) is read as that user.
 //!
@@ -158,7 +158,7 @@ impl Privileges {
 
 /// What workers of this configuration need while they run.
 fn kept(config: &Config) -> CapabilitySet {
-    let uris = config
+    let mut uris = config
         .port
         .iter()
         .flat_map(|port| [&port.input, &port.output])
@@ -169,7 +169,11 @@ fn kept(config: &Config) -> CapabilitySet {
             .any(|kind| uri.as_str().starts_with(kind))
     };
     let mut kept = CapabilitySet::SYS_NICE;
-    if uris.clone().any(is_live) || !config.member.is_empty() {
+    let follows_kernel = config
+        .functions
+        .values()
+        .any(|function| function.factory.feed().is_some());
+    if uris.any(is_live) || follows_kernel || !config.member.is_empty() {
         kept |=
             CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW | CapabilitySet::IPC_LOCK | CapabilitySet::BPF;
     }

@@ -6,6 +6,10 @@ use super::spread::{Cluster, cluster, cluster_with_buffers};
 use super::*;
 use crate::switch::Policy;
 use crate::worker::migrate::{Order, Receipt, Selector};
+use nf::{
+    Affinity, ConfigError, Cx, FlowState, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo,
+    network_function,
+};
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
 use std::vec;

@@ -299,7 +299,15 @@ fn where_to_or_from_has_to_be_said() {
         address: None,
         all: true,
     };
-    let failure = migrate(which, None, Vec::new(), &site.asking(false), &mut Vec::new()).unwrap_err();
+    let failure = migrate(
+        which,
+        None,
+        Vec::new(),
+        None,
+        &site.asking(false),
+        &mut Vec::new(),
+    )
+    .unwrap_err();
     assert_eq!(failure.code, USAGE);
     assert!(site.cluster.orders.lock().unwrap().is_empty());
 }

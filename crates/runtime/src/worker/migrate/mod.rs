@@ -118,9 +118,9 @@ struct Moving {
     again: u64,
     /// Source: which order.
     order: u32,
-    /// Source: who is to take it, and whether another has refused it.
+    /// Source: which runtime is to take it, and to which it was offered, that one among them.
     to: u16,
-    is_again: bool,
+    tried: order::Tried,
     /// Source: when the homes were told.
     rerouted_at: u64,
     /// Source: no call waits is still to be said.

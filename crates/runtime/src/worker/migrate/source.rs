@@ -482,10 +482,12 @@ impl<P: Port> Runtime<P> {
             return;
         };
         let (order, flows, dropped) = (moving.order, moving.actors.len() as u64, moving.dropped);
+        // A group that is not here has no other target to go to: its copy ends.
+        let is_here = matches!(moving.machine.phase(), Part::Active);
         if let Some(receipt) = self.moves.orders.receipt(order) {
             receipt.dropped += u64::from(dropped);
         }
-        if matches!(how, Finished::Refused(_)) && self.offer_again(id) {
+        if how != Finished::Moved && is_here && self.offer_again(id) {
             return;
         }
         self.note_finished(order, flows, how);

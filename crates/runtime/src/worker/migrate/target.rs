@@ -35,7 +35,7 @@ impl Moving {
             again: super::AGAIN,
             order: order::NONE,
             to: 0,
-            is_again: false,
+            tried: 0,
             rerouted_at: 0,
             is_settling: false,
             is_pinned: false,
