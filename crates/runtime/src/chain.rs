@@ -433,6 +433,11 @@ impl Stages {
         &self.fresh[usize::from(chain)]
     }
 
+    /// The same; none if there is no such chain.
+    pub fn fresh_of(&self, chain: u8) -> Option<&[u8]> {
+        self.fresh.get(usize::from(chain)).map(|state| &**state)
+    }
+
     /// How many chains there are.
     pub fn chains(&self) -> usize {
         self.chains.len()
