@@ -167,7 +167,7 @@ function flowkeep.dissector(buffer, pinfo, root)
         return buffer:len()
     end
     for word = 0, words - 1 do
-        tree:add(f.arrived, buffer(HEAD + 8 * word, 8))
+        tree:add(kind == HELLO and f.agreed or f.arrived, buffer(HEAD + 8 * word, 8))
     end
     local from, to = buffer(4, 2):uint(), buffer(6, 2):uint()
     local what = string.format("%d to %d: %s", from, to, kinds[kind] or "kind " .. kind)

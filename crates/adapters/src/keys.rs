@@ -1,6 +1,7 @@
 //! Keys of links between hosts, from files.
 //!
-//! A file has one key: its number, 1 to 255, and 32 bytes in hexadecimal digits. Nobody but its owner may read it.
+//! A file has one key: its number, 1 to 255, and 32 bytes in hexadecimal digits. Only its owner may read it, and that is the
+//! user of this process, or root.
 //!
 //! ```text
 //!   # the second key of this cluster
@@ -52,6 +53,16 @@ pub enum KeyError {
         /// The file.
         file: PathBuf,
     },
+    /// Another user's, who could change it.
+    #[error("key file {}: it is of user {owner}, not of {user}; give it to that one with: chown {user} {}", file.display(), file.display())]
+    Foreign {
+        /// The file.
+        file: PathBuf,
+        /// Whose it is.
+        owner: u32,
+        /// Whose it must be.
+        user: u32,
+    },
     /// It has no key.
     #[error("key file {}, line {line}: {problem}; a key is its number, 1 to 255, and 64 hexadecimal digits", file.display())]
     Form {
@@ -89,20 +100,31 @@ pub fn read(files: &[PathBuf]) -> Result<Keys, KeyError> {
 }
 
 fn read_one(path: &Path) -> Result<Key, KeyError> {
-    let (number, secret) = secret(path)?;
+    let (number, secret) = secret(path, None)?;
     Ok(Key::new(number, secret).expect("a number that was looked at"))
 }
 
-/// The number and the bytes of the key in a file, for who derives something else from it than tags.
-pub fn secret(path: &Path) -> Result<(u8, [u8; 32]), KeyError> {
+/// The number and the bytes of the key in a file, for what derives something else from it than tags. The file is this process's user's, root's, or
+/// of the user `also`, that the process will become.
+pub fn secret(path: &Path, also: Option<u32>) -> Result<(u8, [u8; 32]), KeyError> {
     let unreadable = |source| KeyError::Unreadable {
         file: path.to_owned(),
         source,
     };
     let file = std::fs::File::open(path).map_err(unreadable)?;
-    if file.metadata().map_err(unreadable)?.mode() & 0o077 != 0 {
+    // Of what is open, not of its name.
+    let metadata = file.metadata().map_err(unreadable)?;
+    if metadata.mode() & 0o077 != 0 {
         return Err(KeyError::Open {
             file: path.to_owned(),
+        });
+    }
+    let user = rustix::process::geteuid().as_raw();
+    if !is_own(metadata.uid(), user, also) {
+        return Err(KeyError::Foreign {
+            file: path.to_owned(),
+            owner: metadata.uid(),
+            user,
         });
     }
     let mut text = String::new();
@@ -114,6 +136,11 @@ pub fn secret(path: &Path) -> Result<(u8, [u8; 32]), KeyError> {
         line,
         problem,
     })
+}
+
+/// Whether a file of `owner` can be trusted by a process of `user`.
+fn is_own(owner: u32, user: u32, also: Option<u32>) -> bool {
+    owner == user || owner == 0 || also == Some(owner)
 }
 
 /// The key in a file's text, or in which line what is wrong.
@@ -199,6 +226,24 @@ mod tests {
         assert!(!printed.contains(text.split(' ').nth(1).unwrap().trim()));
         assert_ne!(generate(7).unwrap(), text);
         assert!(said(&[one.clone(), two, one]).contains("same number"));
+    }
+
+    #[test]
+    fn a_file_of_another_user_is_refused() {
+        assert!(is_own(7, 7, None) && is_own(0, 7, None) && is_own(8, 0, Some(8)));
+        assert!(!is_own(8, 7, None) && !is_own(8, 0, None) && !is_own(9, 0, Some(8)));
+        let files = Files(tempfile::tempdir().unwrap());
+        let file = files.write("theirs", &generate(1).unwrap(), 0o600);
+        // Only root gives files away.
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&file, Some(4711), None).unwrap();
+            let text = said(&[file.clone()]);
+            assert!(
+                text.contains("it is of user 4711, not of 0") && text.contains("chown 0 "),
+                "{text}"
+            );
+            assert!(secret(&file, Some(4711)).is_ok());
+        }
     }
 
     #[test]

@@ -23,6 +23,7 @@ use runtime::stats::{Named, RuntimeStats, SwitchStats};
 use runtime::worker::FlowView;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use wire::FlowKey;
 
@@ -189,8 +190,10 @@ pub struct LinkStats {
     pub repeated: u64,
     /// The member at the other end.
     pub member: String,
-    /// Of what both members must have alike, in what the other one that is there differs.
-    pub differs: [bool; AGREED],
+    /// Of what both members must have alike, in which bits the other one that is there differs.
+    pub differs: [u64; AGREED],
+    /// The functions of this one, in the order in which those words are on them.
+    pub functions: Arc<[String]>,
     /// Why what came last from the other end was refused, while there is no session.
     pub not_met_for: Option<DropReason>,
 }
@@ -243,7 +246,9 @@ pub struct Packets {
     /// Kept by functions, waiting calls and fragments.
     pub held: u64,
     /// Between two workers, as far as the figures tell; 0 of a cluster that has stopped.
-    pub passing: i64,
+    pub passing: u64,
+    /// In two of the other figures, since those are of slightly different moments; 0 of a cluster that has stopped.
+    pub recounted: u64,
     /// Dropped, by function (empty: Flowkeep itself) and reason.
     pub dropped: BTreeMap<(String, &'static str), u64>,
 }
@@ -256,7 +261,7 @@ impl Packets {
 
     /// Whether every packet is accounted for, none being on its way: of a cluster that has stopped.
     pub fn add_up(&self) -> bool {
-        self.passing == 0
+        (self.passing, self.recounted) == (0, 0)
     }
 }
 
@@ -284,6 +289,7 @@ impl Snapshot {
             held: self.runtimes.iter().map(|runtime| runtime.held).sum::<u64>()
                 + self.switches.iter().map(|switch| switch.held).sum::<u64>(),
             passing: 0,
+            recounted: 0,
             dropped: BTreeMap::new(),
         };
         let drops = self.switches.iter().map(|switch| &switch.dropped);
@@ -304,7 +310,9 @@ impl Snapshot {
         }
         let [came, went] = packets.others;
         let accounted = packets.sent + went + packets.held + packets.dropped_total();
-        packets.passing = (packets.received + came + packets.made).wrapping_sub(accounted) as i64;
+        let there = packets.received + came + packets.made;
+        packets.passing = there.saturating_sub(accounted);
+        packets.recounted = accounted.saturating_sub(there);
         packets
     }
 }

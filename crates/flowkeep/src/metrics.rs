@@ -4,21 +4,26 @@
 //! (a port's figures have `port`). The sum over `flowkeep_dropped_packets_total` and the rest add up:
 //!
 //! ```text
-//! flowkeep_received_packets_total + flowkeep_made_packets_total
+//! flowkeep_received_packets_total + flowkeep_made_packets_total + flowkeep_recounted_packets
 //!     = flowkeep_sent_packets_total + flowkeep_held_packets + flowkeep_passing_packets + flowkeep_dropped_packets_total
 //! ```
 //!
-//! The server answers `GET /metrics` and nothing else, one connection after the other: whoever asks is a scraper, every few
-//! seconds. A connection that is slow or talks too much is closed.
+//! The server answers `GET /metrics` and nothing else. One thread has all connections and waits for none of them: each is read and written as far
+//! as that goes. A connection has five seconds to ask and five to take its answer; of more than 256 the oldest is closed. Requests that come
+//! together get the figures of one moment.
 //!
 //! Not here: the figures themselves ([`crate::cluster`]).
 
 use crate::cluster::{Cluster, LinkStats, Snapshot};
 use runtime::PortCounters;
 use runtime::stats::{Named, RuntimeStats, SwitchStats};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::set_socket_reuseaddr;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -27,6 +32,8 @@ use std::time::{Duration, Instant};
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// The most bytes of a request's head.
 const HEAD_MAX: usize = 8192;
+/// Connections at once.
+const CONNECTIONS_MAX: usize = 256;
 /// How long a connection may take to say what it wants, and to take the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -123,9 +130,14 @@ fn packets(text: &mut Text, snapshot: &Snapshot) {
     .sample(&[], snapshot.packets().held);
     text.gauge(
         "passing_packets",
-        "Packets between two workers: what the other figures leave over, which are of slightly different moments.",
+        "Packets between two workers: what the other figures leave over, which are of slightly different moments; never negative.",
     )
     .sample(&[], snapshot.packets().passing);
+    text.gauge(
+        "recounted_packets",
+        "Packets that are in two of the other figures, since those are of slightly different moments; 0 of a cluster that has stopped.",
+    )
+    .sample(&[], snapshot.packets().recounted);
     let mut metric = text.counter(
         "dropped_packets",
         "Packets dropped; function is empty where Flowkeep itself dropped.",
@@ -419,33 +431,60 @@ pub struct Server {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Server {
-    /// Begins to answer. The error says what to do.
-    pub fn start(address: SocketAddr, cluster: Arc<dyn Cluster>) -> Result<Self, String> {
-        let says = |error: io::Error| {
-            format!(
-                "{address}: metrics cannot be offered here: {error}; choose another with [metrics] listen = \"…\""
-            )
+/// An address that is taken, and refuses connections until it is served.
+#[derive(Debug)]
+pub struct Bound(SocketAddr, OwnedFd);
+
+impl Bound {
+    /// Takes an address. The error says what to do.
+    pub fn at(address: SocketAddr) -> Result<Self, String> {
+        let family = match address {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
         };
-        let listener = TcpListener::bind(address).map_err(says)?;
-        let address = listener.local_addr().map_err(says)?;
+        let bound = || {
+            let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+            // The last one's connections may still be closing.
+            set_socket_reuseaddr(&socket, true)?;
+            bind(&socket, &address)?;
+            rustix::io::Result::Ok(socket)
+        };
+        let socket = bound().map_err(|error| says(address, &error.into()))?;
+        Ok(Bound(address, socket))
+    }
+}
+
+fn says(address: SocketAddr, error: &io::Error) -> String {
+    format!(
+        "{address}: metrics cannot be offered here: {error}; choose another with [metrics] listen = \"…\""
+    )
+}
+
+impl Server {
+    /// Takes an address and begins to answer. The error says what to do.
+    pub fn start(address: SocketAddr, cluster: Arc<dyn Cluster>) -> Result<Self, String> {
+        Self::serve(Bound::at(address)?, cluster)
+    }
+
+    /// Begins to answer.
+    pub fn serve(Bound(address, socket): Bound, cluster: Arc<dyn Cluster>) -> Result<Self, String> {
+        rustix::net::listen(&socket, CONNECTIONS_MAX as i32).map_err(|error| says(address, &error.into()))?;
+        let listener = TcpListener::from(socket);
+        let address = listener.local_addr().map_err(|error| says(address, &error))?;
+        listener
+            .set_nonblocking(true)
+            .map_err(|error| says(address, &error))?;
         let ended = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&ended);
         let thread = thread::Builder::new()
             .name("flowkeep-metrics".into())
             .spawn(move || {
-                for stream in listener.incoming() {
-                    if seen.load(Ordering::Acquire) {
-                        return;
-                    }
-                    match stream {
-                        // A scraper that goes away asks again.
-                        Ok(stream) => drop(answer(stream, cluster.as_ref())),
-                        Err(_) => thread::sleep(Duration::from_millis(100)),
-                    }
+                let mut scrapers = Scrapers::default();
+                while !seen.load(Ordering::Acquire) {
+                    scrapers.turn(&listener, cluster.as_ref());
                 }
             })
-            .map_err(says)?;
+            .map_err(|error| says(address, &error))?;
         Ok(Server {
             address,
             ended,
@@ -469,23 +508,148 @@ impl Drop for Server {
                 SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
             });
         }
-        // The thread waits for a connection: it gets one, and sees that it is over.
-        if TcpStream::connect_timeout(&address, PATIENCE).is_ok()
-            && let Some(thread) = self.thread.take()
-        {
+        // It wakes the thread, which looks every second otherwise.
+        let _ = TcpStream::connect_timeout(&address, PATIENCE);
+        if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn answer(mut stream: TcpStream, cluster: &dyn Cluster) -> io::Result<()> {
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let head = head(&mut stream)?;
+/// The connections that are open.
+#[derive(Default)]
+struct Scrapers(Vec<Scraper>);
+
+/// A connection: it asks, then takes its answer.
+struct Scraper {
+    stream: TcpStream,
+    /// Since when it asks, or takes the answer.
+    since: Instant,
+    head: Vec<u8>,
+    /// Empty as long as it asks.
+    answer: Vec<u8>,
+    sent: usize,
+}
+
+impl Scrapers {
+    /// Waits until a connection can go on, and goes on with all that can.
+    fn turn(&mut self, listener: &TcpListener, cluster: &dyn Cluster) {
+        let mut wanted = vec![PollFd::new(listener, PollFlags::IN)];
+        wanted.extend(self.0.iter().map(|scraper| {
+            let what = match scraper.answer.is_empty() {
+                true => PollFlags::IN,
+                false => PollFlags::OUT,
+            };
+            PollFd::new(&scraper.stream, what)
+        }));
+        let time = Timespec {
+            tv_sec: 1,
+            tv_nsec: 0,
+        };
+        if poll(&mut wanted, Some(&time)).is_err() {
+            // Interrupted, or there is no memory for it.
+            thread::sleep(Duration::from_millis(10));
+        }
+        let mut ready = wanted.iter().map(|fd| !fd.revents().is_empty());
+        let is_called = ready.next().unwrap_or(false);
+        let ready: Vec<bool> = ready.collect();
+        drop(wanted);
+        // Figures of one moment for all that ask in this turn.
+        let mut figures = None;
+        let mut ready = ready.into_iter();
+        self.0.retain_mut(|scraper| {
+            let is_ready = ready.next().unwrap_or(false);
+            (!is_ready || scraper.go_on(cluster, &mut figures)) && scraper.since.elapsed() < PATIENCE
+        });
+        if is_called {
+            self.accept(listener);
+        }
+    }
+
+    fn accept(&mut self, listener: &TcpListener) {
+        loop {
+            let stream = match listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) => {
+                    // Out of descriptors, most likely: the oldest connection gives its own, if there is one.
+                    if !self.0.is_empty() {
+                        self.0.remove(0);
+                    }
+                    return thread::sleep(Duration::from_millis(10));
+                }
+            };
+            if stream.set_nonblocking(true).is_err() {
+                continue;
+            }
+            // The oldest is the slowest: it has had its time.
+            if self.0.len() == CONNECTIONS_MAX {
+                self.0.remove(0);
+            }
+            self.0.push(Scraper {
+                stream,
+                since: Instant::now(),
+                head: Vec::new(),
+                answer: Vec::new(),
+                sent: 0,
+            });
+        }
+    }
+}
+
+impl Scraper {
+    /// Does what can be done now; `false` when the connection is over.
+    fn go_on(&mut self, cluster: &dyn Cluster, figures: &mut Option<String>) -> bool {
+        let done = match self.answer.is_empty() {
+            true => self.read(cluster, figures),
+            false => Ok(()),
+        };
+        let done = done.and_then(|()| self.write());
+        match done {
+            Ok(()) => self.answer.is_empty() || self.sent < self.answer.len(),
+            Err(error) => matches!(
+                error.kind(),
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+            ),
+        }
+    }
+
+    /// Reads the head of the request, within a bound of bytes, and makes the answer.
+    fn read(&mut self, cluster: &dyn Cluster, figures: &mut Option<String>) -> io::Result<()> {
+        let mut chunk = [0; 1024];
+        while !self.head.windows(4).any(|window| window == b"\r\n\r\n") {
+            let count = self.stream.read(&mut chunk)?;
+            if count == 0 || self.head.len() + count > HEAD_MAX {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            self.head.extend_from_slice(&chunk[..count]);
+        }
+        self.answer = answer(&self.head, || {
+            figures.get_or_insert_with(|| text(&cluster.snapshot())).clone()
+        });
+        self.since = Instant::now();
+        Ok(())
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        while self.sent < self.answer.len() {
+            let count = self.stream.write(&self.answer[self.sent..])?;
+            if count == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            self.sent += count;
+        }
+        Ok(())
+    }
+}
+
+/// The answer to a request with this head.
+fn answer(head: &[u8], figures: impl FnOnce() -> String) -> Vec<u8> {
     let mut words = head.split(|byte| *byte == b' ');
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
     let (status, kind, body) = match (method, path) {
-        (b"GET", b"/metrics") => ("200 OK", CONTENT_TYPE, text(&cluster.snapshot())),
+        (b"GET", b"/metrics") => ("200 OK", CONTENT_TYPE, figures()),
         (b"GET", _) => (
             "404 Not Found",
             "text/plain",
@@ -498,29 +662,10 @@ fn answer(mut stream: TcpStream, cluster: &dyn Cluster) -> io::Result<()> {
         ),
     };
     let length = body.len();
-    write!(
-        stream,
+    format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
     )
-}
-
-/// Reads a request's head, within a bound of bytes and of time.
-fn head(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
-    let begin = Instant::now();
-    let mut head = Vec::new();
-    let mut chunk = [0; 1024];
-    while !head.windows(4).any(|window| window == b"\r\n\r\n") {
-        let left = PATIENCE
-            .checked_sub(begin.elapsed())
-            .ok_or(io::ErrorKind::TimedOut)?;
-        stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
-        let count = stream.read(&mut chunk)?;
-        if count == 0 || head.len() + count > HEAD_MAX {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        head.extend_from_slice(&chunk[..count]);
-    }
-    Ok(head)
+    .into_bytes()
 }
 
 #[cfg(test)]
@@ -549,7 +694,9 @@ mod tests {
     fn every_packet_is_in_the_figures() {
         let text = text(&fake::snapshot());
         assert_eq!(
-            sum(&text, "flowkeep_received_packets_total") + sum(&text, "flowkeep_made_packets_total"),
+            sum(&text, "flowkeep_received_packets_total")
+                + sum(&text, "flowkeep_made_packets_total")
+                + sum(&text, "flowkeep_recounted_packets"),
             sum(&text, "flowkeep_sent_packets_total")
                 + sum(&text, "flowkeep_held_packets")
                 + sum(&text, "flowkeep_passing_packets")
@@ -583,6 +730,7 @@ mod tests {
             repeated: 9,
             member: "b".into(),
             differs: Default::default(),
+            functions: Default::default(),
             not_met_for: None,
         }];
         let text = text(&snapshot);
@@ -648,5 +796,50 @@ mod tests {
         assert!(ask(address, b"GET /metrics?a=b HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200"));
         let again = Server::start(address, Arc::new(Fake::default()));
         assert!(again.is_err_and(|problem| problem.contains("[metrics] listen")));
+    }
+
+    #[test]
+    fn slow_ones_keep_nobody_waiting() {
+        let server = Server::start("127.0.0.1:0".parse().unwrap(), Arc::new(Fake::default())).unwrap();
+        // Half ask for nothing, half for half of something.
+        let slow: Vec<_> = (0..200)
+            .map(|number| {
+                let mut stream = TcpStream::connect(server.address()).unwrap();
+                if number % 2 == 0 {
+                    stream.write_all(b"GET /met").unwrap();
+                }
+                stream
+            })
+            .collect();
+        let began = Instant::now();
+        for _ in 0..3 {
+            let answer = ask(server.address(), b"GET /metrics HTTP/1.1\r\n\r\n");
+            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        }
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        drop(slow);
+    }
+
+    #[test]
+    fn the_oldest_makes_room() {
+        let server = Server::start("127.0.0.1:0".parse().unwrap(), Arc::new(Fake::default())).unwrap();
+        let connect = || TcpStream::connect(server.address()).unwrap();
+        let mut first = connect();
+        let rest: Vec<_> = (0..CONNECTIONS_MAX).map(|_| connect()).collect();
+        // It is closed before its time.
+        first.set_read_timeout(Some(PATIENCE / 2)).unwrap();
+        assert_eq!(first.read(&mut [0]).unwrap(), 0);
+        drop(rest);
+    }
+
+    #[test]
+    fn no_figure_is_negative() {
+        let mut snapshot = fake::snapshot();
+        // A runtime dropped something that its switch had not counted yet.
+        snapshot.runtimes[0].dropped[0].count += 1_000;
+        let text = text(&snapshot);
+        assert_eq!(sum(&text, "flowkeep_passing_packets"), 0);
+        assert!(sum(&text, "flowkeep_recounted_packets") > 0);
+        assert!(!snapshot.packets().add_up());
     }
 }

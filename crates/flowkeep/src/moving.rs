@@ -34,6 +34,9 @@ pub struct Order {
     /// Of those flows' groups, only one in so many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub one_in: Option<u16>,
+    /// Of those flows so many at most. Groups move whole, so it may be fewer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u32>,
     /// The targets, in turn; none: all other runtimes that take flows.
     #[serde(default)]
     pub to: Vec<u16>,
@@ -171,6 +174,15 @@ impl Order {
             }
             if !to.is_empty() {
                 parts.push((from, to));
+            }
+        }
+        if self.count.is_some() {
+            parts.retain(|(from, _)| places[usize::from(*from)].flows > 0);
+            if parts.len() > 1 {
+                return Err(format!(
+                    "{} runtimes have flows to give, and a count is of one; nothing has moved. Say which: --from N",
+                    parts.len()
+                ));
             }
         }
         Ok(parts)
@@ -527,6 +539,23 @@ mod tests {
         }
         // Who is named is asked.
         assert_eq!(order(Some(0), &[1]).parts(&places), Ok(vec![(0, vec![1])]));
+    }
+
+    #[test]
+    fn a_count_is_of_one_runtime() {
+        let places = [place(5, false), place(5, false), place(0, false)];
+        let some = |from: Option<u16>, to: &[u16]| Order {
+            count: Some(3),
+            ..order(from, to)
+        };
+        assert_eq!(some(Some(0), &[]).parts(&places), Ok(vec![(0, vec![1, 2])]));
+        // Of all others one has some.
+        assert_eq!(some(None, &[0]).parts(&places), Ok(vec![(1, vec![0])]));
+        let said = some(None, &[2]).parts(&places).unwrap_err();
+        assert!(
+            said.starts_with("2 runtimes have flows to give") && said.contains("--from N"),
+            "{said}"
+        );
     }
 
     #[test]

@@ -33,7 +33,10 @@ pub struct Packets {
     /// Kept by functions, waiting calls and fragments.
     pub held: u64,
     /// Between two workers, as far as figures of slightly different moments tell.
-    pub passing: i64,
+    pub passing: u64,
+    /// In two of the other figures, since those are of slightly different moments; 0 at the end.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub recounted: u64,
     /// Dropped, by `function/reason`, or only the reason where Flowkeep itself dropped.
     pub dropped: BTreeMap<String, u64>,
 }
@@ -224,9 +227,9 @@ fn why_not_met(link: &LinkStats) -> Option<String> {
     if link.session != 0 {
         return None;
     }
-    if let Some(differs) = secrets::difference(link.differs) {
+    if let Some(differs) = secrets::difference(&link.differs, &link.functions) {
         return Some(format!(
-            "its configuration differs from this one's: {differs}. All members read the same file"
+            "it differs from this one: {differs}. All members read the same file, by the same build"
         ));
     }
     let why = match link.not_met_for? {
@@ -270,6 +273,7 @@ impl From<&Snapshot> for Status {
                 to_others: packets.others[1],
                 held: packets.held,
                 passing: packets.passing,
+                recounted: packets.recounted,
                 dropped: packets
                     .dropped
                     .into_iter()
@@ -383,7 +387,7 @@ impl fmt::Display for Status {
         }
         row("held", self.packets.held);
         if self.packets.passing > 0 {
-            row("between workers", self.packets.passing.unsigned_abs());
+            row("between workers", self.packets.passing);
         }
         row("dropped", dropped);
         for (reason, count) in &self.packets.dropped {
@@ -834,6 +838,7 @@ nat/mappings      4
             repeated: 9,
             member: "b".into(),
             differs: Default::default(),
+            functions: Default::default(),
             not_met_for: None,
         }];
         let status = Status::from(&snapshot);

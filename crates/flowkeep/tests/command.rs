@@ -341,3 +341,98 @@ fn exit_codes() {
         Some(1)
     );
 }
+
+/// What the kernel says of each thread of a process: its user, and its effective capabilities.
+fn rights(process: u32) -> Vec<(u32, u64)> {
+    let line = |status: &str, name: &str| -> String {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap().split_whitespace().next().unwrap().to_owned()
+    };
+    let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let each = threads.flatten().filter_map(|thread| {
+        let status = fs::read_to_string(thread.path().join("status")).ok()?;
+        let capabilities = u64::from_str_radix(&line(&status, "CapEff:"), 16).unwrap();
+        Some((line(&status, "Uid:").parse().unwrap(), capabilities))
+    });
+    each.collect()
+}
+
+/// Only root has what could be given up.
+#[test]
+fn a_process_gives_up_what_it_does_not_need() {
+    if rights(std::process::id()).iter().any(|(user, _)| *user != 0) {
+        println!("not run: needs root");
+        return;
+    }
+    const SYS_NICE: u64 = 1 << 23;
+    const ROOTS: u64 = 1 << 1 | 1 << 10;
+    for (setting, user, most) in [
+        ("user = \"nobody\"\n", 65534, SYS_NICE),
+        ("", 0, SYS_NICE | ROOTS),
+    ] {
+        let directory = Directory::new(&format!("rights-{user}"));
+        let profile = directory.file(
+            "traffic.toml",
+            "flows = 10\nrate = { total = 1000.0 }\nseconds_max = 1e6\nsources = [\"10.0.0.0/24\"]\n\
+             source_ports = [1024, 5000]\ndestinations = [\"198.51.100.1/32\"]\ndestination_ports = [443]\nseed = 3\n\
+             [[classes]]\nshare = 1.0\ntcp = 0.0\n",
+        );
+        let config = directory.file(
+            "c.toml",
+            &format!(
+                "{setting}clock = \"machine\"\n[[port]]\nname = \"a\"\nside = \"inside\"\ninput = \"generate:{profile}\"\n\
+                 [[chain]]\nname = \"all\"\nfunctions = [\"flow_monitor\"]\n"
+            ),
+        );
+        let socket = directory.path("s.sock");
+        let mut child = flowkeep(&["run", &config, "--socket", &socket, "--for", "60s"]);
+        let mut child = child.spawn().unwrap();
+        let began = Instant::now();
+        while !run(&["status", "--socket", &socket]).status.success() {
+            let ended = child.try_wait().unwrap();
+            assert!(ended.is_none() && began.elapsed() < PATIENCE, "{ended:?}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let rights = rights(child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(rights.len() > 3, "{rights:?}");
+        for (own, capabilities) in rights {
+            assert_eq!(
+                (own, capabilities & !most),
+                (user, 0),
+                "{setting:?}: {capabilities:x}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_event_log_on_a_full_disk_is_said() {
+    let directory = Directory::new("full");
+    let config = directory.file(
+        "c.toml",
+        "[[port]]\nname = \"a\"\nside = \"inside\"\ninput = \"generate:examples/demo-traffic.toml?packets=5000\"\n\
+         [[chain]]\nname = \"all\"\nfunctions = [\"flow_monitor\"]\n",
+    );
+    let socket = directory.path("s.sock");
+    let words = [
+        "run",
+        &config,
+        "--events",
+        "/dev/full",
+        "--socket",
+        &socket,
+        "--json",
+    ];
+    let output = run(&words);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for part in [
+        "event log /dev/full: it cannot be written: No space left on device",
+        "lines were lost at the end",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    report(&output.stdout);
+}

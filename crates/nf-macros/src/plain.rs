@@ -121,10 +121,22 @@ fn of_struct(input: &DeriveInput, data: &DataStruct) -> Tokens {
         })
         .unzip();
     let gaps = gaps(input, data, &members);
+    let parts = data.fields.iter().zip(&members).map(|(field, member)| {
+        let (ty, text) = (&field.ty, member.to_token_stream().to_string());
+        quote! {
+            (
+                #text,
+                ::core::mem::offset_of!(#name, #member),
+                ::core::mem::size_of::<#ty>(),
+                <#ty as ::nf::plain::Plain>::LAYOUT,
+            )
+        }
+    });
     quote! {
         // SAFETY: `repr(C)`, no padding (asserted), and every field is plain, so the bytes are a value whenever each
         // field's bytes are.
         unsafe impl ::nf::plain::Plain for #name {
+            const LAYOUT: u64 = ::nf::plain::layout(&[#(#parts),*], ::core::mem::size_of::<Self>());
             fn is_valid(bytes: &[u8]) -> bool {
                 bytes.len() == ::core::mem::size_of::<Self>() #(#valid)*
             }
@@ -162,11 +174,16 @@ fn gaps(input: &DeriveInput, data: &DataStruct, members: &[Member]) -> Vec<Token
 
 fn of_enum(input: &DeriveInput, data: &DataEnum) -> Tokens {
     let name = &input.ident;
-    let values = data.variants.iter().map(|variant| &variant.ident);
+    let values: Vec<_> = data.variants.iter().map(|variant| &variant.ident).collect();
+    let names = values.iter().map(ToString::to_string);
     quote! {
         // SAFETY: a field-less enum with a declared size has no padding, and `is_valid` lets only the bytes of a
         // variant pass.
         unsafe impl ::nf::plain::Plain for #name {
+            const LAYOUT: u64 = ::nf::plain::layout(
+                &[#((#names, #name::#values as usize, 0, 0)),*],
+                ::core::mem::size_of::<Self>(),
+            );
             fn is_valid(bytes: &[u8]) -> bool {
                 bytes.len() == ::core::mem::size_of::<Self>()
                     && (false #( || bytes == ::nf::plain::bytes_of(&#name::#values) )*)

@@ -1,7 +1,7 @@
 //! Service chains: which functions a flow passes, chosen by rules (NFActor 3.1).
 //!
-//! A rule matches the packet that *opens* a flow: protocol, source and destination prefixes, destination ports, side. The
-//! first match wins; a flow that matches none is dropped (`no_chain`). All chains of a runtime share the instances of their
+//! A rule matches the packet that *opens* a flow, by its 5-tuple and side. The most specific rule that matches wins
+//! ([`crate::rules`]); a flow that matches none is dropped (`no_chain`). All chains of a runtime share the instances of their
 //! functions, so one NAT serves two chains with one pool.
 //!
 //! The coarsest affinity of all functions in all chains decides how flows are grouped, for every chain alike: a coarser
@@ -9,6 +9,8 @@
 //!
 //! Not here: the functions' code ([`crate::stage`]) and the actors' layout ([`crate::actor`]).
 
+pub use crate::rules::Match;
+use crate::rules::Rules;
 use crate::stage::{Answer, Entry, Factory, Stage};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -16,50 +18,16 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use core::fmt;
-use core::ops::RangeInclusive;
 use core::ptr::NonNull;
-use nf::{Affinity, ConfigError, Direction, Side, WorkerInfo};
+use nf::{Affinity, ConfigError, Direction, WorkerInfo};
+use wire::Packet;
 use wire::memory::Region;
 use wire::packet::flag;
-use wire::{Packet, Prefix};
 
 /// The most functions in a chain.
 pub const FUNCTIONS_MAX: usize = 16;
 /// The most chains at once.
 pub const CHAINS_MAX: usize = 64;
-
-/// What a flow's first packet must look like. Empty lists match everything.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Match {
-    /// IP protocol.
-    pub protocol: Option<u8>,
-    /// Where the packet comes in.
-    pub side: Option<Side>,
-    /// Source prefixes.
-    pub source: Vec<Prefix>,
-    /// Destination prefixes.
-    pub destination: Vec<Prefix>,
-    /// Destination ports.
-    pub destination_port: Vec<RangeInclusive<u16>>,
-}
-
-impl Match {
-    /// Whether a packet is meant.
-    pub fn matches(&self, packet: &Packet) -> bool {
-        let within = |prefixes: &[Prefix], addr: fn(&Packet) -> wire::Addr| {
-            prefixes.is_empty() || prefixes.iter().any(|p| p.contains(addr(packet)))
-        };
-        self.protocol.is_none_or(|p| p == packet.protocol())
-            && self.side.is_none_or(|s| s == packet.side())
-            && within(&self.source, Packet::source_addr)
-            && within(&self.destination, Packet::destination_addr)
-            && (self.destination_port.is_empty()
-                || self
-                    .destination_port
-                    .iter()
-                    .any(|ports| ports.contains(&packet.destination_port())))
-    }
-}
 
 /// One chain as configured: a name, whom it is for, and its functions by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,6 +44,7 @@ pub struct ChainRule {
 #[derive(Clone)]
 pub struct Plan {
     chains: Arc<[ChainRule]>,
+    rules: Arc<Rules>,
     factories: Arc<[Box<dyn Factory>]>,
     affinity: Affinity,
     icmp_errors: bool,
@@ -215,6 +184,7 @@ impl Plan {
             }
         }
         Ok(Plan {
+            rules: Arc::new(Rules::new(chains.iter().map(|chain| &chain.matching))),
             chains: chains.into(),
             factories: factories.into(),
             affinity,
@@ -257,10 +227,7 @@ impl Plan {
     /// Which chain a flow that this packet opens takes.
     #[inline]
     pub fn classify(&self, packet: &Packet) -> Option<u8> {
-        self.chains
-            .iter()
-            .position(|chain| chain.matching.matches(packet))
-            .map(|index| index as u8)
+        self.rules.find(packet)
     }
 
     /// The inside endpoint that owns an outside one by configuration (static mappings).
@@ -462,6 +429,11 @@ impl Stages {
     #[inline]
     pub fn fresh(&self, chain: u8) -> &[u8] {
         &self.fresh[usize::from(chain)]
+    }
+
+    /// The same; none if there is no such chain.
+    pub fn fresh_of(&self, chain: u8) -> Option<&[u8]> {
+        self.fresh.get(usize::from(chain)).map(|state| &**state)
     }
 
     /// How many chains there are.

@@ -17,6 +17,7 @@ pub mod message;
 pub mod microthread;
 
 pub mod peer;
+pub mod rules;
 pub mod stage;
 pub mod stats;
 pub mod switch;

@@ -96,6 +96,30 @@ pub struct Layout {
     pub future: usize,
 }
 
+/// What other builds must have alike to take a state's bytes for the same state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Schema {
+    /// [`FlowState::VERSION`].
+    pub version: u32,
+    /// Bytes.
+    pub size: usize,
+    /// How many of them, at the start, are committed.
+    pub committed: usize,
+    /// [`Plain::LAYOUT`].
+    pub layout: u64,
+}
+
+impl Schema {
+    fn of<S: FlowState>() -> Self {
+        Schema {
+            version: S::VERSION,
+            size: size_of::<S>(),
+            committed: S::COMMITTED,
+            layout: S::LAYOUT,
+        }
+    }
+}
+
 /// Runs a function on a packet: the hot entry of a stage, without a look into a vtable.
 ///
 /// # Safety
@@ -221,6 +245,8 @@ pub trait Factory: Send + Sync {
     fn feed(&self) -> Option<Arc<dyn Any + Send + Sync>>;
     /// What it keeps.
     fn layout(&self) -> Layout;
+    /// What its flow state is, and its group state.
+    fn schemas(&self) -> [Schema; 2];
     /// Makes the instance of one worker.
     fn instantiate(&self, worker: &WorkerInfo) -> Result<Box<dyn Stage>, ConfigError>;
     /// [`NetworkFunction::owner_of`].
@@ -290,6 +316,9 @@ impl<F: NetworkFunction> Factory for Configured<F> {
     }
     fn layout(&self) -> Layout {
         layout_of::<F>()
+    }
+    fn schemas(&self) -> [Schema; 2] {
+        [Schema::of::<F::Flow>(), Schema::of::<F::Group>()]
     }
     fn instantiate(&self, worker: &WorkerInfo) -> Result<Box<dyn Stage>, ConfigError> {
         Ok(Box::new(Instance(F::new(&self.config, worker)?)))

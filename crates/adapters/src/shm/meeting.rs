@@ -44,9 +44,9 @@ use std::path::{Path, PathBuf};
 use wire::packet::FRAME_MAX;
 
 /// `FKLINK` and the version of everything that both ends must agree on: hello, ring, heads (`runtime::peer`).
-const MAGIC: [u8; 8] = *b"FKLINK\0\x02";
+const MAGIC: [u8; 8] = *b"FKLINK\0\x03";
 /// Bytes of a hello.
-const HELLO: usize = 48;
+const HELLO: usize = 24 + 8 * AGREED;
 /// Looks after which a connection without a hello is closed.
 const PATIENCE: u32 = 1000;
 /// Looks between two attempts to meet somebody who has something else than both must have alike.
@@ -72,8 +72,8 @@ struct Hello {
 enum NotMet {
     /// It is no hello to this end.
     Wrong(&'static str),
-    /// In these parts of what both must have alike it has something else.
-    Differs([bool; AGREED]),
+    /// In these bits of what both must have alike it has something else.
+    Differs([u64; AGREED]),
 }
 
 impl Hello {
@@ -116,7 +116,7 @@ impl Hello {
             return Err(NotMet::Wrong("other workers' numbers"));
         }
         if hello.agreed != settings.agreed {
-            let differs = std::array::from_fn(|part| hello.agreed[part] != settings.agreed[part]);
+            let differs = std::array::from_fn(|part| hello.agreed[part] ^ settings.agreed[part]);
             return Err(NotMet::Differs(differs));
         }
         let longest = usize::try_from(hello.frame_max).unwrap_or(usize::MAX);
@@ -200,7 +200,7 @@ pub(super) struct Meeting {
     pending: Option<Pending>,
     /// Looks that are let pass, and what the last one who was sent away had otherwise.
     rest: u32,
-    differs: [bool; AGREED],
+    differs: [u64; AGREED],
     /// Everything that may wake a sleeper.
     wakes: OwnedFd,
 }
@@ -236,7 +236,7 @@ impl Meeting {
             listener,
             pending: None,
             rest: 0,
-            differs: [false; AGREED],
+            differs: [0; AGREED],
             wakes,
         })
     }
@@ -287,7 +287,7 @@ impl Meeting {
                 return Ok(None);
             }
         };
-        self.differs = [false; AGREED];
+        self.differs = [0; AGREED];
         let ours = match ours {
             Some(ours) => ours,
             None => self.say_hello(&connection)?,
@@ -298,7 +298,7 @@ impl Meeting {
     }
 
     /// What the last one who was sent away for it had otherwise than both must have it.
-    pub fn differs(&self) -> [bool; AGREED] {
+    pub fn differs(&self) -> [u64; AGREED] {
         self.differs
     }
 

@@ -238,8 +238,8 @@ impl ShmLink {
         self.unsaid() + self.homeward.len()
     }
 
-    /// In which parts of what both ends must have alike the other end, which is not met for that, differs.
-    pub fn differs(&self) -> [bool; AGREED] {
+    /// In which bits of what both ends must have alike the other end, which is not met for that, differs.
+    pub fn differs(&self) -> [u64; AGREED] {
         self.meeting.differs()
     }
 

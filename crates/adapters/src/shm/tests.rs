@@ -481,10 +481,17 @@ fn who_disagrees_is_not_met() {
         };
         Talker::new(ShmLink::open(settings, reports.clone()).unwrap())
     };
-    let mut a = of(0, [1, 2, 3]);
-    let mut b = of(1, [1, 2, 4]);
+    let words = |last: u64| {
+        let mut words = [5; AGREED];
+        words[AGREED - 1] = last;
+        words
+    };
+    let mut differs = [0; AGREED];
+    differs[AGREED - 1] = 7;
+    let mut a = of(0, words(3));
+    let mut b = of(1, words(4));
     let began = Instant::now();
-    while [a.link.differs(), b.link.differs()] != [[false, false, true]; 2] {
+    while [a.link.differs(), b.link.differs()] != [differs; 2] {
         assert!(
             began.elapsed() < PATIENCE,
             "{:?} {:?}",
@@ -496,9 +503,9 @@ fn who_disagrees_is_not_met() {
         assert_eq!((a.link.session(), b.link.session()), (0, 0));
     }
     drop(b);
-    let mut b = of(1, [1, 2, 3]);
+    let mut b = of(1, words(3));
     meet(&mut a, &mut b);
-    assert_eq!([a.link.differs(), b.link.differs()], [[false; AGREED]; 2]);
+    assert_eq!([a.link.differs(), b.link.differs()], [[0; AGREED]; 2]);
     assert_eq!(reports.take(), [], "status says it");
 }
 

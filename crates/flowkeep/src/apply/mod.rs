@@ -592,6 +592,8 @@ fn fixed(before: &Config, now: &Config, differences: &[settings::Difference]) ->
         ("policy", before.policy == now.policy),
         ("inside", before.inside == now.inside),
         ("port", before.port == now.port),
+        ("migration", before.migration == now.migration),
+        ("user", before.user == now.user),
         ("control", before.control == now.control),
         ("metrics", before.metrics == now.metrics),
         ("log", before.log == now.log),

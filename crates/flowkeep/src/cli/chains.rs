@@ -21,7 +21,11 @@ pub fn check(path: &Path, json: bool, registry: &Registry, out: &mut dyn Write) 
                 .iter()
                 .map(|chain| json!({ "name": chain.name, "functions": chain.functions }))
                 .collect();
-            print(out, json!({ "good": true, "problems": [], "chains": chains }))
+            let warnings = config::check::warnings(&config);
+            print(
+                out,
+                json!({ "good": true, "problems": [], "warnings": warnings, "chains": chains }),
+            )
         }
         Ok(config) => print(out, overview(path, &config).trim_end()),
         Err(problems) if json => {
@@ -38,7 +42,7 @@ pub fn check(path: &Path, json: bool, registry: &Registry, out: &mut dyn Write) 
 /// The chains of a good configuration, and who gets into them.
 fn overview(path: &Path, config: &Config) -> String {
     let mut text = format!("{} is good\n", path.display());
-    for (index, chain) in config.chain.iter().enumerate() {
+    for chain in &config.chain {
         let _ = writeln!(text, "\nchain {}: {}", chain.name, chain.functions.join(" -> "));
         let mut rules = Vec::new();
         if let Some(matches) = &chain.matches {
@@ -61,13 +65,19 @@ fn overview(path: &Path, config: &Config) -> String {
             if !matches.destination.is_empty() {
                 rules.push(format!("destination {}", list(&matches.destination)));
             }
+            let ports = |ports: &[config::PortRange]| {
+                let ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
+                ports.join(", ")
+            };
+            if !matches.source_port.is_empty() {
+                rules.push(format!("source port {}", ports(&matches.source_port)));
+            }
             if !matches.destination_port.is_empty() {
-                let ports: Vec<String> = matches.destination_port.iter().map(ToString::to_string).collect();
-                rules.push(format!("destination port {}", ports.join(", ")));
+                rules.push(format!("destination port {}", ports(&matches.destination_port)));
             }
         }
         let whom = if rules.is_empty() {
-            if index == 0 {
+            if config.chain.len() == 1 {
                 "everything"
             } else {
                 "everything else"
@@ -80,6 +90,9 @@ fn overview(path: &Path, config: &Config) -> String {
     }
     if config.chain.iter().all(|chain| chain.matches.is_some()) {
         text.push_str("\nwhat matches none of them is dropped (no_chain)\n");
+    }
+    for warning in config::check::warnings(config) {
+        let _ = writeln!(text, "\nwarning: {warning}");
     }
     text
 }

@@ -363,6 +363,7 @@ Examples:
   flowkeep flow migrate --all --to 1
   flowkeep flow migrate tcp 10.0.0.1:40000 192.0.2.1:443 --to 1
   flowkeep flow migrate --address 10.0.0.0/24 --from 0
+  flowkeep flow migrate --all --from 0 --count 500
   flowkeep flow migrate --all --from 0 --to 1 --json | jq .pause_longest_ns")]
     Migrate {
         #[command(flatten)]
@@ -373,6 +374,9 @@ Examples:
         /// To this one; several take turns; otherwise all others that are neither drained nor full do
         #[arg(long, value_name = "RUNTIME")]
         to: Vec<u16>,
+        /// So many flows at most; groups move whole, so it may be fewer. One runtime gives them: --from says which, where several have some
+        #[arg(long, value_name = "N", conflicts_with = "protocol", value_parser = clap::value_parser!(u32).range(1..))]
+        count: Option<u32>,
         #[command(flatten)]
         asking: Asking,
     },
@@ -921,8 +925,9 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
             which,
             from,
             to,
+            count,
             asking,
-        }) => moving::migrate(which, from, to, &asking, out)?,
+        }) => moving::migrate(which, from, to, count, &asking, out)?,
         Verb::Runtime(RuntimeVerb::List(asking)) => moving::list(&asking, out)?,
         Verb::Order(verb) => orders::order(verb, out)?,
         Verb::Runtime(RuntimeVerb::Drain {

@@ -42,6 +42,7 @@ pub fn migrate(
     which: Which,
     from: Option<u16>,
     to: Vec<u16>,
+    count: Option<u32>,
     asking: &Asking,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
@@ -69,6 +70,7 @@ pub fn migrate(
         address: which.address.map(|prefix| prefix.to_string()),
         from,
         to,
+        count,
         ..Order::default()
     };
     let receipt = carry_out(&mut client, order)?;
@@ -322,7 +324,14 @@ fn away(client: &mut Client, runtime: u16) -> Result<(Receipt, u64), Unmoved> {
                 flows(whole.flows_moved)
             ))));
         }
-        left = of.map_or(0, |of| of.flows);
+        let Some(of) = of else {
+            // What does not answer is not in the status.
+            let silent = Failure::failed(format!(
+                "runtime {runtime} did not answer, so how many flows it has is not known"
+            ));
+            return Err(Unmoved::Stays(silent, Box::new(whole)));
+        };
+        left = of.flows;
         if left == 0 || receipt.flows_refused + receipt.flows_failed + receipt.groups_canceled > 0 {
             break;
         }
@@ -496,7 +505,7 @@ pub(super) fn reasons(receipt: &Receipt) -> String {
     }
     if receipt.flows_failed > 0 {
         reasons.push(format!(
-            "{} called back because their move took longer than a second (try again)",
+            "{} called back because their move took longer than it may (`move_timeout` of [migration]), or its target is gone (try again)",
             receipt.flows_failed
         ));
     }

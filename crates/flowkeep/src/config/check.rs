@@ -6,6 +6,7 @@ use super::{Config, Function};
 use crate::registry::Registry;
 use nf::{Affinity, WorkerInfo};
 use runtime::chain::{CHAINS_MAX, FUNCTIONS_MAX};
+use runtime::rules::{Unreached, unreached};
 use std::collections::BTreeSet;
 
 /// Checks a configuration as a whole, and gives default settings to functions that chains name and that have no table.
@@ -74,7 +75,6 @@ fn chains(config: &mut Config, registry: &Registry, document: &mut Document<'_, 
         );
     }
     let mut names = BTreeSet::new();
-    let mut takes_all: Option<String> = None;
     for index in 0..config.chain.len() {
         let chain = config.chain[index].clone();
         let path = format!("chain[{index}]");
@@ -85,13 +85,6 @@ fn chains(config: &mut Config, registry: &Registry, document: &mut Document<'_, 
                 &problem,
                 "give each chain a name of its own",
             );
-        }
-        if let Some(before) = &takes_all {
-            let problem = format!("is never reached: the chain `{before}` before it takes everything");
-            let remedy = format!("move it before `{before}`, or give `{before}` a match");
-            document.problem_at(&format!("{path}.name"), &problem, &remedy);
-        } else if chain.matches.is_none() {
-            takes_all = Some(chain.name.clone());
         }
         let count = chain.functions.len();
         if count == 0 || count > FUNCTIONS_MAX {
@@ -105,6 +98,22 @@ fn chains(config: &mut Config, registry: &Registry, document: &mut Document<'_, 
         }
         functions_exist(config, index, registry, document);
     }
+}
+
+/// What is no mistake and hardly meant: chains that no flow takes, since others win wherever they match.
+pub fn warnings(config: &Config) -> Vec<String> {
+    let rules: Vec<_> = config.rules().into_iter().map(|rule| rule.matching).collect();
+    let name = |index: &usize| format!("`{}`", config.chain[*index].name);
+    let warning = |found: Unreached| {
+        let takers: Vec<String> = found.taken_by.iter().map(name).collect();
+        format!(
+            "chain {} is never reached: {} {} all that it matches; make its match more specific, or take it out",
+            name(&found.rule),
+            takers.join(" and "),
+            if takers.len() == 1 { "takes" } else { "take" }
+        )
+    };
+    unreached(&rules).into_iter().map(warning).collect()
 }
 
 /// Every function of a chain has a table, or is registered and gets its defaults.

@@ -115,12 +115,18 @@ pub struct Config {
     pub inside: Vec<Prefix>,
     /// Where packets come from and go to.
     pub port: Vec<Port>,
-    /// Which functions a flow passes: of the chains that match its first packet, the first.
+    /// Which functions a flow passes: of the chains that match its first packet, the most specific one; of equals the first.
     pub chain: Vec<Chain>,
     /// The cluster's processes, if it has several; workers are numbered in their order.
     pub member: Vec<Member>,
     /// What they share.
     pub cluster: Cluster,
+    /// Bounds on what moves between runtimes at a time.
+    pub migration: Migration,
+    /// The user, by name or number, that the process becomes once its ports are open; for one that is started as root. Default: it stays root, with
+    /// the few capabilities that it needs.
+    #[schemars(example = &"flowkeep")]
+    pub user: Option<String>,
     /// How this tool asks a running cluster.
     pub control: Control,
     /// Figures for Prometheus.
@@ -152,6 +158,8 @@ impl Default for Config {
             chain: Vec::new(),
             member: Vec::new(),
             cluster: Cluster::default(),
+            migration: Migration::default(),
+            user: None,
             control: Control::default(),
             metrics: Metrics::default(),
             log: Log::default(),
@@ -253,12 +261,13 @@ pub struct Chain {
     /// The functions, in the order in which a flow's opening direction passes them; replies go backward. 1 to 16.
     #[schemars(length(min = 1, max = 16), example = ["firewall", "nat"])]
     pub functions: Vec<String>,
-    /// Which flows, by their first packet. Without it, all that no chain before matches.
+    /// Which flows, by their first packet. Without it, all that no other chain matches.
     #[serde(default, rename = "match")]
     pub matches: Option<Match>,
 }
 
-/// What a flow's first packet must be. Everything said must hold; of a list, one is enough.
+/// What a flow's first packet must be. Everything said must hold; of a list, one is enough. Of several chains that match, the one that fixes more bits of
+/// addresses, ports, protocol and side takes the flow: the longest prefix, where that is all in which they differ.
 #[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct Match {
@@ -277,6 +286,10 @@ pub struct Match {
     #[schemars(with = "values::OneOrMany<String>", example = ["192.0.2.0/24"])]
     #[serde(deserialize_with = "values::prefixes")]
     pub destination: Vec<Prefix>,
+    /// Source ports or ranges of them.
+    #[schemars(with = "values::OneOrMany<values::Named>", example = ["1024-65535"])]
+    #[serde(deserialize_with = "values::port_ranges")]
+    pub source_port: Vec<PortRange>,
     /// Destination ports or ranges of them.
     #[schemars(with = "values::OneOrMany<values::Named>", example = ["80", "8000-8100"])]
     #[serde(deserialize_with = "values::port_ranges")]
@@ -291,6 +304,42 @@ pub enum FromSide {
     Inside,
     /// From outside.
     Outside,
+}
+
+/// Bounds on groups of flows that move from one runtime to another (NFVactor V-B). Groups that are on their way together pause together: lower bounds make
+/// pauses shorter and the whole longer.
+#[derive(Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq)]
+#[serde(deny_unknown_fields, default)]
+pub struct Migration {
+    /// The most groups on their way from a runtime at once, 1 to 256. Default 256.
+    #[schemars(range(min = 1, max = 256), example = 64)]
+    #[serde(deserialize_with = "values::moves")]
+    pub moves_max: u32,
+    /// The flows of groups on their way from a runtime after which no other group begins to move. Default 1024.
+    #[schemars(range(min = 1, max = 268435456), example = 256)]
+    #[serde(deserialize_with = "values::flows")]
+    pub moved_flows_max: u32,
+    /// The most packets that a runtime keeps for groups that are on their way; beyond is a counted drop (`moving_full`). Default 4096.
+    #[schemars(range(min = 1, max = 268435456), example = 8192)]
+    #[serde(deserialize_with = "values::flows")]
+    pub kept_max: u32,
+    /// After how long a group that has not arrived is called back, from `"10ms"` to `"1h"`. Default `"1s"`, with members `"4s"`: a switch of
+    /// another host that is gone is missed after three seconds.
+    #[schemars(with = "Option<String>", example = &"2s")]
+    #[serde(deserialize_with = "values::move_timeout")]
+    pub move_timeout: Option<nf::Period>,
+}
+
+impl Default for Migration {
+    fn default() -> Self {
+        let alone = runtime::Settings::alone(1);
+        Migration {
+            moves_max: alone.moves_max,
+            moved_flows_max: alone.moved_flows_max,
+            kept_max: alone.kept_max,
+            move_timeout: None,
+        }
+    }
 }
 
 /// The control socket.
@@ -379,6 +428,8 @@ impl Config {
             chain: self.chain.clone(),
             member: self.member.clone(),
             cluster: self.cluster.clone(),
+            migration: self.migration,
+            user: self.user.clone(),
             control: self.control.clone(),
             metrics: self.metrics.clone(),
             log: self.log.clone(),
@@ -402,6 +453,10 @@ impl Config {
     }
 }
 
+fn ranges(ports: &[PortRange]) -> Vec<std::ops::RangeInclusive<u16>> {
+    ports.iter().map(|range| range.first..=range.last).collect()
+}
+
 impl Match {
     fn rule(&self) -> runtime::chain::Match {
         runtime::chain::Match {
@@ -412,11 +467,8 @@ impl Match {
             }),
             source: self.source.clone(),
             destination: self.destination.clone(),
-            destination_port: self
-                .destination_port
-                .iter()
-                .map(|range| range.first..=range.last)
-                .collect(),
+            source_port: ranges(&self.source_port),
+            destination_port: ranges(&self.destination_port),
         }
     }
 }

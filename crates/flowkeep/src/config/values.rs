@@ -351,6 +351,25 @@ pub fn held<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error>
     Ok(u32::try_from(number).expect("at most 2^16"))
 }
 
+/// A number of groups that may be on their way: what others bound by it what they keep.
+pub fn moves<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    let most = u64::from(runtime::worker::migrate::MOVES_MAX);
+    let number = deserializer.deserialize_u64(Between { least: 1, most })?;
+    Ok(u32::try_from(number).expect("at most 256"))
+}
+
+/// How long a move may take.
+pub fn move_timeout<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<nf::Period>, D::Error> {
+    let period = nf::Period::deserialize(deserializer)?;
+    let bounds = std::time::Duration::from_millis(10)..=std::time::Duration::from_secs(3600);
+    match bounds.contains(&period.duration()) {
+        true => Ok(Some(period)),
+        false => Err(serde::de::Error::custom(
+            "a move takes from 10ms to 1h; write for example \"2s\"",
+        )),
+    }
+}
+
 impl<'de> Deserialize<'de> for Threads {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Words;

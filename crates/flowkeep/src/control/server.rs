@@ -9,8 +9,10 @@
 use super::{Answer, FLOWS_MAX, REQUEST_MAX, Reply, Request};
 use crate::cluster::{Cluster, Watching};
 use crate::report::{Flow, FlowList, Status};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -21,6 +23,9 @@ use std::time::Duration;
 
 /// The most connections at once; further ones are told so and closed.
 pub const CONNECTIONS_MAX: usize = 16;
+
+/// Connections that wait to be accepted.
+const WAITING_MAX: i32 = 64;
 
 /// How long a connection may be silent, or slow to take its answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -68,10 +73,63 @@ pub struct Server {
     thread: Option<JoinHandle<()>>,
 }
 
+/// A control socket that is there and refuses connections until it is served; its file goes with it.
+#[derive(Debug)]
+pub struct Bound {
+    path: PathBuf,
+    /// What names its file.
+    file: (u64, u64),
+    socket: Option<OwnedFd>,
+}
+
+impl Bound {
+    /// Makes the socket.
+    pub fn at(path: &Path) -> Result<Self, ServerError> {
+        let socket = bound(path)?;
+        let file = file_of(path).map_err(|error| ServerError::Io(path.to_owned(), error))?;
+        Ok(Bound {
+            path: path.to_owned(),
+            file,
+            socket: Some(socket),
+        })
+    }
+
+    /// Whether no other process has taken the name over.
+    fn is_there(&self) -> bool {
+        file_of(&self.path).is_ok_and(|file| file == self.file)
+    }
+}
+
+fn file_of(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        if self.socket.is_some() && self.is_there() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
 impl Server {
     /// Makes the socket and begins to answer.
     pub fn start(path: &Path, cluster: Arc<dyn Cluster>) -> Result<Self, ServerError> {
-        let listener = listen(path)?;
+        Self::serve(Bound::at(path)?, cluster)
+    }
+
+    /// Begins to answer.
+    pub fn serve(mut bound: Bound, cluster: Arc<dyn Cluster>) -> Result<Self, ServerError> {
+        let path = &bound.path.clone();
+        if !bound.is_there() {
+            return Err(ServerError::Taken(path.clone()));
+        }
+        let Some(socket) = bound.socket.take() else {
+            return Err(ServerError::Io(path.clone(), io::ErrorKind::NotConnected.into()));
+        };
+        rustix::net::listen(&socket, WAITING_MAX)
+            .map_err(|error| ServerError::Io(path.clone(), error.into()))?;
+        let listener = UnixListener::from(socket);
         let ended = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&ended);
         let thread = thread::Builder::new()
@@ -104,7 +162,7 @@ impl Drop for Server {
 }
 
 /// Makes the socket where nobody else can have it open.
-fn listen(path: &Path) -> Result<UnixListener, ServerError> {
+fn bound(path: &Path) -> Result<OwnedFd, ServerError> {
     let says = |error| ServerError::Io(path.to_owned(), error);
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -129,10 +187,16 @@ fn listen(path: &Path) -> Result<UnixListener, ServerError> {
     DirBuilder::new().mode(0o700).create(&private).map_err(says)?;
     let made = (|| {
         let inner = private.join("s");
-        let listener = UnixListener::bind(&inner)?;
+        let socket = socket_with(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        bind(&socket, &SocketAddrUnix::new(&inner)?)?;
         fs::set_permissions(&inner, Permissions::from_mode(0o600))?;
         fs::rename(&inner, path)?;
-        Ok(listener)
+        io::Result::Ok(socket)
     })();
     let _ = fs::remove_dir_all(&private);
     made.map_err(says)

@@ -10,8 +10,8 @@
 //! *The seed* is the same in all processes, since groups and their homes are told by hash, and nobody outside may know it. It is derived from a key
 //! file that stays when keys are changed (`seed`, or the first of `keys` at the start).
 //!
-//! *The words* stand for everything in the configuration that members must agree on: who they are, chains and functions, sizes, the version of this program, since states go from
-//! process to process as bytes. Links say them when they meet. So members whose files differ have no session with each other, rather than flows with
+//! *The words* stand for everything that members must agree on: in the configuration, who they are, chains and functions, and sizes; of the program, its version, and of
+//! each function the versions and layouts of its flow state and group state, since states go from process to process as bytes. Links say them when they meet. So members whose files differ have no session with each other, rather than flows with
 //! other functions' states, and both say in what they differ ([`strangers`]).
 //!
 //! Invariants: no two processes are one member at a time; an incarnation is greater than every one before it.
@@ -25,6 +25,7 @@ pub mod strangers;
 use crate::config::layout::Layout;
 use crate::config::{Config, Problem, point};
 use crate::registry::Registry;
+use crate::run::privileges::Account;
 use incarnation::Incarnation;
 use secrets::Secrets;
 use std::os::unix::fs::MetadataExt;
@@ -115,7 +116,12 @@ impl Membership {
             written.problem(at, &error.to_string(), &error.remedy())
         })?;
         let member = &config.member[place];
-        let meeting = format!("/dev/shm/flowkeep-{}-{}", user(), config.cluster.name());
+        let account = Account::of(config).map_err(|said| {
+            let (problem, remedy) = said.split_once("; ").unwrap_or((&said, ""));
+            written.problem("user", problem, remedy)
+        })?;
+        let of = account.map_or_else(user, |account| account.user);
+        let meeting = secrets.meeting(of, config.cluster.name());
         let layout = Layout::of_member(config, place);
         let socket = || socket_of(name);
         config.control.socket = Some(member.socket.clone().unwrap_or_else(socket));
@@ -127,7 +133,7 @@ impl Membership {
             layout,
             incarnation,
             secrets,
-            meeting: PathBuf::from(meeting),
+            meeting,
             file: written.path.to_owned(),
         })
     }

@@ -14,10 +14,14 @@
 //! Not here: tags (`protocols::channel::auth`).
 
 use super::Written;
-use crate::config::{Config, Problem, cluster};
+use crate::config::{Config, Function, Problem, cluster};
+use crate::run::privileges::Account;
 use adapters::keys::{self, KeyError};
-use protocols::channel::{AGREED, Key, Keys, Protection};
-use std::path::Path;
+use protocols::channel::{AGREED, IN_HEAD, Key, Keys, Protection};
+use runtime::stage::Schema;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use wire::HashSeed;
 
 /// What the members of a cluster share and nobody else has.
@@ -27,10 +31,14 @@ pub struct Secrets {
     pub seed: HashSeed,
     /// Of the links between hosts.
     pub protection: Protection,
-    /// Stand for what members must agree on, each for one of [`PARTS`].
+    /// Stand for what members must agree on: each of the first for one of [`PARTS`], each behind them for one of the functions.
     pub agreed: [u64; AGREED],
+    /// The functions of all chains, in that order.
+    pub functions: Arc<[String]>,
     /// The network that frames between hosts name: 24 bits.
     pub network: u32,
+    /// The end of the name of the place where processes of one host meet.
+    place: u64,
     /// The file that the seed is from.
     seed_file: String,
 }
@@ -44,27 +52,88 @@ impl std::fmt::Debug for Secrets {
 /// Whom a derived secret is for, after BLAKE3's rule for such words: fixed, and used for nothing else.
 const SEED: &str = "flowkeep 2026-11-22 cluster: seed of all hashes";
 const WORD: &str = "flowkeep 2026-11-22 cluster: what members must agree on";
+const PLACE: &str = "flowkeep 2026-11-22 cluster: where processes of one host meet";
 const NETWORK: &str = "flowkeep 2026-11-22 cluster: network";
 
-/// The parts of what members must agree on.
-pub const PARTS: [&str; AGREED] = [
+/// The parts of what members must agree on, before the functions.
+pub const PARTS: [&str; IN_HEAD] = [
     "the version of flowkeep",
     "[[chain]] or [function]",
     "settings outside of them ([cluster], [[member]], [[port]], sizes, …)",
 ];
 
-/// What is different, in words; nothing if nothing is. The seed is in all parts.
-pub fn difference(differs: [bool; AGREED]) -> Option<String> {
-    let parts: Vec<&str> = PARTS
-        .into_iter()
-        .zip(differs)
-        .filter_map(|(part, differs)| differs.then_some(part))
-        .collect();
-    match parts.len() {
-        0 => None,
-        AGREED => Some("all of it, or the file that the seed of the hashes is derived from".to_owned()),
-        _ => Some(parts.join(", and ")),
+/// Bits of a function's word: the versions of its flow state and its group state, and their layouts.
+const BITS: [(u32, u32, &str); 4] = [
+    (0, 6, "the version of its flow state"),
+    (6, 6, "the version of its group state"),
+    (12, 26, "the layout of its flow state"),
+    (38, 26, "the layout of its group state"),
+];
+
+/// What is different, in words; nothing if nothing is. The seed is in all parts. `functions` are this member's, in their order.
+pub fn difference(differs: &[u64; AGREED], functions: &[String]) -> Option<String> {
+    let (parts, words) = differs.split_at(IN_HEAD);
+    if parts.iter().all(|part| *part != 0) {
+        return Some("all of it, or the file that the seed of the hashes is derived from".to_owned());
     }
+    let named = PARTS.into_iter().zip(parts);
+    let mut said: Vec<String> = named
+        .filter_map(|(part, differs)| (*differs != 0).then(|| part.to_owned()))
+        .collect();
+    // With other functions, words are on others.
+    let has_same_functions = parts.get(1) == Some(&0);
+    for (place, word) in words
+        .iter()
+        .enumerate()
+        .filter(|(_, word)| **word != 0 && has_same_functions)
+    {
+        let rest = functions.get(place..).unwrap_or_default();
+        let name = match rest {
+            [] => continue,
+            [name, _, ..] if place + 1 == words.len() => format!("{name}` or one behind it"),
+            [name, ..] => format!("{name}`"),
+        };
+        let of = BITS
+            .iter()
+            .filter(|(first, count, _)| word >> first & ((1 << count) - 1) != 0)
+            .map(|(.., what)| *what);
+        let what: Vec<&str> = of.collect();
+        said.push(format!("function `{name}: {}", what.join(", ")));
+    }
+    (!said.is_empty()).then(|| said.join(", and "))
+}
+
+/// A word on each function: two that are alike have states that can move between them. There are places for 16; the last is on all that are left.
+fn words_of(functions: &BTreeMap<String, Function>, word: impl Fn(&str) -> u64) -> Vec<u64> {
+    let of = |(name, function): (&String, &Function)| {
+        let schemas = function.factory.schemas();
+        let layout = |of: &str, schema: &Schema| {
+            word(&format!(
+                "{name} {} {of} {} {} {:016x}",
+                function.kind, schema.size, schema.committed, schema.layout
+            ))
+        };
+        let [flow, group] = &schemas;
+        // Numbers of versions follow each other, so their last bits tell them apart.
+        let parts = [
+            u64::from(flow.version),
+            u64::from(group.version),
+            layout("flow", flow),
+            layout("group", group),
+        ];
+        let placed = BITS.iter().zip(parts);
+        placed.fold(0, |word, ((first, count, _), part)| {
+            word | (part & ((1 << count) - 1)) << first
+        })
+    };
+    let mut words: Vec<u64> = functions.iter().map(of).collect();
+    let places = AGREED - IN_HEAD;
+    if words.len() > places {
+        let rest = words.split_off(places - 1);
+        // Rotated, so that no two of them undo each other.
+        words.push(rest.iter().fold(0, |sum: u64, word| sum.rotate_left(1) ^ word));
+    }
+    words
 }
 
 impl Secrets {
@@ -82,19 +151,37 @@ impl Secrets {
                     .into());
             }
         };
-        let (_, secret) = read_key(seed_file, at, written)?;
+        let (_, secret) = read_key(seed_file, at, config, written)?;
         let bytes = derive(SEED, &[&secret, cluster.name().as_bytes()]);
         let part = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("32 bytes"));
-        let agreed = agreed(written.tree);
-        let word = |bytes: [u8; 32]| u64::from_le_bytes(*bytes.first_chunk().expect("32 bytes"));
+        let word = word_of;
         let network = word(derive(NETWORK, &[cluster.name().as_bytes()]));
         Ok(Secrets {
             seed: HashSeed([part(0), part(8), part(16)]),
             protection,
-            agreed: agreed.map(|part| word(derive(WORD, &[&secret, part.as_bytes()]))),
+            agreed: {
+                let parts = agreed(written.tree).map(|part| word(derive(WORD, &[&secret, part.as_bytes()])));
+                let functions = words_of(&config.functions, |part| {
+                    word(derive(WORD, &[&secret, part.as_bytes()]))
+                });
+                let mut all = parts.into_iter().chain(functions);
+                std::array::from_fn(|_| all.next().unwrap_or(0))
+            },
+            functions: config.functions.keys().cloned().collect(),
             network: network as u32 >> 8,
+            place: word(derive(PLACE, &[&secret, cluster.name().as_bytes()])),
             seed_file: seed_file.clone(),
         })
+    }
+
+    /// Where processes of one host meet that are this user's. A directory that all may write to has room for others' names: so its name there is
+    /// known to those only that have the key file. Root's are in a directory of root's.
+    pub fn meeting(&self, user: u32, cluster: &str) -> PathBuf {
+        let base = match user {
+            0 => "/run",
+            _ => "/dev/shm",
+        };
+        PathBuf::from(format!("{base}/flowkeep-{user}-{cluster}-{:016x}", self.place))
     }
 
     /// Reads the keys of the links.
@@ -105,7 +192,7 @@ impl Secrets {
         let mut keys: Option<Keys> = None;
         for (index, file) in config.cluster.keys.iter().enumerate() {
             let at = format!("cluster.keys[{index}]");
-            let (number, secret) = read_key(file, &at, written)?;
+            let (number, secret) = read_key(file, &at, config, written)?;
             let key = Key::new(number, secret).expect("a key file has no number 0");
             let is_new = match &mut keys {
                 None => {
@@ -166,11 +253,24 @@ fn derive(purpose: &str, parts: &[&[u8]]) -> [u8; 32] {
     *hasher.finalize().as_bytes()
 }
 
+/// The beginning of derived bytes, as a number.
+fn word_of(bytes: [u8; 32]) -> u64 {
+    u64::from_le_bytes(*bytes.first_chunk().expect("32 bytes"))
+}
+
 /// The number and the bytes of a key file.
-fn read_key(file: &str, at: &str, written: &Written<'_>) -> Result<(u8, [u8; 32]), Box<Problem>> {
-    keys::secret(Path::new(file)).map_err(|error| {
+fn read_key(
+    file: &str,
+    at: &str,
+    config: &Config,
+    written: &Written<'_>,
+) -> Result<(u8, [u8; 32]), Box<Problem>> {
+    let also = |problem: String| written.problem(at, &problem, "");
+    let account = Account::of(config).map_err(also)?;
+    keys::secret(Path::new(file), account.map(|account| account.user)).map_err(|error| {
         let remedy = match &error {
             KeyError::Open { .. } => format!("chmod 600 {file}"),
+            KeyError::Foreign { user, .. } => format!("chown {user} {file}"),
             KeyError::Unreadable { source, .. } if source.kind() != std::io::ErrorKind::NotFound => {
                 "see to it that you may read it".to_owned()
             }
@@ -181,9 +281,9 @@ fn read_key(file: &str, at: &str, written: &Written<'_>) -> Result<(u8, [u8; 32]
 }
 
 /// What members must agree on, as texts, in [`PARTS`]: the configuration without what is each one's own business.
-fn agreed(tree: &toml::Table) -> [String; AGREED] {
+fn agreed(tree: &toml::Table) -> [String; IN_HEAD] {
     let mut tree = tree.clone();
-    for own in ["control", "metrics", "log", "threads", "idle"] {
+    for own in ["control", "metrics", "log", "threads", "idle", "user"] {
         tree.remove(own);
     }
     if let Some(toml::Value::Table(cluster)) = tree.get_mut("cluster") {
@@ -282,7 +382,7 @@ mod tests {
             assert_eq!((other.seed.0, other.agreed), (base.seed.0, base.agreed), "{same}");
         }
         // What all must have alike.
-        for (apart, differs) in [
+        for (apart, part) in [
             (
                 text(&keys(&[&one]), "", "\"firewall\", \"flow_monitor\""),
                 "[[chain]] or [function]",
@@ -301,15 +401,127 @@ mod tests {
             ),
         ] {
             let other = read(&apart).unwrap();
-            let said = difference(std::array::from_fn(|part| {
-                other.agreed[part] != base.agreed[part]
-            }));
-            assert!(said.unwrap().starts_with(differs), "{apart}");
+            let differs = std::array::from_fn(|part| other.agreed[part] ^ base.agreed[part]);
+            let said = difference(&differs, &base.functions);
+            assert!(said.unwrap().starts_with(part), "{apart}");
             assert_eq!(other.network, base.network);
         }
-        assert_eq!(difference([false; AGREED]), None);
+        assert_eq!(difference(&[0; AGREED], &[]), None);
         let other = read(&text(&keys(&[&two]), "", "\"flow_monitor\"")).unwrap();
         assert_ne!(other.seed.0, base.seed.0);
+    }
+
+    /// A function as two builds have it.
+    fn build<F: nf::FlowState, G: nf::FlowState>() -> BTreeMap<String, Function> {
+        struct Kept<F, G>(std::marker::PhantomData<(F, G)>);
+
+        #[nf::network_function]
+        impl<F: nf::FlowState, G: nf::FlowState> nf::NetworkFunction for Kept<F, G> {
+            const NAME: &'static str = "kept";
+            const AFFINITY: nf::Affinity = nf::Affinity::Flow;
+            type Config = nf::NoConfig;
+            type Flow = F;
+            type Group = G;
+
+            fn new(_: &Arc<nf::NoConfig>, _: &nf::WorkerInfo) -> Result<Self, nf::ConfigError> {
+                Ok(Kept(std::marker::PhantomData))
+            }
+
+            fn process(&self, _: &mut nf::Packet, _: &mut F, _: &mut nf::Cx<Self>) -> nf::Verdict {
+                nf::Verdict::Forward
+            }
+        }
+
+        let kept = runtime::stage::Configured::<Kept<F, G>>::new("b", nf::NoConfig::default());
+        let mut all = crate::config::parse(
+            "f.toml",
+            "[[port]]\nname = \"a\"\ninput = \"pcap:a\"\n[[chain]]\nname = \"all\"\nfunctions = [\"firewall\", \"nat\"]\n\
+             [function.nat]\npool = [\"192.0.2.0/28\"]\n",
+            &crate::functions(),
+        )
+        .unwrap()
+        .functions;
+        all.insert(
+            "b".into(),
+            Function {
+                kind: "kept",
+                factory: Box::new(kept),
+            },
+        );
+        all
+    }
+
+    #[derive(nf::FlowState, Default, Clone, Copy, Debug)]
+    #[repr(C)]
+    struct One {
+        packets: u32,
+    }
+
+    #[derive(nf::FlowState, Default, Clone, Copy, Debug)]
+    #[flow_state(version = 2)]
+    #[repr(C)]
+    struct Two {
+        packets: u32,
+    }
+
+    #[derive(nf::FlowState, Default, Clone, Copy, Debug)]
+    #[repr(C)]
+    struct Three {
+        bytes: u32,
+    }
+
+    #[test]
+    fn builds_with_other_states_do_not_meet_and_say_which_function_it_is() {
+        let word = |text: &str| word_of(derive(WORD, &[text.as_bytes()]));
+        let differ = |other: BTreeMap<String, Function>| {
+            let (ours, theirs) = (words_of(&build::<One, One>(), word), words_of(&other, word));
+            let mut differs = [0; AGREED];
+            for (place, (one, other)) in ours.iter().zip(&theirs).enumerate() {
+                differs[IN_HEAD + place] = one ^ other;
+            }
+            let names: Vec<String> = other.keys().cloned().collect();
+            difference(&differs, &names)
+        };
+        assert_eq!(differ(build::<One, One>()), None);
+        for (other, said) in [
+            (build::<Two, One>(), "function `b`: the version of its flow state"),
+            (
+                build::<One, Two>(),
+                "function `b`: the version of its group state",
+            ),
+            (
+                build::<Three, One>(),
+                "function `b`: the layout of its flow state",
+            ),
+            (
+                build::<One, Three>(),
+                "function `b`: the layout of its group state",
+            ),
+            (
+                build::<Three, Two>(),
+                "function `b`: the version of its group state, the layout of its flow state",
+            ),
+        ] {
+            assert_eq!(differ(other).as_deref(), Some(said));
+        }
+        // Beyond as many as there are words, the last is on all of the rest.
+        let many = |last: u32| {
+            let mut all = BTreeMap::new();
+            for number in 0..20 {
+                let built = match number == last {
+                    true => build::<Three, One>(),
+                    false => build::<One, One>(),
+                };
+                let function = built.into_iter().find(|(name, _)| name == "b").unwrap().1;
+                all.insert(format!("b{number:02}"), function);
+            }
+            words_of(&all, word)
+        };
+        let (ours, theirs) = (many(20), many(18));
+        assert_eq!(
+            (ours.len(), ours[..15] == theirs[..15], ours[15] == theirs[15]),
+            (16, true, false)
+        );
     }
 
     #[test]
@@ -339,6 +551,21 @@ mod tests {
             refused.problem.contains("cannot change while members run"),
             "{refused}"
         );
+    }
+
+    #[test]
+    fn where_members_meet_is_known_to_those_with_the_key_only() {
+        let folder = Folder::new("meet");
+        let place = |digits: &str| {
+            let key = folder.key(digits, &format!("1 {}", digits.repeat(32)));
+            read(&text(&format!("keys = [{key:?}]"), "", "\"flow_monitor\"")).unwrap()
+        };
+        let (one, two) = (place("01").meeting(7, "edge"), place("02").meeting(7, "edge"));
+        assert_eq!(one, place("01").meeting(7, "edge"));
+        assert_ne!(one, two);
+        let name = one.display().to_string();
+        assert!(name.starts_with("/dev/shm/flowkeep-7-edge-"), "{name}");
+        assert!(place("01").meeting(0, "edge").starts_with("/run"));
     }
 
     #[test]

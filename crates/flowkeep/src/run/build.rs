@@ -4,6 +4,7 @@ use super::driver::{Driver, Handle, Seat, Worker};
 use super::kernel::{Kernel, PortName};
 use super::links::{Links, Sizes, WorkerLink};
 use super::neighbours::{self, Neighbours};
+use super::privileges::Privileges;
 use super::staff::{Door, Maker, Parked, Staff};
 use crate::config::layout::{Layout, PortPlace, WorkerId};
 use crate::config::{Clock, Config, Idle, Port, Side, Threads};
@@ -96,6 +97,9 @@ pub enum RunError {
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// Rights cannot be given up.
+    #[error("{0}")]
+    Privileges(String),
     /// A thread cannot be started.
     #[error("a thread cannot be started: {0}")]
     Thread(std::io::Error),
@@ -116,6 +120,7 @@ impl RunError {
             | RunError::Function { .. } => true,
             RunError::Memory(_)
             | RunError::Thread(_)
+            | RunError::Privileges(_)
             | RunError::Kernel(_)
             | RunError::NoSuchInterface { .. }
             | RunError::Link { .. }
@@ -156,6 +161,8 @@ const OWN_BUFFERS: usize = 2048;
 /// shortest timeout by default, half a minute.
 const LEAD: u64 = 100_000_000;
 const OWN_FRAME: usize = 2048;
+/// Runtimes on their way to a thread at most: as many as there may be.
+const RUNTIMES_MAX: usize = 64;
 /// How long, in nanoseconds, a switch that starts waits for the runtimes of other processes to tell which flows they have.
 const TOLD: u64 = 3_000_000_000;
 /// After how long, in nanoseconds, a group's move is called back, where workers are in other processes: longer than it takes to miss a switch of
@@ -177,6 +184,7 @@ pub(super) fn build(
     member: Option<&Membership>,
     ports: Ports,
     events: &SyncSender<String>,
+    privileges: Option<&Privileges>,
 ) -> Result<Built, RunError> {
     let mut ports = ports.with_generator(crate::generate::open);
     let mut opened = open_ports(&config, layout, &mut ports)?;
@@ -197,6 +205,10 @@ pub(super) fn build(
     let rules = config.rules();
     let plan = Plan::new(rules, config.take_factories())?;
     claim(&plan, &mut opened)?;
+    // Threads, links and all that comes in by them are made with less.
+    if let Some(privileges) = privileges {
+        privileges.drop().map_err(RunError::Privileges)?;
+    }
     let kernel = follow_kernel(&config, layout, &plan)?;
     let seed = match (member, config.threads) {
         (Some(member), _) => member.secrets.seed,
@@ -260,15 +272,15 @@ pub(super) fn build(
     let (mut switches, mut runtimes) = (BTreeMap::new(), BTreeMap::new());
     for (index, ports) in per_switch {
         let switch = shape.switch(index, ports, &config, &plan, &mut links)?;
-        let (handle, commands) = Handle::new();
+        let (handle, inbox) = Handle::new();
         switches.insert(index as u16, handle);
-        seats.push(seat(Worker::Switch(Box::new(switch)), commands));
+        seats.push(seat(Worker::Switch(Box::new(switch)), inbox));
     }
     for index in layout.runtimes_here.clone().take(started(&config, member)) {
         let runtime = shape.runtime(index, &config, &plan, &mut links)?;
-        let (handle, commands) = Handle::new();
+        let (handle, inbox) = Handle::new();
         runtimes.insert(index as u16, handle);
-        seats.push(seat(Worker::Runtime(Box::new(runtime)), commands));
+        seats.push(seat(Worker::Runtime(Box::new(runtime)), inbox));
     }
     let (threads, doors) = spread(seats, config.threads, packet_clock, timed, config.idle, events);
     Ok(Built {
@@ -355,12 +367,12 @@ fn follow_kernel(config: &Config, layout: &Layout, plan: &Plan) -> Result<Vec<Ke
         .collect()
 }
 
-pub(super) fn seat(worker: Worker, commands: std::sync::mpsc::Receiver<super::driver::Command>) -> Seat {
+pub(super) fn seat(worker: Worker, inbox: super::driver::Inbox) -> Seat {
     Seat {
         worker,
-        commands,
+        inbox,
+        end: super::driver::End::None,
         finishing: None,
-        done: false,
         lines: String::new(),
         rests: false,
         leaves: None,
@@ -386,7 +398,9 @@ fn spread(
         Idle::Block if timed && !packet_clock => (0..count).map_while(|_| Sleeper::new().ok()).collect(),
         _ => Arc::new([]),
     };
-    let (doors, arrivals): (Vec<_>, Vec<_>) = (0..count).map(|_| std::sync::mpsc::channel()).unzip();
+    let (doors, arrivals): (Vec<_>, Vec<_>) = (0..count)
+        .map(|_| std::sync::mpsc::sync_channel(RUNTIMES_MAX))
+        .unzip();
     let mut drivers: Vec<Driver> = arrivals
         .into_iter()
         .enumerate()
@@ -592,9 +606,13 @@ impl Shape<'_> {
             .any(|port| matches!(config.side_rule(port), SideRule::BySource(_)));
         let alone = runtime::Settings::alone(config.flows_max);
         runtime::Settings {
-            move_timeout: match self.others {
-                Some(_) => MOVE,
-                None => alone.move_timeout,
+            moves_max: config.migration.moves_max,
+            moved_flows_max: config.migration.moved_flows_max,
+            kept_max: config.migration.kept_max,
+            move_timeout: match (config.migration.move_timeout, self.others) {
+                (Some(timeout), _) => timeout.duration().as_nanos() as u64,
+                (None, Some(_)) => MOVE,
+                (None, None) => alone.move_timeout,
             },
             info: self.info(index, config),
             seed: self.seed,

@@ -1,7 +1,7 @@
 //! The workers as a change of configuration has them (`crate::apply`): each asked by its thread.
 
 use super::Shared;
-use super::driver::{self, Answer, Question};
+use super::driver::{self, Answer, Question, Unanswered};
 use crate::apply::{Ticket, Workers};
 use runtime::chain::Plan;
 use runtime::worker::change::{Before, ChangeError, ChangeState, CutFlow, Prepared};
@@ -15,7 +15,7 @@ impl Workers for Shared {
     }
 
     fn prepare(&self, runtime: usize, prepared: Box<Prepared>) -> Option<Result<(), ChangeError>> {
-        match self.runtime_at(runtime)?.ask(Question::Prepare(prepared))? {
+        match self.runtime_at(runtime)?.ask(Question::Prepare(prepared)).ok()? {
             Answer::Prepared(answer) => Some(answer.map_err(|(error, _)| error)),
             _ => None,
         }
@@ -25,7 +25,7 @@ impl Workers for Shared {
         let asked = self
             .runtime_at(runtime)
             .map(|runtime| runtime.ask(Question::Abandon));
-        if let Some(Some(Answer::Abandoned(prepared))) = asked {
+        if let Some(Ok(Answer::Abandoned(prepared))) = asked {
             // Here, not at the worker.
             drop(prepared);
         }
@@ -38,15 +38,16 @@ impl Workers for Shared {
             .map(|(runtime, ticket)| runtime.ask_later(Question::Commit(ticket.clone())))
             .collect();
         let deadline = Instant::now() + driver::PATIENCE;
-        let done = |answer: &mpsc::Receiver<Answer>| {
+        let done = |answer: &Result<mpsc::Receiver<Answer>, Unanswered>| {
             let left = deadline.saturating_duration_since(Instant::now());
-            matches!(answer.recv_timeout(left), Ok(Answer::Committed(true)))
+            let answer = answer.as_ref().ok().map(|answer| answer.recv_timeout(left));
+            matches!(answer, Some(Ok(Answer::Committed(true))))
         };
         asked.iter().map(done).collect()
     }
 
     fn state(&self, runtime: usize) -> Option<ChangeState> {
-        match self.runtime_at(runtime)?.ask(Question::Change)? {
+        match self.runtime_at(runtime)?.ask(Question::Change).ok()? {
             Answer::Change(state) => Some(*state),
             _ => None,
         }
@@ -57,13 +58,13 @@ impl Workers for Shared {
             .runtime_at(runtime)
             .map(|runtime| runtime.ask(Question::Listed))
         {
-            Some(Some(Answer::Listed(listed))) => listed,
+            Some(Ok(Answer::Listed(listed))) => listed,
             _ => Vec::new(),
         }
     }
 
     fn before(&self, runtime: usize) -> Option<Box<Before>> {
-        match self.runtime_at(runtime)?.ask(Question::Before)? {
+        match self.runtime_at(runtime)?.ask(Question::Before).ok()? {
             Answer::Before(before) => before,
             _ => None,
         }
@@ -72,8 +73,9 @@ impl Workers for Shared {
     fn claim(&self, switch: usize, addresses: Vec<Vec<Prefix>>) -> Result<(), String> {
         let handle = self.switches.values().nth(switch);
         match handle.map(|handle| handle.ask(Question::Claim(addresses))) {
-            Some(Some(Answer::Claimed(done))) => done,
-            _ => Err(format!("switch {switch} does not answer")),
+            Some(Ok(Answer::Claimed(done))) => done,
+            Some(Err(why)) => Err(format!("switch {switch} did not answer: {why}")),
+            _ => Err(format!("switch {switch} did not answer")),
         }
     }
 

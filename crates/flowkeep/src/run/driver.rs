@@ -13,7 +13,9 @@
 //! core time at loads at which packets come in bursts (`bench live`).
 //!
 //! A question blocks nobody: it is put into a queue that the worker looks at every few steps, and the answer comes back
-//! through a queue of its own.
+//! through a queue of its own. The queue of a worker has [`QUESTIONS`] places. A question that finds it full is refused, and
+//! the error says so: a worker that does not answer takes no more memory than that. The end of a worker is not in the
+//! queue ([`End`]), so a full queue does not delay it.
 
 use super::links::WorkerLink;
 use crate::apply::Ticket;
@@ -32,8 +34,12 @@ use runtime::watch::{Seen, Watch};
 use runtime::worker::change::{Before, ChangeError, ChangeState, CutFlow, Prepared};
 use runtime::worker::{FlowView, migrate};
 use runtime::{PortCounters, Runtime};
+use std::fmt;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, TrySendError, channel};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::mpsc::{
+    Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, TrySendError, channel, sync_channel,
+};
 use std::time::{Duration, Instant};
 use wire::{FlowKey, Prefix};
 
@@ -55,6 +61,10 @@ const LOOK_NS: u64 = 2_000_000;
 const GRACE: Duration = Duration::from_secs(1);
 /// How long whoever asks waits for an answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// Questions that wait for a worker at most. The orders of a cluster ask for 16 receipts at once, and each connection for one answer.
+pub(super) const QUESTIONS: usize = 128;
+/// Places for the ends of watches: each watch took a question before, or is one of the few that a worker has.
+const ENDS_OF_WATCHES: usize = QUESTIONS + 64;
 /// Flows ended per round when finishing.
 const ENDED: usize = 256;
 
@@ -62,18 +72,56 @@ const ENDED: usize = 256;
 pub(super) enum Command {
     /// Answer a question.
     Ask(Question, Sender<Answer>),
-    /// Read no more from ports.
-    StopReading,
-    /// End all flows.
-    Finish,
-    /// The thread may go.
-    Quit,
     /// A watch is over.
     Unwatch(u32),
     /// A trace has learned a key elsewhere.
     Learn(u32, FlowKey),
     /// A runtime that is empty goes.
     Leave(Sender<Box<Runtime<WorkerLink>>>),
+}
+
+/// How far the end of a worker has come. It only goes on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum End {
+    /// It works.
+    None,
+    /// It reads no more from ports.
+    StopReading,
+    /// It ends all flows.
+    Finish,
+    /// The thread may go.
+    Quit,
+}
+
+impl End {
+    const ALL: [End; 4] = [End::None, End::StopReading, End::Finish, End::Quit];
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unanswered {
+    /// The queue of the worker is full.
+    Full,
+    /// The worker has not answered in time.
+    Late,
+    /// The worker is gone.
+    Gone,
+    /// The answer is to another question.
+    Foreign,
+}
+
+impl fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unanswered::Full => write!(
+                f,
+                "its queue is full ({QUESTIONS} questions wait there unanswered)"
+            ),
+            Unanswered::Late => write!(f, "it did not answer within {} s", PATIENCE.as_secs()),
+            Unanswered::Gone => f.write_str("it has ended"),
+            Unanswered::Foreign => f.write_str("it answered another question"),
+        }
+    }
 }
 
 /// What may be asked.
@@ -104,8 +152,8 @@ pub(super) enum Question {
     /// For switches.
     Claim(Vec<Vec<Prefix>>),
     Follow(Plan),
-    /// For runtimes: an order, and who else may be offered what is refused.
-    Order(migrate::Order, Vec<u16>),
+    /// For runtimes: an order, which others may be offered what does not move, and of how many flows at most.
+    Order(migrate::Order, Vec<u16>, u32),
     Receipt(u32),
     /// For runtimes: an order is taken back.
     Cancel(u32),
@@ -178,39 +226,125 @@ pub(super) type Names = (Vec<String>, Vec<String>);
 
 /// The way to a worker.
 #[derive(Clone)]
-pub(super) struct Handle(Sender<Command>);
+pub(super) struct Handle {
+    commands: SyncSender<Command>,
+    shared: Arc<Front>,
+}
+
+/// What both ends of a queue see.
+struct Front {
+    /// Questions that wait.
+    waiting: AtomicUsize,
+    end: AtomicU8,
+}
+
+/// The worker's end of its queue.
+pub(super) struct Inbox {
+    commands: Receiver<Command>,
+    shared: Arc<Front>,
+}
+
+impl Inbox {
+    /// What came first, if there is something.
+    pub fn take(&self) -> Option<Command> {
+        let command = self.commands.try_recv().ok()?;
+        self.note_taken(&command);
+        Some(command)
+    }
+
+    /// The same; it waits until something is there, and answers nothing when nothing can come any more.
+    #[cfg(test)]
+    pub fn wait(&self) -> Option<Command> {
+        let command = self.commands.recv().ok()?;
+        self.note_taken(&command);
+        Some(command)
+    }
+
+    fn note_taken(&self, command: &Command) {
+        if !matches!(command, Command::Unwatch(_)) {
+            self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn end(&self) -> End {
+        End::ALL[usize::from(self.shared.end.load(Ordering::Acquire)).min(3)]
+    }
+}
 
 impl Handle {
     /// A handle and the queue that its worker reads.
-    pub fn new() -> (Self, Receiver<Command>) {
-        let (sender, receiver) = channel();
-        (Handle(sender), receiver)
+    pub fn new() -> (Self, Inbox) {
+        let (sender, commands) = sync_channel(QUESTIONS + ENDS_OF_WATCHES);
+        let shared = Arc::new(Front {
+            waiting: AtomicUsize::new(0),
+            end: AtomicU8::new(End::None as u8),
+        });
+        let handle = Handle {
+            commands: sender,
+            shared: Arc::clone(&shared),
+        };
+        (handle, Inbox { commands, shared })
     }
 
-    /// Says something; a worker that has gone does not hear it.
-    pub fn tell(&self, command: Command) {
-        let _ = self.0.send(command);
+    /// Has the worker go on towards its end.
+    pub fn end(&self, end: End) {
+        self.shared.end.fetch_max(end as u8, Ordering::Release);
+    }
+
+    /// Says that a watch is over; a worker that has gone does not hear it.
+    pub fn unwatch(&self, id: u32) {
+        // There is a place: `ENDS_OF_WATCHES`.
+        let _ = self.commands.try_send(Command::Unwatch(id));
+    }
+
+    /// Says that a trace has learned a key elsewhere. A worker whose queue is full does not hear it, and traces less.
+    pub fn learn(&self, id: u32, key: FlowKey) {
+        let _ = self.put(Command::Learn(id, key));
+    }
+
+    /// Puts something into the queue, if there is a place.
+    fn put(&self, command: Command) -> Result<(), Unanswered> {
+        let waiting = &self.shared.waiting;
+        if waiting.fetch_add(1, Ordering::Relaxed) >= QUESTIONS {
+            waiting.fetch_sub(1, Ordering::Relaxed);
+            return Err(Unanswered::Full);
+        }
+        self.commands.try_send(command).map_err(|error| {
+            waiting.fetch_sub(1, Ordering::Relaxed);
+            match error {
+                TrySendError::Full(_) => Unanswered::Full,
+                TrySendError::Disconnected(_) => Unanswered::Gone,
+            }
+        })
     }
 
     /// Asks; the answer comes by what is returned.
-    pub fn ask_later(&self, question: Question) -> Receiver<Answer> {
+    pub fn ask_later(&self, question: Question) -> Result<Receiver<Answer>, Unanswered> {
         let (sender, receiver) = channel();
-        let _ = self.0.send(Command::Ask(question, sender));
-        receiver
+        self.put(Command::Ask(question, sender))?;
+        Ok(receiver)
     }
 
     /// Has an empty runtime go, and answers with it.
-    pub fn leave(&self) -> Option<Box<Runtime<WorkerLink>>> {
+    pub fn leave(&self) -> Result<Box<Runtime<WorkerLink>>, Unanswered> {
         let (sender, receiver) = channel();
-        self.0.send(Command::Leave(sender)).ok()?;
-        receiver.recv_timeout(PATIENCE).ok()
+        self.put(Command::Leave(sender))?;
+        receiver.recv_timeout(PATIENCE).map_err(Unanswered::from)
     }
 
-    /// Asks and waits for the answer; `None` from a worker that has gone or is stuck.
-    pub fn ask(&self, question: Question) -> Option<Answer> {
-        let (sender, receiver) = channel();
-        self.0.send(Command::Ask(question, sender)).ok()?;
-        receiver.recv_timeout(PATIENCE).ok()
+    /// Asks and waits for the answer, [`PATIENCE`] at most.
+    pub fn ask(&self, question: Question) -> Result<Answer, Unanswered> {
+        let answer = self.ask_later(question)?.recv_timeout(PATIENCE);
+        answer.map_err(Unanswered::from)
+    }
+}
+
+impl From<RecvTimeoutError> for Unanswered {
+    fn from(error: RecvTimeoutError) -> Self {
+        match error {
+            RecvTimeoutError::Timeout => Unanswered::Late,
+            RecvTimeoutError::Disconnected => Unanswered::Gone,
+        }
     }
 }
 
@@ -239,10 +373,11 @@ impl Worker {
 /// A worker with its queue and what it is at.
 pub(super) struct Seat {
     pub worker: Worker,
-    pub commands: Receiver<Command>,
+    pub inbox: Inbox,
+    /// How far its end has come.
+    pub end: End,
     /// Since when all flows are to end.
     pub finishing: Option<Instant>,
-    pub done: bool,
     pub lines: String,
     /// Nothing was to be done in the last step.
     pub rests: bool,
@@ -331,7 +466,7 @@ impl Driver {
     /// Whether nobody here goes on, and nobody comes.
     fn is_over(&mut self) -> bool {
         if !self.seats.is_empty() {
-            return self.seats.iter().all(|seat| seat.done);
+            return self.seats.iter().all(|seat| seat.end == End::Quit);
         }
         match self.arrivals.try_recv() {
             Ok(seat) => self.seats.push(seat),
@@ -345,10 +480,20 @@ impl Driver {
     fn come_and_go(&mut self) {
         self.seats.extend(self.arrivals.try_iter());
         while let Some(at) = self.seats.iter().position(|seat| seat.leaves.is_some()) {
-            let seat = self.seats.remove(at);
-            if let (Worker::Runtime(runtime), Some(to)) = (seat.worker, seat.leaves) {
-                let _ = to.send(runtime);
+            let mut seat = self.seats.remove(at);
+            let to = seat.leaves.take();
+            match (seat.worker, to) {
+                (Worker::Runtime(runtime), Some(to)) => {
+                    let kept = to.send(runtime).err();
+                    // Nobody waits for it any more: it stays.
+                    seat.worker = match kept {
+                        Some(kept) => Worker::Runtime(kept.0),
+                        None => continue,
+                    };
+                }
+                (worker, _) => seat.worker = worker,
             }
+            self.seats.push(seat);
         }
     }
 
@@ -403,7 +548,7 @@ impl Seat {
                 let work = runtime.step(now);
                 let mut busy = !work.is_idle();
                 self.rests = !busy;
-                if !busy && packet_clock && self.finishing.is_some() {
+                if !busy && packet_clock && self.end >= End::Finish {
                     // Time goes on by itself once the last packet is in, so that waiting calls come to an end.
                     if let Some(next) = runtime.next_at() {
                         busy |= !runtime.step(next).is_idle();
@@ -436,21 +581,11 @@ impl Seat {
     }
 
     fn listen(&mut self) {
-        while let Ok(command) = self.commands.try_recv() {
+        self.go_on_ending();
+        while let Some(command) = self.inbox.take() {
             match command {
                 Command::Ask(question, answer) => {
                     let _ = answer.send(self.answer(question));
-                }
-                Command::StopReading => {
-                    if let Worker::Switch(switch) = &mut self.worker {
-                        switch.stop_reading();
-                    }
-                }
-                Command::Finish => {
-                    self.finishing = Some(Instant::now());
-                    if let Worker::Switch(switch) = &mut self.worker {
-                        switch.finish();
-                    }
                 }
                 Command::Unwatch(id) => match &mut self.worker {
                     Worker::Switch(switch) => switch.unwatch(id),
@@ -461,13 +596,30 @@ impl Seat {
                     Worker::Runtime(runtime) => runtime.learn_key(id, key),
                 },
                 Command::Leave(to) => self.leaves = Some(to),
-                Command::Quit => {
-                    if let Worker::Switch(switch) = &mut self.worker {
-                        switch.flush();
-                    }
-                    self.done = true;
-                }
             }
+        }
+    }
+
+    /// Takes the steps of its end that were asked for since, in their order.
+    fn go_on_ending(&mut self) {
+        let (before, end) = (self.end, self.inbox.end());
+        if before == end {
+            return;
+        }
+        self.end = end;
+        let Worker::Switch(switch) = &mut self.worker else {
+            return;
+        };
+        let is_new = |step| before < step && step <= end;
+        if is_new(End::StopReading) {
+            switch.stop_reading();
+        }
+        if is_new(End::Finish) {
+            self.finishing = Some(Instant::now());
+            switch.finish();
+        }
+        if is_new(End::Quit) {
+            switch.flush();
         }
     }
 
@@ -496,7 +648,7 @@ impl Seat {
             (Worker::Runtime(runtime), Question::Drained) => {
                 let stats = runtime.stats();
                 let moved = stats.received + stats.passed + stats.flows_ended + stats.held + stats.waiting;
-                let home = self.finishing.is_none() || (stats.flows == 0 && self.lines.is_empty());
+                let home = self.end < End::Finish || (stats.flows == 0 && self.lines.is_empty());
                 Answer::Drained {
                     home,
                     out: 0,
@@ -544,8 +696,8 @@ impl Seat {
                 switch.change(plan);
                 Answer::Follows
             }
-            (Worker::Runtime(runtime), Question::Order(order, others)) => {
-                let given = runtime.order_with(order, &others);
+            (Worker::Runtime(runtime), Question::Order(order, others, count)) => {
+                let given = runtime.order_some(order, &others, count);
                 Answer::Ordered(given.map_err(|error| error.to_string()))
             }
             (Worker::Runtime(runtime), Question::Cancel(number)) => {

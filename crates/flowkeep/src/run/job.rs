@@ -1,6 +1,7 @@
 //! The command `run`: a cluster from its configuration to its report.
 
-use super::{Events, Links, Outcome, RunError, Running, start_from, start_member};
+use super::privileges::Privileges;
+use super::{Events, Links, Outcome, RunError, Running, start_with_less};
 use crate::apply::Ask;
 use crate::cli::jobs::{MemberJob, RunJob};
 use crate::cli::{FAILURE, USAGE};
@@ -13,10 +14,9 @@ use crate::member::{Membership, Written};
 use crate::metrics;
 use crate::report::{LinkStatus, Status};
 use crate::signals::Hangup;
-use adapters::open::Ports;
 use adapters::report::Report;
-use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -56,13 +56,13 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
         .transpose();
     let hangup = hangup.map_err(|error| (FAILURE, format!("signals cannot be handled: {error}")))?;
     let keyring = membership.as_ref().map(|membership| membership.secrets.clone());
-    let running = match membership {
-        Some(membership) => start_member(config, membership, Ports::new(), events),
-        None => start_from(config, Ports::new(), events, source),
-    };
+    let privileges = Privileges::of(&config).map_err(|problem| (USAGE, problem))?;
+    // What is opened by name is open before rights are given up.
+    let bound = bind(socket, listen)?;
+    let running = start_with_less(config, membership, events, source, &privileges);
     let running = running.map_err(|error| (code_of(&error), error.to_string()))?;
     let links = running.links();
-    let servers = serve(&running, socket, listen)?;
+    let servers = serve(&running, bound)?;
     let running_cluster: Arc<dyn Cluster> = running.cluster();
     let reports = running.reports();
     let mut told = tell(reports.take());
@@ -144,13 +144,15 @@ fn take_keys(job: &MemberJob, secrets: &Secrets, links: &Links) -> Result<String
     links.protect(&protection)?;
     // Who changed more than keys would think that it is in force.
     let there = Secrets::read(&config, &written).map_err(|problem| problem.to_string())?;
-    let differs = std::array::from_fn(|part| there.agreed[part] != secrets.agreed[part]);
-    Ok(match crate::member::secrets::difference(differs) {
-        None => String::new(),
-        Some(parts) => format!(
-            ". Nothing else of it is in force, and it differs from what runs: {parts}. That needs all members to be stopped and started again"
-        ),
-    })
+    let differs = std::array::from_fn(|part| there.agreed[part] ^ secrets.agreed[part]);
+    Ok(
+        match crate::member::secrets::difference(&differs, &there.functions) {
+            None => String::new(),
+            Some(parts) => format!(
+                ". Nothing else of it is in force, and it differs from what runs: {parts}. That needs all members to be stopped and started again"
+            ),
+        },
+    )
 }
 
 /// On SIGHUP: puts the file in force again, unless that cut flows. On a thread of its own, since who waits here sees to the end.
@@ -185,11 +187,14 @@ fn code_of(error: &RunError) -> u8 {
 fn open_events(config: &Config) -> Result<Option<Events>, Failed> {
     Ok(match config.log.events.as_deref() {
         None => None,
-        Some("-") => Some(Box::new(BufWriter::new(io::stdout()))),
+        Some("-") => Some(Events::to(
+            "standard output",
+            Box::new(BufWriter::new(io::stdout())),
+        )),
         Some(path) => {
-            let file = File::create(path)
-                .map_err(|error| (FAILURE, format!("the event log {path} cannot be made: {error}")))?;
-            Some(Box::new(BufWriter::with_capacity(1 << 16, file)))
+            let file = super::events::open(Path::new(path))
+                .map_err(|error| (FAILURE, format!("the event log {path} cannot be opened: {error}")))?;
+            Some(Events::to(path, Box::new(file)))
         }
     })
 }
@@ -197,16 +202,17 @@ fn open_events(config: &Config) -> Result<Option<Events>, Failed> {
 /// The control socket and, if asked for, the figures for Prometheus, for as long as this lives.
 type Servers = (Option<server::Server>, Option<metrics::Server>);
 
-fn serve(
-    running: &Running,
+/// Where they are going to be answered.
+type Addresses = (Option<server::Bound>, Option<metrics::Bound>);
+
+fn bind(
     socket: Option<std::path::PathBuf>,
     listen: Option<std::net::SocketAddr>,
-) -> Result<Servers, Failed> {
-    let cluster: Arc<dyn Cluster> = running.cluster();
+) -> Result<Addresses, Failed> {
     let named = socket.is_some();
     let path = socket.unwrap_or_else(control::default_path);
-    let control = match server::Server::start(&path, cluster.clone()) {
-        Ok(server) => Some(server),
+    let control = match server::Bound::at(&path) {
+        Ok(bound) => Some(bound),
         // A socket that nobody asked for is no reason not to run: a second replay beside the first is fine.
         Err(error) if !named => {
             let _ = writeln!(io::stderr(), "no control socket: {error}");
@@ -215,10 +221,22 @@ fn serve(
         Err(error) => return Err((FAILURE, error.to_string())),
     };
     let metrics = match listen {
-        Some(address) => Some(metrics::Server::start(address, cluster).map_err(|error| (FAILURE, error))?),
+        Some(address) => Some(metrics::Bound::at(address).map_err(|error| (FAILURE, error))?),
         None => None,
     };
     Ok((control, metrics))
+}
+
+fn serve(running: &Running, (control, metrics): Addresses) -> Result<Servers, Failed> {
+    let cluster: Arc<dyn Cluster> = running.cluster();
+    let control = control.map(|bound| server::Server::serve(bound, cluster.clone()));
+    let metrics = metrics.map(|bound| metrics::Server::serve(bound, cluster));
+    Ok((
+        control
+            .transpose()
+            .map_err(|error| (FAILURE, error.to_string()))?,
+        metrics.transpose().map_err(|error| (FAILURE, error))?,
+    ))
 }
 
 /// Says what goes wrong as it does; whether there was anything.

@@ -25,6 +25,7 @@ use protocols::channel::{DropReason, Protection};
 use runtime::env::{AttachError, Burst, LinkTo, Port, PortCounters};
 use runtime::peer::{FrameLink, Peer, Refused};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use wire::{Pool, Prefix};
 
 /// A link between two workers. What it is made of is decided at the start, so a processor foresees the way that each call takes.
@@ -174,6 +175,8 @@ impl WorkerLink {
             // Who knows the members fills it in.
             member: String::new(),
             differs,
+            // The same.
+            functions: Arc::default(),
             not_met_for,
         }
     }

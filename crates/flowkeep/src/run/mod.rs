@@ -21,12 +21,14 @@
 mod build;
 mod changing;
 mod driver;
+mod events;
 pub mod job;
 mod kernel;
 mod links;
 mod neighbours;
 mod orders;
 mod part;
+pub mod privileges;
 mod staff;
 mod watching;
 
@@ -39,7 +41,7 @@ use crate::member::Membership;
 use crate::moving::{self, Leaving, Order, Receipt, Removal, UnderWay, no_such_runtime};
 use adapters::open::Ports;
 use adapters::report::{Report, Reports};
-use driver::{Answer, Command, Handle, Question};
+use driver::{Answer, End, Handle, Question, Unanswered};
 use part::Part;
 use protocols::channel::Protection;
 use runtime::PortCounters;
@@ -57,13 +59,28 @@ pub use build::RunError;
 pub(crate) use watching::flag_letters;
 
 /// Where event lines go.
-pub type Events = Box<dyn std::io::Write + Send>;
+pub struct Events {
+    out: Box<dyn std::io::Write + Send>,
+    name: String,
+}
+
+impl Events {
+    /// To something with a name for messages. What it refuses it is offered again.
+    pub fn to(name: impl Into<String>, out: Box<dyn std::io::Write + Send>) -> Self {
+        Events {
+            out,
+            name: name.into(),
+        }
+    }
+}
 
 /// A running cluster. Dropping it does not stop it; [`Running::wait`] waits for its end.
 pub struct Running {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     writer: Option<JoinHandle<Result<(), String>>>,
+    /// Says to the writer of events that the end has begun.
+    ending: events::Ending,
     reports: Reports,
     /// Follows the kernel's tables, for chains that forward; ends when this does.
     kernel: Vec<kernel::Kernel>,
@@ -151,7 +168,31 @@ pub fn start_from(
     source: Option<Source>,
 ) -> Result<Running, RunError> {
     let layout = Layout::whole(&config);
-    launch(config, layout, None, ports, events, source)
+    launch(config, layout, None, ports, events, source, None)
+}
+
+/// Starts what a configuration says, all of a cluster or a member's part; once the ports are open this thread, and those that it starts from then on, have
+/// no other rights than `privileges` leaves.
+fn start_with_less(
+    config: Config,
+    member: Option<Membership>,
+    events: Option<Events>,
+    source: Option<Source>,
+    privileges: &privileges::Privileges,
+) -> Result<Running, RunError> {
+    let layout = match &member {
+        Some(member) => member.layout.clone(),
+        None => Layout::whole(&config),
+    };
+    launch(
+        config,
+        layout,
+        member,
+        Ports::new(),
+        events,
+        source,
+        Some(privileges),
+    )
 }
 
 /// Starts the workers of one member of a cluster of several processes; the others are found when they are there.
@@ -162,7 +203,7 @@ pub fn start_member(
     events: Option<Events>,
 ) -> Result<Running, RunError> {
     let layout = member.layout.clone();
-    launch(config, layout, Some(member), ports, events, None)
+    launch(config, layout, Some(member), ports, events, None, None)
 }
 
 fn launch(
@@ -172,6 +213,7 @@ fn launch(
     ports: Ports,
     events: Option<Events>,
     source: Option<Source>,
+    privileges: Option<&privileges::Privileges>,
 ) -> Result<Running, RunError> {
     let part = member.as_ref().map(|member| Part::of(&config, member));
     let has_inputs = part.is_none() || layout.has_inputs(&config);
@@ -190,7 +232,7 @@ fn launch(
         sides,
         doors,
         staff,
-    } = build::build(config, &layout, member.as_ref(), ports, &lines)?;
+    } = build::build(config, &layout, member.as_ref(), ports, &lines, privileges)?;
     drop(lines);
     let count = threads.len();
     let here: Vec<u16> = runtimes.keys().copied().collect();
@@ -221,10 +263,10 @@ fn launch(
         orders: Mutex::default(),
         has_inputs,
     });
+    let ending = events::Ending::default();
     let writer = std::thread::Builder::new().name("events".into());
-    let writer = writer
-        .spawn(move || write_events(incoming, events))
-        .map_err(RunError::Thread)?;
+    let write = writer_of(events, Weak::clone(&shared.me), reports.clone(), ending.clone());
+    let writer = writer.spawn(move || write(incoming)).map_err(RunError::Thread)?;
     let mut started = Vec::new();
     for (index, driver) in threads.into_iter().enumerate() {
         let thread = std::thread::Builder::new().name(format!("worker-{index}"));
@@ -241,31 +283,45 @@ fn launch(
         shared,
         threads: started,
         writer: Some(writer),
+        ending,
         reports,
         kernel,
         member,
     })
 }
 
-fn write_events(incoming: mpsc::Receiver<String>, events: Option<Events>) -> Result<(), String> {
-    let mut events = events;
-    let mut failed = Ok(());
-    for lines in incoming {
-        if let Some(out) = &mut events
-            && let Err(error) = out.write_all(lines.as_bytes())
-        {
-            failed = Err(format!(
-                "the event log cannot be written: {error}; what followed is lost"
-            ));
-            events = None;
-        }
-    }
-    if let Some(out) = &mut events
-        && let Err(error) = out.flush()
-    {
-        failed = Err(format!("the event log cannot be written: {error}"));
-    }
-    failed
+/// What the thread of the event log does.
+fn writer_of(
+    events: Option<Events>,
+    shared: Weak<Shared>,
+    reports: Reports,
+    ending: events::Ending,
+) -> Box<dyn FnOnce(mpsc::Receiver<String>) -> Result<(), String> + Send> {
+    let Some(Events { out, name }) = events else {
+        return Box::new(|incoming| {
+            incoming.into_iter().for_each(drop);
+            Ok(())
+        });
+    };
+    let lost = move || {
+        let runtimes = shared
+            .upgrade()
+            .map(|shared| shared.runtimes())
+            .unwrap_or_default();
+        let lost = |runtime: &Handle| match runtime.ask(Question::Stats) {
+            Ok(Answer::Runtime(stats)) => stats.events_lost,
+            _ => 0,
+        };
+        runtimes.values().map(lost).sum()
+    };
+    let writer = events::Writer {
+        out,
+        name,
+        reports,
+        ending,
+        lost,
+    };
+    Box::new(move |incoming| writer.run(incoming))
 }
 
 /// How often the watching thread looks.
@@ -298,14 +354,15 @@ impl Running {
             look = (look * 2).min(LOOK);
             each(&*self.shared);
         }
+        self.ending.begin();
         part::leave(&self.shared, &mut each);
         for switch in self.shared.switches.values() {
-            switch.tell(Command::StopReading);
+            switch.end(End::StopReading);
         }
         let mut drained = self.drain(&mut each);
         if drained {
             for worker in self.shared.workers() {
-                worker.tell(Command::Finish);
+                worker.end(End::Finish);
             }
             drained = self.drain(&mut each);
         }
@@ -317,7 +374,7 @@ impl Running {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(snapshot.clone());
         for handle in self.shared.workers() {
-            handle.tell(Command::Quit);
+            handle.end(End::Quit);
         }
         for thread in &self.shared.threads {
             lock(&thread.door.seats).take();
@@ -449,25 +506,28 @@ impl Shared {
             && self
                 .switches
                 .values()
-                .all(|switch| matches!(switch.ask(Question::Finished), Some(Answer::Finished(true))))
+                .all(|switch| matches!(switch.ask(Question::Finished), Ok(Answer::Finished(true))))
     }
 
     fn drained(&self) -> Drained {
         let mut state = Drained { done: true, moved: 0 };
         let (mut buffers_out, mut packets_held) = (0, 0);
         for handle in self.workers() {
-            if let Some(Answer::Drained {
+            let Ok(Answer::Drained {
                 home,
                 out,
                 held,
                 moved,
             }) = handle.ask(Question::Drained)
-            {
-                state.done &= home;
-                state.moved = state.moved.wrapping_add(moved);
-                buffers_out += out;
-                packets_held += held;
-            }
+            else {
+                // What it has inside is not known.
+                state.done = false;
+                continue;
+            };
+            state.done &= home;
+            state.moved = state.moved.wrapping_add(moved);
+            buffers_out += out;
+            packets_held += held;
         }
         // What is out of the switches' pools and not held by a function is on its way.
         state.done &= buffers_out <= packets_held;
@@ -488,7 +548,7 @@ impl Shared {
             ..Snapshot::default()
         };
         for ((number, switch), names) in self.switches.iter().zip(&self.ports) {
-            if let Some(Answer::Switch { stats, ports }) = switch.ask(Question::Stats) {
+            if let Ok(Answer::Switch { stats, ports }) = switch.ask(Question::Stats) {
                 snapshot.switches.push(stats);
                 let named = names.iter().zip(ports);
                 snapshot
@@ -504,7 +564,7 @@ impl Shared {
         let mut absent = self.staff.as_ref().map(Staff::absent).unwrap_or_default();
         let mut all = BTreeMap::new();
         for (number, runtime) in self.runtimes() {
-            if let Some(Answer::Runtime(stats)) = runtime.ask(Question::Stats) {
+            if let Ok(Answer::Runtime(stats)) = runtime.ask(Question::Stats) {
                 all.insert(number, stats);
                 absent.remove(&number);
             }
@@ -523,12 +583,13 @@ impl Shared {
         let Some(part) = &self.part else { return Vec::new() };
         let mut all = Vec::new();
         for worker in self.workers() {
-            if let Some(Answer::Links(links)) = worker.ask(Question::Links) {
+            if let Ok(Answer::Links(links)) = worker.ask(Question::Links) {
                 all.extend(links);
             }
         }
         for link in &mut all {
             link.member = part.member_of(link.to).to_owned();
+            link.functions = Arc::clone(&part.functions);
         }
         all
     }
@@ -566,7 +627,7 @@ impl Cluster for Shared {
                 cursor: actor,
                 limit: room.min(FLOWS_AT_ONCE),
             });
-            let Some(Answer::Flows(mut more, next)) = answer else {
+            let Ok(Answer::Flows(mut more, next)) = answer else {
                 return (views, None);
             };
             views.append(&mut more);
@@ -588,7 +649,7 @@ impl Cluster for Shared {
         self.runtimes()
             .values()
             .find_map(|runtime| match runtime.ask(Question::Flow(*key)) {
-                Some(Answer::Flow(view)) => view.map(|view| *view),
+                Ok(Answer::Flow(view)) => view.map(|view| *view),
                 _ => None,
             })
     }
@@ -601,8 +662,8 @@ impl Cluster for Shared {
                 function: function.to_string(),
                 words,
             }) {
-                Some(Answer::Command(answer)) => answers.push((*index, answer?)),
-                _ => return Err(format!("runtime {index} did not answer")),
+                Ok(Answer::Command(answer)) => answers.push((*index, answer?)),
+                other => return Err(silent(*index, &other, "the others before it have done it")),
             }
         }
         Ok(answers)
@@ -680,9 +741,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Of a runtime that has not answered.
-fn silent(runtime: u16, state: &str) -> String {
-    format!("runtime {runtime} did not answer; {state}")
+/// Of a runtime that has not answered, and why.
+fn silent(runtime: u16, asked: &Result<Answer, Unanswered>, state: &str) -> String {
+    let why = asked.as_ref().err().unwrap_or(&Unanswered::Foreign);
+    format!("runtime {runtime} did not answer: {why}; {state}")
 }
 
 /// The workers of a thread: they are dealt out in turn, switches first.

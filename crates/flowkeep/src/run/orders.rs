@@ -32,7 +32,7 @@ mod tests;
 
 pub(super) use book::Book;
 
-use super::driver::{Answer, PATIENCE, Question};
+use super::driver::{Answer, PATIENCE, Question, Unanswered};
 use super::{HEARD, Handle, LOOK, Shared, lock, silent};
 use crate::moving::{self, Leaving, Order, Place, Receipt, UnderWay, may_leave, no_such_runtime};
 use runtime::worker::migrate::{self, Selector};
@@ -99,6 +99,8 @@ impl Shared {
             true => (0..self.layout.runtimes as u16).collect(),
             false => Vec::new(),
         };
+        // One runtime gives where a count is said.
+        let count = order.count.unwrap_or(u32::MAX);
         let mut parts = Vec::new();
         let mut problem = None;
         for (from, to) in chosen {
@@ -109,12 +111,13 @@ impl Shared {
             let Some(handle) = self.runtimes().remove(&from) else {
                 continue;
             };
-            match handle.ask(Question::Order(given, others.clone())) {
-                Some(Answer::Ordered(Ok(number))) => parts.push((from, number)),
-                Some(Answer::Ordered(Err(said))) => problem = Some(said),
-                _ => {
+            match handle.ask(Question::Order(given, others.clone(), count)) {
+                Ok(Answer::Ordered(Ok(number))) => parts.push((from, number)),
+                Ok(Answer::Ordered(Err(said))) => problem = Some(said),
+                other => {
                     problem = Some(silent(
                         from,
+                        &other,
                         "it may still begin when it goes on; `flowkeep runtime list` shows where flows are",
                     ))
                 }
@@ -143,16 +146,17 @@ impl Shared {
                 return Err(no_such_runtime(*runtime));
             };
             match handle.ask(Question::Receipt(*number)) {
-                Some(Answer::Receipt(Some(part))) => whole.add(&part),
-                Some(_) => {
+                Ok(Answer::Receipt(Some(part))) => whole.add(&part),
+                Ok(_) => {
                     return Err(format!(
                         "runtime {runtime} no longer keeps the receipt of this order: others were given since; the order is over, \
                          and `flowkeep runtime list` shows where flows are"
                     ));
                 }
-                None => {
+                other => {
                     return Err(silent(
                         *runtime,
+                        &other,
                         "flows that were on their way go on by themselves; `flowkeep runtime list` shows where they are",
                     ));
                 }
@@ -249,9 +253,11 @@ impl Shared {
     fn cancel_parts(&self, parts: &[moving::Part]) -> Result<(), String> {
         let deadline = Instant::now() + PATIENCE;
         for (runtime, answer) in self.ask_parts(parts, Question::Cancel) {
-            if !matches!(answer.by(deadline), Some(Answer::Done)) {
+            let answer = answer.by(deadline);
+            if !matches!(answer, Ok(Answer::Done)) {
                 return Err(silent(
                     runtime,
+                    &answer,
                     "what it has not begun may still begin to move; say it again",
                 ));
             }
@@ -311,9 +317,11 @@ impl Shared {
             Leaving::Insisted | Leaving::Resumed => {}
         }
         let leaves = leaving != Leaving::Resumed;
-        if !matches!(handle.ask(Question::Leaving(leaves)), Some(Answer::Leaving)) {
+        let answer = handle.ask(Question::Leaving(leaves));
+        if !matches!(answer, Ok(Answer::Leaving)) {
             return Err(silent(
                 runtime,
+                &answer,
                 "whether it takes new flows is not known; try again",
             ));
         }
@@ -333,7 +341,7 @@ impl Shared {
         let has_heard = |switch: &Handle| {
             matches!(
                 switch.ask(Question::Presence(runtime)),
-                Some(Answer::Presence { leaving: heard, .. }) if heard == leaves
+                Ok(Answer::Presence { leaving: heard, .. }) if heard == leaves
             )
         };
         while !self.switches.values().all(has_heard) {
@@ -378,8 +386,8 @@ impl Shared {
         let others = match runtimes.iter().next().filter(|_| self.part.is_some()) {
             None => Vec::new(),
             Some((number, handle)) => match handle.ask(Question::Others) {
-                Some(Answer::Others(others)) => others,
-                _ => return Err(silent(*number, "nothing has changed; try again")),
+                Ok(Answer::Others(others)) => others,
+                other => return Err(silent(*number, &other, "nothing has changed; try again")),
             },
         };
         let place = |number: u16| match runtimes.get(&number).map(|handle| handle.ask(Question::Stats)) {
@@ -391,21 +399,22 @@ impl Shared {
                     ..Place::elsewhere()
                 })
             }
-            Some(Some(Answer::Runtime(stats))) => Ok(Place::from(&stats)),
-            Some(_) => Err(silent(number, "nothing has changed; try again")),
+            Some(Ok(Answer::Runtime(stats))) => Ok(Place::from(&stats)),
+            Some(other) => Err(silent(number, &other, "nothing has changed; try again")),
         };
         (0..self.layout.runtimes as u16).map(place).collect()
     }
 }
 
 /// What a runtime was asked.
-struct Asked(Receiver<Answer>);
+struct Asked(Result<Receiver<Answer>, Unanswered>);
 
 impl Asked {
-    /// Its answer; `None` from one that has gone or is stuck.
-    fn by(&self, deadline: Instant) -> Option<Answer> {
+    /// Its answer, if it comes by then.
+    fn by(&self, deadline: Instant) -> Result<Answer, Unanswered> {
         let time = deadline.saturating_duration_since(Instant::now());
-        self.0.recv_timeout(time).ok()
+        let receiver = self.0.as_ref().map_err(|why| *why)?;
+        receiver.recv_timeout(time).map_err(Unanswered::from)
     }
 }
 
@@ -414,9 +423,9 @@ fn so_far(asked: Vec<(u16, Asked)>, deadline: Instant) -> Receipt {
     let mut receipt = Receipt::empty();
     for (_, answer) in asked {
         match answer.by(deadline) {
-            Some(Answer::Receipt(Some(part))) => receipt.add(&part),
+            Ok(Answer::Receipt(Some(part))) => receipt.add(&part),
             // It is long over there.
-            Some(Answer::Receipt(None)) => {}
+            Ok(Answer::Receipt(None)) => {}
             _ => receipt.over = false,
         }
     }

@@ -18,8 +18,8 @@
 //!
 //! Not here: how groups move (`runtime::worker::migrate`), who is there (the links).
 
-use super::driver::{Answer, Question};
-use super::{LOOK, Shared};
+use super::driver::{Answer, Question, Unanswered};
+use super::{Handle, LOOK, Shared};
 use crate::cluster::{Cluster, OtherMember};
 use crate::config::layout::{Layout, WorkerId};
 use crate::config::{Config, Member};
@@ -27,6 +27,7 @@ use crate::member::{Membership, socket_of};
 use crate::moving::Order;
 use protocols::channel::Protection;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Nothing has come for so long: all is home.
@@ -50,6 +51,8 @@ pub(super) struct Part {
     pub others: Vec<OtherMember>,
     /// Its file, for what is to be typed.
     pub file: PathBuf,
+    /// Its functions, in the order in which members agree on them.
+    pub functions: Arc<[String]>,
 }
 
 impl Part {
@@ -74,6 +77,7 @@ impl Part {
                 })
                 .collect(),
             file: member.file.clone(),
+            functions: Arc::clone(&member.secrets.functions),
         }
     }
 
@@ -141,13 +145,13 @@ pub(super) fn leave(shared: &Shared, each: &mut impl FnMut(&dyn Cluster)) {
     }
     pause(HEARD, shared, each);
     for _ in 0..ROUNDS {
-        if flows(shared) == 0 {
+        if flows(shared) == Some(0) {
             return;
         }
         let mut parts = Vec::new();
         for (number, handle) in &shared.runtimes() {
             let others = match handle.ask(Question::Others) {
-                Some(Answer::Others(others)) => others,
+                Ok(Answer::Others(others)) => others,
                 _ => Vec::new(),
             };
             // Not to one that leaves, too.
@@ -204,21 +208,26 @@ fn pause(time: Duration, shared: &Shared, each: &mut impl FnMut(&dyn Cluster)) {
     each(shared);
 }
 
-fn flows(shared: &Shared) -> u64 {
-    shared
-        .snapshot()
-        .runtimes
-        .iter()
-        .map(|runtime| runtime.flows)
-        .sum()
+/// How many flows are here, if all runtimes say.
+fn flows(shared: &Shared) -> Option<u64> {
+    let flows = |runtime: &Handle| match runtime.ask(Question::Stats) {
+        Ok(Answer::Runtime(stats)) => Some(stats.flows),
+        _ => None,
+    };
+    shared.runtimes().values().map(flows).sum()
 }
 
 /// Has all links take other keys.
 pub(super) fn protect(shared: &Shared, protection: &Protection) -> Result<(), String> {
     for worker in shared.workers() {
         match worker.ask(Question::Protect(protection.clone())) {
-            Some(Answer::Protected) => {}
-            _ => return Err("a worker did not answer: its links have the keys they had; try again".into()),
+            Ok(Answer::Protected) => {}
+            other => {
+                let why = other.err().unwrap_or(Unanswered::Foreign);
+                return Err(format!(
+                    "a worker did not answer: {why}; its links have the keys they had; try again"
+                ));
+            }
         }
     }
     Ok(())

@@ -37,7 +37,7 @@ use runtime::worker::change::Prepared;
 use runtime::worker::parking::{Legacy, Remains};
 use std::collections::BTreeMap;
 use std::mem;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -86,29 +86,40 @@ impl Maker {
         }
     }
 
-    fn make(
-        &self,
-        number: u16,
-        links: Vec<WorkerLink>,
-        peers: Vec<Option<WorkerLink>>,
-    ) -> Result<Runtime<WorkerLink>, RunError> {
+    /// Makes a runtime at the ends that `slot` has. Where that fails they are still there.
+    fn make(&self, number: u16, slot: &mut Slot) -> Result<Runtime<WorkerLink>, RunError> {
         let settings = runtime::Settings {
             info: self.info(number),
             ..self.settings.clone()
         };
         let origin = usize::from(settings.switches) + usize::from(number);
         let pool = super::build::own_pool(origin, settings.held_max);
-        let make = || Runtime::new(settings, self.plan.clone(), links, pool, super::build::region);
-        let mut runtime = adapters::large::at_once(make)
-            .map_err(|(function, source)| RunError::Function { function, source })?;
-        runtime.join(peers);
-        Ok(runtime)
+        adapters::large::at_once(|| {
+            let plan = self.plan.clone();
+            let stages = Stages::new(&plan, &settings.info)
+                .map_err(|(function, source)| RunError::Function { function, source })?;
+            // From here on nothing fails.
+            let (links, peers) = (mem::take(&mut slot.links), mem::take(&mut slot.peers));
+            let mut runtime = Runtime::with_stages(settings, plan, stages, links, pool, super::build::region);
+            runtime.join(peers);
+            if let Some(legacy) = slot.legacy.take() {
+                runtime.inherit(legacy);
+            }
+            Ok(runtime)
+        })
     }
+}
+
+/// What a runtime that is being made takes over.
+struct Slot {
+    links: Vec<WorkerLink>,
+    peers: Vec<Option<WorkerLink>>,
+    legacy: Option<Legacy>,
 }
 
 /// Where a thread takes up seats, and which it has.
 pub(super) struct Door {
-    pub seats: Mutex<Option<Sender<Seat>>>,
+    pub seats: Mutex<Option<SyncSender<Seat>>>,
     pub workers: Mutex<Vec<String>>,
 }
 
@@ -148,9 +159,8 @@ fn aside<T: Send>(make: impl FnOnce() -> Result<T, RunError> + Send) -> Result<T
                 break;
             }
         }
-        making
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let failed = |_| Err(RunError::Thread(std::io::Error::other("it panicked")));
+        making.join().unwrap_or_else(failed)
     })
 }
 
@@ -208,30 +218,38 @@ impl Staff {
                     |error| format!("runtime {number} cannot begin: {error}; nothing has changed"),
                 )?),
             };
-        Stages::new(&self.maker.plan, &info).map_err(|(function, error)| {
-            format!("runtime {number} cannot begin: function `{function}`: {error}; nothing has changed")
-        })?;
         // Its figures stay to be looked at meanwhile; nobody else adds or removes.
         let taken = parked.get_mut(&number).expect("it was there just now");
-        let (links, peers) = (mem::take(&mut taken.links), mem::take(&mut taken.peers));
-        let legacy = taken.legacy.take();
+        let mut slot = Slot {
+            links: mem::take(&mut taken.links),
+            peers: mem::take(&mut taken.peers),
+            legacy: taken.legacy.take(),
+        };
         drop(parked);
         let made = aside(|| {
-            let mut runtime = self.maker.make(number, links, peers)?;
-            if let Some(legacy) = legacy {
-                runtime.inherit(legacy);
-            }
+            let mut runtime = self.maker.make(number, &mut slot)?;
             drop(prepared.map(|prepared| runtime.catch_up(prepared)));
             Ok(runtime)
         });
-        lock(&self.parked).remove(&number);
-        let mut runtime =
-            made.map_err(|error: RunError| format!("runtime {number} cannot begin: {error}"))?;
+        let mut parked = lock(&self.parked);
+        let mut runtime = match made {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                if let Some(place) = parked.get_mut(&number) {
+                    (place.links, place.peers, place.legacy) = (slot.links, slot.peers, slot.legacy);
+                }
+                return Err(format!(
+                    "runtime {number} cannot begin: {error}; nothing has changed"
+                ));
+            }
+        };
+        parked.remove(&number);
+        drop(parked);
         let mut sessions = lock(&self.sessions);
         runtime.each_link(|_, link| link.set_session(*sessions));
         *sessions += 1;
-        let (handle, commands) = Handle::new();
-        let mut seat = Some(super::build::seat(Worker::Runtime(Box::new(runtime)), commands));
+        let (handle, inbox) = Handle::new();
+        let mut seat = Some(super::build::seat(Worker::Runtime(Box::new(runtime)), inbox));
         let mut threads: Vec<_> = shared.threads.iter().collect();
         threads.sort_by_key(|thread| lock(&thread.door.workers).len());
         for thread in threads {
@@ -309,8 +327,8 @@ impl Staff {
             std::thread::sleep(LOOK);
         }
         let last = match handle.ask(Question::Stats) {
-            Some(Answer::Runtime(stats)) => stats,
-            _ => return Err(silent(number, "it is drained and goes on")),
+            Ok(Answer::Runtime(stats)) => stats,
+            other => return Err(silent(number, &other, "it is drained and goes on")),
         };
         self.close(shared, number, &handle, last, infos)
     }
@@ -334,8 +352,9 @@ impl Staff {
             *sessions += 1;
             drop(handle.ask(Question::Session(*sessions)));
         };
-        if !matches!(handle.ask(Question::Session(0)), Some(Answer::Done)) {
-            return Err(silent(number, "it is drained and goes on"));
+        let answer = handle.ask(Question::Session(0));
+        if !matches!(answer, Ok(Answer::Done)) {
+            return Err(silent(number, &answer, "it is drained and goes on"));
         }
         let deadline = Instant::now() + REST;
         while !is_forgotten(shared, number) || !is_empty(handle) {
@@ -345,9 +364,12 @@ impl Staff {
             }
             std::thread::sleep(LOOK);
         }
-        let Some(runtime) = handle.leave() else {
-            reopen();
-            return Err(stuck("its thread does not let it go"));
+        let runtime = match handle.leave() {
+            Ok(runtime) => runtime,
+            Err(why) => {
+                reopen();
+                return Err(stuck(&format!("its thread does not let it go: {why}")));
+            }
         };
         shared.drop_runtime(number);
         infos.retain(|info| info.runtime != number);
@@ -375,8 +397,9 @@ impl Staff {
 
 /// What is still to be done before a runtime can go; `None` if nothing is.
 fn rest(shared: &Shared, number: u16, handle: &Handle) -> Result<Option<Removal>, String> {
-    let Some(Answer::Runtime(stats)) = handle.ask(Question::Stats) else {
-        return Err(silent(number, "nothing has changed; try again"));
+    let stats = match handle.ask(Question::Stats) {
+        Ok(Answer::Runtime(stats)) => stats,
+        other => return Err(silent(number, &other, "nothing has changed; try again")),
     };
     let mut rest = Removal {
         flows: stats.flows,
@@ -390,11 +413,12 @@ fn rest(shared: &Shared, number: u16, handle: &Handle) -> Result<Option<Removal>
     }
     for switch in shared.switches.values() {
         match switch.ask(Question::Presence(number)) {
-            Some(Answer::Presence { leaving, groups, .. }) => {
+            Ok(Answer::Presence { leaving, groups, .. }) => {
                 rest.routes += groups;
                 rest.unheard += u64::from(!leaving);
             }
-            _ => return Err("a switch did not answer; nothing has changed".into()),
+            Err(why) => return Err(format!("a switch did not answer: {why}; nothing has changed")),
+            Ok(_) => return Err("a switch did not answer; nothing has changed".into()),
         }
     }
     let is_over = (rest.flows, rest.packets, rest.routes, rest.unheard) == (0, 0, 0, 0) && is_empty(handle);
@@ -402,7 +426,7 @@ fn rest(shared: &Shared, number: u16, handle: &Handle) -> Result<Option<Removal>
 }
 
 fn is_empty(handle: &Handle) -> bool {
-    matches!(handle.ask(Question::Empty), Some(Answer::Empty(true)))
+    matches!(handle.ask(Question::Empty), Ok(Answer::Empty(true)))
 }
 
 /// Whether all others have seen that nobody is there.
@@ -410,14 +434,14 @@ fn is_forgotten(shared: &Shared, number: u16) -> bool {
     let by_switches = shared.switches.values().all(|switch| {
         matches!(
             switch.ask(Question::Presence(number)),
-            Some(Answer::Presence { there: false, .. })
+            Ok(Answer::Presence { there: false, .. })
         )
     });
     let runtimes = shared.runtimes();
     let mut others = runtimes.iter().filter(|(other, _)| **other != number);
     by_switches
         && others.all(|(_, handle)| {
-            matches!(handle.ask(Question::Others), Some(Answer::Others(others)) if others.iter().all(|(other, _)| *other != number))
+            matches!(handle.ask(Question::Others), Ok(Answer::Others(others)) if others.iter().all(|(other, _)| *other != number))
         })
 }
 

@@ -17,7 +17,7 @@
 //! Invariants: however a [`Watcher`] goes, its watch ends with it; memory is a fixed amount, shared out to the workers.
 
 use super::Shared;
-use super::driver::{Answer, Command, Handle, Question};
+use super::driver::{Answer, Handle, Question, Unanswered};
 use crate::capture::Frame;
 use crate::cluster::{Observed, Subject, Watching};
 use crate::trace::{Change, Ends, Event, Step};
@@ -198,13 +198,14 @@ pub(super) fn begin(shared: Arc<Shared>, subject: &Subject) -> Result<Box<dyn Wa
     for handle in shared.workers() {
         let watch = Watch { id, what: what() };
         match handle.ask(Question::Watch(Box::new(watch))) {
-            Some(Answer::Watching(true)) => {}
-            Some(Answer::Watching(false)) => {
+            Ok(Answer::Watching(true)) => {}
+            Ok(Answer::Watching(false)) => {
                 return Err(format!(
                     "{CAPTURES_MAX} captures run already (`flowkeep top` counts as one); end one of those first (Ctrl-C there)"
                 ));
             }
-            _ => return Err("the cluster is ending".into()),
+            Err(Unanswered::Gone) | Ok(_) => return Err("the cluster is ending".into()),
+            Err(why) => return Err(format!("a worker cannot be watched: {why}")),
         }
     }
     if let (Some(budget), Subject::Flow { packets, .. }) = (&watcher.budget, subject) {
@@ -225,7 +226,7 @@ fn clock_offset(packet_clock: bool) -> u64 {
 impl Drop for Watcher {
     fn drop(&mut self) {
         for handle in self.workers() {
-            handle.tell(Command::Unwatch(self.id));
+            handle.unwatch(self.id);
         }
         if let Some(slot) = self.slot {
             self.shared.desk.slots[slot].store(false, Ordering::SeqCst);
@@ -256,7 +257,7 @@ impl Watching for Watcher {
         for handle in shared.workers() {
             let seen = std::mem::take(&mut self.seen);
             let (seen, names) = match handle.ask(Question::Watched(self.id, Box::new(seen))) {
-                Some(Answer::Watched(seen, names)) => (*seen, names),
+                Ok(Answer::Watched(seen, names)) => (*seen, names),
                 // The worker has gone, or has lost its memory with what was in it.
                 _ => {
                     observed.is_over = true;
@@ -278,7 +279,7 @@ impl Watching for Watcher {
             .iter()
             .flat_map(|key| self.workers().map(move |handle| (key, handle)))
         {
-            handle.tell(Command::Learn(self.id, *key));
+            handle.learn(self.id, *key);
         }
         observed.is_over |= closing;
         self.hand_out(&mut observed);

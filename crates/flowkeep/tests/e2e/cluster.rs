@@ -131,7 +131,7 @@ pub fn start(toml: &str, ports: Ports) -> (Running, Lines) {
     let config = config::parse("test.toml", toml, &flowkeep::functions())
         .unwrap_or_else(|problems| panic!("{problems:?} in\n{toml}"));
     let lines = Lines::default();
-    let events: Events = Box::new(lines.clone());
+    let events = Events::to("lines", Box::new(lines.clone()));
     let running = run::start_with(config, ports, Some(events)).unwrap_or_else(|e| panic!("{e} in\n{toml}"));
     (running, lines)
 }

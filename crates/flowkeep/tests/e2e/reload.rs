@@ -94,7 +94,7 @@ fn start(path: &Path) -> (Running, Lines) {
         overrides: Box::new(|_| Ok(())),
     };
     let lines = Lines::default();
-    let events: Events = Box::new(lines.clone());
+    let events = Events::to("lines", Box::new(lines.clone()));
     let running = run::start_from(config, Ports::new(), Some(events), Some(source)).unwrap();
     (running, lines)
 }

@@ -4,8 +4,12 @@ use crate::cluster::{finish, start};
 use adapters::open::Ports;
 use flowkeep::cluster::{Cluster, PortStats};
 use flowkeep::moving::{Leaving, Order, Receipt};
+use nf::{
+    Affinity, ConfigError, Cx, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo, network_function,
+};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 /// A folder of its own with a profile of traffic, gone afterwards.
@@ -234,4 +238,64 @@ fn two_who_drain_at_the_same_moment_leave_one_that_takes_flows() {
     let outcome = running.wait(|_| {});
     drains.join().unwrap();
     assert!(!outcome.broken_off);
+}
+
+/// Passes everything; one of its instances is refused ([`MADE_BEFORE`]).
+struct Picky;
+
+/// How many instances of [`Picky`] are still made before one is refused; below zero none is.
+static MADE_BEFORE: AtomicI32 = AtomicI32::new(-1);
+
+#[network_function]
+impl NetworkFunction for Picky {
+    const NAME: &'static str = "picky";
+    const AFFINITY: Affinity = Affinity::Flow;
+    type Config = NoConfig;
+    type Flow = ();
+    type Group = ();
+
+    fn new(_: &Arc<NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+        match MADE_BEFORE.fetch_sub(1, Ordering::Relaxed) {
+            0 => Err(ConfigError::new("", "there is no memory", "add some")),
+            _ => Ok(Picky),
+        }
+    }
+
+    fn process(&self, _: &mut Packet, _: &mut (), _: &mut Cx<Self>) -> Verdict {
+        Verdict::Forward
+    }
+}
+
+#[test]
+fn a_runtime_that_cannot_begin_leaves_its_place() {
+    let folder = Folder::new("picky");
+    let text = format!(
+        "clock = \"machine\"\nruntimes = 1\nruntimes_max = 2\nflows_max = 20000\n\
+         [[port]]\nname = \"inside\"\nside = \"inside\"\ninput = \"generate:{}\"\n\
+         [[chain]]\nname = \"out\"\nfunctions = [\"picky\"]\n",
+        folder.0.join("profile.toml").display()
+    );
+    let registry = flowkeep::registry![Picky];
+    let config = flowkeep::config::parse("picky.toml", &text, &registry).unwrap();
+    let running = flowkeep::run::start_with(config, Ports::new(), None).unwrap();
+    let stops = Stops(running.cluster());
+    let cluster = &stops.0;
+    // Whichever of the instances that it takes is refused.
+    for before in 0..2 {
+        MADE_BEFORE.store(before, Ordering::Relaxed);
+        if let Err(said) = cluster.add_runtime(None) {
+            assert!(
+                said.starts_with("runtime 1 cannot begin") && said.contains("there is no memory; add some"),
+                "{said}"
+            );
+            continue;
+        }
+        MADE_BEFORE.store(-1, Ordering::Relaxed);
+        remove(cluster, 1);
+    }
+    MADE_BEFORE.store(-1, Ordering::Relaxed);
+    assert_eq!(cluster.add_runtime(None), Ok(1));
+    remove(cluster, 1);
+    drop(stops);
+    assert!(!running.wait(|_| {}).broken_off);
 }

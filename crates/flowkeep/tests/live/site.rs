@@ -280,7 +280,12 @@ struct Meeting;
 impl Drop for Meeting {
     fn drop(&mut self) {
         // Whoever runs this is root.
-        let _ = fs::remove_dir_all(format!("/dev/shm/flowkeep-0-{}", cluster_name()));
+        let name = format!("flowkeep-0-{}-", cluster_name());
+        for entry in fs::read_dir("/run").into_iter().flatten().flatten() {
+            if entry.file_name().display().to_string().starts_with(&name) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
     }
 }
 

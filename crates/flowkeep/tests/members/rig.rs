@@ -106,7 +106,17 @@ impl Drop for Folder {
         let _ = std::fs::remove_dir_all(&self.0);
         // Where members met that were killed.
         let user = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap());
-        let _ = std::fs::remove_dir_all(format!("/dev/shm/flowkeep-{user}-{}", self.cluster()));
+        let name = format!("flowkeep-{user}-{}-", self.cluster());
+        for entry in ["/run", "/dev/shm"]
+            .iter()
+            .flat_map(std::fs::read_dir)
+            .flatten()
+            .flatten()
+        {
+            if entry.file_name().display().to_string().starts_with(&name) {
+                let _ = std::fs::remove_dir_all(entry.path());
+            }
+        }
     }
 }
 

@@ -296,3 +296,70 @@ proptest! {
         }
     }
 }
+
+/// Two builds of one function, as they may meet.
+mod builds {
+    macro_rules! build {
+        ($name:ident { $($(#[$lazy:meta])? $field:ident: $t:ty),* }) => {
+            #[derive(crate::FlowState, Default, Clone, Copy, Debug)]
+            #[repr(C)]
+            pub struct $name { $($(#[$lazy])? pub $field: $t),* }
+        };
+    }
+    build!(Base {
+        packets: u32,
+        bytes: u32,
+        port: super::Port
+    });
+    build!(Same {
+        packets: u32,
+        bytes: u32,
+        port: super::Port
+    });
+    build!(Swapped {
+        bytes: u32,
+        packets: u32,
+        port: super::Port
+    });
+    build!(Signed {
+        packets: u32,
+        bytes: i32,
+        port: super::Port
+    });
+    build!(Renamed {
+        packets: u32,
+        octets: u32,
+        port: super::Port
+    });
+    build!(Longer {
+        packets: u32,
+        bytes: u32,
+        port: super::Port,
+        more: u32
+    });
+    build!(Other {
+        packets: u32,
+        bytes: u32,
+        port: [u16; 2]
+    });
+}
+
+#[test]
+fn a_layout_of_another_build_has_another_digest() {
+    use builds::*;
+    assert_eq!(Base::LAYOUT, Same::LAYOUT);
+    let others = [
+        Swapped::LAYOUT,
+        Signed::LAYOUT,
+        Renamed::LAYOUT,
+        Longer::LAYOUT,
+        Other::LAYOUT,
+    ];
+    for (at, other) in others.iter().enumerate() {
+        assert!(*other != Base::LAYOUT && !others[..at].contains(other), "{at}");
+    }
+    // Enums by their variants and values, arrays by length.
+    assert_ne!(Phase::LAYOUT, <u8 as Plain>::LAYOUT);
+    assert_ne!(<[u8; 2]>::LAYOUT, <u16 as Plain>::LAYOUT);
+    assert_ne!(<[u16; 2]>::LAYOUT, <[u8; 4]>::LAYOUT);
+}

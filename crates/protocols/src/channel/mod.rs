@@ -45,7 +45,7 @@
 //! So a restarted peer is recognised by the first frame it sends, and what was meant for the one before it is given up, counted and
 //! told. Messages queued before anybody was met are for the first that is.
 //!
-//! *Agreement.* A hello says, in three words, what both ends must have alike ([`Settings::agreed`]). Who says other words is not met, and it is known in
+//! *Agreement.* A hello says, in 19 words, what both ends must have alike ([`Settings::agreed`]). Who says other words is not met, and it is known in
 //! which of them the two differ ([`Channel::differs`]). Both ends come to know it, as both say hello.
 //!
 //! An end that hears nothing for longer than its worker waits may give the session up: it takes a greater incarnation itself ([`Channel::renew`]), and for
@@ -98,7 +98,7 @@ pub use auth::{Key, Keys, Protection};
 pub use counters::{Counters, DropReason};
 use receiving::{Arrived, Receiving};
 use sending::{Parts, Sending};
-pub use settings::{AGREED, BadSettings, Settings};
+pub use settings::{AGREED, BadSettings, IN_HEAD, Settings};
 use wire::{HEAD, Head, Kind, TAG, WORDS_MAX, flag};
 
 /// What goes into a channel.
@@ -213,7 +213,7 @@ pub struct Channel {
     /// It knows this one.
     met: bool,
     /// What was otherwise in the last hello that was refused for it.
-    differs: [bool; AGREED],
+    differs: [u64; AGREED],
     /// Why the last frame was refused that came while nobody was met.
     not_met_for: Option<DropReason>,
     /// A message was refused and `Room` not said since.
@@ -259,7 +259,7 @@ impl Channel {
             events: 0,
             heard: None,
             met: false,
-            differs: [false; AGREED],
+            differs: [0; AGREED],
             not_met_for: None,
             refused: false,
             answer: false,
@@ -369,7 +369,7 @@ impl Channel {
         }
         // From here on the frame is the other end's own, of some time.
         if head.kind == Kind::Hello {
-            self.compare(head.agreed())?;
+            self.compare(head.agreed(frame))?;
         }
         if self.heard != Some(head.from_incarnation) {
             self.on_incarnation(head.from_incarnation)?;
@@ -460,12 +460,12 @@ impl Channel {
         if theirs == ours {
             return Ok(());
         }
-        self.differs = core::array::from_fn(|part| ours[part] != theirs[part]);
+        self.differs = core::array::from_fn(|part| ours[part] ^ theirs[part]);
         Err(DropReason::Disagreement)
     }
 
-    /// In which parts of what both ends must have alike the other end, which is not met for that, differs.
-    pub fn differs(&self) -> [bool; AGREED] {
+    /// In which bits of what both ends must have alike the other end, which is not met for that, differs.
+    pub fn differs(&self) -> [u64; AGREED] {
         self.differs
     }
 
@@ -538,7 +538,7 @@ impl Channel {
         }
         self.met = true;
         self.answer = true;
-        self.differs = [false; AGREED];
+        self.differs = [0; AGREED];
         self.not_met_for = None;
         self.counters.sessions += 1;
         self.events += 1;

@@ -177,7 +177,7 @@ impl Channel {
     #[inline]
     fn speak(&mut self) -> Option<Next> {
         let mut head;
-        let mut arrived = arrayvec::ArrayVec::new();
+        let arrived: arrayvec::ArrayVec<u64, { super::wire::WORDS_MAX }>;
         if self.met {
             if !self.answer && !self.ask && !self.receiving.has_more_to_offer() {
                 return None;
@@ -195,7 +195,7 @@ impl Channel {
             }
             let number = self.sending.take_number();
             head = self.head(Kind::Hello, number);
-            head.agree(self.settings.agreed);
+            arrived = head.agree(&self.settings.agreed).iter().copied().collect();
             self.answer = false;
             self.hello_at = self.now.saturating_add(self.settings.hello_ns);
         }

@@ -49,8 +49,10 @@ pub struct Settings {
     pub agreed: [u64; AGREED],
 }
 
-/// So many words a hello says of what both ends must have alike.
-pub const AGREED: usize = 3;
+/// So many words a hello says of what both ends must have alike: three in its head, and as many behind it as acknowledgements have at most.
+pub const AGREED: usize = IN_HEAD + WORDS_MAX;
+/// So many of them are in the head.
+pub const IN_HEAD: usize = 3;
 
 impl Settings {
     /// Settings for a pair of workers on a link of Ethernet's usual MTU.

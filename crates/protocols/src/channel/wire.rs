@@ -28,12 +28,13 @@
 //! message is one record that is first and last, or several, none of them empty, that follow each other. Frames are as long
 //! as they say, to the byte.
 //!
-//! What a frame acknowledges stands in frames of kind 2 and 3. In the others `window` and `words` are 0 and not read. A hello has the three words of
-//! what both ends must have alike in `sequence`, `acknowledged` and `seen` ([`Head::agreed`]); a packet has 0 there.
+//! What a frame acknowledges stands in frames of kind 2 and 3. In the others `window` is 0 and not read. A hello has the words on what both ends
+//! must have alike in `sequence`, `acknowledged` and `seen`, and 16 more behind its head ([`Head::agreed`]); words that it does not have count as 0. A
+//! packet has 0 there, and no words.
 //!
 //! Not here: who may send what when (the module above).
 
-use super::settings::AGREED;
+use super::settings::{AGREED, IN_HEAD};
 
 /// The version that is spoken.
 pub const VERSION: u8 = 1;
@@ -184,13 +185,21 @@ impl Head {
     }
 
     /// What a hello says of what both ends must have alike.
-    pub fn agreed(&self) -> [u64; AGREED] {
-        [self.sequence, self.acknowledged, self.seen]
+    pub fn agreed(&self, frame: &[u8]) -> [u64; AGREED] {
+        let mut agreed = [0; AGREED];
+        let said = [self.sequence, self.acknowledged, self.seen].into_iter();
+        for (place, word) in agreed.iter_mut().zip(said.chain(self.arrived(frame))) {
+            *place = word;
+        }
+        agreed
     }
 
-    /// Has a hello say that.
-    pub fn agree(&mut self, words: [u64; AGREED]) {
-        [self.sequence, self.acknowledged, self.seen] = words;
+    /// Has a hello say that; what goes behind its head.
+    pub fn agree<'w>(&mut self, words: &'w [u64; AGREED]) -> &'w [u64] {
+        let [sequence, acknowledged, seen, behind @ ..] = words;
+        [self.sequence, self.acknowledged, self.seen] = [*sequence, *acknowledged, *seen];
+        self.words = (AGREED - IN_HEAD) as u8;
+        behind
     }
 
     /// Writes the head; `words` are what [`Head::words`] counts.

@@ -429,6 +429,11 @@ impl FlowStore {
         self.groups.state_bytes_mut(index)
     }
 
+    /// Where in an actor's state that of its group begins, of a flow that is by itself.
+    pub fn group_offset(&self) -> usize {
+        self.group_offset
+    }
+
     /// Where the state of an actor's group begins.
     #[inline(always)]
     pub fn group_state(&self, index: u32, state: NonNull<u8>) -> NonNull<u8> {

@@ -281,8 +281,8 @@ impl<L: FrameLink> Peer<L> {
         self.channel.counters()
     }
 
-    /// In which parts of what both ends must have alike the other end, which is not met for that, differs.
-    pub fn differs(&self) -> [bool; channel::AGREED] {
+    /// In which bits of what both ends must have alike the other end, which is not met for that, differs.
+    pub fn differs(&self) -> [u64; channel::AGREED] {
         self.channel.differs()
     }
 

@@ -6,6 +6,10 @@ use super::spread::{Cluster, cluster, cluster_with_buffers};
 use super::*;
 use crate::switch::Policy;
 use crate::worker::migrate::{Order, Receipt, Selector};
+use nf::{
+    Affinity, ConfigError, Cx, FlowState, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo,
+    network_function,
+};
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
 use std::vec;
@@ -609,4 +613,75 @@ proptest! {
         cluster.settle();
         assert_nothing_stays(&mut cluster);
     }
+}
+
+/// Much per flow.
+#[derive(FlowState, Default, Clone, Copy, Debug)]
+#[repr(C)]
+struct Hoard {
+    words: [u64; 32],
+}
+
+/// Keeps much of each flow, and says whether it is all there.
+struct Hoarder;
+
+#[network_function]
+impl NetworkFunction for Hoarder {
+    const NAME: &'static str = "hoarder";
+    const AFFINITY: Affinity = Affinity::Flow;
+    const REASONS: &'static [&'static str] = &["lost"];
+    type Config = NoConfig;
+    type Flow = Hoard;
+    type Group = Hoard;
+
+    fn new(_: &std::sync::Arc<NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+        Ok(Hoarder)
+    }
+
+    fn process(&self, _: &mut Packet, flow: &mut Hoard, cx: &mut Cx<Self>) -> Verdict {
+        let count = flow.words[0] + 1;
+        let group = cx.group();
+        if flow.words[1..] != [count - 1; 31] || group.words != [count - 1; 32] {
+            return cx.drop("lost");
+        }
+        group.words = [count; 32];
+        flow.words = [count; 32];
+        Verdict::Forward
+    }
+}
+
+#[test]
+fn a_flow_that_moves_carries_the_state_of_its_own_chain() {
+    let chain = |name: &str, port: Option<u16>, functions: &[&str]| ChainRule {
+        name: name.to_string(),
+        matching: Match {
+            destination_port: port.map(|port| port..=port).into_iter().collect(),
+            ..Match::default()
+        },
+        functions: functions.iter().map(|name| name.to_string()).collect(),
+    };
+    let (meter, hoarder) = (factory::<Meter>(), factory::<Hoarder>());
+    let small = chain("small", Some(80), &[meter.name()]);
+    let large = chain("large", None, &[meter.name(), hoarder.name()]);
+    let plan = Plan::new(vec![small, large], vec![meter, hoarder]).unwrap();
+    let mut bytes = Vec::new();
+    for port in [80, 90] {
+        let mut cluster = cluster(1, 2, Policy::RoundRobin, &plan, 64);
+        let packets = || (0..20).map(|n| udp(1, 1000 + n, 1, port, false, b"x"));
+        cluster.feed(0, packets());
+        let receipt = cluster.move_all(0, 1);
+        assert_eq!(receipt.moved, 10, "{receipt:?}");
+        bytes.push(receipt.bytes / 10);
+        cluster.feed(0, packets());
+        let back = cluster.move_all(1, 0);
+        assert_eq!(back.moved, 20, "{back:?}");
+        cluster.feed(0, packets());
+        assert_eq!(cluster.sent().len(), 60);
+        cluster.check();
+    }
+    // What all have is the group's state, of flows that are by themselves.
+    let [small, large] = bytes[..] else {
+        panic!("{bytes:?}")
+    };
+    assert_eq!(large - small, size_of::<Hoard>() as u64, "{bytes:?}");
 }

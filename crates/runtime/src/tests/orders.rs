@@ -152,6 +152,47 @@ fn what_a_full_runtime_refuses_is_offered_once_to_one_that_takes_flows() {
     all_go_on(cluster, 18);
 }
 
+#[test]
+fn what_does_not_move_for_any_reason_is_offered_to_all_others() {
+    // Called back, each the first time: as if its target were too slow.
+    let mut cluster = of_three(20, 64);
+    let number = cluster.runtimes[0].order(all(&[1, 2])).unwrap();
+    cluster.runtimes[0].step(cluster.now);
+    cluster.runtimes[0].call_back_all();
+    let receipt = seen_through(&mut cluster, number);
+    assert_eq!(
+        (receipt.moved, receipt.failed, receipt.offered_again),
+        (20, 0, 20),
+        "{receipt:?}"
+    );
+    assert_eq!(flows(&cluster), [0, 30, 30]);
+    all_go_on(cluster, 60);
+    // Two refuse, the third takes them.
+    let plan = plan(vec![factory::<Meter>()]);
+    let mut cluster = super::spread::cluster(1, 4, Policy::RoundRobin, &plan, 64);
+    cluster.feed(0, packets(40));
+    for refuser in [1, 2] {
+        cluster.runtimes[refuser].set_leaving(true);
+    }
+    let number = cluster.runtimes[0].order_with(all(&[1]), &[1, 2, 3]).unwrap();
+    let receipt = seen_through(&mut cluster, number);
+    assert_eq!((receipt.moved, receipt.refused), (10, 0), "{receipt:?}");
+    assert_eq!(flows(&cluster), [0, 10, 10, 20]);
+    all_go_on(cluster, 40);
+}
+
+#[test]
+fn an_order_may_be_of_so_many_flows() {
+    let mut cluster = of_three(20, 64);
+    let number = cluster.runtimes[0].order_some(all(&[1]), &[], 7).unwrap();
+    assert_eq!(seen_through(&mut cluster, number).moved, 7);
+    assert_eq!(flows(&cluster), [13, 27, 20]);
+    // Of fewer than that, all.
+    let number = cluster.runtimes[0].order_some(all(&[2]), &[], 700).unwrap();
+    assert_eq!(seen_through(&mut cluster, number).moved, 13);
+    all_go_on(cluster, 60);
+}
+
 /// The first group of the second order's first batch is on its way already, by the first one.
 #[test]
 fn an_order_is_not_over_while_its_groups_are_on_their_way() {

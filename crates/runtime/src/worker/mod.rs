@@ -256,8 +256,21 @@ impl<P: Port> Runtime<P> {
         plan: Plan,
         links: Vec<P>,
         pool: Pool,
-        mut memory: impl FnMut(usize) -> Region,
+        memory: impl FnMut(usize) -> Region,
     ) -> Result<Self, (String, ConfigError)> {
+        let stages = Stages::new(&plan, &settings.info)?;
+        Ok(Self::with_stages(settings, plan, stages, links, pool, memory))
+    }
+
+    /// As [`Runtime::new`], of functions that are there already: nothing can fail any more, so no link is lost.
+    pub fn with_stages(
+        settings: Settings,
+        plan: Plan,
+        stages: Stages,
+        links: Vec<P>,
+        pool: Pool,
+        mut memory: impl FnMut(usize) -> Region,
+    ) -> Self {
         assert_eq!(
             links.len(),
             usize::from(settings.switches.max(1)),
@@ -267,7 +280,6 @@ impl<P: Port> Runtime<P> {
             settings.moves_max <= migrate::MOVES_MAX,
             "what others keep for groups on their way is bounded by that"
         );
-        let stages = Stages::new(&plan, &settings.info)?;
         let affinity = plan.affinity();
         let room = Room {
             flows: settings.info.flows_max as usize,
@@ -316,7 +328,7 @@ impl<P: Port> Runtime<P> {
             .iter()
             .map(|stage| alloc::vec![0; stage.reasons().len() + 1])
             .collect();
-        Ok(Runtime {
+        Runtime {
             now: settings.now,
             flows: FlowStore::new(&room, affinity, settings.seed, settings.now, &mut memory),
             fragments: Tracker::new(settings.fragments_max as usize, settings.seed),
@@ -362,7 +374,7 @@ impl<P: Port> Runtime<P> {
             stages,
             plan,
             settings,
-        })
+        }
     }
 
     /// Does some of everything there is to do. `now` is in nanoseconds and never goes back.

@@ -22,6 +22,8 @@ struct Scripted {
     /// Why no order is taken.
     refusal: Mutex<Option<String>>,
     is_resumed: AtomicBool,
+    /// Runtime 1 does not answer.
+    is_silent: AtomicBool,
 }
 
 impl Cluster for Scripted {
@@ -30,6 +32,9 @@ impl Cluster for Scripted {
         snapshot.runtimes[1].flows = self.left.lock().unwrap().front().copied().unwrap_or(0);
         // As it is asked about when it was drained.
         snapshot.runtimes[1].leaving = !self.is_resumed.load(Relaxed);
+        if self.is_silent.load(Relaxed) {
+            snapshot.runtimes.pop();
+        }
         snapshot
     }
 
@@ -294,7 +299,30 @@ fn where_to_or_from_has_to_be_said() {
         address: None,
         all: true,
     };
-    let failure = migrate(which, None, Vec::new(), &site.asking(false), &mut Vec::new()).unwrap_err();
+    let failure = migrate(
+        which,
+        None,
+        Vec::new(),
+        None,
+        &site.asking(false),
+        &mut Vec::new(),
+    )
+    .unwrap_err();
     assert_eq!(failure.code, USAGE);
     assert!(site.cluster.orders.lock().unwrap().is_empty());
+}
+
+#[test]
+fn a_runtime_that_does_not_answer_is_not_drained() {
+    let site = Site::new("silent", vec![Ok(receipt(5, 5, true))], &[3]);
+    site.cluster.is_silent.store(true, Relaxed);
+    let failure = drain(1, false, &site.asking(false), &mut Vec::new()).unwrap_err();
+    assert_eq!(failure.code, FAILURE);
+    assert!(
+        failure
+            .message
+            .starts_with("runtime 1 did not answer, so how many flows it has is not known"),
+        "{}",
+        failure.message
+    );
 }

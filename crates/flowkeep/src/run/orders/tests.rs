@@ -1,6 +1,6 @@
 //! Orders and drains while runtimes leave questions unanswered: each runtime is a thread that answers as the real one would, but for what it is told to keep.
 
-use super::super::driver::Command;
+use super::super::driver::{Command, End, QUESTIONS};
 use super::super::watching;
 use super::*;
 use crate::apply::Live;
@@ -51,6 +51,12 @@ impl Script {
                 self.is_leaving = leaving;
                 Answer::Leaving
             }
+            Question::Drained => Answer::Drained {
+                home: true,
+                out: 0,
+                held: 0,
+                moved: 7,
+            },
             _ => Answer::NotMine,
         }
     }
@@ -75,11 +81,11 @@ impl Site {
         for number in 0..runtimes {
             let script = Arc::new(Mutex::new(Script::default()));
             scripts.push(Arc::clone(&script));
-            let (handle, commands) = Handle::new();
+            let (handle, inbox) = Handle::new();
             handles.insert(number, handle);
             // It ends with the handle.
             std::thread::spawn(move || {
-                for command in commands {
+                while let Some(command) = inbox.wait() {
                     let Command::Ask(question, answer) = command else {
                         continue;
                     };
@@ -368,4 +374,37 @@ fn an_only_runtime_is_not_drained_where_that_is_insisted_on_either() {
         );
     }
     assert!(!lock(&site.scripts[0]).is_leaving);
+}
+
+#[test]
+fn a_worker_that_does_not_answer_is_not_drained() {
+    let site = Site::new(2);
+    assert!(site.shared.drained().done);
+    lock(&site.scripts[1]).keeps = Some(|question| matches!(question, Question::Drained));
+    assert!(!site.shared.drained().done);
+}
+
+#[test]
+fn a_full_queue_is_an_error_that_says_so() {
+    let (handle, inbox) = Handle::new();
+    let asked: Vec<_> = (0..10_000).map(|_| handle.ask_later(Question::Stats)).collect();
+    assert_eq!(asked.iter().filter(|asked| asked.is_ok()).count(), QUESTIONS);
+    let why = handle.ask(Question::Stats).err().unwrap();
+    assert_eq!(
+        why.to_string(),
+        "its queue is full (128 questions wait there unanswered)"
+    );
+    // The end of a watch, and the end of the worker, still come through.
+    handle.unwatch(3);
+    handle.end(End::Quit);
+    // Each that is taken makes room for another.
+    assert!(matches!(inbox.take(), Some(Command::Ask(Question::Stats, _))));
+    assert!(handle.ask_later(Question::Stats).is_ok() && handle.ask_later(Question::Stats).is_err());
+    let rest = std::iter::from_fn(|| inbox.take()).count();
+    assert_eq!(rest, QUESTIONS + 1);
+    drop(inbox);
+    assert_eq!(
+        handle.ask(Question::Stats).err(),
+        Some(super::super::driver::Unanswered::Gone)
+    );
 }

@@ -277,23 +277,35 @@ fn who_disagrees_is_not_met() {
         };
         Channel::new(settings, 0).unwrap()
     };
-    let (mut a, mut b) = (of(0, 10, [7, 8, 9]), of(1, 11, [7, 0, 9]));
+    let words = |place: usize, word: u64| {
+        let mut words: [u64; AGREED] = core::array::from_fn(|word| word as u64);
+        words[place] = word;
+        words
+    };
+    let bits = |place: usize, bits: u64| {
+        let mut words = [0; AGREED];
+        words[place] = bits;
+        words
+    };
+    let (mut a, mut b) = (of(0, 10, words(1, 8)), of(1, 11, words(1, 9)));
     exchange(&mut a, &mut b, 0, &mut |_| {});
     for end in [&a, &b] {
         assert!(!end.is_met());
-        assert_eq!(end.differs(), [false, true, false]);
+        assert_eq!(end.differs(), bits(1, 1));
         assert_eq!(end.counters().dropped(DropReason::Disagreement), 1);
         assert_eq!(end.not_met_for(), Some(DropReason::Disagreement));
     }
-    let mut b = of(1, 12, [7, 8, 9]);
+    let mut b = of(1, 12, words(1, 8));
     meet(&mut a, &mut b, settings().hello_ns);
-    assert_eq!((a.differs(), b.differs()), ([false; AGREED], [false; AGREED]));
+    assert_eq!((a.differs(), b.differs()), ([0; AGREED], [0; AGREED]));
     assert_eq!((a.not_met_for(), b.not_met_for()), (None, None));
     // One that begins anew with something else does not end what the other believes to be a session, and is in none.
-    let mut b = of(1, 13, [7, 8, 1]);
+    let mut other = words(1, 8);
+    other[AGREED - 1] ^= 6;
+    let mut b = of(1, 13, other);
     exchange(&mut a, &mut b, 2 * settings().hello_ns, &mut |_| {});
     assert!(a.is_met() && !b.is_met());
-    assert_eq!(a.differs(), [false, false, true]);
+    assert_eq!(a.differs(), bits(AGREED - 1, 6));
     a.renew(20);
     exchange(&mut a, &mut b, 3 * settings().hello_ns, &mut |_| {});
     assert!(!a.is_met() && !b.is_met());

@@ -106,6 +106,31 @@ impl Facts {
     }
 }
 
+/// The bytes of a flow's states that move: those of its own chain's functions, then, of a flow that is by itself, its group's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Travelling {
+    /// Bytes of the chain, at the beginning of the actor's state.
+    pub own: usize,
+    /// Where in it the group's state is, and how long.
+    pub group: (usize, usize),
+}
+
+impl Travelling {
+    /// Bytes in all.
+    pub fn length(&self) -> usize {
+        self.own + self.group.1
+    }
+
+    /// Where in the actor's state the bytes from `at` on are, as far as they are one behind the other.
+    pub fn place(&self, at: usize) -> core::ops::Range<usize> {
+        let (start, length) = self.group;
+        match at.checked_sub(self.own) {
+            None => at..self.own,
+            Some(at) => start + at.min(length)..start + length,
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Record<'a> {
     Says {

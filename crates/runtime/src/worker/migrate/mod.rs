@@ -69,6 +69,7 @@ use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use bytes::{Figures, Record};
 use hashbrown::HashMap;
+use nf::Affinity;
 use protocols::ownership::{
     Epoch, Input, Output, Ownership, Phase as Part, RuntimeId, Says, Switches, TellSwitch, Timer,
 };
@@ -119,9 +120,9 @@ struct Moving {
     again: u64,
     /// Source: which order.
     order: u32,
-    /// Source: who is to take it, and whether another has refused it.
+    /// Source: which runtime is to take it, and to which it was offered, that one among them.
     to: u16,
-    is_again: bool,
+    tried: order::Tried,
     /// Source: when the homes were told.
     rerouted_at: u64,
     /// Source: no call waits is still to be said.
@@ -374,6 +375,16 @@ impl<P: Port> Runtime<P> {
         } else {
             self.now
         }
+    }
+
+    /// What moves of the states of a flow of a chain; none if there is no such chain.
+    fn travelling(&self, chain: u8) -> Option<bytes::Travelling> {
+        let group = match self.flows.affinity() {
+            Affinity::Flow => (self.flows.group_offset(), self.stages.group_size),
+            _ => (0, 0),
+        };
+        let own = self.stages.fresh_of(chain)?.len();
+        Some(bytes::Travelling { own, group })
     }
 
     fn all_switches(&self) -> Switches {

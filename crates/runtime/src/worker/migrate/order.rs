@@ -3,12 +3,12 @@
 //! ```text
 //!   selector ─► every group with a flow that it names ─► waits ─► on its way ─► moved, refused or failed
 //!                                                        │  ▲          │
-//!                                  taken back ◄──────────┘  └──────────┘ refused the first time: offered once more, to another
+//!                                  taken back ◄──────────┘  └──────────┘ refused or called back: offered to another
 //! ```
 //!
-//! *Refused.* A target may have become full, or be drained, since the order was given. Where an order says several that may take its flows, a group that one of them
-//! refuses is offered to another of them, once: to one that is there, has not said that it takes no groups, and has refused nothing of this order, if there is such a
-//! one.
+//! *Another target.* A target may have become full, or be drained, since the order was given; it may be gone, or too slow. Where an order says several that may
+//! take its flows, a group that did not move to one of them, for whatever reason, is offered to the others, each at most once: to those that are there, have
+//! not said that they take no groups, and of those first to one at which no move of this order has failed.
 //!
 //! *Taken back* ([`Runtime::cancel`]): what is on its way ends as it would have, what has not begun does not begin.
 //!
@@ -101,7 +101,7 @@ pub struct Receipt {
     pub moved: u64,
     /// Flows whose groups the target did not take, nor another to whom they were offered then.
     pub refused: u64,
-    /// Flows whose groups a target did not take, so that they were offered once more, to another; what came of that is in the other figures.
+    /// Flows whose groups did not move to a target, so that they were offered to another; what came of that is in the other figures.
     pub offered_again: u64,
     /// Flows whose groups were called back, or could not begin to move: nobody was there to take them.
     pub failed: u64,
@@ -132,6 +132,13 @@ pub struct Receipt {
 /// In [`Moving::order`]: of nobody's here.
 pub(super) const NONE: u32 = u32::MAX;
 
+/// Runtimes to which a group was offered, a bit each: there are 64 at most.
+pub(super) type Tried = u64;
+
+fn tried(runtime: u16) -> Tried {
+    1_u64.checked_shl(runtime.into()).unwrap_or(0)
+}
+
 struct Ordered {
     number: u32,
     to: Vec<u16>,
@@ -139,11 +146,13 @@ struct Ordered {
     /// Who else may be offered what one of those refuses.
     others: Vec<u16>,
     next_other: usize,
-    /// Who has refused something.
+    /// Targets to which something did not move.
     refusers: Vec<u16>,
     waiting: VecDeque<GroupKey>,
-    /// Groups that were refused, and to whom they are offered now. They begin first.
-    again: VecDeque<(GroupKey, u16)>,
+    /// Groups that did not move, to which runtime they are offered now, and those to which they were. They begin first.
+    again: VecDeque<(GroupKey, u16, Tried)>,
+    /// Flows of groups that may still begin; the most that there can be where all may.
+    left: u32,
     /// Nothing more of it begins.
     is_canceled: bool,
     selector: Selector,
@@ -158,6 +167,26 @@ impl Ordered {
     /// How many groups have not begun.
     fn unbegun(&self) -> usize {
         self.waiting.len() + self.again.len()
+    }
+
+    /// Takes flows from those that may still begin, if there are so many.
+    fn take_of_count(&mut self, flows: usize) -> bool {
+        let flows = u32::try_from(flows).unwrap_or(u32::MAX);
+        match self.left {
+            u32::MAX => true,
+            left if flows > left => false,
+            left => {
+                self.left = left - flows;
+                true
+            }
+        }
+    }
+
+    /// These flows have not begun after all.
+    fn give_to_count(&mut self, flows: usize) {
+        if self.left != u32::MAX {
+            self.left = self.left.saturating_add(flows as u32);
+        }
     }
 
     /// Begins nothing more; answers how many groups would have.
@@ -239,8 +268,13 @@ impl<P: Port> Runtime<P> {
         self.order_with(order, &[])
     }
 
-    /// The same; what its targets refuse may be offered to these, too, as far as they are there then.
+    /// The same; what does not move to its targets may be offered to these, too, as far as they are there then.
     pub fn order_with(&mut self, order: Order, others: &[u16]) -> Result<u32, OrderError> {
+        self.order_some(order, others, u32::MAX)
+    }
+
+    /// The same, of no more than so many flows. Groups move whole: one that has more flows than are left of that stays.
+    pub fn order_some(&mut self, order: Order, others: &[u16], count: u32) -> Result<u32, OrderError> {
         if order.to.is_empty() {
             return Err(OrderError::Nowhere);
         }
@@ -280,6 +314,7 @@ impl<P: Port> Runtime<P> {
             is_canceled: false,
             selector: order.selector,
             unseen,
+            left: count,
             began: self.now,
             pauses: Vec::new(),
             receipt: Receipt::default(),
@@ -424,32 +459,49 @@ impl<P: Port> Runtime<P> {
         let mut flows = orders.flows;
         self.prefetch_waiting();
         let mut batch = Vec::new();
+        let mut left_out = 0;
         for at in 0..self.moves.orders.all.len() {
             while self.moves.orders.under_way + batch.len() < most && flows < flows_max {
                 let ordered = &mut self.moves.orders.all[at];
-                let (group, to, is_again) = if let Some((group, to)) = ordered.again.pop_front() {
-                    (group, to, true)
+                let (group, to, before) = if let Some(again) = ordered.again.pop_front() {
+                    again
                 } else if let Some(group) = ordered.waiting.pop_front() {
+                    if !ordered.take_of_count(self.flows.count_of(group)) {
+                        left_out += 1;
+                        continue;
+                    }
                     let to = ordered.to[ordered.next % ordered.to.len()];
                     ordered.next += 1;
-                    (group, to, false)
+                    (group, to, 0)
                 } else {
                     break;
                 };
                 // Each before the first begins: an order is not over while any of them may.
                 ordered.receipt.under_way += 1;
                 flows += self.flows.count_of(group);
-                batch.push((group, to, is_again, at));
+                batch.push((group, to, before, at));
             }
         }
-        self.moves.orders.waiting -= batch.len();
+        self.moves.orders.waiting -= batch.len() + left_out;
+        if left_out > 0 {
+            let numbers: Vec<u32> = self
+                .moves
+                .orders
+                .all
+                .iter()
+                .map(|ordered| ordered.number)
+                .collect();
+            numbers
+                .into_iter()
+                .for_each(|number| self.see_whether_over(number));
+        }
         self.moves.orders.under_way += batch.len();
         let count = batch.len();
-        for (group, to, is_again, at) in batch {
+        for (group, to, before, at) in batch {
             let actors = self.flows_of(group);
             let order = self.moves.orders.all[at].number;
             if self.has_room_to_begin(actors.len()) {
-                self.begin_move(group, (to, is_again), order, actors);
+                self.begin_move(group, (to, before), order, actors);
                 continue;
             }
             // Words about so many second keys have to wait for buffers.
@@ -457,9 +509,12 @@ impl<P: Port> Runtime<P> {
             orders.under_way -= 1;
             orders.all[at].receipt.under_way -= 1;
             orders.waiting += 1;
-            match is_again {
-                true => orders.all[at].again.push_back((group, to)),
-                false => orders.all[at].waiting.push_back(group),
+            match before {
+                0 => {
+                    orders.all[at].give_to_count(actors.len());
+                    orders.all[at].waiting.push_back(group);
+                }
+                before => orders.all[at].again.push_back((group, to, before)),
             }
         }
         count
@@ -471,7 +526,7 @@ impl<P: Port> Runtime<P> {
         self.pool.free() > self.message_frames() + words.min(self.pool.total() / 2)
     }
 
-    fn begin_move(&mut self, group: GroupKey, (to, is_again): (u16, bool), order: u32, actors: Vec<u32>) {
+    fn begin_move(&mut self, group: GroupKey, (to, before): (u16, Tried), order: u32, actors: Vec<u32>) {
         let hash = group.hash(&self.settings.seed);
         if actors.is_empty() || self.moves.at(hash).is_some() {
             // Over, or on its way already by another order.
@@ -479,11 +534,13 @@ impl<P: Port> Runtime<P> {
         }
         // Where nobody is there any more to hear of it, another may take it.
         let other = match self.is_there(to) {
-            true => Some((to, is_again)),
-            false if is_again => None,
-            false => self.another(order, to).map(|other| (other, true)),
+            true => Some((to, before)),
+            false => {
+                let before = before | tried(to);
+                self.another(order, before).map(|other| (other, before))
+            }
         };
-        let Some((to, is_again)) = other else {
+        let Some((to, before)) = other else {
             if let Some(receipt) = self.moves.orders.receipt(order) {
                 receipt.asked += actors.len() as u64;
                 receipt.failed += actors.len() as u64;
@@ -509,7 +566,7 @@ impl<P: Port> Runtime<P> {
                 deadline,
                 order,
                 to,
-                is_again,
+                tried: before | tried(to),
                 weight,
                 ..Moving::new(machine, group)
             },
@@ -523,15 +580,20 @@ impl<P: Port> Runtime<P> {
         matches!(link, Some(Some(link)) if link.session() != 0)
     }
 
-    /// Who else may take a group of an order that a runtime does not: in turn, those that have refused nothing of it first.
-    fn another(&mut self, order: u32, refuser: u16) -> Option<u16> {
+    /// Which other runtime may take a group of an order that was offered to some: in turn, those first to which all of it moved.
+    fn another(&mut self, order: u32, before: Tried) -> Option<u16> {
         let ordered = self.moves.orders.find(order)?;
         let (next, count) = (ordered.next_other, ordered.others.len());
         ordered.next_other += 1;
         let others = core::mem::take(&mut ordered.others);
         let refusers = core::mem::take(&mut ordered.refusers);
         let in_turn = (0..count).map(|at| others[(next + at) % count]);
-        let takes = |to: &u16| *to != refuser && self.is_there(*to) && !self.sessions.is_runtime_leaving(*to);
+        let takes = |to: &u16| {
+            before & tried(*to) == 0
+                && *to != self.settings.info.runtime
+                && self.is_there(*to)
+                && !self.sessions.is_runtime_leaving(*to)
+        };
         let found = in_turn.filter(takes).min_by_key(|to| refusers.contains(to));
         if let Some(ordered) = self.moves.orders.find(order) {
             (ordered.others, ordered.refusers) = (others, refusers);
@@ -539,27 +601,27 @@ impl<P: Port> Runtime<P> {
         found
     }
 
-    /// A group was refused: it waits to be offered to another, if it may be.
+    /// A group did not move: it waits to be offered to another, if it may be.
     pub(super) fn offer_again(&mut self, id: u32) -> bool {
         let Some(moving) = self.moves.moving(id) else {
             return false;
         };
         let (order, group, flows) = (moving.order, moving.group, moving.actors.len() as u64);
-        let (refuser, is_again) = (moving.to, moving.is_again);
+        let (refuser, before) = (moving.to, moving.tried);
         let Some(ordered) = self.moves.orders.find(order) else {
             return false;
         };
         if !ordered.refusers.contains(&refuser) {
             ordered.refusers.push(refuser);
         }
-        if is_again || ordered.is_canceled {
+        if ordered.is_canceled {
             return false;
         }
-        let Some(to) = self.another(order, refuser) else {
+        let Some(to) = self.another(order, before) else {
             return false;
         };
         if let Some(ordered) = self.moves.orders.find(order) {
-            ordered.again.push_back((group, to));
+            ordered.again.push_back((group, to, before));
             let receipt = &mut ordered.receipt;
             // They are asked when they begin again.
             receipt.asked -= flows;

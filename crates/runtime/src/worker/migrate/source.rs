@@ -214,7 +214,6 @@ impl<P: Port> Runtime<P> {
     /// Sends flows, packets held for them, first packets, and `State`; `false` if the buffers are used up first.
     fn send_flows(&mut self, sending: &mut Sending, count: &mut usize) -> bool {
         let (id, to) = (sending.id, sending.to);
-        let stride = self.flows.state_bytes(0).len() + super::bytes::FLOW_HEAD;
         let Some(moving) = self.moves.moving(id) else {
             return true;
         };
@@ -224,7 +223,13 @@ impl<P: Port> Runtime<P> {
         for actor in actors.iter().skip(sending.sent).take(AHEAD) {
             self.flows.prefetch(*actor);
         }
-        while sending.sent < actors.len() && self.has_room_to_send(to, stride) {
+        while let Some(actor) = actors.get(sending.sent) {
+            // A chain's own states, not the largest chain's.
+            let state = self.travelling(self.flows.header(*actor).chain);
+            let stride = state.map_or(0, |state| state.length()) + super::bytes::FLOW_HEAD;
+            if !self.has_room_to_send(to, stride) {
+                break;
+            }
             if let Some(ahead) = actors.get(sending.sent + AHEAD) {
                 self.flows.prefetch(*ahead);
             }
@@ -257,13 +262,17 @@ impl<P: Port> Runtime<P> {
 
     fn send_flow(&mut self, to: u16, actor: u32, began: u64) {
         // Straight from the slab into the frame at hand, as far as that has room.
-        let length = self.flows.state_bytes(actor).len();
+        let Some(state) = self.travelling(self.flows.header(actor).chain) else {
+            return;
+        };
+        let length = state.length();
         let mut sent = 0;
         let mut is_first = true;
         while is_first || sent < length {
             let room = self.frame_room(to);
             let head = if is_first { super::bytes::FLOW_HEAD } else { 3 };
-            let take = room.saturating_sub(head).min(length - sent);
+            let place = state.place(sent);
+            let take = room.saturating_sub(head).min(place.len());
             if (take == 0 && sent < length) || room < head {
                 if !self.new_frame(to) {
                     return;
@@ -273,7 +282,8 @@ impl<P: Port> Runtime<P> {
             let Some(frame) = self.moves.outgoing[usize::from(to)].frame() else {
                 return;
             };
-            let piece = &self.flows.state_bytes(actor)[sent..sent + take];
+            let place = place.start..place.start + take;
+            let piece = self.flows.state_bytes(actor).get(place).unwrap_or_default();
             let fits = if is_first {
                 let header = self.flows.header(actor);
                 let facts = Facts {
@@ -521,10 +531,12 @@ impl<P: Port> Runtime<P> {
             return;
         };
         let (order, flows, dropped) = (moving.order, moving.actors.len() as u64, moving.dropped);
+        // A group that is not here has no other target to go to: its copy ends.
+        let is_here = matches!(moving.machine.phase(), Part::Active);
         if let Some(receipt) = self.moves.orders.receipt(order) {
             receipt.dropped += u64::from(dropped);
         }
-        if matches!(how, Finished::Refused(_)) && self.offer_again(id) {
+        if how != Finished::Moved && is_here && self.offer_again(id) {
             return;
         }
         self.note_finished(order, flows, how);

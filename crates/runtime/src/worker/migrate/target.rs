@@ -34,7 +34,7 @@ impl Moving {
             again: super::AGAIN,
             order: order::NONE,
             to: 0,
-            is_again: false,
+            tried: 0,
             rerouted_at: 0,
             is_settling: false,
             is_pinned: false,
@@ -230,17 +230,23 @@ impl<P: Port> Runtime<P> {
         };
         let (actor, from) = (*actor, *at);
         *at += bytes.len();
+        // A chain that is not here has no length, so no bytes are all of it.
+        let travelling = self.travelling(self.flows.header(actor).chain);
+        let length = travelling.map(|state| state.length());
+        let at = travelling.map_or(0..0, |state| state.place(from));
         let state = self.flows.state_bytes_mut(actor);
-        let length = state.len();
-        let place = state.get_mut(from..from + bytes.len());
+        let place = match bytes.len() <= at.len() {
+            true => state.get_mut(at.start..at.start + bytes.len()),
+            false => None,
+        };
         let fits = place.is_some();
         if let Some(place) = place
             && !(from >= 1024 && planted::is("long_state_cut"))
         {
             place.copy_from_slice(bytes);
         }
-        // Exactly as long as it is at all runtimes.
-        let is_whole = fits && from + bytes.len() == length;
+        // Exactly as long as its chain's is at all runtimes.
+        let is_whole = fits && Some(from + bytes.len()) == length;
         self.flows.header_mut(actor).frame = if is_whole { 0 } else { UNSOUND };
     }
 

@@ -1,0 +1,320 @@
+//! The event log: the file that it goes to, and the thread that writes it.
+//!
+//! # Theory of operation
+//!
+//! ```text
+//!   runtime's log (1 MiB) ──► line chunks (64) ──► this thread ──► file, appended to
+//!                                                     └ the file takes nothing: the chunk waits, and is tried again
+//! ```
+//!
+//! *A disk that is full* holds this thread at the chunk that it has. The queue behind it fills, then the log of each runtime. A line
+//! that finds no room there is lost, and counted by that runtime (`flowkeep_lost_events_total`). The first refusal is reported
+//! at once. When the file takes lines again, the chunk goes on at the byte where it stopped, so no line is cut, and a report says
+//! how many lines were lost meanwhile.
+//!
+//! *At the end* of a cluster nothing waits for the file any more ([`Ending`]): each chunk is tried once, and what is refused is counted.
+//!
+//! *The file* is appended to, so the log of the last start stays; its mode is 0640, since its lines name users and what they did. Where the last
+//! writer was killed in the middle of a line, that line is ended first.
+//!
+//! Invariants: the file has whole lines only, but for the last one of a process that was killed or ended on a full disk; a lost
+//! line is in a count, and the count is said.
+//!
+//! Not here: lines ([`nf::cx::EventLog`]), which file (the configuration).
+
+use adapters::report::Reports;
+use rustix::fs::{Mode, OFlags};
+use std::fs::{File, Permissions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+/// How long the thread waits before it tries a file again.
+const RETRY: Duration = Duration::from_millis(200);
+/// Bytes that are written at once, if so many are there.
+const CHUNK: usize = 64 * 1024;
+/// The mode of the file: its owner writes, its group reads.
+const MODE: u32 = 0o640;
+
+/// Opens the file of an event log, to append to it.
+pub(super) fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
+    let mut file = File::from(rustix::fs::open(path, flags, Mode::from_raw_mode(MODE))?);
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Ok(file);
+    }
+    // One that an earlier version made is readable by all. Of another owner's file the mode is that one's business.
+    if metadata.permissions().mode() & 0o777 & !MODE != 0 {
+        match file.set_permissions(Permissions::from_mode(MODE)) {
+            Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error),
+            _ => {}
+        }
+    }
+    if !ends_with_line(path) {
+        // A full disk refuses that too: then the first line of this start goes on behind the cut one.
+        let _ = file.write_all(b"\n");
+    }
+    Ok(file)
+}
+
+/// Whether a file is empty or its last line is whole, as far as it can be read.
+fn ends_with_line(path: &Path) -> bool {
+    let last = || {
+        let mut file = File::open(path)?;
+        file.seek(SeekFrom::End(-1))?;
+        let mut last = [0];
+        file.read_exact(&mut last)?;
+        io::Result::Ok(last == *b"\n")
+    };
+    last().unwrap_or(true)
+}
+
+/// Says to the thread that the cluster ends.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ending(Arc<AtomicBool>);
+
+impl Ending {
+    /// From now on nothing waits for the file.
+    pub fn begin(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    fn has_begun(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// What the thread has.
+pub(super) struct Writer<L> {
+    pub out: Box<dyn Write + Send>,
+    /// Its name in reports.
+    pub name: String,
+    pub reports: Reports,
+    pub ending: Ending,
+    /// Asks how many lines found no room at the runtimes so far.
+    pub lost: L,
+}
+
+/// A time in which the file takes nothing.
+struct Outage {
+    since: Instant,
+    lost_before: u64,
+    error: io::Error,
+}
+
+impl<L: Fn() -> u64> Writer<L> {
+    /// Writes lines until none can come. The error says how many were not written at the end.
+    pub fn run(mut self, incoming: Receiver<String>) -> Result<(), String> {
+        let mut outage: Option<Outage> = None;
+        let mut unwritten = 0;
+        while let Ok(lines) = incoming.recv() {
+            let mut chunk = lines.into_bytes();
+            while chunk.len() < CHUNK
+                && let Ok(more) = incoming.try_recv()
+            {
+                chunk.extend_from_slice(more.as_bytes());
+            }
+            let rest = self.write(&chunk, &mut outage);
+            unwritten += rest.iter().filter(|byte| **byte == b'\n').count();
+        }
+        // What stands in front of the file may keep something until then.
+        let flushed = self.out.flush();
+        match (outage, flushed) {
+            (Some(Outage { error, .. }), _) | (None, Err(error)) => Err(format!(
+                "the event log {} cannot be written: {error}; {unwritten} lines were lost at the end",
+                self.name
+            )),
+            (None, Ok(())) => Ok(()),
+        }
+    }
+
+    /// Writes a chunk, as long as that takes; what is left of it where the cluster ends meanwhile.
+    fn write<'c>(&mut self, chunk: &'c [u8], outage: &mut Option<Outage>) -> &'c [u8] {
+        let mut rest = chunk;
+        while !rest.is_empty() {
+            let error = match self.out.write(rest) {
+                Ok(0) => io::ErrorKind::WriteZero.into(),
+                Ok(count) => {
+                    rest = rest.get(count..).unwrap_or_default();
+                    if let Some(over) = outage.take() {
+                        self.tell_over(&over);
+                    }
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => error,
+            };
+            match outage {
+                Some(outage) => outage.error = error,
+                None => *outage = Some(self.begin_outage(error)),
+            }
+            if self.ending.has_begun() {
+                return rest;
+            }
+            std::thread::sleep(RETRY);
+        }
+        rest
+    }
+
+    fn begin_outage(&self, error: io::Error) -> Outage {
+        self.reports.tell(
+            format_args!("event log {}", self.name),
+            format_args!("it cannot be written: {error}"),
+            "lines wait, and are lost and counted where there is no more room for them; it is tried again and again",
+        );
+        Outage {
+            since: Instant::now(),
+            lost_before: (self.lost)(),
+            error,
+        }
+    }
+
+    fn tell_over(&self, outage: &Outage) {
+        let lost = (self.lost)().saturating_sub(outage.lost_before);
+        let seconds = outage.since.elapsed().as_secs_f64();
+        self.reports.tell(
+            format_args!("event log {}", self.name),
+            format_args!("it is written again after {seconds:.1} s; {lost} lines were lost meanwhile"),
+            "",
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicU64;
+    use std::sync::mpsc::sync_channel;
+
+    /// A disk: it takes so many bytes, then none until there is room again.
+    #[derive(Clone, Default)]
+    struct Disk(Arc<Mutex<(Vec<u8>, usize)>>);
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let mut disk = self.0.lock().unwrap();
+            let count = bytes.len().min(disk.1);
+            if count == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            disk.0.extend_from_slice(&bytes[..count]);
+            disk.1 -= count;
+            Ok(count)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn until(mut is_so: impl FnMut() -> bool) {
+        let began = Instant::now();
+        while !is_so() {
+            assert!(began.elapsed() < Duration::from_secs(20));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_said_losses_are_counted_and_writing_goes_on() {
+        let disk = Disk::default();
+        disk.0.lock().unwrap().1 = 10;
+        let reports = Reports::default();
+        let lost = Arc::new(AtomicU64::new(3));
+        let (lines, incoming) = sync_channel(2);
+        let writer = Writer {
+            out: Box::new(disk.clone()),
+            name: "e".into(),
+            reports: reports.clone(),
+            ending: Ending::default(),
+            lost: {
+                let lost = Arc::clone(&lost);
+                move || lost.load(Ordering::Relaxed)
+            },
+        };
+        let thread = std::thread::spawn(move || writer.run(incoming));
+        lines.send("{\"a\":1}\n{\"b\":2}\n".to_owned()).unwrap();
+        let mut told = Vec::new();
+        until(|| {
+            told.extend(reports.take());
+            !told.is_empty()
+        });
+        assert!(
+            told[0]
+                .to_string()
+                .starts_with("event log e: it cannot be written: "),
+            "{told:?}"
+        );
+        // The queue fills behind it: whoever writes sees that, and counts.
+        until(|| lines.try_send("{\"c\":3}\n".to_owned()).is_err());
+        lost.store(10, Ordering::Relaxed);
+        disk.0.lock().unwrap().1 = usize::MAX;
+        until(|| {
+            told.extend(reports.take());
+            told.len() > 1
+        });
+        assert!(
+            told[1].problem.contains("written again")
+                && told[1].problem.ends_with("7 lines were lost meanwhile"),
+            "{told:?}"
+        );
+        drop(lines);
+        assert_eq!(thread.join().unwrap(), Ok(()));
+        let text = String::from_utf8(disk.0.lock().unwrap().0.clone()).unwrap();
+        assert!(text.starts_with("{\"a\":1}\n{\"b\":2}\n{\"c\":3}\n"), "{text}");
+    }
+
+    #[test]
+    fn a_cluster_that_ends_does_not_wait_for_a_full_disk() {
+        let reports = Reports::default();
+        let (lines, incoming) = sync_channel(64);
+        let writer = Writer {
+            out: Box::new(Disk::default()),
+            name: "e".into(),
+            reports: reports.clone(),
+            ending: Ending::default(),
+            lost: || 0,
+        };
+        let ending = writer.ending.clone();
+        let thread = std::thread::spawn(move || writer.run(incoming));
+        lines.send("1\n2\n".to_owned()).unwrap();
+        until(|| !reports.take().is_empty());
+        ending.begin();
+        for _ in 0..40 {
+            lines.send("3\n".to_owned()).unwrap();
+        }
+        drop(lines);
+        let said = thread.join().unwrap().unwrap_err();
+        assert!(said.ends_with("42 lines were lost at the end"), "{said}");
+    }
+
+    #[test]
+    fn a_file_is_appended_to_and_not_for_all_to_read() {
+        let path = std::env::temp_dir().join(format!("flowkeep-events-{}", std::process::id()));
+        std::fs::write(&path, "1\n{\"cut").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        for line in ["2\n", "3\n"] {
+            open(&path).unwrap().write_all(line.as_bytes()).unwrap();
+        }
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!((text.as_str(), mode), ("1\n{\"cut\n2\n3\n", 0o640));
+        drop(open(&path).unwrap());
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(mode & !0o640, 0);
+    }
+
+    #[test]
+    fn a_device_that_is_always_full_is_opened_and_refuses() {
+        let mut full = open(Path::new("/dev/full")).unwrap();
+        assert_eq!(full.write(b"1\n").unwrap_err().kind(), io::ErrorKind::StorageFull);
+    }
+}

@@ -1,0 +1,222 @@
+//! What a process may do once its ports are open: less than at its start.
+//!
+//! # Theory of operation
+//!
+//! ```text
+//!   as started ──► files of keys, log and control socket; metrics' address; ports ──► drop ──► links, threads, packets
+//! ```
+//!
+//! The thread that starts a cluster gives rights up before it starts another one, and threads have what the one that starts them has. So
+//! no thread that sees a packet, a word of another process or a request ever has more. Rights are a thread's own on Linux: that order is what makes
+//! them the process's.
+//!
+//! | started as | `user` | afterwards |
+//! |---|---|---|
+//! | root | named | that user, its groups, and [`kept`] |
+//! | root | not named | root's files, [`kept`] and [`ROOTS`]; no module, no mount, no other process |
+//! | another user, with capabilities of the file | – | [`kept`], as far as they are there |
+//!
+//! *What stays* ([`kept`]) is what workers need while they run: the neighbours that a gateway has the kernel resolve (`CAP_NET_ADMIN`); the sockets
+//! and filters of live ports and of links on Ethernet, which are made when their workers are (`CAP_NET_RAW`, `CAP_BPF`, `CAP_IPC_LOCK`); the
+//! priority of a runtime that is added (`CAP_SYS_NICE`). A cluster without live ports, members and functions that follow the kernel keeps the last one only.
+//!
+//! What is read again while it runs (`chain apply`, keys on SIGHUP) is read as that user.
+//!
+//! Invariants: no right comes back (`no_new_privs`, the bounding set); a cluster that cannot drop what it should does not start.
+//!
+//! Not here: what a live port needs at its start (`adapters::interface`).
+
+use crate::config::{Config, Uri};
+use rustix::process::{Gid, Uid, getegid, geteuid};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, remove_capability_from_bounding_set, set_capabilities,
+    set_keep_capabilities, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
+use std::fs;
+
+/// What a process that remains root has besides: files of other users, which it reads again, and low port numbers of links.
+const ROOTS: CapabilitySet = CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::NET_BIND_SERVICE);
+
+/// What becomes of a process's rights.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Privileges {
+    account: Option<Account>,
+    keep: CapabilitySet,
+}
+
+/// A user of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// Its number.
+    pub user: u32,
+    group: u32,
+    groups: Vec<u32>,
+}
+
+impl Account {
+    /// The user that a configuration names, if it names one. The error says what to do.
+    pub fn of(config: &Config) -> Result<Option<Self>, String> {
+        let Some(name) = &config.user else { return Ok(None) };
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        Self::find(name, &read("/etc/passwd"), &read("/etc/group"))
+            .map(Some)
+            .ok_or_else(|| {
+                format!("there is no user `{name}` in /etc/passwd; make it: useradd --system {name}")
+            })
+    }
+
+    /// A user by its name or number, as passwd(5) and group(5) have it. A number need not be in them; its group has then the same number.
+    fn find(name: &str, passwd: &str, group: &str) -> Option<Self> {
+        let entries = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());
+        let mut users = entries.filter_map(|entry| match entry[..] {
+            [user, _, number, group, ..] => Some((user, number.parse().ok()?, group.parse().ok()?)),
+            _ => None,
+        });
+        let is_meant = |(user, number, _): &(&str, u32, u32)| *user == name || name.parse() == Ok(*number);
+        let Some((login, user, own)) = users.find(is_meant) else {
+            let number = name.parse().ok()?;
+            return Some(Account {
+                user: number,
+                group: number,
+                groups: Vec::new(),
+            });
+        };
+        let mut groups = Vec::new();
+        for line in group.lines() {
+            let entry: Vec<_> = line.split(':').collect();
+            if let [_, _, number, members, ..] = entry[..]
+                && members.split(',').any(|member| member == login)
+                && let Ok(number) = number.parse()
+            {
+                groups.push(number);
+            }
+        }
+        Some(Account {
+            user,
+            group: own,
+            groups,
+        })
+    }
+}
+
+impl Privileges {
+    /// What a cluster of this configuration is to have.
+    pub fn of(config: &Config) -> Result<Self, String> {
+        Ok(Privileges {
+            account: Account::of(config)?,
+            keep: kept(config),
+        })
+    }
+
+    /// Gives up all others, of this thread and of those that it starts from now on. The error says what to do.
+    pub fn drop(&self) -> Result<(), String> {
+        let failed = |what: &str, error: rustix::io::Errno| {
+            format!("{what} cannot be given up: {error}; start it as root, or without `user`")
+        };
+        let is_root = geteuid().is_root();
+        let mut keep = self.keep;
+        if self.account.is_none() && is_root {
+            keep |= ROOTS;
+        }
+        let had = capabilities(None).map_err(|error| failed("capabilities", error))?;
+        if had.effective.contains(CapabilitySet::SETPCAP) {
+            for bit in (0..64).map(|bit| CapabilitySet::from_bits_retain(1 << bit)) {
+                // Of those that this kernel does not have, it says so.
+                if !keep.contains(bit) && remove_capability_from_bounding_set(bit).is_err() {
+                    break;
+                }
+            }
+        }
+        if let Some(account) = &self.account {
+            self.become_user(account)
+                .map_err(|error| failed("the user's rights", error))?;
+        }
+        let left = had.permitted & keep;
+        let sets = CapabilitySets {
+            effective: left,
+            permitted: left,
+            inheritable: CapabilitySet::empty(),
+        };
+        set_capabilities(None, sets).map_err(|error| failed("capabilities", error))?;
+        set_no_new_privs(true).map_err(|error| failed("new rights", error))
+    }
+
+    fn become_user(&self, account: &Account) -> rustix::io::Result<()> {
+        let (user, group) = (Uid::from_raw(account.user), Gid::from_raw(account.group));
+        if (geteuid(), getegid()) == (user, group) {
+            return Ok(());
+        }
+        let groups: Vec<Gid> = account.groups.iter().map(|group| Gid::from_raw(*group)).collect();
+        // What is kept is taken away with the user otherwise.
+        set_keep_capabilities(true)?;
+        set_thread_groups(&groups)?;
+        set_thread_res_gid(group, group, group)?;
+        set_thread_res_uid(user, user, user)?;
+        set_keep_capabilities(false)
+    }
+}
+
+/// What workers of this configuration need while they run.
+fn kept(config: &Config) -> CapabilitySet {
+    let mut uris = config
+        .port
+        .iter()
+        .flat_map(|port| [&port.input, &port.output])
+        .flatten();
+    let is_live = |uri: &Uri| {
+        ["afpacket:", "afxdp:"]
+            .iter()
+            .any(|kind| uri.as_str().starts_with(kind))
+    };
+    let mut kept = CapabilitySet::SYS_NICE;
+    let follows_kernel = config
+        .functions
+        .values()
+        .any(|function| function.factory.feed().is_some());
+    if uris.any(is_live) || follows_kernel || !config.member.is_empty() {
+        kept |=
+            CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW | CapabilitySet::IPC_LOCK | CapabilitySet::BPF;
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_found_by_name_and_number_with_its_groups() {
+        let passwd = "root:x:0:0:root:/root:/bin/sh\nflow:x:990:991::/:/bin/false\nbroken\n";
+        let group = "root:x:0:\nflow:x:991:\nnet:x:7:a,flow\nlog:x:8:flow,b\nnone:x:9:flower\n";
+        let flow = Account {
+            user: 990,
+            group: 991,
+            groups: vec![7, 8],
+        };
+        assert_eq!(Account::find("flow", passwd, group), Some(flow.clone()));
+        assert_eq!(Account::find("990", passwd, group), Some(flow));
+        let number = Account {
+            user: 4000,
+            group: 4000,
+            groups: vec![],
+        };
+        assert_eq!(Account::find("4000", passwd, group), Some(number));
+        assert_eq!(Account::find("nobody", passwd, group), None);
+    }
+
+    #[test]
+    fn only_what_live_ports_need_is_kept() {
+        let of = |input: &str| {
+            let text = format!(
+                "[[port]]\nname = \"a\"\ninput = \"{input}\"\n[[chain]]\nname = \"all\"\nfunctions = [\"flow_monitor\"]\n"
+            );
+            kept(&crate::config::parse("a.toml", &text, &crate::functions()).unwrap())
+        };
+        assert_eq!(of("pcap:in.pcap"), CapabilitySet::SYS_NICE);
+        let live = of("afpacket:eth0");
+        assert!(live.contains(CapabilitySet::NET_RAW | CapabilitySet::NET_ADMIN));
+        assert!(
+            !live.intersects(CapabilitySet::SYS_ADMIN | CapabilitySet::DAC_OVERRIDE | CapabilitySet::SETUID)
+        );
+    }
+}
