@@ -702,7 +702,7 @@ fn what_a_call_that_is_given_up_has_emitted_is_not_the_next_ones() {
     cluster.runtimes[from].order(order).unwrap();
     cluster.settle();
     assert_eq!(cluster.runtimes[1 - from].stats().waiting, 1);
-    cluster.feed(0, (2..6).map(|host| udp(host, 1000, 1, 80, false, &[0, 1, 0])));
+    cluster.feed(0, (2..6).map(|host| udp(host, 1000, 1, 80, false, &[5, 1, 0])));
     cluster.now += 200 * MS;
     cluster.settle();
     let mut hosts: Vec<u8> = cluster.sent().iter().map(|(_, frame)| frame[15]).collect();

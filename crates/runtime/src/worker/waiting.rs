@@ -155,6 +155,9 @@ impl<P: Port> Runtime<P> {
             unsafe { Frames::<Parked>::cancel(waiting.frame) };
             waiting.rest.leave(&mut self.shares);
             let Parked { job, mut behind, .. } = waiting.rest;
+            // It emits once more where it begins again.
+            // SAFETY: the future is gone, so the frame is nobody's but ours.
+            self.settle_accounts(unsafe { &mut (*waiting.frame.as_ptr()).cx }, job.actor);
             let Job {
                 actor,
                 mut packet,
