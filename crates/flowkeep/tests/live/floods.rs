@@ -58,10 +58,13 @@ fn to_silence(site: &Site, last: u8, datagrams: usize, ports: usize) {
                 .map(|_| UdpSocket::bind(("10.0.1.1", 0)).unwrap())
                 .collect();
             let [a, b, c] = SILENT;
-            for socket in sockets.iter().cycle().take(datagrams) {
-                socket
-                    .send_to(b"hello", (Ipv4Addr::new(a, b, c, last), 9))
-                    .unwrap();
+            for (number, socket) in sockets.iter().cycle().take(datagrams).enumerate() {
+                let to = (Ipv4Addr::new(a, b, c, last), 9);
+                socket.send_to(b"hello", to).unwrap();
+                if number % 100 == 99 {
+                    // As fast as a port on a busy machine takes them.
+                    std::thread::sleep(Duration::from_millis(5));
+                }
             }
         });
         sent.join().unwrap();
@@ -124,7 +127,7 @@ impl Drop for On<'_> {
 
 /// A probe while something else is done; at most a hundredth of it is lost, and no second.
 fn probed(site: &Site, what: &str, work: impl FnOnce()) {
-    let on = AtomicBool::new(true);
+    let (on, before) = (AtomicBool::new(true), site.overload());
     let mut seen = std::thread::scope(|scope| {
         let probing = scope.spawn(|| {
             let (client, server) = (&site.network.client, &site.network.server);
@@ -136,9 +139,12 @@ fn probed(site: &Site, what: &str, work: impl FnOnce()) {
         drop(end);
         probing.join().unwrap()
     });
-    let told = seen.told();
+    // What had no room on a machine with other work is counted, and not what this is about.
+    let overload = site.overload() - before;
+    let told = format!("{}; {overload} without room", seen.told());
     println!("{what}: {told}");
-    let good = seen.sent > 1000 && seen.missing() * 100 <= seen.sent && seen.longest_gap() <= 1000;
+    let missing = seen.missing().saturating_sub(overload);
+    let good = seen.sent > 1000 && missing * 100 <= seen.sent && seen.longest_gap() <= 1000;
     site.log.expect(what, good, told);
 }
 
