@@ -374,7 +374,7 @@ fn who_has_another_file_is_told_so(name: &str, has_hosts: bool) {
     );
     let front = Member::start(&folder, &config, "switch", "front");
     let mut left = Member::start(&folder, &other, "node", "left");
-    let word = "its configuration differs from this one's: [[chain]] or [function]";
+    let word = "it differs from this one: [[chain]] or [function]";
     for (member, its_own, others) in [(&front, "front", "left"), (&left, "left", "front")] {
         let status = member.wait_until("it is to say who differs", |status| {
             status
