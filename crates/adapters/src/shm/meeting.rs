@@ -68,12 +68,12 @@ struct Hello {
 }
 
 /// Why a hello is not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum NotMet {
     /// It is no hello to this end.
     Wrong(&'static str),
     /// In these bits of what both must have alike it has something else.
-    Differs([u64; AGREED]),
+    Differs(Box<[u64; AGREED]>),
 }
 
 impl Hello {
@@ -117,7 +117,7 @@ impl Hello {
         }
         if hello.agreed != settings.agreed {
             let differs = std::array::from_fn(|part| hello.agreed[part] ^ settings.agreed[part]);
-            return Err(NotMet::Differs(differs));
+            return Err(NotMet::Differs(Box::new(differs)));
         }
         let longest = usize::try_from(hello.frame_max).unwrap_or(usize::MAX);
         let lengths = super::bytes_min(longest.min(FRAME_MAX))..=super::MEMORY_MAX;
@@ -272,7 +272,7 @@ impl Meeting {
             Err(NotHeard::Failed(why)) => return Err(why),
             Err(NotHeard::NotMet(NotMet::Wrong(why))) => return Err(why.to_owned()),
             Err(NotHeard::NotMet(NotMet::Differs(differs))) => {
-                self.differs = differs;
+                self.differs = *differs;
                 // Who listens tells the other one, which has told what it is and waits, and hears the next at once: it may be another.
                 match &self.listener {
                     Some(_) => {
