@@ -237,7 +237,7 @@ mod tests {
         // Only root gives files away.
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(&file, Some(4711), None).unwrap();
-            let text = said(&[file.clone()]);
+            let text = said(core::slice::from_ref(&file));
             assert!(
                 text.contains("it is of user 4711, not of 0") && text.contains("chown 0 "),
                 "{text}"

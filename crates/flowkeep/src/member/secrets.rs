@@ -78,7 +78,8 @@ pub fn difference(differs: &[u64; AGREED], functions: &[String]) -> Option<Strin
     }
     let named = PARTS.into_iter().zip(parts);
     let mut said: Vec<String> = named
-        .filter_map(|(part, differs)| (*differs != 0).then(|| part.to_owned()))
+        .filter(|(_, differs)| **differs != 0)
+        .map(|(part, _)| part.to_owned())
         .collect();
     // With other functions, words are on others.
     let has_same_functions = parts.get(1) == Some(&0);
