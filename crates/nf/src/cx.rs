@@ -71,7 +71,7 @@ pub enum BlockEffect {
 }
 
 /// Packets that a call may emit, and changes of blocks that it may ask for. One call is one call of a method of
-/// [`NetworkFunction`](crate::NetworkFunction); a call of `process` that waits is one call to its end.
+/// [`NetworkFunction`]; a call of `process` that waits is one call to its end.
 pub const EFFECTS_MAX: usize = 4;
 
 /// More than the longest beginning of a line.
