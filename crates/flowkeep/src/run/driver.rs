@@ -607,6 +607,9 @@ impl Seat {
             return;
         }
         self.end = end;
+        if before < End::Finish && end >= End::Finish {
+            self.finishing = Some(Instant::now());
+        }
         let Worker::Switch(switch) = &mut self.worker else {
             return;
         };
@@ -615,7 +618,6 @@ impl Seat {
             switch.stop_reading();
         }
         if is_new(End::Finish) {
-            self.finishing = Some(Instant::now());
             switch.finish();
         }
         if is_new(End::Quit) {

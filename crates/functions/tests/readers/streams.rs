@@ -215,9 +215,12 @@ fn bytes_of_real_captures_are_read_in_order() {
     println!("{sum} in all; {one_sided} without acknowledgements");
     assert!(sum.share() > 0.999, "{sum}");
     for (own, path) in &each {
-        // Of this one most packets are missing, so its flows end with a segment that waits.
         let least = if path.ends_with("quickplay.pcap") {
+            // Most packets are missing, so its flows end with a segment that waits.
             0.9
+        } else if path.ends_with("dlms.pcap") {
+            // The server resets, and the client goes on: what a receiver has reset is part of no stream.
+            0.04
         } else {
             0.995
         };
