@@ -97,7 +97,8 @@ fn alerts_and_records_are_lines_of_the_log() {
     );
     let capture = Path::new(env!("CARGO_MANIFEST_DIR")).join("templates/new/example.pcap");
     for runtimes in [1, 2] {
-        let events = directory.0.join("events.jsonl");
+        // A log is appended to.
+        let events = directory.0.join(format!("events-{runtimes}.jsonl"));
         let text = format!(
             "runtimes = {runtimes}\nflows_max = 1000\n{}[log]\nevents = \"{}\"\n",
             chain(&rules, "").replace("example.pcap", &capture.display().to_string()),

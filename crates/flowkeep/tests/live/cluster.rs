@@ -54,7 +54,9 @@ fn an_idle_cluster_sleeps(one: &str, other: &str) {
             .start(&format!("{flowkeep} run {file} --for 2m --socket {socket}"))
             .unwrap();
         let began = std::time::Instant::now();
-        while !std::path::Path::new(&socket).exists() {
+        // The socket is there before the ports are open; it is answered when they are.
+        let status = format!("{flowkeep} status --socket {socket}");
+        while network.gateway.run(&status, Run::within(PATIENCE)).is_err() {
             assert!(began.elapsed() < PATIENCE);
         }
         network.ping("10.0.2.1", 5, 56);

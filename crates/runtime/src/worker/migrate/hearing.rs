@@ -17,8 +17,8 @@ use crate::env::{Burst, Port};
 use crate::flows::group::GroupKey;
 use nf::Affinity;
 use protocols::ownership::{Input, Ownership, Refusal, RuntimeId, Says, SwitchSays, Switches};
+use wire::PacketBox;
 use wire::packet::Kind;
-use wire::{PacketBox, planted};
 
 impl<P: Port> Runtime<P> {
     /// Reads what other runtimes say and hand over.
@@ -90,9 +90,7 @@ impl<P: Port> Runtime<P> {
                     // buffers does so in the middle of a state.
                     let coming = self.moves.incoming[peer].group;
                     let coming = coming.and_then(|id| self.moves.moving(id));
-                    if coming.is_some_and(|moving| moving.group == group)
-                        || planted::is("word_ends_others_state")
-                    {
+                    if coming.is_some_and(|moving| moving.group == group) {
                         let stream = &mut self.moves.incoming[peer];
                         (stream.group, stream.actor) = (None, None);
                     }
