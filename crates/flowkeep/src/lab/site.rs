@@ -160,11 +160,21 @@ impl Site {
         let config = include_str!("gateway.toml").replace("SCHEME", scheme);
         let file = self.folder.write("gateway.toml", config.as_bytes())?;
         let flowkeep = std::env::current_exe().map_err(|source| system("this program", source))?;
+        let flowkeep_path = &flowkeep;
         let (flowkeep, socket) = (flowkeep.display(), self.socket());
         let words = format!("{flowkeep} run {file} --socket {}", socket.display());
         let cluster = self.cluster.insert(self.gateway.start(&words)?);
         let began = Instant::now();
-        while !socket.exists() {
+        // The socket is there before the ports are open; it is answered when they are.
+        let answers = || {
+            let mut status = std::process::Command::new(flowkeep_path);
+            let status = status.arg("status").arg("--socket").arg(&socket);
+            let status = status
+                .stdout(std::process::Stdio::null())
+                .stderr(std::process::Stdio::null());
+            status.status().is_ok_and(|status| status.success())
+        };
+        while !socket.exists() || !answers() {
             if cluster.ended()?.is_some() || began.elapsed() > PATIENCE {
                 let (out, err) = cluster.printed()?;
                 return Err(LabError::Failed {
