@@ -12,6 +12,7 @@ mod links;
 mod machine_paths;
 mod names;
 mod no_panics;
+mod one_direction;
 mod openings;
 mod silenced;
 mod stubs;
@@ -40,6 +41,7 @@ pub const ALL: &[Check] = &[
     no_panics::CHECK,
     names::CHECK,
     openings::CHECK,
+    one_direction::CHECK,
     machine_paths::CHECK,
     links::CHECK,
 ];

@@ -10,11 +10,11 @@
 //!
 //! An order that has begun has a number ([`UnderWay`]), by which it is found again and taken back, whoever gave it.
 //!
-//! Not here: how flows move (`runtime::worker::migrate`); who waits for the end, and what is said then (`cli::moving`).
+//! Not here: how flows move (`runtime::mobility`); who waits for the end, and what is said then (`cli::moving`).
 
 use crate::control::Key;
+use runtime::mobility;
 use runtime::stats::RuntimeStats;
-use runtime::worker::migrate;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -44,17 +44,17 @@ pub struct Order {
 
 impl Order {
     /// As the workers take it.
-    pub fn selector(&self) -> Result<migrate::Selector, String> {
+    pub fn selector(&self) -> Result<mobility::Selector, String> {
         match (&self.flow, &self.address) {
             (Some(_), Some(_)) => Err("say a flow or a prefix, not both".into()),
-            (Some(key), None) => Ok(migrate::Selector::Flow((*key).into())),
+            (Some(key), None) => Ok(mobility::Selector::Flow((*key).into())),
             (None, Some(text)) => match text.parse() {
-                Ok(prefix) => Ok(migrate::Selector::Ends(prefix)),
+                Ok(prefix) => Ok(mobility::Selector::Ends(prefix)),
                 Err(_) => Err(format!("`{text}` is no prefix; write one like 10.0.0.0/24")),
             },
             (None, None) => Ok(match self.one_in {
-                Some(many) => migrate::Selector::OneIn(many),
-                None => migrate::Selector::All,
+                Some(many) => mobility::Selector::OneIn(many),
+                None => mobility::Selector::All,
             }),
         }
     }
@@ -381,7 +381,7 @@ impl Receipt {
     }
 
     /// Adds what came of a part.
-    pub fn add(&mut self, part: &migrate::Receipt) {
+    pub fn add(&mut self, part: &mobility::Receipt) {
         self.flows_asked += part.asked;
         self.flows_moved += part.moved;
         self.flows_refused += part.refused;

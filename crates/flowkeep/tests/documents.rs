@@ -192,8 +192,8 @@ fn section<'t>(page: &'t str, heading: &str) -> &'t str {
 }
 
 #[test]
-fn the_architectures_invariants_name_tests_that_are_there() {
-    let page = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+fn the_promises_name_tests_that_are_there() {
+    let page = std::fs::read_to_string(root().join("docs/design/promises.md")).unwrap();
     let sources = functions_of_all_sources();
     let rows = section(&page, "\n## Invariants")
         .lines()

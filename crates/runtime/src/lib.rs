@@ -12,12 +12,19 @@ pub mod chain;
 pub mod env;
 pub mod flows;
 pub mod fragments;
+mod hold;
 
 pub mod message;
 pub mod microthread;
+pub mod mobility;
+mod outbox;
+mod parts;
 
 pub mod peer;
+mod record;
 pub mod rules;
+mod runner;
+mod settings;
 pub mod stage;
 pub mod stats;
 pub mod switch;

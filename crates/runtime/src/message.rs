@@ -25,7 +25,7 @@
 //! | 13 | all told | 1 |
 //! | 17 | heard: round 8 | 9 |
 //!
-//! Of groups that move (`worker::migrate`, `switch::moves`), to and from a switch:
+//! Of groups that move (`mobility`, `switch::directory`), to and from a switch:
 //!
 //! | type | record | length |
 //! |---|---|---|
@@ -50,7 +50,7 @@
 //! the route only if it has sent nothing for the group since; otherwise what it sent has begun the group anew, and the
 //! runtime will say so again. So no flow can be at two runtimes.
 //!
-//! *Doubted*: the switch does not know that what it sent by a route began, or begins, the group there (`switch::routes`). A
+//! *Doubted*: the switch does not know that what it sent by a route began, or begins, the group there (`switch::directory`). A
 //! runtime without it answers *idle*. By a runtime: it has moved the group, and the switch began anew meanwhile: it shall ask who has it.
 //!
 //! *Taken*: a second key that the runtime announced is another runtime's, or there is no room for a route. The switch drops what the flow sends until it hears that

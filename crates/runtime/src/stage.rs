@@ -16,7 +16,7 @@
 //!
 //! Invariants: a frame's future is dropped exactly once, when it is done or cancelled; what it borrows (packet, flow
 //! state, cx, the instance) does not move and is not used by anybody else while it exists. The worker keeps the second half
-//! (`worker::waiting`).
+//! (`runner::waiting`).
 
 use crate::microthread::{Finished, Frame, FutureSlot};
 use alloc::boxed::Box;

@@ -586,7 +586,7 @@ impl Shape {
         let is_roomy = is_calm || random.once_in(2);
         let by_address = random.once_in(4);
         let waits = random.once_in(4);
-        // What a runtime keeps for a step's words; four that are ready for what functions emit, and one to answer with, or more to move flows (`worker::migrate`).
+        // What a runtime keeps for a step's words; four that are ready for what functions emit, and one to answer with, or more to move flows (`mobility`).
         let messages = 16 * u16::from(switches) + if runtimes > 1 { 80 } else { 5 };
         let workers = u64::from(switches) + u64::from(runtimes);
         let tight = |random: &mut Random, least: u64, most: u64| random.between(least, most) as u16;

@@ -40,6 +40,7 @@ const TABLE: &[Row] = &[
         &["flowkeep-wire", "flowkeep-runtime", "flowkeep-protocols"],
         &["flowkeep-nf", "flowkeep-testkit"],
     ),
+    row("flowkeep-stores", &["flowkeep-runtime"], &["flowkeep-testkit"]),
     row(
         "flowkeep-testkit",
         &["flowkeep-wire", "flowkeep-nf", "flowkeep-runtime"],
@@ -56,6 +57,7 @@ const TABLE: &[Row] = &[
         // The tool knows how to make plans of configurations.
         &["flowkeep"],
     ),
+    row("flowkeep-coordinator", &["flowkeep-protocols"], &[]),
     row(
         "flowkeep",
         &[
@@ -67,6 +69,7 @@ const TABLE: &[Row] = &[
             "flowkeep-adapters",
             "flowkeep-testkit",
             "flowkeep-sim",
+            "flowkeep-coordinator",
         ],
         &[],
     ),

@@ -27,12 +27,12 @@ const PLACES: &[&str] = &[
     "crates/runtime/src/flows/actor.rs",
     "crates/runtime/src/flows/group.rs",
     "crates/runtime/src/flows/table.rs",
-    "crates/runtime/src/switch/mod.rs",
     // Functions with their types erased, the microthreads' slots, and who calls them.
     "crates/runtime/src/stage.rs",
     "crates/runtime/src/microthread.rs",
     "crates/runtime/src/chain.rs",
-    "crates/runtime/src/worker/",
+    "crates/runtime/src/runner/",
+    "crates/runtime/src/worker/data.rs",
 ];
 
 fn run(workspace: &Workspace) -> Vec<Violation> {

@@ -6,6 +6,8 @@
 //! ```text
 //! run, node, switch, bench, new, port, lab ──▶ Jobs (crate::run, crate::bench, crate::new, crate::bridge, crate::lab::job)
 //! sim ─────────────────────────▶ Jobs (crate::sim)
+//! coordinator ─────────────────▶ coordinator.rs   a coordinator, and its guard
+//! cluster ─────────────────────▶ clusters.rs  certificates; asks a coordinator
 //! chain ───────────────────────▶ chains.rs    reads the configuration
 //! status, flow, function, stop ▶ asking.rs    over the control socket
 //! flow trace, capture, top ────▶ watching.rs  the same, again and again
@@ -16,6 +18,8 @@
 
 mod asking;
 mod chains;
+mod clusters;
+mod coordinator;
 pub mod jobs;
 mod moving;
 mod orders;
@@ -73,6 +77,11 @@ enum Verb {
     Node(MemberWords),
     /// Run one member's switches, with their ports, of a cluster of several processes
     Switch(MemberWords),
+    /// Run the coordinator of a cluster of several processes: it says who is a member
+    Coordinator(coordinator::Words),
+    /// Certificates and tokens of a cluster of several processes, and its members
+    #[command(subcommand)]
+    Cluster(clusters::ClusterVerb),
     /// Look at configurations
     #[command(subcommand)]
     Chain(ChainVerb),
@@ -834,6 +843,8 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
         }
         Verb::Node(words) => return Ok((jobs.run)(jobs::member_job(words, Kind::Node, registry)?)),
         Verb::Switch(words) => return Ok((jobs.run)(jobs::member_job(words, Kind::Switch, registry)?)),
+        Verb::Coordinator(words) => return coordinator::coordinator(&words),
+        Verb::Cluster(verb) => clusters::cluster(verb, out)?,
         Verb::Bench(bench) => {
             return Ok((jobs.bench)(
                 jobs::BenchJob {

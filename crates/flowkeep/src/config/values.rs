@@ -353,7 +353,7 @@ pub fn held<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error>
 
 /// A number of groups that may be on their way: what others bound by it what they keep.
 pub fn moves<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    let most = u64::from(runtime::worker::migrate::MOVES_MAX);
+    let most = u64::from(runtime::mobility::MOVES_MAX);
     let number = deserializer.deserialize_u64(Between { least: 1, most })?;
     Ok(u32::try_from(number).expect("at most 256"))
 }

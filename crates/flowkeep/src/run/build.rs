@@ -579,8 +579,8 @@ impl Shape<'_> {
         )?;
         let ports = ports.into_iter().map(|open| (open.port, open.rule)).collect();
         let plan = plan.clone();
-        // Not touched at once: room for the routes of all runtimes that there may be is a gigabyte, of which few clusters use much.
-        let mut switch = Switch::new(settings, plan, ports, runtimes, peers, pool, region);
+        // Not touched at once, as `region`'s is: few clusters use much of the room for the routes of all runtimes that there may be.
+        let mut switch = Switch::new(settings, plan, ports, runtimes, peers, pool, Region::heap);
         if self.others.is_some() {
             // Runtimes that are at work already tell it who has what.
             let began = adapters::clock::monotonic_ns().saturating_sub(self.now);

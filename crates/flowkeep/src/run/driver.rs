@@ -28,11 +28,12 @@ use adapters::open::BoxPort;
 use protocols::channel::Protection;
 use runtime::chain::Plan;
 use runtime::env::{LinkTo, Port};
+use runtime::mobility;
 use runtime::stats::{RuntimeStats, SwitchStats};
 use runtime::switch::Switch;
 use runtime::watch::{Seen, Watch};
+use runtime::worker::FlowView;
 use runtime::worker::change::{Before, ChangeError, ChangeState, CutFlow, Prepared};
-use runtime::worker::{FlowView, migrate};
 use runtime::{PortCounters, Runtime};
 use std::fmt;
 use std::sync::Arc;
@@ -153,7 +154,7 @@ pub(super) enum Question {
     Claim(Vec<Vec<Prefix>>),
     Follow(Plan),
     /// For runtimes: an order, which others may be offered what does not move, and of how many flows at most.
-    Order(migrate::Order, Vec<u16>, u32),
+    Order(mobility::Order, Vec<u16>, u32),
     Receipt(u32),
     /// For runtimes: an order is taken back.
     Cancel(u32),
@@ -205,7 +206,7 @@ pub(super) enum Answer {
     Claimed(Result<(), String>),
     Follows,
     Ordered(Result<u32, String>),
-    Receipt(Option<Box<migrate::Receipt>>),
+    Receipt(Option<Box<mobility::Receipt>>),
     Leaving,
     Links(Vec<LinkStats>),
     Protected,

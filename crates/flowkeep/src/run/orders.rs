@@ -21,10 +21,10 @@
 //! found again by its number ([`Shared::under_way`]) and can be taken back ([`Shared::take_back`]): groups that are on their way arrive, or are refused, as they would
 //! have; those that have not begun stay. What is to be taken back while it is given is so as soon as it is.
 //!
-//! Invariants: no more than [`ORDERS_MAX`](migrate::ORDERS_MAX) orders are noted, and so no runtime has more parts under way; the last runtime of this process's knowledge that takes
+//! Invariants: no more than [`ORDERS_MAX`](mobility::ORDERS_MAX) orders are noted, and so no runtime has more parts under way; the last runtime of this process's knowledge that takes
 //! flows is drained only where that is insisted on; a part is of one order.
 //!
-//! Not here: what is noted ([`book`]); which runtimes give and take ([`crate::moving`]), how flows move (`runtime::worker::migrate`).
+//! Not here: what is noted ([`book`]); which runtimes give and take ([`crate::moving`]), how flows move (`runtime::mobility`).
 
 mod book;
 #[cfg(test)]
@@ -35,7 +35,7 @@ pub(super) use book::Book;
 use super::driver::{Answer, PATIENCE, Question, Unanswered};
 use super::{HEARD, Handle, LOOK, Shared, lock, silent};
 use crate::moving::{self, Leaving, Order, Place, Receipt, UnderWay, may_leave, no_such_runtime};
-use runtime::worker::migrate::{self, Selector};
+use runtime::mobility::{self, Selector};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
@@ -76,7 +76,7 @@ impl Shared {
         self.under_way();
         lock(&self.orders)
             .reserve(order)
-            .ok_or_else(|| format!("{}; nothing of this one has begun", migrate::OrderError::TooMany))
+            .ok_or_else(|| format!("{}; nothing of this one has begun", mobility::OrderError::TooMany))
     }
 
     /// Gives an order to the runtimes that it concerns; its parts, and whether it empties a runtime that is drained.
@@ -104,7 +104,7 @@ impl Shared {
         let mut parts = Vec::new();
         let mut problem = None;
         for (from, to) in chosen {
-            let given = migrate::Order {
+            let given = mobility::Order {
                 selector: selector.clone(),
                 to,
             };

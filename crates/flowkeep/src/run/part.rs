@@ -16,7 +16,7 @@
 //! *Changes of the configuration* are in force everywhere or nowhere, and members do not ask each other yet: so they are refused. Keys of links may change, one
 //! member after another.
 //!
-//! Not here: how groups move (`runtime::worker::migrate`), who is there (the links).
+//! Not here: how groups move (`runtime::mobility`), who is there (the links).
 
 use super::driver::{Answer, Question, Unanswered};
 use super::{Handle, LOOK, Shared};

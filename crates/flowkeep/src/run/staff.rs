@@ -22,7 +22,7 @@
 //!
 //! Invariants: no packet is in a runtime that goes, nor on its way there; a change of configuration and this are never at once.
 //!
-//! Not here: moving its flows away (`worker::migrate`, asked for by the tool); runtimes of other processes, which come and go with these.
+//! Not here: moving its flows away (`mobility`, asked for by the tool); runtimes of other processes, which come and go with these.
 
 use super::build::RunError;
 use super::driver::{Answer, Handle, Question, Seat, Worker};

@@ -17,6 +17,7 @@ mod log;
 mod moving;
 mod mtu;
 mod nat_behaviour;
+mod nat_settings;
 mod network;
 mod peers;
 mod refusals;

@@ -62,7 +62,6 @@ use nf::{
 use reader::Event;
 use state::{At, Reader, Request, Talk, Texts, mark, whole};
 use wire::packet::flag;
-use wire::tcp::flags;
 
 /// How long a closed connection may still bring stragglers.
 const CLOSED: Duration = Duration::from_secs(5);
@@ -105,12 +104,8 @@ impl NetworkFunction for HttpParser {
     }
 
     fn process(&self, packet: &mut Packet, flow: &mut Exchange, cx: &mut Cx<Self>) -> Verdict {
-        if let Some(tcp) = packet.tcp()
-            && !packet.has(flag::ICMP_ERROR)
-            && self.is_read(packet)
-        {
-            let ends = tcp.flags() & flags::FIN != 0;
-            self.read(packet, ends, flow, cx);
+        if packet.tcp().is_some() && !packet.has(flag::ICMP_ERROR) && self.is_read(packet) {
+            self.read(packet, flow, cx);
         }
         Verdict::Forward
     }
@@ -134,7 +129,7 @@ impl HttpParser {
             || self.ports.contains(&packet.destination_port())
     }
 
-    fn read(&self, packet: &Packet, ends: bool, flow: &mut Exchange, cx: &mut Cx<Self>) {
+    fn read(&self, packet: &Packet, flow: &mut Exchange, cx: &mut Cx<Self>) {
         let half = cx.direction() as usize;
         let Exchange { talk, streams } = flow;
         if streams.begins(packet) {
@@ -188,8 +183,7 @@ impl HttpParser {
             }
             Taken::Nothing | Taken::Outside => {}
         }
-        let in_order = matches!(taken, Taken::New | Taken::Nothing | Taken::Old);
-        if ends && in_order && who(talk, half) == 1 {
+        if streams.half(half).has_ended() && who(talk, half) == 1 {
             talk.server_ended(&mut |talk, event| on_event(talk, event, cx));
         }
     }

@@ -175,7 +175,7 @@ impl Reader {
 
 /// The state of a flow.
 #[derive(FlowState, Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[flow_state(version = 3)]
+#[flow_state(version = 4)]
 #[repr(C)]
 pub struct Exchange {
     /// What was said.

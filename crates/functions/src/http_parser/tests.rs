@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use nf::Time;
 use proptest::prelude::*;
 use testkit::{Fate, Outcome, Step, tcp};
+use wire::tcp::flags;
 
 fn web() -> Step {
     tcp("10.0.0.1:1000", "192.0.2.1:80")
@@ -154,6 +155,32 @@ fn bodies_without_a_length_end_with_the_connection() {
     let outcome = run(script);
     assert_eq!(told(&outcome), [("GET".into(), "/old".into(), 0, 0, 6)]);
     assert!(records(&outcome)[0]["http"].get("protocol").is_none());
+}
+
+#[test]
+fn a_body_ends_with_the_fin_whenever_that_comes() {
+    let (head, body) = ("HTTP/1.1 200 OK\r\n\r\n", "to the end");
+    let behind = 5001 + head.len() as u32;
+    let (body, length) = (web().reply().payload(body).sequence(behind), body.len() as u32);
+    let part = web().reply().payload("the end").sequence(behind + 3);
+    for ends in [
+        // Before the body, behind it, ahead of it with some of it; and one that lies behind the next byte is none.
+        Vec::from([web().reply().fin().sequence(behind + length), body.clone()]),
+        Vec::from([body.clone(), web().reply().fin().sequence(behind + length)]),
+        Vec::from([part.flags(flags::FIN | flags::ACK), body.clone()]),
+        Vec::from([
+            web().reply().fin().sequence(behind - 1),
+            body.clone(),
+            web().reply().fin().sequence(behind + length),
+        ]),
+    ] {
+        let mut script = opened([
+            web().payload("GET / HTTP/1.1\r\n\r\n"),
+            web().reply().payload(head),
+        ]);
+        script.extend(ends);
+        assert_eq!(told(&run(script)), [("GET".into(), "/".into(), 200, 0, 10)]);
+    }
 }
 
 #[test]

@@ -23,7 +23,8 @@
 //! **What is not found**, each of it counted: contents across the fragments of a datagram; contents of one rule between which
 //! more hits that matter lie than a flow remembers (`hits_forgotten`, [`memory`]);
 //! across early segments of which too many wait (`segments_beyond`; and `stream_room_full` where those of all flows are too many);
-//! across bytes that nobody saw (`gaps`); behind more hits or tries than a packet may cost (`searches_given_up`).
+//! across bytes that nobody saw (`gaps`); across segments that are part of no stream, as behind a reset or without a beginning
+//! (`segments_outside`); behind more hits or tries than a packet may cost (`searches_given_up`).
 //!
 //! **Invariants.** A content is found wherever packets divide it (`a_content_divided_anywhere_is_found`) and in whatever order
 //! they come (`early_segments_are_read_in_their_order`); a flow moved in the middle of a match goes on (`a_copied_state_goes_on`);
@@ -107,8 +108,8 @@ struct Scopes {
     stream: Option<Scope>,
     /// In the packet alone.
     packet: Option<Scope>,
-    /// Only rules about packets: the rest will be asked when the bytes' turn has come.
-    packet_rules_only: bool,
+    /// Only rules about packets and places in them: the rest will be asked when the bytes' turn has come.
+    is_early: bool,
 }
 
 /// The most that a packet's matches ask for.
@@ -130,6 +131,7 @@ impl NetworkFunction for Ids {
         "segments_beyond",
         "stream_room_full",
         "segments_repeated",
+        "segments_outside",
         "hits_forgotten",
         "searches_given_up",
         "checksums_wrong",
@@ -182,6 +184,10 @@ impl NetworkFunction for Ids {
             }
             flow.begin(self.rules.hash());
         }
+        if self.mode == Mode::Ips && flow.is(mark::DROPPED) {
+            // It is not even followed: else a reset and a SYN that nobody receives would end the drop.
+            return cx.drop("flow_dropped");
+        }
         if self.verify_checksums && !packet.checksums_valid() {
             cx.count("checksums_wrong");
             return Verdict::Forward;
@@ -194,13 +200,9 @@ impl NetworkFunction for Ids {
         if flow.is(mark::PASSED) {
             return self.go_on(packet, flow, taken, half, cx);
         }
-        if self.mode == Mode::Ips {
-            if flow.is(mark::DROPPED) {
-                return cx.drop("flow_dropped");
-            }
-            if matches!(taken, Taken::Beyond | Taken::Full) && self.out_of_order != OutOfOrder::Pass {
-                return cx.drop("out_of_order");
-            }
+        let is_unread = matches!(taken, Taken::Beyond | Taken::Full);
+        if self.mode == Mode::Ips && is_unread && self.out_of_order != OutOfOrder::Pass {
+            return cx.drop("out_of_order");
         }
         let outcome = self.ask(packet, flow, &mut work, &scopes, half, cx);
         drop(work);
@@ -345,14 +347,17 @@ impl Ids {
             Taken::Kept => {
                 cx.count("segments_kept");
                 self.read_alone(packet, search, &mut scopes);
-                scopes.packet_rules_only = true;
+                scopes.is_early = true;
             }
             Taken::Beyond | Taken::Full => {
                 cx.count("segments_beyond");
                 cx.count_by("stream_room_full", u64::from(taken == Taken::Full));
                 self.read_alone(packet, search, &mut scopes);
             }
-            Taken::Outside => self.read_alone(packet, search, &mut scopes),
+            Taken::Outside => {
+                cx.count("segments_outside");
+                self.read_alone(packet, search, &mut scopes);
+            }
         }
         (scopes, taken)
     }
@@ -473,9 +478,8 @@ impl Ids {
             .iter()
             .any(|content| content.offset.is_some() || content.depth.is_some());
         let by_packet = rule.about_packet
-            || (!scopes.packet_rules_only
-                && rule.rule.protocol != Protocol::TcpStream
-                && (scopes.stream.is_none() || has_place));
+            || (rule.rule.protocol != Protocol::TcpStream
+                && (has_place || (scopes.stream.is_none() && !scopes.is_early)));
         let scope = scopes.packet.as_ref().filter(|_| by_packet)?;
         search.finds(rule, &self.rules, scope).then_some(false)
     }

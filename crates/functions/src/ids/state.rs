@@ -93,7 +93,7 @@ pub mod mark {
 
 /// The state of a flow. Index 0 is the direction that opened the flow.
 #[derive(FlowState, Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[flow_state(version = 2)]
+#[flow_state(version = 3)]
 #[repr(C)]
 pub struct Inspection {
     /// Hash of the rule set by which it is to be read; 0 before the first packet.

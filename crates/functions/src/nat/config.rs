@@ -447,7 +447,7 @@ impl Plan {
                 ));
             }
         }
-        Ok(Plan {
+        let plan = Plan {
             pool,
             first_port,
             block_size: config.block_size,
@@ -458,7 +458,19 @@ impl Plan {
             static_addresses,
             timeouts: timeouts(&config.timeouts)?,
             inside: config.inside.iter().map(masked).collect(),
-        })
+        };
+        let outsider = |mapping: &StaticMapping| {
+            let inside = V4Endpoint::of(mapping.inside);
+            inside.is_some_and(|inside| !plan.is_inside(inside.addr))
+        };
+        if let Some(at) = config.static_mappings.listed.iter().position(outsider) {
+            return Err(ConfigError::new(
+                format!("static[{at}].inside"),
+                "no prefix of `inside` has it: what it sends first would leave untranslated",
+                "add it to `inside`",
+            ));
+        }
+        Ok(plan)
     }
 
     /// Whether an address is one of those that are translated.

@@ -38,7 +38,8 @@
 //!
 //! **Resets.** A reset counts if its number is the next (RFC 9293 3.10.7.4, RFC 5961 3.2); windows are
 //! not known here. Later data of its receiver are part of no stream. Later data of its sender show that
-//! the reset was none.
+//! the reset was none. A FIN counts if its number is the next, or the other end has acknowledged it: else a SYN behind two forged ones
+//! would begin a stream in the middle of another.
 //!
 //! **Invariants.** Bytes handed on are, in order and once each, those at their positions in the first segment that had them
 //! (`every_byte_is_handed_on_once`); [`Half::position`] counts bytes handed on and passed over; whatever bytes the state is made of,
@@ -93,14 +94,30 @@ pub struct Half {
     next: u32,
     /// Behind what the other direction has acknowledged of this one.
     acked: u32,
+    /// Sequence number of its FIN, if that was seen.
+    fin: u32,
     /// Bits of [`mark`].
     marks: u8,
-    reserved: [u8; 7],
+    reserved: [u8; 3],
 }
 
 impl Half {
     fn has(&self, marks: u8) -> bool {
         self.marks & marks == marks
+    }
+
+    /// Whether its FIN is behind all that it has sent: it is the next, or the other end has taken it.
+    pub fn has_ended(&self) -> bool {
+        let ahead = distance(self.fin, self.next);
+        let is_acknowledged = self.has(mark::ACKED) && distance(self.acked, self.fin) > 0;
+        self.has(mark::FIN) && (!self.has(mark::KNOWN) || ahead == 0 || (ahead > 0 && is_acknowledged))
+    }
+
+    /// A FIN with this sequence number was seen; of several the one that ends the direction counts.
+    fn on_fin(&mut self, number: u32) {
+        if !self.has_ended() {
+            (self.fin, self.marks) = (number, self.marks | mark::FIN);
+        }
     }
 
     /// Bytes handed on and passed over so far.
@@ -153,7 +170,7 @@ pub enum Piece<'a> {
 pub enum Taken {
     /// There was none.
     Nothing,
-    /// At least some of it was new and handed on.
+    /// At least some of it was new and handed on; or there was none, and something that waited was.
     New,
     /// All of it had been handed on or waits.
     Old,
@@ -207,8 +224,7 @@ impl Streams {
 
     /// Whether nothing more is to come: a reset, or FIN both ways.
     pub fn is_closed(&self) -> bool {
-        self.marks & (whole::reset(0) | whole::reset(1)) != 0
-            || self.halves.iter().all(|half| half.has(mark::FIN))
+        self.marks & (whole::reset(0) | whole::reset(1)) != 0 || self.halves.iter().all(Half::has_ended)
     }
 
     /// Whether all of a held segment of direction `half` has been handed on: nothing waits in it.
@@ -260,21 +276,27 @@ impl Streams {
             self.on_reset(&segment, half);
             return accepted;
         }
+        let mut run = Run {
+            half,
+            state: &mut self.halves[half],
+            marks: &mut self.marks,
+            early,
+            on,
+        };
         if segment.length > 0 {
-            let mut run = Run {
-                half,
-                state: &mut self.halves[half],
-                marks: &mut self.marks,
-                early,
-                on,
-            };
             (accepted.taken, accepted.start) = match run.place(&segment, packet, follow) {
                 Ok(known) => run.on_new(&segment, known),
                 Err(taken) => (taken, 0),
             };
+        } else if segment.has(flags::FIN) {
+            let start = run.state.position;
+            run.pass_over_lost(segment.sequence);
+            if run.state.position != start {
+                (accepted.taken, accepted.start) = (Taken::New, run.state.position);
+            }
         }
         if segment.has(flags::FIN) {
-            self.halves[half].marks |= mark::FIN;
+            self.halves[half].on_fin(segment.sequence.wrapping_add(segment.length));
         }
         accepted
     }
@@ -382,15 +404,7 @@ impl<E: Early, F: FnMut(&mut E, Piece<'_>)> Run<'_, E, F> {
             self.state.marks |= mark::KNOWN;
         }
         if distance(segment.sequence, self.state.next) > 0 {
-            if self.state.has(mark::ACKED) {
-                // No further than this segment: its sender may not have sent what lies behind.
-                let is_behind = distance(self.state.acked, segment.sequence) > 0;
-                self.pass_over(if is_behind {
-                    segment.sequence
-                } else {
-                    self.state.acked
-                });
-            }
+            self.pass_over_lost(segment.sequence);
             if distance(segment.sequence, self.state.next) > 0 {
                 let held = (segment.sequence, segment.held());
                 return Err(self.early.place(packet, held, self.state.next, follow));
@@ -405,6 +419,16 @@ impl<E: Early, F: FnMut(&mut E, Piece<'_>)> Run<'_, E, F> {
         match known < segment.length {
             true => Ok(known),
             false => Err(Taken::Old),
+        }
+    }
+
+    /// Passes over what was lost before a segment, as far as the other end has it.
+    fn pass_over_lost(&mut self, segment: u32) {
+        let is_void = *self.marks & whole::reset(1 - self.half) != 0;
+        if self.state.has(mark::KNOWN | mark::ACKED) && !is_void {
+            // No further than this segment: its sender may not have sent what lies behind.
+            let is_behind = distance(self.state.acked, segment) > 0;
+            self.pass_over(if is_behind { segment } else { self.state.acked });
         }
     }
 

@@ -333,6 +333,47 @@ fn a_connection_begins_anew_only_when_the_old_one_is_closed() {
 }
 
 #[test]
+fn a_fin_counts_behind_all_that_was_sent() {
+    let fin = flags::FIN | flags::ACK;
+    let closed = |observer: &Observer| observer.streams.is_closed();
+    let begun = || {
+        let mut observer = Observer::new();
+        observer.open(1000);
+        observer.take(1, 500, 1000, fin, b"");
+        observer
+    };
+    // One that comes before data that were lost on their way here counts when those have come, or the other end has them.
+    let mut observer = begun();
+    observer.take(0, 1004, 501, fin, b"");
+    assert!(!closed(&observer));
+    assert_eq!(observer.data(1000, b"data"), Taken::New);
+    assert!(closed(&observer));
+    let mut observer = begun();
+    observer.take(0, 1004, 501, fin, b"");
+    observer.take(1, 501, 1004, flags::ACK, b"");
+    assert!(!closed(&observer));
+    observer.take(1, 501, 1005, flags::ACK, b"");
+    assert!(closed(&observer));
+    // Whoever sends more has not meant it, and another FIN may.
+    let mut observer = begun();
+    observer.take(0, 1000, 501, fin, b"");
+    assert!(closed(&observer));
+    assert_eq!(observer.data(1000, b"more"), Taken::New);
+    assert!(!closed(&observer));
+    observer.take(0, 900_000, 501, fin, b"");
+    observer.take(0, 1000, 501, fin, b"");
+    assert!(!closed(&observer));
+    observer.take(0, 1004, 501, fin, b"");
+    assert!(closed(&observer));
+    // With data, over the end of the numbers.
+    let mut observer = Observer::new();
+    observer.open(u32::MAX - 1);
+    observer.take(1, 500, 0, fin, b"");
+    observer.take(0, u32::MAX - 1, 501, fin, b"four");
+    assert!(closed(&observer));
+}
+
+#[test]
 fn a_server_that_speaks_first_is_told() {
     let mut observer = Observer::new();
     observer.take(0, 499, 1000, flags::SYN | flags::ACK, b"");

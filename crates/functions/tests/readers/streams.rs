@@ -185,7 +185,7 @@ impl Extent {
 
 /// Of all real captures: how many bytes that are there are read in their order. With 2 KiB of room for each flow that was 96.5 % of viber.pcap
 /// and 98.7 % to 99.7 % of four more of the longer ones. Directions of which a capture has no acknowledgement are counted by themselves: what is
-/// missing there is missing for ever.
+/// missing there is missing for ever. What is sent to an end that has reset is part of no stream, and not counted.
 #[test]
 fn bytes_of_real_captures_are_read_in_order() {
     let folders = [
@@ -207,20 +207,21 @@ fn bytes_of_real_captures_are_read_in_order() {
             each.push((own, path));
         }
     }
-    each.retain(|(own, _)| own.there >= 2_000);
+    each.retain(|(own, path)| own.there >= 2_000 || path.ends_with("dlms.pcap"));
     each.sort_by(|a, b| a.0.share().total_cmp(&b.0.share()));
     for (own, path) in each.iter().take(10) {
         println!("{own} of {}", path.display());
     }
     println!("{sum} in all; {one_sided} without acknowledgements");
+    let dlms = each.iter().find(|(_, path)| path.ends_with("dlms.pcap"));
+    let (dlms, _) = dlms.expect("the data have it");
+    // The client goes on behind the server's reset: 2,189 bytes more, which Wireshark shows as sent in vain.
+    assert_eq!((dlms.there, dlms.read), (113, 113));
     assert!(sum.share() > 0.999, "{sum}");
     for (own, path) in &each {
         let least = if path.ends_with("quickplay.pcap") {
-            // Most packets are missing, so its flows end with a segment that waits.
+            // Most packets are missing, so its flows end with a segment that waits. With 2 KiB of room it was 77.7 %.
             0.9
-        } else if path.ends_with("dlms.pcap") {
-            // The server resets, and the client goes on: what a receiver has reset is part of no stream.
-            0.04
         } else {
             0.995
         };
@@ -280,6 +281,10 @@ struct Direction {
     extent: Extent,
     coverage: Coverage,
     is_seen: bool,
+    /// Behind all that it has sent.
+    end: u32,
+    /// It has sent a reset with that number, and nothing since.
+    has_reset: bool,
 }
 
 /// Distinct bytes of all TCP streams of a capture, and how many of them were handed on; then those whose other direction is not there.
@@ -315,11 +320,12 @@ fn coverage(path: &std::path::Path) -> [Coverage; 2] {
         if accepted.begins {
             directions.iter_mut().for_each(Direction::settle);
         }
+        let receiver_has_reset = directions[1 - half].has_reset;
         let direction = &mut directions[half];
         direction.coverage.read += read;
-        direction.is_seen = true;
+        direction.note(&tcp);
         let plain = tcp.flags() & (wire::tcp::flags::SYN | wire::tcp::flags::RST) == 0;
-        if plain && !packet.payload().is_empty() {
+        if plain && !packet.payload().is_empty() && !receiver_has_reset {
             direction.extent.add(tcp.sequence(), packet.payload().len());
         }
     }
@@ -335,6 +341,18 @@ fn coverage(path: &std::path::Path) -> [Coverage; 2] {
 }
 
 impl Direction {
+    fn note(&mut self, tcp: &wire::tcp::Tcp<'_>) {
+        let has = |flag| tcp.flags() & flag != 0;
+        self.has_reset = has(wire::tcp::flags::RST) && tcp.sequence() == self.end;
+        if !has(wire::tcp::flags::RST) {
+            let controls = u32::from(has(wire::tcp::flags::SYN)) + u32::from(has(wire::tcp::flags::FIN));
+            let end = tcp.sequence().wrapping_add(tcp.payload_length() + controls);
+            let is_further = !self.is_seen || end.wrapping_sub(self.end) as i32 > 0;
+            self.end = if is_further { end } else { self.end };
+        }
+        self.is_seen = true;
+    }
+
     /// What follows has other numbers.
     fn settle(&mut self) {
         self.coverage.there += std::mem::take(&mut self.extent).bytes();

@@ -95,6 +95,12 @@ struct Heard {
     list: u64,
 }
 
+impl Heard {
+    fn nothing(at: u64) -> Self {
+        Heard { at, view: 0, list: 0 }
+    }
+}
+
 /// Views before the newest that are remembered for members that may still have them. No view is made beyond that.
 const OLDER_MAX: usize = 64;
 
@@ -103,13 +109,15 @@ const OLDER_MAX: usize = 64;
 pub struct Coordinator {
     timing: Timing,
     view: View,
-    /// Those before it that some member may still have, oldest first.
-    older: VecDeque<View>,
+    /// The entry that made it.
+    view_entry: u64,
+    /// Those before it that some member may still have, oldest first, each with its entry.
+    older: VecDeque<(u64, View)>,
     suspects: BTreeMap<WorkerId, Suspect>,
     /// The last entry that changed them.
     list: u64,
-    /// When lives that are members of older views alone were fenced.
-    gone: BTreeMap<(WorkerId, Incarnation), u64>,
+    /// When lives that are members of older views alone were fenced, and the entry by which they were suspected.
+    gone: BTreeMap<(WorkerId, Incarnation), (u64, u64)>,
     heard: BTreeMap<WorkerId, Heard>,
     /// Lives whose processes have ended.
     stopped: BTreeSet<(WorkerId, Incarnation)>,
@@ -122,19 +130,35 @@ pub struct Coordinator {
     reached: u32,
 }
 
+/// Why a log is none of a coordinator's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unreadable {
+    /// It has no view.
+    NoView,
+    /// This entry's number is not above the one before it.
+    Order(u64),
+    /// The view that is this entry does not follow the one before it.
+    View(u64),
+}
+
 impl Coordinator {
-    /// A coordinator that begins, or restarts, at `now` with what its log has, from the first entry on; the first is a view.
-    ///
-    /// # Panics
-    /// If the log does not begin with a view.
-    pub fn replay(now: u64, timing: Timing, log: impl IntoIterator<Item = Entry>) -> Self {
-        let mut log = log.into_iter();
-        let Some(Entry::View(view)) = log.next() else {
-            panic!("a log begins with a view");
-        };
+    /// A coordinator that begins, or restarts, at `now` with what its log has: each entry with its number. Entries that
+    /// [`Coordinator::needed`] did not name may be missing.
+    pub fn replay(
+        now: u64,
+        timing: Timing,
+        log: impl IntoIterator<Item = (u64, Entry)>,
+    ) -> Result<Self, Unreadable> {
+        let log: Vec<_> = log.into_iter().collect();
+        let first = log.iter().find_map(|(number, entry)| match entry {
+            Entry::View(view) => Some((*number, view.clone())),
+            _ => None,
+        });
+        let (view_entry, view) = first.ok_or(Unreadable::NoView)?;
         let mut coordinator = Coordinator {
             timing,
             view,
+            view_entry,
             older: VecDeque::new(),
             suspects: BTreeMap::new(),
             list: 0,
@@ -145,25 +169,54 @@ impl Coordinator {
             standing: BTreeMap::new(),
             settled_at: now.saturating_add(timing.settling),
             unlogged: VecDeque::new(),
-            next_entry: 1,
+            next_entry: 0,
             reached: 0,
         };
         for member in coordinator.view.members() {
-            coordinator.heard.insert(
-                member.id,
-                Heard {
-                    at: now,
-                    view: 0,
-                    list: 0,
-                },
-            );
+            coordinator.heard.insert(member.id, Heard::nothing(now));
         }
-        for entry in log {
-            let number = coordinator.next_entry;
-            coordinator.next_entry += 1;
+        for (number, entry) in log {
+            if number < coordinator.next_entry {
+                return Err(Unreadable::Order(number));
+            }
+            coordinator.next_entry = number.saturating_add(1);
+            if number == view_entry {
+                continue;
+            }
+            if let Entry::View(view) = &entry
+                && view.number != coordinator.view.number.saturating_add(1)
+            {
+                return Err(Unreadable::View(number));
+            }
             coordinator.apply(now, number, entry);
         }
-        coordinator
+        Ok(coordinator)
+    }
+
+    /// The numbers of the entries without which a log does not lead to what this coordinator has decided. All others may go.
+    /// They are no more than [`OLDER_MAX`], two, and one for each member that is suspected or was.
+    pub fn needed(&self) -> BTreeSet<u64> {
+        let mut all: BTreeSet<u64> = self.older.iter().map(|(entry, _)| *entry).collect();
+        all.extend(self.suspects.values().map(|suspect| suspect.entry));
+        all.extend(self.gone.values().map(|(entry, _)| *entry));
+        all.insert(self.view_entry);
+        // Numbers of entries and of lists go on from here.
+        all.extend(self.next_entry.checked_sub(1));
+        all.extend((self.list > 0).then_some(self.list));
+        all.extend(self.unlogged.iter().map(|(number, _)| *number));
+        all
+    }
+
+    /// The suspects, and the number of the list of them.
+    pub fn suspects(&self) -> (u64, Vec<(WorkerId, Incarnation)>) {
+        let suspects = self.suspects.iter();
+        let suspects = suspects.map(|(id, suspect)| (*id, suspect.incarnation));
+        (self.list, suspects.collect())
+    }
+
+    /// Suspects nobody for a settling time from now on: the coordinator itself was stopped, and has heard no member meanwhile.
+    pub fn settle(&mut self, now: u64) {
+        self.settled_at = self.settled_at.max(now.saturating_add(self.timing.settling));
     }
 
     /// The newest view.
@@ -231,9 +284,8 @@ impl Coordinator {
     }
 
     fn suspects_word(&self) -> Word {
-        let suspects = self.suspects.iter();
-        let suspects = suspects.map(|(id, suspect)| (*id, suspect.incarnation));
-        Word::Suspects(self.list, suspects.collect())
+        let (list, suspects) = self.suspects();
+        Word::Suspects(list, suspects)
     }
 
     /// Puts a decision into the log; it is acted on when it is there.
@@ -276,7 +328,8 @@ impl Coordinator {
                 for (id, suspect) in &self.suspects {
                     if !is_in(id, suspect.incarnation) {
                         let fenced_at = suspect.fenced_at.unwrap_or(now);
-                        self.gone.insert((*id, suspect.incarnation), fenced_at);
+                        let gone = (suspect.entry, fenced_at);
+                        self.gone.insert((*id, suspect.incarnation), gone);
                     }
                 }
                 self.suspects.retain(|id, suspect| is_in(id, suspect.incarnation));
@@ -285,19 +338,13 @@ impl Coordinator {
                 self.heard.retain(|id, _| view.member(*id).is_some());
                 for member in view.members() {
                     if !self.view.has(member.id, member.incarnation) {
-                        self.heard.insert(
-                            member.id,
-                            Heard {
-                                at: now,
-                                view: 0,
-                                list: 0,
-                            },
-                        );
+                        self.heard.insert(member.id, Heard::nothing(now));
                     }
                 }
                 self.standing.clear();
                 let before = core::mem::replace(&mut self.view, view);
-                self.older.push_back(before);
+                let entry = core::mem::replace(&mut self.view_entry, number);
+                self.older.push_back((entry, before));
             }
             Entry::Withdraw(id, incarnation) => {
                 self.suspects.insert(
@@ -350,12 +397,12 @@ impl Coordinator {
     /// Forgets views that no member has any more, and what was known of their members.
     fn forget_older(&mut self) {
         let oldest = self.heard.values().map(|heard| heard.view).min().unwrap_or(0);
-        while self.older.front().is_some_and(|view| view.number < oldest) {
+        while self.older.front().is_some_and(|(_, view)| view.number < oldest) {
             self.older.pop_front();
         }
         let older = &self.older;
         self.gone
-            .retain(|(id, incarnation), _| older.iter().any(|view| view.has(*id, *incarnation)));
+            .retain(|(id, incarnation), _| older.iter().any(|(_, view)| view.has(*id, *incarnation)));
     }
 
     fn is_deciding(&self) -> bool {
@@ -466,7 +513,8 @@ impl Coordinator {
         let may_have = |view: &&View| {
             view.number >= least && view.has(id, suspect.incarnation) && !has(Bug::OldViewForgotten)
         };
-        let mut views = self.older.iter().filter(may_have).chain([&self.view]);
+        let older = self.older.iter().map(|(_, view)| view);
+        let mut views = older.filter(may_have).chain([&self.view]);
         views.all(|view| self.is_fenced_by(now, id, suspect, view))
     }
 
@@ -493,7 +541,8 @@ impl Coordinator {
     fn are_promises_over(&self, now: u64, switch: &Member) -> bool {
         let suspect = self.suspects.get(&switch.id);
         let suspect = suspect.filter(|suspect| suspect.incarnation == switch.incarnation);
-        let gone = self.gone.get(&(switch.id, switch.incarnation)).copied();
+        let gone = self.gone.get(&(switch.id, switch.incarnation));
+        let gone = gone.map(|(_, at)| *at);
         let fenced_at = suspect.and_then(|suspect| suspect.fenced_at).or(gone);
         let promise = match has(Bug::PromisesForgotten) {
             true => 0,

@@ -74,7 +74,7 @@ impl Membership {
         self.grants.retain(|id, _| is_same(id, before));
         self.view = view;
         if !self.view.has(self.me, self.incarnation) {
-            self.is_fenced = true;
+            self.is_fenced = !has(Bug::RemovedUnaware);
             return out(Notice::Fenced);
         }
         out(Notice::Adopted(self.view.number));

@@ -25,7 +25,7 @@
 //!   free ─────────────► arriving ────────────► active ─────────────► leaving ─────────────► active
 //! ```
 //!
-//! *Arriving* and *leaving* are a move's (`worker::migrate`): an arriving flow is not in the table yet, a leaving one is a copy that
+//! *Arriving* and *leaving* are a move's (`mobility`): an arriving flow is not in the table yet, a leaving one is a copy that
 //! nobody touches; both may end.
 //!
 //! Invariants: an index is on the free list or active; a free actor's header has phase `Free`, which the timer wheel

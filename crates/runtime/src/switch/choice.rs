@@ -1,6 +1,7 @@
 //! How a runtime is chosen for a new group.
 
 use alloc::vec::Vec;
+use wire::planted;
 
 /// How a runtime is chosen for a new group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -14,11 +15,69 @@ pub enum Policy {
     Maglev,
 }
 
+/// The runtimes that new groups may go to, and which is next.
+pub(super) struct Choice {
+    policy: Policy,
+    available: Vec<u16>,
+    next: usize,
+    maglev: Vec<u16>,
+}
+
+impl Choice {
+    pub fn new(policy: Policy) -> Self {
+        Choice {
+            policy,
+            available: Vec::new(),
+            next: 0,
+            maglev: Vec::new(),
+        }
+    }
+
+    /// From now on new groups may go to these.
+    pub fn offer(&mut self, available: Vec<u16>) {
+        if self.available == available {
+            return;
+        }
+        self.available = available;
+        if self.policy == Policy::Maglev {
+            self.maglev = maglev_table(&self.available);
+        }
+    }
+
+    /// Those.
+    pub fn available(&self) -> &[u16] {
+        &self.available
+    }
+
+    /// A runtime for a group of this hash; `groups` says how many a runtime has.
+    pub fn choose(&mut self, hash: u64, groups: impl Fn(usize) -> u64) -> Option<usize> {
+        let chosen = match self.policy {
+            Policy::LeastLoaded => {
+                let available = self.available.iter();
+                available.min_by_key(|index| groups(usize::from(**index)))
+            }
+            Policy::RoundRobin => {
+                if planted::is("choice_by_history") {
+                    self.next = planted::turns() as usize % 7;
+                }
+                self.next = if self.next + 1 >= self.available.len() {
+                    0
+                } else {
+                    self.next + 1
+                };
+                self.available.get(self.next)
+            }
+            Policy::Maglev => self.maglev.get(hash as usize % MAGLEV_ENTRIES),
+        };
+        chosen.map(|index| usize::from(*index))
+    }
+}
+
 /// Entries of the Maglev table: a prime well above the number of runtimes (Maglev 3.4).
-pub(super) const MAGLEV_ENTRIES: usize = 4093;
+const MAGLEV_ENTRIES: usize = 4093;
 
 /// The look-up table of Maglev (NSDI 2016, 3.4) over the backends of these numbers: each has a permutation of the entries, and they take turns.
-pub(super) fn maglev_table(backends: &[u16]) -> Vec<u16> {
+fn maglev_table(backends: &[u16]) -> Vec<u16> {
     if backends.is_empty() {
         return Vec::new();
     }

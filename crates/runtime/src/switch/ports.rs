@@ -29,18 +29,18 @@
 //!
 //! Not here: routes.
 
-use super::{SideRule, Switch};
-use crate::env::{BURST, Burst, Port};
-use crate::fragments;
+use super::outbox::Outbox;
+use super::{Local, Settings, SideRule};
+use crate::env::{AttachError, BURST, Burst, Port, PortCounters};
 use crate::stats::DropReason;
-use nf::Side;
-use wire::packet::flag as packet_flag;
-use wire::{PacketBox, PacketList};
+use alloc::vec::Vec;
+use nf::{Prefix, Side};
+use wire::{Packet, PacketBox, PacketList, Pool};
 
-pub(super) struct PortSlot<P> {
-    pub port: P,
+struct Slot<P> {
+    port: P,
     rule: SideRule,
-    pub burst: Burst,
+    burst: Burst,
     /// What the port had no room for, oldest first.
     waiting: PacketList,
     /// What was read and is not yet taken up, oldest last.
@@ -48,90 +48,110 @@ pub(super) struct PortSlot<P> {
 }
 
 /// How far reading by time has got.
-pub(super) struct Progress {
+#[derive(Default)]
+struct Progress {
     /// A time at which everything earlier was done with.
     done: u64,
     /// Buffers out at that time: packets held.
     held: usize,
     /// Steps since in which nothing moved.
-    pub quiet: u32,
+    quiet: u32,
 }
 
 /// Steps without a movement after which packets that are out count as held.
 pub const PATIENCE: u32 = 1000;
 
-impl Progress {
-    pub fn new() -> Self {
-        Progress {
-            done: 0,
-            held: 0,
-            quiet: 0,
-        }
-    }
+/// See the module's page.
+pub(super) struct Ports<P> {
+    slots: Vec<Slot<P>>,
+    egress: [Option<u8>; 2],
+    lead_max: u64,
+    is_patient: bool,
+    is_reading: bool,
+    progress: Progress,
+    received: u64,
+    sent: u64,
+    stalls: u64,
 }
 
-impl<P> PortSlot<P> {
-    pub fn new(port: P, rule: SideRule) -> Self {
-        PortSlot {
+impl<P: Port> Ports<P> {
+    pub fn new(ports: Vec<(P, SideRule)>, settings: &Settings) -> Self {
+        let slots = ports.into_iter().map(|(port, rule)| Slot {
             port,
             rule,
             burst: Burst::new(),
             waiting: PacketList::new(),
             ahead: Burst::new(),
+        });
+        Ports {
+            slots: slots.collect(),
+            egress: settings.egress,
+            lead_max: settings.lead_max,
+            is_patient: settings.patient,
+            is_reading: true,
+            progress: Progress::default(),
+            received: 0,
+            sent: 0,
+            stalls: 0,
         }
     }
 
-    /// Whether nothing waits to leave or to be taken up.
-    pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.ahead.is_empty()
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.slots.len()
     }
-}
 
-impl<P: Port, L: Port> Switch<P, L> {
+    // What leaves.
+
     /// Sends a processed packet by the port of its side.
     #[inline]
-    pub(super) fn send(&mut self, packet: PacketBox) {
+    pub fn send<L: Port>(&mut self, packet: PacketBox, outbox: &mut Outbox<L>, local: &mut Local) {
         let port = match packet.egress() {
-            None => self.settings.egress[packet.exit() as usize],
-            Some(port) => Some(port / self.settings.switches),
+            None => self.egress[packet.exit() as usize],
+            Some(port) => Some(port / local.switches),
         };
-        let Some((port, slot)) = port.and_then(|port| Some((port, self.ports.get_mut(usize::from(port))?)))
+        let Some((port, slot)) = port.and_then(|port| Some((port, self.slots.get_mut(usize::from(port))?)))
         else {
-            return self.drop_packet(packet, DropReason::NoEgress);
+            return outbox.drop_packet(packet, DropReason::NoEgress, local);
         };
         slot.burst.push(packet);
         if slot.burst.is_full() {
-            self.transmit(usize::from(port));
+            self.transmit(usize::from(port), outbox, local);
         }
     }
 
     /// Sends what a port has room for.
-    pub(super) fn transmit(&mut self, port: usize) {
-        let slot = &mut self.ports[port];
+    fn transmit<L: Port>(&mut self, port: usize, outbox: &mut Outbox<L>, local: &mut Local) {
+        let slot = &mut self.slots[port];
         if !slot.waiting.is_empty() || (slot.port.room() < slot.burst.len() && slot.port.waits()) {
-            return self.transmit_as_room_is(port);
+            return self.transmit_as_room_is(port, outbox, local);
         }
+        self.transmit_burst(port, outbox, local);
+    }
+
+    fn transmit_burst<L: Port>(&mut self, port: usize, outbox: &mut Outbox<L>, local: &mut Local) {
+        let slot = &mut self.slots[port];
         self.sent += slot.burst.len() as u64;
-        if let Some(eye) = &mut self.eye {
-            let number = port as u8 * self.settings.switches + self.settings.switch;
-            eye.goes(&slot.burst, number, self.now);
+        let number = local.port_number(port);
+        if let Some(tap) = &mut local.tap {
+            tap.goes(&slot.burst, number, local.now);
         }
-        slot.port.transmit(self.now, &mut self.pool, &mut slot.burst);
-        // What is left is done with, and somebody else's.
-        for packet in core::mem::take(&mut self.ports[port].burst) {
-            self.send_home(packet);
+        slot.port.transmit(local.now, &mut local.pool, &mut slot.burst);
+        // What is left is done with, and of other pools.
+        for packet in core::mem::take(&mut slot.burst) {
+            outbox.give_home(packet, local);
         }
     }
 
-    /// [`Switch::transmit`] where packets wait, or must.
+    /// [`Ports::transmit`] where packets wait, or must.
     #[cold]
-    fn transmit_as_room_is(&mut self, port: usize) {
-        let slot = &mut self.ports[port];
+    fn transmit_as_room_is<L: Port>(&mut self, port: usize, outbox: &mut Outbox<L>, local: &mut Local) {
+        let slot = &mut self.slots[port];
         for packet in slot.burst.drain(..) {
             slot.waiting.push(packet);
         }
         loop {
-            let slot = &mut self.ports[port];
+            let slot = &mut self.slots[port];
             let mut room = slot.port.room().min(BURST);
             while room > 0
                 && let Some(packet) = slot.waiting.pop()
@@ -142,243 +162,139 @@ impl<P: Port, L: Port> Switch<P, L> {
             if slot.burst.is_empty() {
                 return;
             }
-            self.sent += slot.burst.len() as u64;
-            if let Some(eye) = &mut self.eye {
-                let number = port as u8 * self.settings.switches + self.settings.switch;
-                eye.goes(&slot.burst, number, self.now);
-            }
-            slot.port.transmit(self.now, &mut self.pool, &mut slot.burst);
-            for packet in core::mem::take(&mut self.ports[port].burst) {
-                self.send_home(packet);
-            }
+            self.transmit_burst(port, outbox, local);
         }
     }
 
-    pub(super) fn transmit_ports(&mut self) {
-        for port in 0..self.ports.len() {
-            let slot = &self.ports[port];
+    /// Sends what waits, as far as ports have room.
+    pub fn flush<L: Port>(&mut self, outbox: &mut Outbox<L>, local: &mut Local) {
+        for port in 0..self.slots.len() {
+            let slot = &self.slots[port];
             if !slot.burst.is_empty() || !slot.waiting.is_empty() {
-                self.transmit(port);
+                self.transmit(port, outbox, local);
             }
         }
     }
 
-    /// Reads some of what ports have; answers how many packets.
-    pub(super) fn read_ports(&mut self) -> usize {
-        if self.settings.packet_clock {
-            return self.read_by_time();
-        }
-        (0..self.ports.len()).map(|port| self.read_port(port)).sum()
-    }
+    // What comes in.
 
-    fn read_port(&mut self, index: usize) -> usize {
-        if !self.may_read(index) {
-            return 0;
-        }
+    /// Some of what a port has, to be taken in at once.
+    pub fn receive<L: Port>(&mut self, index: usize, outbox: &Outbox<L>, local: &mut Local) -> Burst {
         let mut burst = Burst::new();
-        let aside = self.set_aside();
-        let slot = &mut self.ports[index];
-        slot.port.receive(self.now, &mut self.pool, &mut burst);
-        self.take_back(aside);
-        let count = burst.len();
-        if count > 0 {
-            if self.settings.switches > 1 {
-                self.catch_up();
-            }
-            self.take_in(index, &mut burst);
+        if self.may_read(index, outbox) {
+            let aside = outbox.set_aside(&mut local.pool);
+            let port = &mut self.slots[index].port;
+            port.receive(local.now, &mut local.pool, &mut burst);
+            take_back(aside, &mut local.pool);
+            self.received += burst.len() as u64;
         }
-        count
-    }
-
-    /// Takes a buffer for each runtime out of the pool while a port fills a burst, where there are so few that the port might take the last: runtimes keep packets
-    /// until they hear from this switch, which needs a buffer to say it.
-    #[inline]
-    fn set_aside(&mut self) -> PacketList {
-        let mut aside = PacketList::new();
-        if self.pool.free() < BURST + self.runtimes.len() {
-            while aside.len() < self.runtimes.len()
-                && let Some(buffer) = self.pool.take()
-            {
-                aside.push(buffer);
-            }
-        }
-        aside
-    }
-
-    #[inline]
-    fn take_back(&mut self, mut aside: PacketList) {
-        while let Some(buffer) = aside.pop() {
-            self.pool.give(buffer);
-        }
+        burst
     }
 
     /// Whether a port is to be read now.
-    fn may_read(&mut self, index: usize) -> bool {
-        let port = &self.ports[index].port;
-        if !self.reading && !port.answers() {
+    fn may_read<L: Port>(&mut self, index: usize, outbox: &Outbox<L>) -> bool {
+        let port = &self.slots[index].port;
+        if !self.is_reading && !port.answers() {
             return false;
         }
-        if port.waits() && (!self.runtimes_have_room() || (!port.answers() && self.is_held_up())) {
-            self.stalls += 1;
-            return false;
-        }
-        if !port.waits() && !port.answers() && self.runtimes_are_full() {
-            self.stalls += 1;
-            return false;
-        }
-        true
+        let is_stalled = if port.waits() {
+            !outbox.all_have_room() || (!port.answers() && self.is_held_up())
+        } else {
+            !port.answers() && outbox.all_are_full()
+        };
+        self.stalls += u64::from(is_stalled);
+        !is_stalled
     }
 
     /// Whether what others brought is to be routed now.
-    pub(super) fn may_route(&mut self) -> bool {
-        let may = !self.settings.patient || self.runtimes_have_room();
+    pub fn may_route<L: Port>(&mut self, outbox: &Outbox<L>) -> bool {
+        let may = !self.is_patient || outbox.all_have_room();
         self.stalls += u64::from(!may);
         may
     }
 
-    fn runtimes_have_room(&self) -> bool {
-        self.runtimes
-            .iter()
-            .all(|runtime| runtime.session == 0 || runtime.link.room() >= runtime.enough)
-    }
-
-    /// Whether no packet could be handed to anybody.
-    fn runtimes_are_full(&self) -> bool {
-        // Where nobody is, what comes is a counted drop: nobody will have room.
-        let mut there = self.runtimes.iter().filter(|runtime| runtime.session != 0);
-        !self.sessions.available.is_empty() && there.all(|runtime| runtime.link.room() < runtime.enough)
-    }
-
     /// Whether packets wait for room at a port.
     fn is_held_up(&self) -> bool {
-        self.ports.iter().any(|slot| !slot.waiting.is_empty())
+        self.slots.iter().any(|slot| !slot.waiting.is_empty())
     }
 
-    /// Parses what a port brought, says from which side it is, and routes it.
-    fn take_in(&mut self, index: usize, burst: &mut Burst) {
-        self.received += burst.len() as u64;
-        if let Some(eye) = &mut self.eye {
-            eye.came(burst, index as u8 * self.settings.switches + self.settings.switch);
-        }
-        let by_address = matches!(self.ports[index].rule, SideRule::BySource(_));
-        let mut packets = Burst::new();
-        for mut packet in burst.drain(..) {
-            packet.set_port(index as u8 * self.settings.switches + self.settings.switch);
-            packet.clear_turns();
-            if self.settings.packet_clock {
-                self.now = self.now.max(packet.timestamp());
-            }
-            if let Err(error) = wire::parse(&mut packet) {
-                self.drop_packet(packet, error.into());
-                continue;
-            }
-            let side = self.ports[index].rule.side(&packet);
-            packet.set_side(side);
-            self.plan.judge_icmp_error(&mut packet);
-            if by_address && (side == Side::Inside || packet.has(packet_flag::ICMP_ERROR)) {
-                self.judge_lateral(index, &mut packet);
-            }
-            if fragments::is_astray(&packet) {
-                self.follow(packet, &mut packets);
-                continue;
-            }
-            if packets.is_full() {
-                self.route(&mut packets, false);
-            }
-            packets.push(packet);
-        }
-        self.route(&mut packets, false);
-    }
-
-    /// Marks a packet between two inside hosts, or an error about one.
+    /// From which side a port's packet comes.
     #[inline]
-    fn judge_lateral(&self, index: usize, packet: &mut PacketBox) {
-        let SideRule::BySource(prefixes) = &self.ports[index].rule else {
-            return;
-        };
-        let (source, destination, protocol) = match wire::parse::quoted(packet) {
-            Some(quoted) => (quoted.source, quoted.destination, quoted.protocol),
-            None => (packet.source(), packet.destination(), packet.protocol()),
-        };
-        let is_inside = |end: nf::Endpoint| {
-            // An endpoint that a group has for the outside is outside, wherever its address is.
-            prefixes.iter().any(|prefix| prefix.contains(end.addr)) && self.owner(end, protocol).is_none()
-        };
-        if is_inside(destination) && is_inside(source) {
-            packet.set_flags(packet_flag::LATERAL);
+    pub fn side(&self, index: usize, packet: &Packet) -> Side {
+        self.slots[index].rule.side(packet)
+    }
+
+    /// The prefixes that are inside, of a port that tells sides by them.
+    #[inline]
+    pub fn inside(&self, index: usize) -> Option<&[Prefix]> {
+        match &self.slots[index].rule {
+            SideRule::Fixed(_) => None,
+            SideRule::BySource(prefixes) => Some(prefixes),
         }
     }
 
-    fn read_by_time(&mut self) -> usize {
-        let mut taken = 0;
-        let most = self.ports.len() * BURST;
-        while taken < most {
-            for port in 0..self.ports.len() {
-                self.read_ahead(port);
-            }
-            let Some((index, time)) = self.earliest() else {
-                break;
-            };
-            if !self.ports[index].port.answers() && !self.may_go_on_to(time) {
-                break;
-            }
-            if !self.runtimes_have_room() {
-                self.stalls += 1;
-                break;
-            }
-            let others = self.ports.iter().enumerate().filter(|(other, _)| *other != index);
-            let until = others
-                .filter_map(|(_, slot)| slot.ahead.last().map(|packet| packet.timestamp()))
-                .fold(
-                    self.progress.done.saturating_add(self.settings.lead_max),
-                    u64::min,
-                )
-                .max(time);
-            let mut burst = Burst::new();
-            let ahead = &mut self.ports[index].ahead;
-            while ahead.last().is_some_and(|packet| packet.timestamp() <= until)
-                && let Some(packet) = ahead.pop()
-            {
-                burst.push(packet);
-            }
-            taken += burst.len();
-            self.take_in(index, &mut burst);
+    /// Where packets carry the time: those of a port that are next, to be taken in at once. `held` packets wait for later fragments.
+    pub fn receive_next<L: Port>(
+        &mut self,
+        held: usize,
+        outbox: &Outbox<L>,
+        local: &mut Local,
+    ) -> Option<(usize, Burst)> {
+        for port in 0..self.slots.len() {
+            self.read_ahead(port, outbox, local);
         }
-        if taken > 0 {
-            self.progress.quiet = 0;
+        let (index, time) = self.earliest()?;
+        if !self.slots[index].port.answers() && !self.may_go_on_to(time, held, &local.pool) {
+            return None;
         }
-        taken
+        if !outbox.all_have_room() {
+            self.stalls += 1;
+            return None;
+        }
+        let others = self.slots.iter().enumerate().filter(|(other, _)| *other != index);
+        let until = others
+            .filter_map(|(_, slot)| slot.ahead.last().map(|packet| packet.timestamp()))
+            .fold(self.progress.done.saturating_add(self.lead_max), u64::min)
+            .max(time);
+        let mut burst = Burst::new();
+        let ahead = &mut self.slots[index].ahead;
+        while ahead.last().is_some_and(|packet| packet.timestamp() <= until)
+            && let Some(packet) = ahead.pop()
+        {
+            burst.push(packet);
+        }
+        self.received += burst.len() as u64;
+        self.moved();
+        Some((index, burst))
     }
 
-    fn read_ahead(&mut self, index: usize) {
-        if self.ports[index].ahead.is_empty() && self.may_read(index) {
-            let aside = self.set_aside();
-            let slot = &mut self.ports[index];
-            slot.port.receive(self.now, &mut self.pool, &mut slot.ahead);
+    fn read_ahead<L: Port>(&mut self, index: usize, outbox: &Outbox<L>, local: &mut Local) {
+        if self.slots[index].ahead.is_empty() && self.may_read(index, outbox) {
+            let aside = outbox.set_aside(&mut local.pool);
+            let slot = &mut self.slots[index];
+            slot.port.receive(local.now, &mut local.pool, &mut slot.ahead);
             slot.ahead.reverse();
-            self.take_back(aside);
+            take_back(aside, &mut local.pool);
         }
     }
 
     /// Which port has the packet of the earliest time, and that time; of equals the first.
     fn earliest(&self) -> Option<(usize, u64)> {
-        let heads = self.ports.iter().enumerate();
+        let heads = self.slots.iter().enumerate();
         heads
             .filter_map(|(index, slot)| Some((index, slot.ahead.last()?.timestamp())))
             .min_by_key(|(_, time)| *time)
     }
 
     /// Whether a packet of this time may be taken up: all that is much earlier is done with.
-    fn may_go_on_to(&mut self, time: u64) -> bool {
-        if time <= self.progress.done.saturating_add(self.settings.lead_max) {
+    fn may_go_on_to(&mut self, time: u64, held: usize, pool: &Pool) -> bool {
+        if time <= self.progress.done.saturating_add(self.lead_max) {
             return true;
         }
-        let here = self.ports.iter().flat_map(|slot| &slot.ahead);
-        let here = here
-            .filter(|packet| packet.origin() == self.pool.origin())
-            .count();
+        let here = self.slots.iter().flat_map(|slot| &slot.ahead);
+        let here = here.filter(|packet| packet.origin() == pool.origin()).count();
         // Fragments that wait for their first one wait for later packets.
-        let out = (self.pool.total() - self.pool.free() - here).saturating_sub(self.fragments.held());
+        let out = (pool.total() - pool.free() - here).saturating_sub(held);
         if out <= self.progress.held || self.progress.quiet >= PATIENCE {
             self.progress = Progress {
                 done: time,
@@ -389,5 +305,67 @@ impl<P: Port, L: Port> Switch<P, L> {
         }
         self.progress.quiet += 1;
         false
+    }
+
+    /// Something has moved in this step.
+    pub fn moved(&mut self) {
+        self.progress.quiet = 0;
+    }
+
+    // For drivers.
+
+    /// Reads no more, but from ports that answer.
+    pub fn stop_reading(&mut self) {
+        self.is_reading = false;
+    }
+
+    /// Whether every port has brought all it ever will, and nothing waits.
+    pub fn finished(&self) -> bool {
+        self.slots.iter().all(|slot| {
+            let is_over = slot.port.finished() || (!self.is_reading && !slot.port.answers());
+            is_over && slot.waiting.is_empty() && slot.ahead.is_empty()
+        })
+    }
+
+    /// Gives buffers that devices are done with back.
+    pub fn settle(&mut self, pool: &mut Pool) {
+        self.each_mut().for_each(|port| port.settle(pool));
+    }
+
+    /// Has each port answer for these addresses, by the ports' order, and for no others ([`Port::claim`]).
+    pub fn claim(&mut self, addresses: &[Vec<Prefix>]) -> Result<(), AttachError> {
+        let mut ports = self.each_mut().zip(addresses);
+        ports.try_for_each(|(port, addresses)| port.claim(addresses))
+    }
+
+    /// The ports.
+    pub fn each(&self) -> impl Iterator<Item = &P> {
+        self.slots.iter().map(|slot| &slot.port)
+    }
+
+    /// The ports, to be changed.
+    pub fn each_mut(&mut self) -> impl Iterator<Item = &mut P> {
+        self.slots.iter_mut().map(|slot| &mut slot.port)
+    }
+
+    /// A port, to be changed.
+    pub fn port_mut(&mut self, index: usize) -> &mut P {
+        &mut self.slots[index].port
+    }
+
+    /// The ports' own counters.
+    pub fn counters(&self) -> impl Iterator<Item = PortCounters> {
+        self.each().map(Port::counters)
+    }
+
+    /// Packets received, and sent or given to a port that lost them; and how often a port was not read for want of room.
+    pub fn figures(&self) -> [u64; 3] {
+        [self.received, self.sent, self.stalls]
+    }
+}
+
+fn take_back(mut aside: PacketList, pool: &mut Pool) {
+    while let Some(buffer) = aside.pop() {
+        pool.give(buffer);
     }
 }

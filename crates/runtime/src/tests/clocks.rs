@@ -3,7 +3,7 @@
 use super::groups::assert_nothing_stays;
 use super::spread::{Cluster, cluster_of_clocks};
 use super::*;
-use crate::worker::migrate::{Order, Receipt, Selector};
+use crate::mobility::{Order, Receipt, Selector};
 use nf::{Affinity, Arrival, Cx, FlowState, Packet, Tick, Time, Verdict, WorkerInfo, network_function};
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,8 +5,8 @@ use super::groups::{frame, inside, outside, packet_of};
 use super::lent::{Lender, fill};
 use super::sessions::{Members, SECOND, everywhere};
 use super::*;
+use crate::mobility;
 use crate::switch::Policy;
-use crate::worker::migrate;
 use std::format;
 use std::vec;
 
@@ -128,7 +128,7 @@ fn a_group_that_begins_anew_before_a_switch_knows_leaves_no_block_there() {
 const MISSED_AFTER: u64 = 2 * SECOND;
 
 /// A switch that is stuck, alone with two runtimes while all flows of the first move, until it is missed; and then whatever was on its way.
-fn move_behind_a_dead_switch(timeout: u64) -> (Members, migrate::Receipt) {
+fn move_behind_a_dead_switch(timeout: u64) -> (Members, mobility::Receipt) {
     let mut members = Members::all(1, 2, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
     fill(&mut members, 0, 1..13);
     assert_eq!(members.flows(), [6, 6]);

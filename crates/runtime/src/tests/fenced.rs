@@ -3,8 +3,8 @@
 use super::flows::{Hosts, Masquerade, Meter};
 use super::spread::{Cluster, cluster};
 use super::*;
+use crate::mobility::{Order, Selector};
 use crate::switch::Policy;
-use crate::worker::migrate::{Order, Selector};
 use std::format;
 use std::vec;
 use std::vec::Vec;

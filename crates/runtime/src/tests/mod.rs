@@ -8,6 +8,7 @@ mod fenced;
 mod flows;
 mod fragments;
 mod groups;
+mod grown;
 mod heard;
 mod hostile;
 mod lent;

@@ -4,8 +4,8 @@ use super::flows::{Hosts, Masquerade, Meter};
 use super::groups::{Leaser, Service, assert_nothing_stays, has_an_inside_end, packets};
 use super::spread::{Cluster, cluster, cluster_with_buffers};
 use super::*;
+use crate::mobility::{Order, Receipt, Selector};
 use crate::switch::Policy;
-use crate::worker::migrate::{Order, Receipt, Selector};
 use nf::{
     Affinity, ConfigError, Cx, FlowState, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo,
     network_function,

@@ -4,8 +4,8 @@ use super::flows::Meter;
 use super::groups::assert_nothing_stays;
 use super::spread::{Cluster, cluster};
 use super::*;
+use crate::mobility::{ORDERS_MAX, Order, OrderError, Receipt, Selector};
 use crate::switch::Policy;
-use crate::worker::migrate::{ORDERS_MAX, Order, OrderError, Receipt, Selector};
 use std::vec;
 
 fn all(to: &[u16]) -> Order {
@@ -79,7 +79,7 @@ fn orders_under_way_are_bounded() {
 #[test]
 fn what_has_not_begun_of_an_order_that_is_taken_back_stays() {
     // As many as may be on their way at once, and as many again and more.
-    let most = u64::from(crate::worker::migrate::MOVES_MAX);
+    let most = u64::from(crate::settings::MOVES_MAX);
     let mut cluster = of_three(600, 2048);
     let number = cluster.runtimes[0].order(all(&[1])).unwrap();
     cluster.runtimes[0].step(cluster.now);

@@ -1,7 +1,7 @@
 //! Microthreads: order, bounds, and locals that live across an await.
 
 use super::*;
-use crate::worker::migrate::{Order, Selector};
+use crate::mobility::{Order, Selector};
 use nf::{Affinity, Block, Cx, FlowState, Packet, Verdict, Way, WorkerInfo, network_function};
 use std::sync::Arc;
 use std::time::Duration;

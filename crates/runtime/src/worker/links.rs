@@ -8,7 +8,7 @@ use crate::env::{LinkTo, Port};
 impl<P: Port> Runtime<P> {
     /// Its number.
     pub fn number(&self) -> u16 {
-        self.settings.info.runtime
+        self.core.settings.info.runtime
     }
 
     /// Shows each link, and to whom it is.
@@ -16,7 +16,7 @@ impl<P: Port> Runtime<P> {
         for (number, link) in self.links.iter_mut().enumerate() {
             show(LinkTo::Switch(number as u16), link);
         }
-        for (number, peer) in self.moves.peers_mut().iter_mut().enumerate() {
+        for (number, peer) in self.peers.iter_mut().enumerate() {
             if let Some(link) = peer {
                 show(LinkTo::Runtime(number as u16), link);
             }

@@ -13,8 +13,9 @@
 
 use super::Runtime;
 use super::change::Prepared;
-use crate::chain::{Plan, Stages};
+use crate::chain::Plan;
 use crate::env::Port;
+use crate::runner;
 use crate::stats::Drops;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -32,39 +33,31 @@ pub struct Remains<P> {
 
 /// Functions and figures of a runtime that has ended.
 pub struct Legacy {
-    plan: Plan,
-    stages: Stages,
-    generation: Generation,
-    drops: Drops,
-    function_drops: Vec<Vec<u64>>,
-    counts: [u64; 6],
+    chains: runner::Legacy,
+    outbox: (Drops, u64),
+    counts: [u64; 4],
     flows_moved: [u64; 2],
     packets_moved: [u64; 2],
 }
 
-// SAFETY: instances are made for one worker and move as a whole; the rest is `Send` by itself.
-unsafe impl Send for Legacy {}
-
 impl Legacy {
     /// The configuration under which its functions were used last, and its number.
     pub fn plan(&self) -> (&Plan, Generation) {
-        (&self.plan, self.generation)
+        (&self.chains.plan, self.chains.generation)
     }
 }
 
 impl<P: Port> Runtime<P> {
     /// Whether nothing is here and nothing of this runtime's is anywhere else, as far as it knows.
-    pub fn is_empty(&self) -> bool {
-        // SAFETY: the frame lies in `frames`, and no call is under way.
-        let spares = unsafe { (*self.frame_ptr.as_ptr()).cx.spares.len() };
+    pub fn is_empty(&mut self) -> bool {
+        let (is_settled, spares) = self.core.runner.rest();
         let stats = self.stats();
         (stats.flows, stats.held, stats.waiting) == (0, 0, 0)
-            && self.finished_moving_all()
+            && self.moves.finished_moving_all(&self.core)
             && self.backlog.iter().all(wire::PacketList::is_empty)
-            && !self.sessions.is_telling()
-            && self.prepared.is_none()
-            && self.before.is_none()
-            && self.pool.free() + spares == self.pool.total()
+            && !self.core.sessions.is_telling()
+            && is_settled
+            && self.core.out.pool().free() + spares == self.core.out.pool().total()
     }
 
     /// Takes an empty runtime apart.
@@ -72,19 +65,14 @@ impl<P: Port> Runtime<P> {
         debug_assert!(self.is_empty());
         Remains {
             links: core::mem::take(&mut self.links),
-            peers: self.moves.take_peers(),
+            peers: core::mem::take(&mut self.peers),
             legacy: Legacy {
-                plan: self.plan.clone(),
-                stages: core::mem::replace(&mut self.stages, Stages::none()),
-                generation: self.generation,
-                drops: core::mem::take(&mut self.drops),
-                function_drops: core::mem::take(&mut self.function_drops),
+                chains: self.core.runner.leave_legacy(),
+                outbox: self.core.out.counts(),
                 counts: [
                     self.received,
-                    self.passed,
-                    self.emitted,
-                    self.flows_opened,
-                    self.flows_ended,
+                    self.core.flows_opened,
+                    self.core.flows_ended,
                     self.stalls,
                 ],
                 flows_moved: self.moves.flows_moved,
@@ -96,17 +84,12 @@ impl<P: Port> Runtime<P> {
     /// Goes on with the functions and figures of the one that was here before, under the configuration that it had: before the first step, and made of the same
     /// settings.
     pub fn inherit(&mut self, legacy: Legacy) {
-        self.plan = legacy.plan;
-        self.stages = legacy.stages;
-        self.generation = legacy.generation;
-        self.drops = legacy.drops;
-        self.function_drops = legacy.function_drops;
+        self.core.runner.inherit(legacy.chains);
+        self.core.out.inherit(legacy.outbox);
         [
             self.received,
-            self.passed,
-            self.emitted,
-            self.flows_opened,
-            self.flows_ended,
+            self.core.flows_opened,
+            self.core.flows_ended,
             self.stalls,
         ] = legacy.counts;
         self.moves.flows_moved = legacy.flows_moved;

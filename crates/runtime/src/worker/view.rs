@@ -3,7 +3,6 @@
 use super::Runtime;
 use crate::env::Port;
 use crate::flows::actor::{Phase, flag};
-use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use nf::Endpoint;
@@ -52,12 +51,13 @@ pub struct FlowEnds {
 impl<P: Port> Runtime<P> {
     /// Shows each flow; unlike [`Runtime::flows`] it takes no memory.
     pub fn each_flow(&self, mut look: impl FnMut(&FlowEnds)) {
-        for actor in 0..self.flows.capacity() as u32 {
-            let header = self.flows.header(actor);
+        for actor in 0..self.core.flows.capacity() as u32 {
+            let header = self.core.flows.header(actor);
             if !matches!(header.phase, Phase::Active | Phase::Waiting) {
                 continue;
             }
-            let second_key = (header.flags & flag::SECOND_KEY != 0).then(|| *self.flows.second_key(actor));
+            let second_key =
+                (header.flags & flag::SECOND_KEY != 0).then(|| *self.core.flows.second_key(actor));
             look(&FlowEnds {
                 key: header.key,
                 second_key,
@@ -72,19 +72,23 @@ impl<P: Port> Runtime<P> {
     /// The groups of all flows.
     #[cfg(test)]
     pub fn group_keys(&self) -> std::collections::HashSet<crate::group::GroupKey> {
-        let headers = (0..self.flows.capacity() as u32).map(|actor| self.flows.header(actor));
+        let headers = (0..self.core.flows.capacity() as u32).map(|actor| self.core.flows.header(actor));
         let used = headers.filter(|header| matches!(header.phase, Phase::Active | Phase::Waiting));
-        used.map(|header| self.flows.groups().key(header.group)).collect()
+        used.map(|header| self.core.flows.groups().key(header.group))
+            .collect()
     }
 
     /// Up to `limit` flows, but for those on their way to or from another runtime, from actor number `cursor` on, and the cursor to go on from; `None` behind the last.
     pub fn flows(&self, cursor: u32, limit: usize) -> (Vec<FlowView>, Option<u32>) {
         let mut views = Vec::new();
-        for actor in cursor..self.flows.capacity() as u32 {
+        for actor in cursor..self.core.flows.capacity() as u32 {
             if views.len() == limit {
                 return (views, Some(actor));
             }
-            if matches!(self.flows.header(actor).phase, Phase::Active | Phase::Waiting) {
+            if matches!(
+                self.core.flows.header(actor).phase,
+                Phase::Active | Phase::Waiting
+            ) {
                 views.push(self.view(actor));
             }
         }
@@ -93,39 +97,41 @@ impl<P: Port> Runtime<P> {
 
     /// The flow that a packet with this key belongs to.
     pub fn flow(&self, key: &FlowKey) -> Option<FlowView> {
-        let value = self.flows.find(key)?;
+        let value = self.core.flows.find(key)?;
         Some(self.view(value >> 1))
     }
 
     fn view(&self, actor: u32) -> FlowView {
-        let header = self.flows.header(actor);
+        let header = self.core.flows.header(actor);
         let (source, destination) = header.key.ends(header.opening(0));
         let translated = (header.flags & flag::SECOND_KEY != 0)
-            .then(|| self.flows.second_key(actor).ends(header.opening(1)));
+            .then(|| self.core.flows.second_key(actor).ends(header.opening(1)));
         let waiting = header.phase == Phase::Waiting;
         let mut state = Vec::new();
-        for step in self.steps_of(actor) {
+        for step in self.core.runner.steps_of(actor, &self.core.flows) {
             let mut fields = Vec::new();
             // A waiting call may be in the middle of changing its state: it is not looked at.
             if !waiting {
-                let stage = &self.stages.functions[usize::from(step.function)];
-                // SAFETY: the state is this actor's, laid out for this chain, and no call uses it now.
-                unsafe {
-                    let flow = self.flows.state(actor).add(step.flow as usize);
-                    stage.each_field(flow, &mut |name, value| fields.push((name, format!("{value:?}"))));
-                }
+                self.core
+                    .runner
+                    .each_field(actor, step, &self.core.flows, |name, value| {
+                        fields.push((name, value))
+                    });
             }
-            state.push((self.stages.names[usize::from(step.function)].clone(), fields));
+            state.push((
+                self.core.runner.stages().names[usize::from(step.function)].clone(),
+                fields,
+            ));
         }
         FlowView {
-            runtime: self.settings.info.runtime,
+            runtime: self.core.settings.info.runtime,
             key: header.key,
             source,
             destination,
             translated,
-            chain: self.chain_name(actor).to_string(),
+            chain: self.core.runner.chain_name(actor, &self.core.flows).to_string(),
             waiting,
-            expires_in: header.deadline.saturating_sub(self.now),
+            expires_in: header.deadline.saturating_sub(self.core.now),
             state,
         }
     }

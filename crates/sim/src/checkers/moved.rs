@@ -8,8 +8,8 @@ use super::Violation;
 use super::conservation::Figures;
 use crate::script::{Fate, Script, Shape};
 use crate::world::Packet;
+use runtime::mobility::{OrderError, Receipt};
 use runtime::stats::RuntimeStats;
-use runtime::worker::migrate::{OrderError, Receipt};
 
 const NAME: &str = "moved";
 

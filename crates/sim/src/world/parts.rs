@@ -17,7 +17,7 @@ use crate::run::Moved;
 use crate::scenario::TIMEOUT_MS_MAX;
 use crate::script::{Fate, Fault, Part, Who, Whom};
 use crate::timeline::Event;
-use runtime::worker::migrate::{Order, OrderError, Selector};
+use runtime::mobility::{Order, OrderError, Selector};
 use wire::Prefix;
 
 /// How long all may take to come to rest: the longest wait of a talk that is given up, and more.

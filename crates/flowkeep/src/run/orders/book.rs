@@ -11,7 +11,7 @@
 //! Not here: asking ([`super`]).
 
 use crate::moving::{Order, Part};
-use runtime::worker::migrate::ORDERS_MAX;
+use runtime::mobility::ORDERS_MAX;
 use std::collections::BTreeMap;
 
 /// Orders that may be under way, and what is being said to runtimes.

@@ -6,8 +6,8 @@ use super::*;
 use crate::apply::Live;
 use crate::config::layout::Layout;
 use runtime::chain::Plan;
+use runtime::mobility::ORDERS_MAX;
 use runtime::stats::RuntimeStats;
-use runtime::worker::migrate::ORDERS_MAX;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Sender;
@@ -38,9 +38,9 @@ impl Script {
                 Answer::Ordered(Ok(self.orders - 1))
             }
             Question::Receipt(number) => Answer::Receipt((number < self.orders).then(|| {
-                Box::new(migrate::Receipt {
+                Box::new(mobility::Receipt {
                     is_over: self.taken_back.contains(&number),
-                    ..migrate::Receipt::default()
+                    ..mobility::Receipt::default()
                 })
             })),
             Question::Cancel(number) => {

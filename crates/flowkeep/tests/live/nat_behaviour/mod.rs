@@ -22,3 +22,4 @@ mod rig;
 mod tcp;
 mod udp;
 mod updates;
+mod whole;

@@ -46,7 +46,7 @@ fn checksum(mut sum: u32) -> u16 {
 }
 
 impl Ip {
-    fn new(source: [u8; 4], destination: [u8; 4], protocol: u8, payload: Vec<u8>) -> Self {
+    pub fn new(source: [u8; 4], destination: [u8; 4], protocol: u8, payload: Vec<u8>) -> Self {
         Ip {
             source,
             destination,
@@ -166,7 +166,8 @@ impl Ip {
 
     /// The transport's checksum holds; of a whole packet.
     pub fn transport_holds(&self) -> bool {
-        let none = self.protocol == UDP && self.word(6) == 0;
+        let has_ports = matches!(self.protocol, UDP | TCP | ICMP);
+        let none = !has_ports || (self.protocol == UDP && self.word(6) == 0);
         none || checksum(self.pseudo() + sum(&self.payload)) == 0
     }
 

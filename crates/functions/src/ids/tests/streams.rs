@@ -221,6 +221,23 @@ fn a_gap_that_the_receiver_does_not_know_of_is_passed_over() {
 }
 
 #[test]
+fn what_waits_behind_lost_bytes_is_read_with_the_fin() {
+    let acknowledged = |bytes: u32| web().reply().ack().acknowledgement(1001 + bytes);
+    let script = |bytes| {
+        opened([
+            at(10, "/etc/passwd"),
+            acknowledged(bytes),
+            web().fin().sequence(1001 + 21),
+        ])
+    };
+    let outcome = run(PASSWD, script(21));
+    assert_eq!((sids(&outcome).len(), outcome.counter("gaps")), (1, 1));
+    // What the receiver does not have is not lost yet.
+    let outcome = run(PASSWD, script(0));
+    assert_eq!((sids(&outcome).len(), outcome.counter("gaps")), (0, 0));
+}
+
+#[test]
 fn a_dropped_stream_stays_dropped() {
     let rules = r#"drop tcp any any -> any 80 (content:"/etc/passwd"; sid:1;)"#;
     let script = opened([
@@ -299,7 +316,7 @@ fn a_dropped_packet_is_read_again() {
 
 #[test]
 fn a_new_connection_on_old_ports_begins_anew() {
-    let rules = r#"drop tcp any any -> any 80 (content:"one"; sid:1;)
+    let rules = r#"alert tcp any any -> any 80 (content:"one"; sid:1;)
         alert tcp any any -> any 80 (content:"two"; sid:2;)"#;
     let again = web().sequence(90_000);
     let script = opened([
@@ -315,6 +332,74 @@ fn a_new_connection_on_old_ports_begins_anew() {
     // A SYN in the middle of a connection is not believed.
     let script = opened([web().payload("tw"), again.syn(), at(2, "o")]);
     assert_eq!(sids(&run(rules, script)), [2]);
+}
+
+#[test]
+fn a_dropped_flow_is_not_begun_anew() {
+    // Nobody has received the reset and the SYN, so what comes behind them would be the old connection's.
+    let rules = r#"drop tcp any any -> any 80 (content:"one"; sid:1;)"#;
+    let script = opened([
+        at(0, "one"),
+        web().rst().sequence(1001),
+        web().rst().sequence(1004),
+        web().reply().rst(),
+        web().syn().sequence(1000),
+        at(0, "ONE"),
+        at(3, "more"),
+    ]);
+    let outcome = run(rules, script);
+    assert_eq!(outcome.dropped("flow_dropped"), 6, "{outcome}");
+}
+
+#[test]
+fn a_forged_fin_does_not_end_a_stream() {
+    let rules = r#"alert tcp any any -> any any (content:"passwd"; sid:1;)"#;
+    // The server has closed; the client forges its FIN, ahead or behind, and a SYN, and goes on.
+    for forged in [900_000, 1000, 1006] {
+        let script = opened([
+            at(0, "pass"),
+            web().reply().fin(),
+            web().fin().sequence(forged),
+            web().syn().sequence(500_000),
+            at(4, "wd"),
+        ]);
+        assert_eq!(sids(&run(rules, script)), [1], "{forged}");
+    }
+}
+
+#[test]
+fn a_place_in_an_early_segment_is_found() {
+    // As in Suricata a place is counted from the stream's beginning or from the packet's, whenever that comes.
+    let rules = r#"drop tcp any any -> any any (content:"EVIL"; depth:4; sid:1;)"#;
+    for out_of_order in [OutOfOrder::Pass, OutOfOrder::Drop, OutOfOrder::Hold] {
+        for order in [[0, 4], [4, 0]] {
+            let config = Config::from(Settings {
+                rules: rules.into(),
+                out_of_order,
+                ..Settings::default()
+            });
+            let text = |place| if place == 0 { "AAAA" } else { "EVIL" };
+            let script = opened(order.map(|place| at(place, text(place))));
+            let outcome = testkit::run::<Ids>(config, script);
+            assert_eq!(sids(&outcome), [1], "{out_of_order:?} {order:?}");
+            assert_eq!(
+                outcome.dropped("dropped_by_rule"),
+                1,
+                "{out_of_order:?} {order:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn segments_that_are_part_of_no_stream_are_counted() {
+    let rules = r#"alert tcp any any -> any any (content:"passwd"; sid:1;)"#;
+    let script = opened([web().reply().rst(), web().payload("pass"), web().payload("wd")]);
+    let outcome = run(rules, script);
+    assert_eq!(
+        (sids(&outcome).len(), outcome.counter("segments_outside")),
+        (0, 2)
+    );
 }
 
 /// A handshake whose SYN brings data, of which the server takes so much.

@@ -184,6 +184,13 @@ fn what_cannot_work_is_refused_at_its_place() {
             with_static("fd00::5", "203.0.113.1", StaticProtocol::Any),
         ),
         (
+            "static[0].inside",
+            Config {
+                inside: vec!["10.0.1.0/24".parse().unwrap()],
+                ..with_static("10.0.0.5", "203.0.113.1", StaticProtocol::Any)
+            },
+        ),
+        (
             "blocks_per_host",
             Config {
                 blocks_per_host: 0,

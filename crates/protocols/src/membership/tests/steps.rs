@@ -96,6 +96,10 @@ fn what_is_withdrawn_is_said_when_the_promise_is_over() {
     assert_eq!(runtime.grant(1172, S, ONE, 6), Some(6));
 }
 
+fn replay(now: u64, log: &[Entry]) -> Coordinator {
+    Coordinator::replay(now, TIMING, (0..).zip(log.iter().cloned())).expect("a log")
+}
+
 /// A coordinator with its log, and what it has said.
 struct Rig {
     coordinator: Coordinator,
@@ -108,7 +112,7 @@ impl Rig {
     fn new(members: &[WorkerId]) -> Self {
         let first = Entry::View(view(1, members));
         Rig {
-            coordinator: Coordinator::replay(0, TIMING, [first.clone()]),
+            coordinator: replay(0, core::slice::from_ref(&first)),
             log: vec![first],
             said: Vec::new(),
             reached: Vec::new(),
@@ -251,7 +255,7 @@ fn a_restart_replays_the_log_and_decides_nothing_twice() {
     assert_eq!(rig.log.len(), 2);
     // Logged and not acted on: the coordinator dies. The next one goes on where the log ends.
     let mut again = Rig {
-        coordinator: Coordinator::replay(1000, TIMING, rig.log.clone()),
+        coordinator: replay(1000, &rig.log),
         log: rig.log,
         said: Vec::new(),
         reached: Vec::new(),
@@ -264,6 +268,40 @@ fn a_restart_replays_the_log_and_decides_nothing_twice() {
     again.withdrawn(1020, S, R);
     assert_eq!(again.coordinator.view(), &view(2, &[S, Q]));
     assert_eq!(again.log.len(), 3);
+}
+
+#[test]
+fn a_log_without_what_is_not_needed_is_short_and_leads_to_the_same() {
+    let mut rig = Rig::new(&[S, R, Q]);
+    rig.beat(99, &[S, R, Q]);
+    // A member that comes and goes is suspected and restored a hundred times.
+    for now in (100..10_100).step_by(100) {
+        rig.beat(now, &[S, Q]);
+        rig.beat(now + 51, &[S, R, Q]);
+    }
+    assert!(rig.log.len() > 200, "{}", rig.log.len());
+    rig.beat(10_150, &[S, Q]);
+    let needed = rig.coordinator.needed();
+    assert!(needed.len() <= 4, "{needed:?}");
+    let log = || (0..).zip(rig.log.iter().cloned());
+    let short = log().filter(|(number, _)| needed.contains(number));
+    let short = Coordinator::replay(0, TIMING, short).expect("a log");
+    let whole = Coordinator::replay(0, TIMING, log()).expect("a log");
+    assert_eq!(short, whole);
+    assert_eq!(short.needed(), needed);
+    assert_eq!(short.suspects().1, vec![(R, ONE)]);
+}
+
+#[test]
+fn what_is_no_log_is_refused() {
+    let first = Entry::View(view(1, &[S]));
+    let third = Entry::View(view(3, &[S]));
+    let replay = |log: Vec<(u64, Entry)>| Coordinator::replay(0, TIMING, log).map(|_| ()).unwrap_err();
+    assert_eq!(replay(vec![]), Unreadable::NoView);
+    assert_eq!(replay(vec![(0, Entry::Withdraw(S, ONE))]), Unreadable::NoView);
+    let twice = vec![(4, first.clone()), (4, Entry::Withdraw(S, ONE))];
+    assert_eq!(replay(twice), Unreadable::Order(4));
+    assert_eq!(replay(vec![(0, first), (1, third)]), Unreadable::View(1));
 }
 
 #[test]

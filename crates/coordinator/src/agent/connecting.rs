@@ -1,0 +1,179 @@
+//! Connections to the coordinator: mutual TLS, and by token where there is no certificate yet.
+
+use crate::identity::{Identity, SERVER_NAME, TlsError, Token, Unreadable, client, client_by_token};
+use crate::proto;
+use crate::proto::coordinator_client::CoordinatorClient;
+use hyper_util::rt::TokioIo;
+use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tonic::Status;
+use tonic::transport::{Channel, Endpoint};
+use tower::service_fn;
+
+/// A connection on which calls are made.
+pub type Client = CoordinatorClient<Channel>;
+
+/// How long a connection, and a call that is no stream, may take to be made.
+const CONNECT: Duration = Duration::from_secs(5);
+const CALL: Duration = Duration::from_secs(30);
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
+/// Why a call or a connection failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The own certificate.
+    #[error("{0}")]
+    Tls(#[from] TlsError),
+    /// The token.
+    #[error("{0}")]
+    Token(#[from] Unreadable),
+    /// No connection: the address, the coordinator's certificate, or it does not take this one's.
+    #[error("no connection to {address}: {why}")]
+    Connection {
+        /// Whose.
+        address: String,
+        /// The whole chain of causes.
+        why: String,
+    },
+    /// The coordinator refuses.
+    #[error("{}", said(.0))]
+    Refused(#[from] Box<Status>),
+    /// No key could be made.
+    #[error("no key could be made: {0}")]
+    Key(#[from] rcgen::Error),
+    /// It answers what no coordinator answers.
+    #[error("the coordinator's answer has no certificate of its authority")]
+    Answer,
+}
+
+impl From<Status> for CallError {
+    fn from(status: Status) -> Self {
+        CallError::Refused(Box::new(status))
+    }
+}
+
+/// Causes, one behind another.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// What an answer says: the coordinator's words, or why the connection ended.
+pub(super) fn said(status: &Status) -> String {
+    match std::error::Error::source(status) {
+        Some(cause) => format!("{}: {}", status.message(), chain(cause)),
+        None => status.message().to_owned(),
+    }
+}
+
+async fn channel(address: &str, tls: Arc<ClientConfig>) -> Result<Channel, CallError> {
+    let failed = |why: String| CallError::Connection {
+        address: address.to_owned(),
+        why,
+    };
+    let place = address.to_owned();
+    let connector = service_fn(move |_: tonic::codegen::http::Uri| {
+        let (place, tls) = (place.clone(), tls.clone());
+        async move {
+            let stream = TcpStream::connect(place).await?;
+            stream.set_nodelay(true)?;
+            let name = ServerName::try_from(SERVER_NAME).map_err(io::Error::other)?;
+            let stream = TlsConnector::from(tls).connect(name, stream).await?;
+            Ok::<_, io::Error>(TokioIo::new(stream))
+        }
+    });
+    let endpoint = Endpoint::from_static("http://coordinator.flowkeep")
+        .connect_timeout(CONNECT)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE)
+        .keep_alive_while_idle(true);
+    let channel = tokio::time::timeout(CONNECT, endpoint.connect_with_connector(connector)).await;
+    let channel = channel.map_err(|_| failed("it does not answer in time".to_owned()))?;
+    channel.map_err(|why| failed(chain(&why)))
+}
+
+/// Connects with a certificate.
+pub async fn connect(address: &str, identity: &Identity) -> Result<Client, CallError> {
+    Ok(CoordinatorClient::new(channel(address, client(identity)?).await?))
+}
+
+/// Gets a certificate by token: the member's name, and what it shows from now on.
+pub async fn enrol(address: &str, token: &str) -> Result<(String, Identity), CallError> {
+    let read = Token::read(token)?;
+    let (tls, seen) = client_by_token(read.fingerprint)?;
+    let mut client = CoordinatorClient::new(channel(address, tls).await?);
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+    let request = proto::EnrolRequest {
+        token: token.trim().to_owned(),
+        public_key: key.der_bytes().to_vec(),
+    };
+    let answered = tokio::time::timeout(CALL, client.enrol(request)).await;
+    let answered = answered.map_err(|_| Status::deadline_exceeded("no answer in time"))?;
+    let certificate = answered?.into_inner().certificate;
+    let authority = seen.certificate().ok_or(CallError::Answer)?;
+    let identity = Identity {
+        authority: pem(authority),
+        certificate,
+        key: key.serialize_pem(),
+    };
+    // Whether it is one of that authority, and of use with this key.
+    client_of(&identity)?;
+    Ok((read.member, identity))
+}
+
+fn client_of(identity: &Identity) -> Result<(), CallError> {
+    client(identity).map(|_| ()).map_err(CallError::Tls)
+}
+
+/// A certificate in PEM (RFC 7468).
+fn pem(der: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::from("-----BEGIN CERTIFICATE-----\n");
+    for (at, three) in der.chunks(3).enumerate() {
+        let mut word = [0; 4];
+        word[1..=three.len()].copy_from_slice(three);
+        let word = u32::from_be_bytes(word);
+        for place in 0..4 {
+            let letter = LETTERS[(word >> (18 - 6 * place)) as usize & 63];
+            text.push(if place > three.len() { '=' } else { letter as char });
+        }
+        if at % 16 == 15 {
+            text.push('\n');
+        }
+    }
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text + "-----END CERTIFICATE-----\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Authority;
+    use rustls::pki_types::{CertificateDer, pem::PemObject};
+
+    #[test]
+    fn a_certificate_in_pem_reads_back() {
+        let authority = Authority::create(Duration::from_secs(60)).unwrap();
+        let caller = crate::identity::Caller::Coordinator;
+        let identity = authority.issue(&caller, Duration::from_secs(60)).unwrap();
+        let der = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).unwrap();
+        for cut in 0..3 {
+            let der = &der[..der.len() - cut];
+            let again = CertificateDer::from_pem_slice(pem(der).as_bytes()).unwrap();
+            assert_eq!(&again[..], der);
+        }
+    }
+}

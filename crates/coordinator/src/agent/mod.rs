@@ -1,0 +1,30 @@
+//! A member's side: an agent on a thread of its own that speaks with the coordinator, and a seat for each worker.
+//!
+//! # Theory of operation
+//!
+//! ```text
+//!   worker thread                           agent thread                     coordinator
+//!   Seat::turn ── steps, load: atomics ───► every `heartbeat`: those that ── PollWorkload ──►
+//!              ── withdrawn: ring ────────► have taken a step
+//!              ◄─ views, suspects: ring ─── the newest of each ◄──────────── NotifyView ────
+//! ```
+//!
+//! A seat has the worker's [`Membership`](protocols::membership::Membership): its view, its leases. It is the worker's alone. What it
+//! shares with the agent are atomics and two rings; neither end waits for the other. A ring that is full loses nothing that
+//! counts: the agent keeps the newest words and tries again, and a seat says again what it has withdrawn.
+//!
+//! A worker that takes no step gets no heartbeat. A seat that is dropped acts no more: the agent says that this worker has stopped.
+//!
+//! The agent connects again, to the next address, for as long as it lives. Meanwhile workers go on with the view they have.
+//!
+//! States of an agent: *joining* (asks until a view has its workers) → *attending* ⇄ *alone* (no coordinator answers).
+//!
+//! Not here: what a worker does with views and leases; nothing in `flowkeep` makes seats yet.
+
+mod connecting;
+mod running;
+mod seat;
+
+pub use connecting::{CallError, Client, connect, enrol};
+pub use running::{Agent, AgentError, AgentEvent, Settings};
+pub use seat::{Figures, Seat};

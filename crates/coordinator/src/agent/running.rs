@@ -1,0 +1,400 @@
+//! The agent's thread: joins, attends, connects again.
+
+use super::connecting::{CallError, Client, connect, said};
+use super::seat::{Desk, Seat};
+use crate::identity::Identity;
+use crate::proto;
+use crate::refusal::{self, Refusal};
+use crate::translate;
+use protocols::membership::{Role, Term, WorkerId};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc as channel, oneshot};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+
+/// Between two attempts to connect: at first, and at most.
+const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Workloads that wait for the network at most; what comes then is not sent, and the next one is.
+const WORKLOADS_MAX: usize = 4;
+/// How long a call may take to be answered.
+const CALL: Duration = Duration::from_secs(30);
+
+/// What an agent says of itself.
+#[derive(Clone, Debug)]
+pub enum AgentEvent {
+    /// The coordinator at this address is heard.
+    Attends(String),
+    /// None is, and why the last one was not.
+    Alone(String),
+}
+
+/// With what an agent begins.
+#[derive(Clone)]
+pub struct Settings {
+    /// Where coordinators may be.
+    pub coordinators: Vec<String>,
+    /// The member's certificate.
+    pub identity: Identity,
+    /// Above that of every earlier life of this member.
+    pub incarnation: u64,
+    /// A worker for each.
+    pub roles: Vec<Role>,
+    /// Between two heartbeats.
+    pub heartbeat: Duration,
+    /// How long to try to join.
+    pub patience: Duration,
+    /// For the agent's events. Called by its thread.
+    pub events: Arc<dyn Fn(AgentEvent) + Send + Sync>,
+}
+
+/// Why a member did not join, or did not leave.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// Nobody took it in. The last answer.
+    #[error("not joined: {0}")]
+    NotJoined(CallError),
+    /// The answer is none.
+    #[error("the coordinator's answer is not what it must be")]
+    Answer,
+    /// A worker acts still.
+    #[error("worker {0:?} has its seat still: a member leaves when all of its workers have ended")]
+    Acting(WorkerId),
+    /// It is not known whether it has left.
+    #[error("not left: {0}")]
+    NotLeft(String),
+    /// A thread.
+    #[error("no thread: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+enum Order {
+    Leave(oneshot::Sender<Result<(), String>>),
+}
+
+/// A member's agent. Its thread ends when this is dropped.
+pub struct Agent {
+    orders: Option<channel::Sender<Order>>,
+    thread: Option<JoinHandle<()>>,
+    shared: Vec<(WorkerId, Arc<super::seat::Shared>)>,
+}
+
+impl Agent {
+    /// Joins, and starts to attend: the agent, and a seat for each worker.
+    pub fn join(settings: Settings) -> Result<(Self, Vec<Seat>), AgentError> {
+        let (orders, queue) = channel::channel(1);
+        let (joined, answer) = mpsc::channel();
+        let thread = thread::Builder::new().name("agent".to_owned()).spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            match runtime {
+                Ok(runtime) => runtime.block_on(run(settings, queue, &joined)),
+                Err(why) => {
+                    let _ = joined.send(Err(why.into()));
+                }
+            }
+        })?;
+        let answer = answer.recv().unwrap_or(Err(AgentError::Answer));
+        let (seats, shared) = match answer {
+            Ok(joined) => joined,
+            Err(why) => {
+                let _ = thread.join();
+                return Err(why);
+            }
+        };
+        let agent = Agent {
+            orders: Some(orders),
+            thread: Some(thread),
+            shared,
+        };
+        Ok((agent, seats))
+    }
+
+    /// The member's workers have no flow left and their seats are dropped: they are members no more when this returns.
+    pub fn leave(self) -> Result<(), AgentError> {
+        let acting =
+            |(_, shared): &&(WorkerId, Arc<super::seat::Shared>)| !shared.gone.load(Ordering::Acquire);
+        if let Some((id, _)) = self.shared.iter().find(acting) {
+            return Err(AgentError::Acting(*id));
+        }
+        let (answer, answered) = oneshot::channel();
+        let order = self
+            .orders
+            .as_ref()
+            .map(|orders| orders.try_send(Order::Leave(answer)));
+        match order {
+            Some(Ok(())) => {}
+            _ => return Err(AgentError::NotLeft("the agent has ended".to_owned())),
+        }
+        let answered = answered.blocking_recv();
+        answered
+            .unwrap_or_else(|_| Err("the agent has ended".to_owned()))
+            .map_err(AgentError::NotLeft)
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.orders = None;
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+type Joined = Result<(Vec<Seat>, Vec<(WorkerId, Arc<super::seat::Shared>)>), AgentError>;
+
+/// Addresses in turn, with longer and longer pauses.
+struct Ways {
+    addresses: Vec<String>,
+    next: usize,
+    pause: Duration,
+}
+
+impl Ways {
+    async fn connect(&mut self, identity: &Identity) -> Result<(String, Client), CallError> {
+        let address = self.addresses.get(self.next).cloned().unwrap_or_default();
+        self.next = (self.next + 1) % self.addresses.len().max(1);
+        let client = connect(&address, identity).await?;
+        Ok((address, client))
+    }
+
+    /// What worked last is tried first.
+    fn keep(&mut self) {
+        let count = self.addresses.len().max(1);
+        self.next = (self.next + count - 1) % count;
+        self.pause = PAUSE;
+    }
+
+    async fn pause(&mut self) {
+        tokio::time::sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+    }
+}
+
+async fn within<T>(call: impl Future<Output = Result<tonic::Response<T>, Status>>) -> Result<T, Status> {
+    let answered = tokio::time::timeout(CALL, call).await;
+    let answered = answered.map_err(|_| Status::deadline_exceeded("no answer in time"))?;
+    answered.map(tonic::Response::into_inner)
+}
+
+async fn run(settings: Settings, mut orders: channel::Receiver<Order>, joined: &mpsc::Sender<Joined>) {
+    let mut ways = Ways {
+        addresses: settings.coordinators.clone(),
+        next: 0,
+        pause: PAUSE,
+    };
+    let mut settings = settings;
+    let answer = match join(&mut settings, &mut ways).await {
+        Ok(answer) => answer,
+        Err(why) => {
+            let _ = joined.send(Err(AgentError::NotJoined(why)));
+            return;
+        }
+    };
+    let Some((seats, mut desks)) = seats(&answer, settings.roles.len()) else {
+        let _ = joined.send(Err(AgentError::Answer));
+        return;
+    };
+    let shared = desks.iter().map(|desk| (desk.id, desk.shared.clone())).collect();
+    if joined.send(Ok((seats, shared))).is_err() {
+        return;
+    }
+    let mut is_alone = true;
+    loop {
+        let over = match ways.connect(&settings.identity).await {
+            Ok((address, mut client)) => {
+                ways.keep();
+                let ended = attend(&mut client, &settings, &mut desks, &mut orders, || {
+                    if std::mem::take(&mut is_alone) {
+                        (settings.events)(AgentEvent::Attends(address.clone()));
+                    }
+                })
+                .await;
+                match ended {
+                    Ended::Agent => return,
+                    Ended::Connection(status) => said(&status),
+                }
+            }
+            Err(why) => why.to_string(),
+        };
+        if !std::mem::replace(&mut is_alone, true) {
+            (settings.events)(AgentEvent::Alone(over.clone()));
+        }
+        if orders.is_closed() {
+            return;
+        }
+        if let Ok(Order::Leave(answer)) = orders.try_recv() {
+            let _ = answer.send(Err(over));
+        }
+        ways.pause().await;
+    }
+}
+
+async fn join(settings: &mut Settings, ways: &mut Ways) -> Result<proto::JoinAnswer, CallError> {
+    let end = Instant::now() + settings.patience;
+    loop {
+        let tried = async {
+            let (_, mut client) = ways.connect(&settings.identity).await?;
+            let request = proto::JoinRequest {
+                incarnation: settings.incarnation,
+                roles: settings.roles.iter().map(|role| translate::role(*role)).collect(),
+            };
+            Ok::<_, CallError>(within(client.join(request)).await?)
+        };
+        let why = match tried.await {
+            Ok(answer) => {
+                ways.keep();
+                return Ok(answer);
+            }
+            Err(why) => why,
+        };
+        let is_final = match &why {
+            CallError::Refused(status) => {
+                // No worker of this life has acted, so it may as well be a later one.
+                if refusal::is(status, Refusal::Incarnation) {
+                    settings.incarnation = settings.incarnation.saturating_add(1);
+                }
+                [
+                    Refusal::Role,
+                    Refusal::Malformed,
+                    Refusal::NoCertificate,
+                    Refusal::Full,
+                ]
+                .into_iter()
+                .any(|refusal| refusal::is(status, refusal))
+            }
+            CallError::Connection { .. } => false,
+            _ => true,
+        };
+        if is_final || Instant::now() >= end {
+            return Err(why);
+        }
+        ways.pause().await;
+    }
+}
+
+/// A seat and a desk for each worker, if the answer has as many as were asked for, all in its view.
+fn seats(answer: &proto::JoinAnswer, count: usize) -> Option<(Vec<Seat>, Vec<Desk>)> {
+    let view = translate::to_view(answer.view.as_ref()?)?;
+    let lives = translate::to_workers(&answer.workers)?;
+    let term = Term { lease: answer.lease };
+    let is_good = lives.len() == count && lives.iter().all(|(id, life)| view.has(*id, *life));
+    is_good.then_some(())?;
+    let both = lives
+        .iter()
+        .map(|(id, life)| Seat::new(*id, *life, term, view.clone()));
+    Some(both.unzip())
+}
+
+enum Ended {
+    /// Nobody wants the agent any more.
+    Agent,
+    /// Another connection is needed.
+    Connection(Status),
+}
+
+async fn attend(
+    client: &mut Client,
+    settings: &Settings,
+    desks: &mut [Desk],
+    orders: &mut channel::Receiver<Order>,
+    mut heard: impl FnMut(),
+) -> Ended {
+    let (workloads, stream) = channel::channel(WORKLOADS_MAX);
+    let mut beating = client.clone();
+    let mut polled = tokio::spawn(async move { beating.poll_workload(ReceiverStream::new(stream)).await });
+    let opened = within(client.notify_view(proto::NotifyViewRequest {})).await;
+    let mut notifications = match opened {
+        Ok(notifications) => notifications,
+        Err(status) => return Ended::Connection(status),
+    };
+    let mut beat = tokio::time::interval(settings.heartbeat);
+    beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = beat.tick() => {
+                for desk in desks.iter_mut() {
+                    desk.hand();
+                }
+                let workload = workload(desks);
+                if !workload.heartbeats.is_empty() || !workload.stopped.is_empty() {
+                    // The network is slow: the next one says the same, newer.
+                    let _ = workloads.try_send(workload);
+                }
+            }
+            notification = notifications.message() => match notification {
+                Ok(Some(notification)) => {
+                    heard();
+                    take_over(desks, &notification);
+                }
+                Ok(None) => return Ended::Connection(Status::unavailable("the coordinator has ended the connection")),
+                Err(status) => return Ended::Connection(status),
+            },
+            ended = &mut polled => {
+                let status = match ended {
+                    Ok(Err(status)) => status,
+                    _ => Status::unavailable("the coordinator hears no heartbeats"),
+                };
+                return Ended::Connection(status);
+            }
+            order = orders.recv() => match order {
+                None => return Ended::Agent,
+                Some(Order::Leave(answer)) => {
+                    let incarnation = desks.first().map_or(0, |desk| desk.incarnation.0);
+                    let left = within(client.leave(proto::LeaveRequest { incarnation })).await;
+                    let _ = answer.send(left.map(|_| ()).map_err(|status| status.message().to_owned()));
+                }
+            },
+        }
+    }
+}
+
+/// What the workers have done since the last time.
+fn workload(desks: &mut [Desk]) -> proto::Workload {
+    let mut workload = proto::Workload::default();
+    for desk in desks {
+        let worker = translate::worker(desk.id, desk.incarnation);
+        if desk.shared.gone.load(Ordering::Acquire) {
+            workload.stopped.push(worker);
+            continue;
+        }
+        let steps = desk.shared.steps.load(Ordering::Relaxed);
+        if std::mem::replace(&mut desk.steps, steps) == steps {
+            continue;
+        }
+        let mut withdrawn = Vec::new();
+        while let Ok((id, life, list)) = desk.withdrawn.pop() {
+            let worker = Some(translate::worker(id, life));
+            withdrawn.push(proto::Withdrawn { worker, list });
+        }
+        let figures = &desk.shared.figures;
+        workload.heartbeats.push(proto::Heartbeat {
+            worker: Some(worker),
+            view: desk.shared.view.load(Ordering::Acquire),
+            list: desk.shared.list.load(Ordering::Acquire),
+            ready: desk.shared.ready.load(Ordering::Relaxed),
+            load: Some(proto::Load {
+                packets: figures.packets.load(Ordering::Relaxed),
+                dropped_packets: figures.dropped_packets.load(Ordering::Relaxed),
+                cpu: figures.cpu.load(Ordering::Relaxed),
+                memory: figures.memory.load(Ordering::Relaxed),
+                flows: figures.flows.load(Ordering::Relaxed),
+            }),
+            withdrawn,
+        });
+    }
+    workload
+}
+
+/// Keeps the newest for each worker. What no coordinator says changes nothing.
+fn take_over(desks: &mut [Desk], notification: &proto::Notification) {
+    let view = notification.view.as_ref().and_then(translate::to_view);
+    let suspects = notification.suspects.as_ref();
+    let suspects = suspects.and_then(|all| Some((all.list, translate::to_workers(&all.workers)?)));
+    for desk in desks {
+        desk.view = view.clone().or_else(|| desk.view.take());
+        desk.suspects = suspects.clone().or_else(|| desk.suspects.take());
+        desk.hand();
+    }
+}

@@ -1,0 +1,180 @@
+//! A worker's end: its membership, and what it shares with the agent.
+
+use protocols::membership::{Incarnation, Membership, Notice, Term, View, WorkerId};
+use rtrb::{Consumer, Producer, RingBuffer};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// Words of the coordinator that wait for a worker at most.
+const WORDS_MAX: usize = 8;
+/// Withdrawn leases that wait for the agent at most.
+const WITHDRAWN_MAX: usize = 64;
+/// How often a worker says again what it has withdrawn, in nanoseconds of its clock.
+const AGAIN: u64 = 10_000_000;
+
+/// A life that has no lease any more, by the list of this number.
+pub(super) type Withdrawn = (WorkerId, Incarnation, u64);
+
+/// What the coordinator says, on its way to the worker.
+#[derive(Clone, Debug)]
+pub(super) enum Word {
+    View(View),
+    Suspects(u64, Vec<(WorkerId, Incarnation)>),
+}
+
+/// What a worker has done and has; see `Load` in `proto/flowkeep.proto` for units.
+#[derive(Debug, Default)]
+pub struct Figures {
+    /// Packets since the start.
+    pub packets: AtomicU64,
+    /// Of them, those that were dropped.
+    pub dropped_packets: AtomicU64,
+    /// Thousandths of a processor.
+    pub cpu: AtomicU32,
+    /// Bytes.
+    pub memory: AtomicU64,
+    /// Flows there are.
+    pub flows: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    pub steps: AtomicU64,
+    pub view: AtomicU32,
+    pub list: AtomicU64,
+    pub ready: AtomicBool,
+    /// The seat is no more, so the worker acts no more.
+    pub gone: AtomicBool,
+    pub figures: Figures,
+}
+
+/// What the agent has of a seat.
+pub(super) struct Desk {
+    pub id: WorkerId,
+    pub incarnation: Incarnation,
+    pub shared: Arc<Shared>,
+    pub words: Producer<Word>,
+    pub withdrawn: Consumer<Withdrawn>,
+    pub steps: u64,
+    /// The newest that there was no room for.
+    pub view: Option<View>,
+    pub suspects: Option<(u64, Vec<(WorkerId, Incarnation)>)>,
+}
+
+impl Desk {
+    /// Hands the worker what waits for it.
+    pub fn hand(&mut self) {
+        if let Some(view) = self.view.take()
+            && let Err(rtrb::PushError::Full(Word::View(view))) = self.words.push(Word::View(view))
+        {
+            self.view = Some(view);
+        }
+        if let Some((list, suspects)) = self.suspects.take() {
+            let word = Word::Suspects(list, suspects);
+            if let Err(rtrb::PushError::Full(Word::Suspects(list, suspects))) = self.words.push(word) {
+                self.suspects = Some((list, suspects));
+            }
+        }
+    }
+}
+
+/// A worker's place in the cluster. The worker's thread has it, and nobody else.
+pub struct Seat {
+    membership: Membership,
+    id: WorkerId,
+    incarnation: Incarnation,
+    shared: Arc<Shared>,
+    words: Consumer<Word>,
+    withdrawn: Producer<Withdrawn>,
+    say_at: u64,
+}
+
+impl Seat {
+    pub(super) fn new(id: WorkerId, incarnation: Incarnation, term: Term, view: View) -> (Self, Desk) {
+        let (producer, words) = RingBuffer::new(WORDS_MAX);
+        let (says, withdrawn) = RingBuffer::new(WITHDRAWN_MAX);
+        let shared = Arc::new(Shared::default());
+        shared.view.store(view.number, Ordering::Relaxed);
+        let seat = Seat {
+            membership: Membership::new(id, incarnation, term, view),
+            id,
+            incarnation,
+            shared: shared.clone(),
+            words,
+            withdrawn: says,
+            say_at: 0,
+        };
+        let desk = Desk {
+            id,
+            incarnation,
+            shared,
+            words: producer,
+            withdrawn,
+            steps: 0,
+            view: None,
+            suspects: None,
+        };
+        (seat, desk)
+    }
+
+    /// Which worker it is.
+    pub fn id(&self) -> WorkerId {
+        self.id
+    }
+
+    /// Which life of it.
+    pub fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// Its view and its leases, to ask and grant by.
+    pub fn membership(&mut self) -> &mut Membership {
+        &mut self.membership
+    }
+
+    /// Where the worker writes its figures.
+    pub fn figures(&self) -> &Figures {
+        &self.shared.figures
+    }
+
+    /// The worker is linked, and may get groups.
+    pub fn set_ready(&self) {
+        self.shared.ready.store(true, Ordering::Relaxed);
+    }
+
+    /// One step of the worker, at `now` of its clock (nanoseconds): takes over what the coordinator has said. Says whether its view
+    /// is another one than before.
+    pub fn turn(&mut self, now: u64) -> bool {
+        let steps = self.shared.steps.load(Ordering::Relaxed);
+        self.shared.steps.store(steps.wrapping_add(1), Ordering::Relaxed);
+        let before = self.membership.view().number;
+        let was_fenced = self.membership.is_fenced();
+        while let Ok(word) = self.words.pop() {
+            match word {
+                Word::View(view) => self.membership.adopt(view, |_| ()),
+                Word::Suspects(list, suspects) => self.membership.suspect(list, &suspects),
+            }
+            self.say_at = now;
+        }
+        if now >= self.say_at {
+            self.say_at = now.saturating_add(AGAIN);
+            let withdrawn = &mut self.withdrawn;
+            self.membership.poll(now, |notice| {
+                if let Notice::Withdrawn(id, incarnation, list) = notice {
+                    // What has no room is said again.
+                    let _ = withdrawn.push((id, incarnation, list));
+                }
+            });
+        }
+        let view = self.membership.view().number;
+        self.shared.view.store(view, Ordering::Release);
+        self.shared.list.store(self.membership.list(), Ordering::Release);
+        view != before || was_fenced != self.membership.is_fenced()
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.shared.gone.store(true, Ordering::Release);
+    }
+}

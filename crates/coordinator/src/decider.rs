@@ -1,0 +1,633 @@
+//! The thread that decides: it drives the membership machine, and has names, numbers and loads.
+//!
+//! # Theory of operation
+//!
+//! ```text
+//!   service ── Told (bounded queue) ──► decider ── records ──► log thread
+//!                                          ▲  └─ newest view ─► NotifyView     │
+//!                                          └───────── Report ──────────────────┘
+//! ```
+//!
+//! Heartbeats count from when they came in, not from when they are looked at: a slow decider suspects nobody. A coordinator that was
+//! stopped itself (more than half of a suspicion between two looks) suspects nobody for a settling time.
+//!
+//! A worker's number belongs to its member's name, its role and its place among the member's workers of that role, for good. It is in the
+//! log, with the incarnation, before the machine hears of the worker.
+//!
+//! States: *settling* (listens, decides nothing) → *deciding* ⇄ *in trouble* (the log takes nothing) → *over* (the log is not to be
+//! trusted). Only *deciding* takes asks that need a record.
+//!
+//! Not here: rights (`service`), the disk (`log`).
+
+mod asks;
+mod book;
+
+pub use asks::{Answer, Ask, Handle, Published, Question, Told};
+
+use crate::log::{Log, LogError, Report, Writer};
+use crate::proto;
+use crate::refusal::Refusal;
+use crate::server::{Event, Events};
+use crate::translate;
+use book::{Book, Slot};
+use prost::Message;
+use protocols::membership::{
+    Coordinator, Entry, Incarnation, Input, Output, Role, Standing, Timing, View, WorkerId,
+};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+use tokio::sync::{oneshot, watch};
+
+/// Asks that wait for the decider at most.
+pub const ASKS_MAX: usize = 1024;
+/// Answers that wait for a view, and records of asks that wait for the log, at most.
+const WAITING_MAX: usize = 256;
+/// How long an answer waits for a view.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Records that the log has besides those that are needed, before they go.
+const SPARE: usize = 64;
+
+/// What waits for its record.
+enum Pending {
+    Entry(u64),
+    /// The last of a member's workers.
+    Join(Box<Joining>),
+    Number,
+    Token(oneshot::Sender<Answer>),
+}
+
+struct Joining {
+    lives: Vec<(WorkerId, Incarnation)>,
+    answer: oneshot::Sender<Answer>,
+}
+
+/// An answer that waits for a view.
+struct Waiting {
+    until: Instant,
+    lives: Vec<(WorkerId, Incarnation)>,
+    /// As what the view must have them; `None`: it must not have them.
+    standing: Option<Standing>,
+    answer: oneshot::Sender<Answer>,
+}
+
+/// Nanoseconds.
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+pub(crate) struct Decider {
+    begun: Instant,
+    looked: Instant,
+    timing: Timing,
+    machine: Coordinator,
+    book: Book,
+    writer: Writer,
+    next_record: u64,
+    /// Records that are not known to be in the log, in order.
+    pending: VecDeque<(u64, Pending)>,
+    /// Decisions in the log, and those on their way: by the machine's number.
+    decisions: BTreeMap<u64, u64>,
+    /// Numbers of records that are needed no more.
+    spare: Vec<u64>,
+    joining: BTreeSet<(WorkerId, Incarnation)>,
+    waiting: Vec<Waiting>,
+    heard: BTreeMap<WorkerId, (Instant, proto::Load)>,
+    trouble: Option<String>,
+    is_over: Option<String>,
+    published: watch::Sender<Arc<Published>>,
+    events: Events,
+    refused: Arc<crate::refusal::Refusals>,
+}
+
+/// What the log leads to.
+pub(crate) struct Replayed {
+    machine: Coordinator,
+    book: Book,
+    decisions: BTreeMap<u64, u64>,
+    spare: Vec<u64>,
+    next_record: u64,
+}
+
+/// Reads the log, or begins it with a view of nobody.
+pub(crate) fn replay(log: &mut dyn Log, timing: Timing) -> Result<Replayed, LogError> {
+    let mut records = log.read()?;
+    if records.is_empty() {
+        let first = Entry::View(View::new(1, Vec::new()));
+        let what = proto::record::What::Decision(translate::decision(0, &first));
+        let record = proto::Record { what: Some(what) }.encode_to_vec();
+        log.append(0, &record)?;
+        records.push((0, record));
+    }
+    let (mut book, mut decisions) = (Book::default(), BTreeMap::new());
+    let (mut entries, mut spare, mut next_record) = (Vec::new(), Vec::new(), 0);
+    for (number, record) in records {
+        next_record = number.saturating_add(1);
+        let record = proto::Record::decode(&*record).map_err(|_| LogError::Meaning(number))?;
+        match record.what.ok_or(LogError::Meaning(number))? {
+            proto::record::What::Decision(decision) => {
+                let entry = translate::to_decision(&decision).ok_or(LogError::Meaning(number))?;
+                decisions.insert(entry.0, number);
+                entries.push(entry);
+            }
+            proto::record::What::Numbered(numbered) => {
+                let before = book.number(number, &numbered).ok_or(LogError::Meaning(number))?;
+                spare.extend(before);
+            }
+            proto::record::What::TokenUsed(token) => {
+                book.use_token(number, &token).ok_or(LogError::Meaning(number))?;
+            }
+        }
+    }
+    let settling = timing.settling.saturating_mul(2);
+    let machine = Coordinator::replay(0, Timing { settling, ..timing }, entries);
+    let machine = machine.map_err(|why| LogError::Order(format!("{why:?}")))?;
+    Ok(Replayed {
+        machine,
+        book,
+        decisions,
+        spare,
+        next_record,
+    })
+}
+
+impl Decider {
+    pub(crate) fn new(
+        replayed: Replayed,
+        timing: Timing,
+        writer: Writer,
+        begun: Instant,
+        events: Events,
+        refused: Arc<crate::refusal::Refusals>,
+    ) -> (Self, watch::Receiver<Arc<Published>>) {
+        let (published, newest) = watch::channel(Arc::new(Published::of(&replayed.machine)));
+        let decider = Decider {
+            begun,
+            looked: begun,
+            timing,
+            machine: replayed.machine,
+            book: replayed.book,
+            writer,
+            next_record: replayed.next_record,
+            pending: VecDeque::new(),
+            decisions: replayed.decisions,
+            spare: replayed.spare,
+            joining: BTreeSet::new(),
+            waiting: Vec::new(),
+            heard: BTreeMap::new(),
+            trouble: None,
+            is_over: None,
+            published,
+            events,
+            refused,
+        };
+        (decider, newest)
+    }
+
+    /// Until it is told to end, or nobody can tell it anything.
+    pub(crate) fn run(mut self, told: &Receiver<Told>) {
+        let pause = Duration::from_nanos(self.timing.suspicion / 4);
+        let pause = pause.clamp(Duration::from_millis(1), Duration::from_millis(10));
+        loop {
+            let first = match told.recv_timeout(pause) {
+                Ok(Told::End) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(first) => Some(first),
+                Err(RecvTimeoutError::Timeout) => None,
+            };
+            self.look_at_clock();
+            // What has come in counts before anybody is found silent.
+            for told in first.into_iter().chain(told.try_iter().take(ASKS_MAX)) {
+                match told {
+                    Told::End => return,
+                    told => self.handle(told),
+                }
+            }
+            self.look();
+        }
+    }
+
+    fn at(&self, moment: Instant) -> u64 {
+        nanos(moment.saturating_duration_since(self.begun))
+    }
+
+    /// A coordinator that was stopped has heard nobody, and that is nobody's fault.
+    fn look_at_clock(&mut self) {
+        let now = Instant::now();
+        let gap = nanos(now.saturating_duration_since(self.looked));
+        if gap > self.timing.suspicion / 2 {
+            self.machine.settle(self.at(now));
+        }
+        self.looked = now;
+    }
+
+    fn is_settling(&self) -> bool {
+        nanos(self.begun.elapsed()) < self.timing.settling
+    }
+
+    fn handle(&mut self, told: Told) {
+        match told {
+            Told::Ask(ask) => self.on_ask(ask),
+            Told::Workload(at, member, workload) => self.on_workload(at, &member, &workload),
+            Told::Log(report) => self.on_report(report),
+            Told::End => {}
+        }
+    }
+
+    fn look(&mut self) {
+        let now = Instant::now();
+        if !self.is_settling() {
+            self.tell(now, Input::Tick);
+        }
+        let mut kept = Vec::new();
+        for waiting in std::mem::take(&mut self.waiting) {
+            if self.is_done(&waiting) {
+                let _ = waiting.answer.send(Answer::Done(waiting.lives));
+            } else if now >= waiting.until {
+                let answer = Answer::Refused(Refusal::Late, self.why_late());
+                let _ = waiting.answer.send(answer);
+            } else if !waiting.answer.is_closed() {
+                kept.push(waiting);
+            }
+        }
+        self.waiting = kept;
+        if self.spare.len() >= SPARE {
+            self.writer.forget(std::mem::take(&mut self.spare));
+        }
+    }
+
+    fn why_late(&self) -> String {
+        match (&self.is_over, &self.trouble) {
+            (Some(why), _) | (_, Some(why)) => why.clone(),
+            _ => "an earlier life of a worker is not fenced yet, or some member has not heard of the \
+                  newest view"
+                .to_owned(),
+        }
+    }
+
+    fn is_done(&self, waiting: &Waiting) -> bool {
+        let view = self.machine.view();
+        waiting.lives.iter().all(|(id, life)| {
+            let member = view.member(*id).filter(|member| member.incarnation == *life);
+            match waiting.standing {
+                None => member.is_none(),
+                // To be there is what a worker that joins waits for.
+                Some(Standing::Joining) => member.is_some(),
+                Some(standing) => member.is_some_and(|member| member.standing == standing),
+            }
+        })
+    }
+
+    /// Tells the machine, and does what it says.
+    fn tell(&mut self, moment: Instant, input: Input) {
+        if self.is_over.is_some() {
+            return;
+        }
+        let (view, list) = (self.machine.view().number, self.machine.suspects().0);
+        let mut entries = Vec::new();
+        let mut reached = None;
+        self.machine
+            .handle(self.at(moment), input, |output| match output {
+                Output::Log(number, entry) => entries.push((number, entry)),
+                Output::Reached(number) => reached = Some(number),
+                // Members are told the newest by what is published.
+                Output::Say(..) => {}
+            });
+        for (number, entry) in entries {
+            let what = proto::record::What::Decision(translate::decision(number, &entry));
+            let record = self.record(what, Pending::Entry(number));
+            self.decisions.insert(number, record);
+        }
+        if let Some(number) = reached {
+            (self.events)(Event::Reached(number));
+        }
+        if (view, list) != (self.machine.view().number, self.machine.suspects().0) {
+            self.publish();
+        }
+    }
+
+    fn publish(&mut self) {
+        let published = Published::of(&self.machine);
+        (self.events)(Event::Published {
+            view: published.view.number,
+            members: published.view.members.len(),
+            suspects: published.suspects.workers.len(),
+        });
+        let view = self.machine.view();
+        self.joining.retain(|(id, life)| !view.has(*id, *life));
+        self.heard.retain(|id, _| view.member(*id).is_some());
+        self.published.send_replace(Arc::new(published));
+        let needed = self.machine.needed();
+        let spare = self
+            .decisions
+            .extract_if(.., |number, _| !needed.contains(number));
+        self.spare.extend(spare.map(|(_, record)| record));
+    }
+
+    /// Hands a record to the log.
+    fn record(&mut self, what: proto::record::What, pending: Pending) -> u64 {
+        let number = self.next_record;
+        self.next_record += 1;
+        let record = proto::Record { what: Some(what) }.encode_to_vec();
+        self.pending.push_back((number, pending));
+        self.writer.append(number, record);
+        number
+    }
+
+    fn on_report(&mut self, report: Report) {
+        match report {
+            Report::Written(number) => {
+                if self.trouble.take().is_some() {
+                    (self.events)(Event::LogTakes);
+                }
+                while let Some((first, _)) = self.pending.front()
+                    && *first <= number
+                    && let Some((_, pending)) = self.pending.pop_front()
+                {
+                    self.on_written(pending);
+                }
+            }
+            Report::Trouble(why) => {
+                let why = format!("the log takes no records: {why}");
+                if self.trouble.as_ref() != Some(&why) {
+                    (self.events)(Event::Trouble(why.clone()));
+                }
+                self.trouble = Some(why);
+            }
+            Report::Over(why) => self.end_deciding(format!("the log is not to be trusted: {why}")),
+        }
+    }
+
+    fn on_written(&mut self, pending: Pending) {
+        match pending {
+            Pending::Entry(number) => self.tell(Instant::now(), Input::Logged(number)),
+            Pending::Number => {}
+            Pending::Token(answer) => {
+                let _ = answer.send(Answer::Done(Vec::new()));
+            }
+            Pending::Join(joining) => self.bring_in(joining.lives, joining.answer),
+        }
+    }
+
+    fn end_deciding(&mut self, why: String) {
+        if self.is_over.is_none() {
+            (self.events)(Event::Trouble(why.clone()));
+            self.is_over = Some(why);
+        }
+    }
+
+    fn on_workload(&mut self, at: Instant, member: &str, workload: &proto::Workload) {
+        for beat in &workload.heartbeats {
+            let Some((id, life)) = beat.worker.as_ref().and_then(translate::to_worker) else {
+                return self.refused.count(Refusal::Malformed);
+            };
+            if !self.book.is_of(id, member) {
+                return self.refused.count(Refusal::Foreign);
+            }
+            if beat.view > self.machine.view().number || beat.list > self.machine.suspects().0 {
+                self.refused.count(Refusal::LogBehind);
+                return self.end_deciding(format!(
+                    "the log has lost records: member `{member}` knows view {} and list {}, the log ends with {} and {}. \
+                     Restore it from a copy",
+                    beat.view,
+                    beat.list,
+                    self.machine.view().number,
+                    self.machine.suspects().0
+                ));
+            }
+            if self.machine.view().has(id, life) {
+                self.heard.insert(id, (at, beat.load.unwrap_or_default()));
+            }
+            if self.is_settling() {
+                continue;
+            }
+            self.tell(at, Input::Heartbeat(id, life, beat.view, beat.list));
+            let stands = self.machine.view().member(id).copied();
+            let stands = stands.filter(|stands| stands.incarnation == life);
+            if beat.ready && stands.is_some_and(|stands| stands.standing == Standing::Joining) {
+                self.tell(at, Input::Stand(id, Some(Standing::Running)));
+            }
+            for withdrawn in &beat.withdrawn {
+                let Some(of) = withdrawn.worker.as_ref().and_then(translate::to_worker) else {
+                    return self.refused.count(Refusal::Malformed);
+                };
+                let (by, incarnation, list) = (id, life, withdrawn.list);
+                self.tell(
+                    at,
+                    Input::Withdrawn {
+                        by,
+                        incarnation,
+                        of,
+                        list,
+                    },
+                );
+            }
+        }
+        for (id, life) in workload.stopped.iter().filter_map(translate::to_worker) {
+            if self.book.is_of(id, member) && !self.is_settling() {
+                self.tell(at, Input::Stopped(id, life));
+            }
+        }
+    }
+
+    fn on_ask(&mut self, ask: Ask) {
+        let Ask { question, answer } = ask;
+        let needs_log = !matches!(question, Question::Status);
+        let refusal = match needs_log {
+            true => self.why_not_now(),
+            false => None,
+        };
+        if let Some((refusal, why)) = refusal {
+            let _ = answer.send(Answer::Refused(refusal, why));
+            return;
+        }
+        match question {
+            Question::Status => {
+                let _ = answer.send(Answer::Status(Box::new(self.status())));
+            }
+            Question::Token { id, expires } => self.on_token(id, expires, answer),
+            Question::Join {
+                member,
+                incarnation,
+                roles,
+            } => self.on_join(&member, incarnation, &roles, answer),
+            Question::Leave { member, incarnation } => {
+                let lives = self.lives_of(&member);
+                let lives = lives.into_iter().filter(|(_, life)| *life == incarnation);
+                self.stand(lives.collect(), None, answer);
+            }
+            Question::Drain { member } => match self.lives_of(&member) {
+                lives if lives.is_empty() => {
+                    let why = format!("no member in view is called `{member}`");
+                    let _ = answer.send(Answer::Refused(Refusal::NoMember, why));
+                }
+                lives => self.stand(lives, Some(Standing::Leaving), answer),
+            },
+        }
+    }
+
+    fn why_not_now(&self) -> Option<(Refusal, String)> {
+        if let Some(why) = &self.is_over {
+            return Some((Refusal::LogBehind, why.clone()));
+        }
+        if let Some(why) = &self.trouble {
+            return Some((Refusal::LogUnwritable, why.clone()));
+        }
+        if self.is_settling() {
+            let left = Duration::from_nanos(self.timing.settling).saturating_sub(self.begun.elapsed());
+            let why = format!("the coordinator has just begun; ask again in {left:.1?}");
+            return Some((Refusal::Settling, why));
+        }
+        let is_full = self.waiting.len() >= WAITING_MAX || self.pending.len() >= WAITING_MAX;
+        is_full.then(|| (Refusal::Busy, "too many ask at once; ask again".to_owned()))
+    }
+
+    fn on_token(&mut self, id: [u8; 16], expires: u64, answer: oneshot::Sender<Answer>) {
+        let now = crate::server::since_1970();
+        self.spare.extend(self.book.forget_tokens(now.as_secs()));
+        let token = proto::TokenUsed {
+            id: id.to_vec(),
+            expires,
+        };
+        let refused = match self.book.has_token(&id) {
+            true => Some((
+                Refusal::TokenReplayed,
+                "the token was used before; get another one",
+            )),
+            false if !self.book.has_room_for_token() => {
+                Some((Refusal::Busy, "too many tokens were used that are not over yet"))
+            }
+            false => None,
+        };
+        if let Some((refusal, why)) = refused {
+            let _ = answer.send(Answer::Refused(refusal, why.to_owned()));
+            return;
+        }
+        // Used from now on, whether its record is in the log yet or not.
+        let _ = self.book.use_token(self.next_record, &token);
+        let what = proto::record::What::TokenUsed(token);
+        self.record(what, Pending::Token(answer));
+    }
+
+    fn on_join(
+        &mut self,
+        member: &str,
+        incarnation: Incarnation,
+        roles: &[Role],
+        answer: oneshot::Sender<Answer>,
+    ) {
+        let mut places = BTreeMap::new();
+        let mut slots = Vec::new();
+        for role in roles {
+            let place = places.entry(*role).or_insert(0);
+            slots.push(Slot::new(member, *role, *place));
+            *place += 1;
+        }
+        let Some(ids) = self.book.numbers_for(&slots) else {
+            let why = format!("a cluster has {} workers at most", translate::WORKERS_MAX);
+            let _ = answer.send(Answer::Refused(Refusal::Full, why));
+            return;
+        };
+        let is_under_way = |id: &WorkerId| {
+            self.machine.view().has(*id, incarnation) || self.joining.contains(&(*id, incarnation))
+        };
+        let newest = slots.iter().filter_map(|slot| self.book.life(slot)).max();
+        let is_new = newest.is_none_or(|newest| newest < incarnation);
+        let lives: Vec<_> = ids.iter().map(|id| (*id, incarnation)).collect();
+        if !is_new && !ids.iter().all(is_under_way) {
+            let newest = newest.map_or(0, |newest| newest.0);
+            let why = format!(
+                "incarnation {} of `{member}` is over or was never there; {newest} was the newest: take a higher one",
+                incarnation.0
+            );
+            let _ = answer.send(Answer::Refused(Refusal::Incarnation, why));
+            return;
+        }
+        if !is_new {
+            return self.bring_in(lives, answer);
+        }
+        for (slot, (id, life)) in slots.iter().zip(&lives) {
+            let numbered = slot.record(*id, *life);
+            let before = self.book.number(self.next_record, &numbered);
+            self.spare.extend(before.flatten());
+            self.joining.insert((*id, *life));
+            self.record(proto::record::What::Numbered(numbered), Pending::Number);
+        }
+        // The last record stands for all: they are written in order.
+        if let Some((_, pending)) = self.pending.back_mut() {
+            *pending = Pending::Join(Box::new(Joining { lives, answer }));
+        }
+    }
+
+    fn bring_in(&mut self, lives: Vec<(WorkerId, Incarnation)>, answer: oneshot::Sender<Answer>) {
+        for (id, life) in &lives {
+            if !self.machine.view().has(*id, *life) {
+                self.tell(Instant::now(), Input::Join(*id, *life));
+            }
+        }
+        self.wait(lives, Some(Standing::Joining), answer);
+    }
+
+    fn stand(
+        &mut self,
+        lives: Vec<(WorkerId, Incarnation)>,
+        standing: Option<Standing>,
+        answer: oneshot::Sender<Answer>,
+    ) {
+        for (id, _) in &lives {
+            self.tell(Instant::now(), Input::Stand(*id, standing));
+        }
+        self.wait(lives, standing, answer);
+    }
+
+    fn wait(
+        &mut self,
+        lives: Vec<(WorkerId, Incarnation)>,
+        standing: Option<Standing>,
+        answer: oneshot::Sender<Answer>,
+    ) {
+        self.waiting.push(Waiting {
+            until: Instant::now() + PATIENCE,
+            lives,
+            standing,
+            answer,
+        });
+    }
+
+    fn lives_of(&self, member: &str) -> Vec<(WorkerId, Incarnation)> {
+        let members = self.machine.view().members().iter();
+        let its = members.filter(|known| self.book.is_of(known.id, member));
+        its.map(|known| (known.id, known.incarnation)).collect()
+    }
+
+    fn status(&self) -> proto::StatusAnswer {
+        let suspects = self.machine.suspects().1;
+        let members = self.machine.view().members().iter().map(|member| {
+            let heard = self.heard.get(&member.id);
+            let silent = heard.map_or(self.begun.elapsed(), |(at, _)| at.elapsed());
+            proto::MemberStatus {
+                name: self.book.name(member.id).unwrap_or_default().to_owned(),
+                member: Some(translate::member(member)),
+                load: heard.map(|(_, load)| *load),
+                silent: u64::try_from(silent.as_millis()).unwrap_or(u64::MAX),
+                suspected: suspects.contains(&(member.id, member.incarnation)),
+            }
+        });
+        let trouble = self.is_over.clone().or_else(|| self.trouble.clone());
+        let records = self.decisions.len() + self.book.records() + self.spare.len();
+        proto::StatusAnswer {
+            view: self.machine.view().number,
+            members: members.collect(),
+            refused: self
+                .refused
+                .all()
+                .map(|(name, count)| proto::Count {
+                    name: name.to_owned(),
+                    count,
+                })
+                .collect(),
+            trouble: trouble.unwrap_or_default(),
+            records: records as u64,
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What the decider is told and asked, and what it answers.
+
+use super::ASKS_MAX;
+use crate::log::Report;
+use crate::proto;
+use crate::refusal::Refusal;
+use crate::translate;
+use protocols::membership::{Coordinator, Incarnation, Role, WorkerId};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::Instant;
+use tokio::sync::oneshot;
+
+/// What needs an answer.
+#[derive(Debug)]
+pub enum Question {
+    /// Who is there.
+    Status,
+    /// A token is to be used, once.
+    Token {
+        /// The token's.
+        id: [u8; 16],
+        /// Seconds since 1970.
+        expires: u64,
+    },
+    /// A member brings workers.
+    Join {
+        /// Its name.
+        member: String,
+        /// Which life of it.
+        incarnation: Incarnation,
+        /// A worker for each.
+        roles: Vec<Role>,
+    },
+    /// A member's workers act no more.
+    Leave {
+        /// Its name.
+        member: String,
+        /// Which life of it.
+        incarnation: Incarnation,
+    },
+    /// A member's workers are to get no new groups.
+    Drain {
+        /// Its name.
+        member: String,
+    },
+}
+
+/// A question, and where the answer goes.
+#[derive(Debug)]
+pub struct Ask {
+    /// What is asked.
+    pub question: Question,
+    /// For the answer.
+    pub answer: oneshot::Sender<Answer>,
+}
+
+/// What the decider answers.
+#[derive(Debug)]
+pub enum Answer {
+    /// It is so, by the log; for these lives.
+    Done(Vec<(WorkerId, Incarnation)>),
+    /// Who is there.
+    Status(Box<proto::StatusAnswer>),
+    /// It is not, and why.
+    Refused(Refusal, String),
+}
+
+/// What comes in at the decider.
+#[derive(Debug)]
+pub enum Told {
+    /// A question.
+    Ask(Ask),
+    /// Heartbeats of a member that has a certificate, and when they came in.
+    Workload(Instant, String, proto::Workload),
+    /// The log has something to say.
+    Log(Report),
+    /// It is over.
+    End,
+}
+
+/// What members are told: the newest only.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Published {
+    /// The newest view.
+    pub view: proto::View,
+    /// The newest suspects.
+    pub suspects: proto::Suspects,
+}
+
+impl Published {
+    pub(super) fn of(machine: &Coordinator) -> Self {
+        let (list, suspects) = machine.suspects();
+        Published {
+            view: translate::view(machine.view()),
+            suspects: proto::Suspects {
+                list,
+                workers: translate::workers(&suspects),
+            },
+        }
+    }
+}
+
+/// The way to the decider.
+#[derive(Clone)]
+pub struct Handle(SyncSender<Told>);
+
+impl Handle {
+    /// A way, and its end.
+    pub fn new() -> (Self, Receiver<Told>) {
+        let (sender, told) = sync_channel(ASKS_MAX);
+        (Handle(sender), told)
+    }
+
+    /// Asks, and waits for the answer.
+    pub async fn ask(&self, question: Question) -> Answer {
+        let (answer, answered) = oneshot::channel();
+        let gone = || Answer::Refused(Refusal::Late, "the coordinator ends".to_owned());
+        match self.0.try_send(Told::Ask(Ask { question, answer })) {
+            Ok(()) => answered.await.unwrap_or_else(|_| gone()),
+            Err(TrySendError::Full(_)) => {
+                Answer::Refused(Refusal::Busy, "too many ask at once; ask again".to_owned())
+            }
+            Err(TrySendError::Disconnected(_)) => gone(),
+        }
+    }
+
+    /// Says that heartbeats came in, unless too much waits already.
+    pub fn workload(&self, member: &str, workload: proto::Workload) -> bool {
+        let told = Told::Workload(Instant::now(), member.to_owned(), workload);
+        self.0.try_send(told).is_ok()
+    }
+
+    /// For the log's thread, which may wait. Says whether the decider is there.
+    pub(crate) fn report(&self, report: Report) -> bool {
+        self.0.send(Told::Log(report)).is_ok()
+    }
+
+    /// Ends the decider.
+    pub(crate) fn end(&self) {
+        let _ = self.0.send(Told::End);
+    }
+}

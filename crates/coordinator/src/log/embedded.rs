@@ -1,0 +1,144 @@
+//! The log in a file of its own (`redb`), locked by the process that has it.
+//!
+//! After an error of the disk the file is opened again before the next record: the store takes nothing more until then.
+
+use super::{Log, LogError, opened, sealed};
+use redb::{Builder, Database, Durability, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition};
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+const RECORDS: TableDefinition<u64, &[u8]> = TableDefinition::new("records");
+
+/// Pages of the file that are kept in memory, in bytes: a log is small.
+const CACHE: usize = 1 << 20;
+
+type Open = Box<dyn FnMut() -> Result<Database, redb::DatabaseError> + Send>;
+
+/// The log in a file.
+pub struct Embedded {
+    open: Open,
+    store: Option<Database>,
+}
+
+fn failed(why: impl std::fmt::Display) -> LogError {
+    LogError::Store(why.to_string())
+}
+
+impl Embedded {
+    /// Opens the log of a path, or begins it, for its owner alone (mode 0600).
+    pub fn open(path: &Path) -> Result<Self, LogError> {
+        let place = path.to_owned();
+        let made = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(&place);
+        made.map_err(|why| failed(format_args!("{}: {why}", place.display())))?;
+        let mut log = Embedded {
+            open: Box::new(move || Builder::new().set_cache_size(CACHE).create(&place)),
+            store: None,
+        };
+        match log.store() {
+            Ok(_) => Ok(log),
+            Err(why) => Err(failed(format_args!("{}: {why}", path.display()))),
+        }
+    }
+
+    /// The log on something else than a file, which is opened again after errors.
+    pub fn on<B: StorageBackend>(mut backend: impl FnMut() -> B + Send + 'static) -> Self {
+        Embedded {
+            open: Box::new(move || {
+                Builder::new()
+                    .set_cache_size(CACHE)
+                    .create_with_backend(backend())
+            }),
+            store: None,
+        }
+    }
+
+    fn store(&mut self) -> Result<&Database, LogError> {
+        if self.store.is_none() {
+            self.store = Some((self.open)().map_err(failed)?);
+        }
+        self.store.as_ref().ok_or_else(|| failed("not open"))
+    }
+
+    /// After an error the store is closed.
+    fn attempt<T>(&mut self, what: impl FnOnce(&Database) -> Result<T, LogError>) -> Result<T, LogError> {
+        let done = what(self.store()?);
+        if done.is_err() {
+            self.store = None;
+        }
+        done
+    }
+}
+
+fn read_one(store: &Database, number: u64) -> Result<Option<Vec<u8>>, LogError> {
+    let read = store.begin_read().map_err(failed)?;
+    let table = match read.open_table(RECORDS) {
+        Ok(table) => table,
+        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
+        Err(why) => return Err(failed(why)),
+    };
+    let stored = table.get(number).map_err(failed)?;
+    stored
+        .map(|stored| opened(number, stored.value()).map(<[u8]>::to_vec))
+        .transpose()
+}
+
+impl Log for Embedded {
+    fn read(&mut self) -> Result<Vec<(u64, Vec<u8>)>, LogError> {
+        self.attempt(|store| {
+            let read = store.begin_read().map_err(failed)?;
+            let table = match read.open_table(RECORDS) {
+                Ok(table) => table,
+                Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+                Err(why) => return Err(failed(why)),
+            };
+            let mut all = Vec::new();
+            for stored in table.iter().map_err(failed)? {
+                let (number, stored) = stored.map_err(failed)?;
+                let record = opened(number.value(), stored.value())?;
+                all.push((number.value(), record.to_vec()));
+            }
+            Ok(all)
+        })
+    }
+
+    fn append(&mut self, number: u64, record: &[u8]) -> Result<(), LogError> {
+        self.attempt(|store| {
+            match read_one(store, number)? {
+                Some(there) if there == record => return Ok(()),
+                Some(_) => return Err(LogError::Other(number)),
+                None => {}
+            }
+            let mut write = store.begin_write().map_err(failed)?;
+            write.set_durability(Durability::Immediate).map_err(failed)?;
+            {
+                let mut table = write.open_table(RECORDS).map_err(failed)?;
+                let stored = sealed(number, record);
+                table.insert(number, stored.as_slice()).map_err(failed)?;
+            }
+            write.commit().map_err(failed)?;
+            match read_one(store, number)? {
+                Some(there) if there == record => Ok(()),
+                _ => Err(LogError::Lost(number)),
+            }
+        })
+    }
+
+    fn forget(&mut self, numbers: &[u64]) -> Result<(), LogError> {
+        self.attempt(|store| {
+            let write = store.begin_write().map_err(failed)?;
+            {
+                let mut table = write.open_table(RECORDS).map_err(failed)?;
+                for number in numbers {
+                    table.remove(number).map_err(failed)?;
+                }
+            }
+            write.commit().map_err(failed)
+        })
+    }
+}

@@ -1,0 +1,177 @@
+//! Why something is refused: a closed list, by names that operators see and that are counted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use tonic::{Code, Status};
+
+/// A reason to refuse.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub enum Refusal {
+    /// What came in is no TLS.
+    NotTls,
+    /// The handshake took too long.
+    SlowHandshake,
+    /// As many connections as may are there.
+    Connections,
+    /// The certificate's time is over.
+    CertificateExpired,
+    /// The certificate is none of this cluster's.
+    CertificateUnknown,
+    /// The certificate names no role.
+    CertificateRole,
+    /// The call needs a certificate.
+    NoCertificate,
+    /// The certificate's role has no right to the call.
+    Role,
+    /// The token was used before.
+    TokenReplayed,
+    /// The token's time is over.
+    TokenExpired,
+    /// The token is none of this cluster's, or was changed.
+    TokenForged,
+    /// The worker is another member's.
+    Foreign,
+    /// The incarnation is not above that of an earlier life.
+    Incarnation,
+    /// A number, a name or a list is not as it must be.
+    Malformed,
+    /// There are as many workers as may be.
+    Full,
+    /// Too many ask at once.
+    Busy,
+    /// The coordinator has just begun.
+    Settling,
+    /// The log takes no records.
+    LogUnwritable,
+    /// Members know more than the log.
+    LogBehind,
+    /// There is no member of this name.
+    NoMember,
+    /// What was asked for was not decided in time.
+    Late,
+    /// The call is not there yet.
+    Absent,
+}
+
+/// All of them.
+pub const ALL: [Refusal; 22] = [
+    Refusal::NotTls,
+    Refusal::SlowHandshake,
+    Refusal::Connections,
+    Refusal::CertificateExpired,
+    Refusal::CertificateUnknown,
+    Refusal::CertificateRole,
+    Refusal::NoCertificate,
+    Refusal::Role,
+    Refusal::TokenReplayed,
+    Refusal::TokenExpired,
+    Refusal::TokenForged,
+    Refusal::Foreign,
+    Refusal::Incarnation,
+    Refusal::Malformed,
+    Refusal::Full,
+    Refusal::Busy,
+    Refusal::Settling,
+    Refusal::LogUnwritable,
+    Refusal::LogBehind,
+    Refusal::NoMember,
+    Refusal::Late,
+    Refusal::Absent,
+];
+
+impl Refusal {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Refusal::NotTls => "not-tls",
+            Refusal::SlowHandshake => "slow-handshake",
+            Refusal::Connections => "too-many-connections",
+            Refusal::CertificateExpired => "certificate-expired",
+            Refusal::CertificateUnknown => "certificate-unknown",
+            Refusal::CertificateRole => "certificate-without-role",
+            Refusal::NoCertificate => "no-certificate",
+            Refusal::Role => "role-without-right",
+            Refusal::TokenReplayed => "token-replayed",
+            Refusal::TokenExpired => "token-expired",
+            Refusal::TokenForged => "token-forged",
+            Refusal::Foreign => "worker-of-another-member",
+            Refusal::Incarnation => "incarnation-over",
+            Refusal::Malformed => "malformed",
+            Refusal::Full => "too-many-workers",
+            Refusal::Busy => "busy",
+            Refusal::Settling => "settling",
+            Refusal::LogUnwritable => "log-unwritable",
+            Refusal::LogBehind => "log-behind",
+            Refusal::NoMember => "no-such-member",
+            Refusal::Late => "not-decided-in-time",
+            Refusal::Absent => "not-there-yet",
+        }
+    }
+
+    const fn code(self) -> Code {
+        match self {
+            Refusal::NoCertificate
+            | Refusal::TokenReplayed
+            | Refusal::TokenExpired
+            | Refusal::TokenForged
+            | Refusal::CertificateRole => Code::Unauthenticated,
+            Refusal::Role | Refusal::Foreign => Code::PermissionDenied,
+            Refusal::Incarnation => Code::FailedPrecondition,
+            Refusal::Malformed => Code::InvalidArgument,
+            Refusal::Full | Refusal::Busy | Refusal::Connections => Code::ResourceExhausted,
+            Refusal::NoMember => Code::NotFound,
+            Refusal::Late => Code::DeadlineExceeded,
+            Refusal::Absent => Code::Unimplemented,
+            _ => Code::Unavailable,
+        }
+    }
+
+    /// The answer to a call: the name, and what a person can do about it.
+    pub fn status(self, text: impl std::fmt::Display) -> Status {
+        Status::new(self.code(), format!("{}: {text}", self.name()))
+    }
+}
+
+/// Whether an answer refuses by this name.
+pub fn is(status: &Status, refusal: Refusal) -> bool {
+    let name = status.message().split(':').next();
+    name == Some(refusal.name())
+}
+
+/// How often each was given.
+#[derive(Debug, Default)]
+pub struct Refusals([AtomicU64; ALL.len()]);
+
+impl Refusals {
+    /// Counts one.
+    pub fn count(&self, refusal: Refusal) {
+        self.0[refusal as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Those that were given, by name.
+    pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = ALL.iter().zip(&self.0);
+        let counts = counts.map(|(refusal, count)| (refusal.name(), count.load(Ordering::Relaxed)));
+        counts.filter(|(_, count)| *count > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_has_its_own_name_and_place() {
+        let names: std::collections::BTreeSet<_> = ALL.iter().map(|refusal| refusal.name()).collect();
+        assert_eq!(names.len(), ALL.len());
+        for (place, refusal) in ALL.iter().enumerate() {
+            assert_eq!(*refusal as usize, place);
+        }
+    }
+
+    #[test]
+    fn an_answer_is_known_by_its_name() {
+        let status = Refusal::Busy.status("try again");
+        assert!(is(&status, Refusal::Busy) && !is(&status, Refusal::Full));
+    }
+}

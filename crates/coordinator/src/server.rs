@@ -1,0 +1,225 @@
+//! A coordinator in this process: its threads, started and ended.
+
+use crate::decider::{Decider, Handle, replay};
+use crate::identity::{Authority, AuthorityError, Identity, TlsError, server};
+use crate::log::{Log, LogError, Writer};
+use crate::refusal::{Refusal, Refusals};
+use crate::service::{self, Service};
+use protocols::membership::Timing;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::oneshot;
+
+/// What a coordinator says of itself, for logs and tests.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// It listens.
+    Listens(SocketAddr),
+    /// A decision is in force.
+    Published {
+        /// The view's number.
+        view: u32,
+        /// How many members it has.
+        members: usize,
+        /// How many of them are suspected.
+        suspects: usize,
+    },
+    /// All members that are not suspected have the view of this number.
+    Reached(u32),
+    /// Something was refused.
+    Refused {
+        /// By which name.
+        name: &'static str,
+        /// Where it came from.
+        from: SocketAddr,
+    },
+    /// No decision is made, and why.
+    Trouble(String),
+    /// The log takes records again.
+    LogTakes,
+}
+
+impl std::fmt::Display for Event {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Event::Listens(address) => write!(f, "listening at {address}"),
+            Event::Published {
+                view,
+                members,
+                suspects,
+            } => write!(f, "view {view}: {members} members, {suspects} suspected"),
+            Event::Reached(view) => write!(f, "view {view} has reached its members"),
+            Event::Refused { name, from } => write!(f, "refused {from}: {name}"),
+            Event::Trouble(why) => write!(f, "no decisions: {why}"),
+            Event::LogTakes => f.write_str("the log takes records again"),
+        }
+    }
+}
+
+/// To whom events are said. Called by the coordinator's threads, so it must not wait.
+pub type Events = Arc<dyn Fn(Event) + Send + Sync>;
+
+/// With what a coordinator begins.
+pub struct Settings {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Its certificate, with the cluster's authority.
+    pub identity: Identity,
+    /// With which it makes certificates of those that show tokens.
+    pub authority: Authority,
+    /// When it suspects, and how long leases last.
+    pub timing: Timing,
+    /// How long certificates are good that it makes.
+    pub certificates: Duration,
+    /// For its events.
+    pub events: Events,
+}
+
+impl Settings {
+    /// Those of a directory that `cluster init` has made, with the usual times: leases of 40 ms, suspicion after 50 ms, a settling time of 1 s.
+    pub fn read(directory: &Path, listen: SocketAddr, events: Events) -> Result<Self, AuthorityError> {
+        Ok(Settings {
+            listen,
+            identity: Identity::read(directory, "coordinator")?,
+            authority: Authority::read(directory)?,
+            timing: Timing {
+                term: protocols::membership::Term { lease: 40_000_000 },
+                suspicion: 50_000_000,
+                settling: 1_000_000_000,
+            },
+            certificates: Duration::from_secs(3650 * 86_400),
+            events,
+        })
+    }
+}
+
+/// Why a coordinator does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Its log.
+    #[error("the log cannot be used: {0}")]
+    Log(#[from] LogError),
+    /// Its certificate.
+    #[error("{0}")]
+    Tls(#[from] TlsError),
+    /// The address, or a thread.
+    #[error("{what}: {source}")]
+    System {
+        /// For what.
+        what: String,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// A coordinator that runs. It ends when this is dropped.
+pub struct Server {
+    address: SocketAddr,
+    handle: Handle,
+    end: Option<oneshot::Sender<()>>,
+    threads: Vec<JoinHandle<()>>,
+    refused: Arc<Refusals>,
+}
+
+impl Server {
+    /// Starts one with this log.
+    pub fn start(settings: Settings, mut log: Box<dyn Log>) -> Result<Self, StartError> {
+        let system = |what: &str| {
+            let what = what.to_owned();
+            move |source| StartError::System { what, source }
+        };
+        let replayed = replay(&mut *log, settings.timing)?;
+        let tls = server(&settings.identity)?;
+        let listener = std::net::TcpListener::bind(settings.listen)
+            .map_err(system(&format!("cannot listen at {}", settings.listen)))?;
+        let address = listener.local_addr().map_err(system("the socket"))?;
+        listener.set_nonblocking(true).map_err(system("the socket"))?;
+
+        let (handle, told) = Handle::new();
+        let refused = Arc::new(Refusals::default());
+        let reports = handle.clone();
+        let writer = Writer::start(log, move |report| reports.report(report));
+        let writer = writer.map_err(system("the log's thread"))?;
+        let (decider, newest) = Decider::new(
+            replayed,
+            settings.timing,
+            writer,
+            Instant::now(),
+            settings.events.clone(),
+            refused.clone(),
+        );
+        let service = Service {
+            handle: handle.clone(),
+            newest,
+            authority: Arc::new(settings.authority),
+            certificates: settings.certificates,
+            lease: settings.timing.term.lease,
+            refused: refused.clone(),
+            events: settings.events.clone(),
+        };
+        let (end, ended) = oneshot::channel();
+        let (ready, readiness) = mpsc::channel();
+        let serve = thread::Builder::new()
+            .name("coordinator service".to_owned())
+            .spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                match runtime {
+                    Ok(runtime) => {
+                        let _ = ready.send(Ok(()));
+                        runtime.block_on(service::serve(listener, tls, service, ended));
+                    }
+                    Err(why) => {
+                        let _ = ready.send(Err(why));
+                    }
+                }
+            })
+            .map_err(system("the service's thread"))?;
+        let decide = thread::Builder::new()
+            .name("coordinator".to_owned())
+            .spawn(move || decider.run(&told))
+            .map_err(system("the decider's thread"))?;
+        let server = Server {
+            address,
+            handle,
+            end: Some(end),
+            threads: vec![serve, decide],
+            refused,
+        };
+        if let Ok(Err(why)) = readiness.recv() {
+            return Err(system("the service's thread")(why));
+        }
+        (settings.events)(Event::Listens(address));
+        Ok(server)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How often something was refused by this name.
+    pub fn refused(&self, refusal: Refusal) -> u64 {
+        let mut all = self.refused.all();
+        all.find(|(name, _)| *name == refusal.name())
+            .map_or(0, |(_, count)| count)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.end.take().map(|end| end.send(()));
+        self.handle.end();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// By this host's clock.
+pub fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}

@@ -1,0 +1,293 @@
+//! Calls: who may make which, and what the decider is asked.
+//!
+//! | call | may be made by |
+//! |---|---|
+//! | `Enrol` | a process without a certificate that has a token |
+//! | `Join`, `PollWorkload`, `Leave` | members, of their own workers |
+//! | `NotifyView`, `Status` | members; operators with read and above |
+//! | `Drain`, `SetMigrationTarget`, `SetReplicas`, `Recover` | operators with operate and above |
+//! | `MakeToken` | operators with admin |
+
+use super::connections::Peer;
+use crate::decider::{Answer, Handle, Published, Question};
+use crate::identity::{Authority, Caller, Right, Token, is_name};
+use crate::proto::coordinator_server::Coordinator;
+use crate::proto::{self, Notification};
+use crate::refusal::{Refusal, Refusals};
+use crate::server::{Event, Events, since_1970};
+use crate::translate;
+use protocols::membership::Incarnation;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio_stream::wrappers::WatchStream;
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Request, Response, Status, Streaming};
+
+/// Workers of one member at most.
+const MEMBERS_WORKERS_MAX: usize = 256;
+/// How long a token may be good.
+const TOKEN_MAX: u64 = 7 * 86_400;
+
+/// What calls need.
+#[derive(Clone)]
+pub struct Service {
+    pub(crate) handle: Handle,
+    pub(crate) newest: watch::Receiver<Arc<Published>>,
+    pub(crate) authority: Arc<Authority>,
+    pub(crate) certificates: Duration,
+    /// Nanoseconds.
+    pub(crate) lease: u64,
+    pub(crate) refused: Arc<Refusals>,
+    pub(crate) events: Events,
+}
+
+type Answered<T> = Result<Response<T>, Status>;
+
+impl Service {
+    fn peer<T>(request: &Request<T>) -> Option<Peer> {
+        request.extensions().get::<Peer>().cloned()
+    }
+
+    fn refuse(&self, peer: Option<&Peer>, refusal: Refusal, why: impl std::fmt::Display) -> Status {
+        self.refused.count(refusal);
+        if let Some(peer) = peer {
+            let (name, from) = (refusal.name(), peer.from);
+            (self.events)(Event::Refused { name, from });
+        }
+        refusal.status(why)
+    }
+
+    /// The member that calls.
+    fn member<T>(&self, request: &Request<T>, call: &str) -> Result<(Peer, String), Status> {
+        let peer = Self::peer(request);
+        match peer {
+            Some(Peer {
+                caller: Caller::Member(ref name),
+                from,
+            }) => {
+                let name = name.clone();
+                let caller = Caller::Member(name.clone());
+                Ok((Peer { caller, from }, name))
+            }
+            _ => Err(self.no_right(peer.as_ref(), call, "a member")),
+        }
+    }
+
+    /// An operator with at least this right; members, where `members` is set.
+    fn operator<T>(
+        &self,
+        request: &Request<T>,
+        call: &str,
+        least: Right,
+        members: bool,
+    ) -> Result<Peer, Status> {
+        let peer = Self::peer(request);
+        let may = match peer.as_ref().map(|peer| &peer.caller) {
+            Some(Caller::Operator(_, right)) => *right >= least,
+            Some(Caller::Member(_)) => members,
+            _ => false,
+        };
+        match peer {
+            Some(peer) if may => Ok(peer),
+            peer => {
+                let wanted = format!("an operator with the right `{}`", least.name());
+                Err(self.no_right(peer.as_ref(), call, &wanted))
+            }
+        }
+    }
+
+    fn no_right(&self, peer: Option<&Peer>, call: &str, wanted: &str) -> Status {
+        let caller = peer.map_or(Caller::Anonymous, |peer| peer.caller.clone());
+        let refusal = match caller {
+            Caller::Anonymous => Refusal::NoCertificate,
+            _ => Refusal::Role,
+        };
+        self.refuse(
+            peer,
+            refusal,
+            format_args!("{call} may be called by {wanted}, not by {caller}"),
+        )
+    }
+
+    async fn ask(&self, peer: &Peer, question: Question) -> Result<Answer, Status> {
+        match self.handle.ask(question).await {
+            Answer::Refused(refusal, why) => Err(self.refuse(Some(peer), refusal, why)),
+            answer => Ok(answer),
+        }
+    }
+
+    fn absent<T>(&self, peer: &Peer, call: &str, why: &str) -> Answered<T> {
+        Err(self.refuse(
+            Some(peer),
+            Refusal::Absent,
+            format_args!("{call} does nothing yet: {why}"),
+        ))
+    }
+}
+
+fn notification(newest: &Published) -> Notification {
+    Notification {
+        view: Some(newest.view.clone()),
+        suspects: Some(newest.suspects.clone()),
+    }
+}
+
+#[tonic::async_trait]
+impl Coordinator for Service {
+    async fn enrol(&self, request: Request<proto::EnrolRequest>) -> Answered<proto::EnrolAnswer> {
+        let peer = Self::peer(&request).ok_or_else(|| Status::internal("a call without a connection"))?;
+        let request = request.into_inner();
+        let refuse = |refusal, why: String| Err(self.refuse(Some(&peer), refusal, why));
+        let token = match Token::read(&request.token) {
+            Ok(token) => token,
+            Err(why) => return refuse(Refusal::TokenForged, why.to_string()),
+        };
+        if let Err(refusal) = token.judge(&self.authority, since_1970()) {
+            return refuse(
+                refusal,
+                "the token is over or another cluster's; get another one".to_owned(),
+            );
+        }
+        // Judged before the token is used up.
+        let caller = Caller::Member(token.member.clone());
+        let certificate = self
+            .authority
+            .certify(&caller, &request.public_key, self.certificates);
+        let certificate = match certificate {
+            Ok(certificate) => certificate,
+            Err(why) => return refuse(Refusal::Malformed, why.to_string()),
+        };
+        let (id, expires) = (token.id, token.expires);
+        self.ask(&peer, Question::Token { id, expires }).await?;
+        Ok(Response::new(proto::EnrolAnswer { certificate }))
+    }
+
+    async fn join(&self, request: Request<proto::JoinRequest>) -> Answered<proto::JoinAnswer> {
+        let (peer, member) = self.member(&request, "Join")?;
+        let request = request.into_inner();
+        let roles: Option<Vec<_>> = request
+            .roles
+            .iter()
+            .map(|role| translate::to_role(*role))
+            .collect();
+        let roles = roles.filter(|roles| (1..=MEMBERS_WORKERS_MAX).contains(&roles.len()));
+        let Some(roles) = roles.filter(|_| request.incarnation > 0) else {
+            let why = format!(
+                "a member has 1 to {MEMBERS_WORKERS_MAX} switches and runtimes, and an incarnation above 0"
+            );
+            return Err(self.refuse(Some(&peer), Refusal::Malformed, why));
+        };
+        let question = Question::Join {
+            member,
+            incarnation: Incarnation(request.incarnation),
+            roles,
+        };
+        let Answer::Done(lives) = self.ask(&peer, question).await? else {
+            return Err(Status::internal("another answer"));
+        };
+        let newest = self.newest.borrow().view.clone();
+        Ok(Response::new(proto::JoinAnswer {
+            workers: translate::workers(&lives),
+            view: Some(newest),
+            lease: self.lease,
+        }))
+    }
+
+    async fn poll_workload(
+        &self,
+        request: Request<Streaming<proto::Workload>>,
+    ) -> Answered<proto::PollWorkloadAnswer> {
+        let (_, member) = self.member(&request, "PollWorkload")?;
+        let mut workloads = request.into_inner();
+        while let Some(workload) = workloads.message().await? {
+            if !self.handle.workload(&member, workload) {
+                self.refused.count(Refusal::Busy);
+            }
+        }
+        Ok(Response::new(proto::PollWorkloadAnswer {}))
+    }
+
+    type NotifyViewStream = Pin<Box<dyn Stream<Item = Result<Notification, Status>> + Send>>;
+
+    async fn notify_view(
+        &self,
+        request: Request<proto::NotifyViewRequest>,
+    ) -> Answered<Self::NotifyViewStream> {
+        self.operator(&request, "NotifyView", Right::Read, true)?;
+        // Of what comes while nobody reads, the newest stays.
+        let newest = WatchStream::new(self.newest.clone());
+        let newest = newest.map(|newest| Ok(notification(&newest)));
+        Ok(Response::new(Box::pin(newest)))
+    }
+
+    async fn leave(&self, request: Request<proto::LeaveRequest>) -> Answered<proto::LeaveAnswer> {
+        let (peer, member) = self.member(&request, "Leave")?;
+        let incarnation = Incarnation(request.into_inner().incarnation);
+        let question = Question::Leave { member, incarnation };
+        self.ask(&peer, question).await?;
+        Ok(Response::new(proto::LeaveAnswer {}))
+    }
+
+    async fn drain(&self, request: Request<proto::DrainRequest>) -> Answered<proto::DrainAnswer> {
+        let peer = self.operator(&request, "Drain", Right::Operate, false)?;
+        let member = request.into_inner().member;
+        if !is_name(&member) {
+            let why = "a member's name is up to 63 small letters, digits and `-`";
+            return Err(self.refuse(Some(&peer), Refusal::Malformed, why));
+        }
+        self.ask(&peer, Question::Drain { member }).await?;
+        Ok(Response::new(proto::DrainAnswer {}))
+    }
+
+    async fn status(&self, request: Request<proto::StatusRequest>) -> Answered<proto::StatusAnswer> {
+        let peer = self.operator(&request, "Status", Right::Read, true)?;
+        match self.ask(&peer, Question::Status).await? {
+            Answer::Status(status) => Ok(Response::new(*status)),
+            _ => Err(Status::internal("another answer")),
+        }
+    }
+
+    async fn make_token(
+        &self,
+        request: Request<proto::MakeTokenRequest>,
+    ) -> Answered<proto::MakeTokenAnswer> {
+        let peer = self.operator(&request, "MakeToken", Right::Admin, false)?;
+        let request = request.into_inner();
+        let valid = (1..=TOKEN_MAX).contains(&request.valid);
+        let valid = valid.then_some(Duration::from_secs(request.valid));
+        let token =
+            valid.and_then(|valid| Token::make(&self.authority, &request.member, since_1970(), valid));
+        match token {
+            Some(token) => Ok(Response::new(proto::MakeTokenAnswer { token })),
+            None => {
+                let why = "a token is for a name of up to 63 small letters, digits and `-`, and for \
+                           1 second to 7 days";
+                Err(self.refuse(Some(&peer), Refusal::Malformed, why))
+            }
+        }
+    }
+
+    async fn set_migration_target(
+        &self,
+        request: Request<proto::SetMigrationTargetRequest>,
+    ) -> Answered<proto::SetMigrationTargetAnswer> {
+        let peer = self.operator(&request, "SetMigrationTarget", Right::Operate, false)?;
+        let why = "members do not take orders from here; ask one by `flowkeep flow migrate`";
+        self.absent(&peer, "SetMigrationTarget", why)
+    }
+
+    async fn set_replicas(
+        &self,
+        request: Request<proto::SetReplicasRequest>,
+    ) -> Answered<proto::SetReplicasAnswer> {
+        let peer = self.operator(&request, "SetReplicas", Right::Operate, false)?;
+        self.absent(&peer, "SetReplicas", "there are no replicas")
+    }
+
+    async fn recover(&self, request: Request<proto::RecoverRequest>) -> Answered<proto::RecoverAnswer> {
+        let peer = self.operator(&request, "Recover", Right::Operate, false)?;
+        self.absent(&peer, "Recover", "there are no replicas to recover from")
+    }
+}

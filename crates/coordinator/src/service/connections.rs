@@ -1,0 +1,184 @@
+//! Who is let in: TLS within a time, a certificate of this cluster or none, bounds on how many.
+//!
+//! ```text
+//!   accept ─► handshake (HANDSHAKE at most) ─► who is it? ─┬─► member, operator: KNOWN_MAX connections
+//!              at most HANDSHAKES_MAX at a time            └─► no certificate: ANONYMOUS_MAX, ANONYMOUS_AGE at most
+//! ```
+//!
+//! A connection on which nothing comes in for [`SILENCE`] ends: the service asks each one more often whether it lives.
+
+use crate::identity::{Caller, tls, why_refused};
+use crate::refusal::{Refusal, Refusals};
+use crate::server::{Event, Events};
+use rustls::ServerConfig;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tonic::transport::server::Connected;
+
+const HANDSHAKE: Duration = Duration::from_secs(5);
+const HANDSHAKES_MAX: usize = 64;
+const KNOWN_MAX: usize = 512;
+const ANONYMOUS_MAX: usize = 16;
+const ANONYMOUS_AGE: Duration = Duration::from_secs(30);
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// A connection that was let in.
+pub struct Session {
+    stream: TlsStream<TcpStream>,
+    caller: Caller,
+    from: SocketAddr,
+    /// It ends then, unless something comes in before; that of a caller without a certificate ends in any case.
+    end: Pin<Box<Sleep>>,
+    heard: Instant,
+    _place: OwnedSemaphorePermit,
+}
+
+/// Who is at the other end, for calls.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    pub caller: Caller,
+    pub from: SocketAddr,
+}
+
+impl Connected for Session {
+    type ConnectInfo = Peer;
+
+    fn connect_info(&self) -> Peer {
+        Peer {
+            caller: self.caller.clone(),
+            from: self.from,
+        }
+    }
+}
+
+impl AsyncRead for Session {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if let Poll::Ready(read) = Pin::new(&mut this.stream).poll_read(cx, buffer) {
+            this.heard = Instant::now();
+            return Poll::Ready(read);
+        }
+        while this.end.as_mut().poll(cx).is_ready() {
+            let later = this.heard + SILENCE;
+            if this.caller == Caller::Anonymous || later <= Instant::now() {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            this.end.as_mut().reset(later);
+        }
+        Poll::Pending
+    }
+}
+
+impl AsyncWrite for Session {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[derive(Clone)]
+struct Door {
+    acceptor: TlsAcceptor,
+    sessions: mpsc::Sender<io::Result<Session>>,
+    known: Arc<Semaphore>,
+    anonymous: Arc<Semaphore>,
+    refused: Arc<Refusals>,
+    events: Events,
+}
+
+/// Lets connections in, for ever.
+pub async fn accept(
+    listener: std::net::TcpListener,
+    tls: Arc<ServerConfig>,
+    sessions: mpsc::Sender<io::Result<Session>>,
+    (refused, events): (Arc<Refusals>, Events),
+) {
+    let Ok(listener) = TcpListener::from_std(listener) else {
+        return;
+    };
+    let door = Door {
+        acceptor: TlsAcceptor::from(tls),
+        sessions,
+        known: Arc::new(Semaphore::new(KNOWN_MAX)),
+        anonymous: Arc::new(Semaphore::new(ANONYMOUS_MAX)),
+        refused,
+        events,
+    };
+    let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+    loop {
+        let Ok((stream, from)) = listener.accept().await else {
+            // No descriptors are left, as a rule: those that end give some back.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        let Ok(place) = handshakes.clone().try_acquire_owned() else {
+            door.refuse(Refusal::Connections, from);
+            continue;
+        };
+        let door = door.clone();
+        tokio::spawn(async move {
+            if let Err(refusal) = door.let_in(stream, from).await {
+                door.refuse(refusal, from);
+            }
+            drop(place);
+        });
+    }
+}
+
+impl Door {
+    async fn let_in(&self, stream: TcpStream, from: SocketAddr) -> Result<(), Refusal> {
+        let _ = stream.set_nodelay(true);
+        let handshake = timeout(HANDSHAKE, self.acceptor.accept(stream)).await;
+        let handshake = handshake.map_err(|_| Refusal::SlowHandshake)?;
+        let stream = handshake.map_err(|why| why_refused(&why))?;
+        let certificates = stream.get_ref().1.peer_certificates();
+        let caller = match certificates.and_then(<[_]>::first) {
+            None => Caller::Anonymous,
+            Some(certificate) => tls::caller(certificate).ok_or(Refusal::CertificateRole)?,
+        };
+        let (places, age) = match caller {
+            Caller::Anonymous => (&self.anonymous, ANONYMOUS_AGE),
+            _ => (&self.known, SILENCE),
+        };
+        let place = places.clone().try_acquire_owned();
+        let now = Instant::now();
+        let session = Session {
+            stream,
+            caller,
+            from,
+            end: Box::pin(sleep_until(now + age)),
+            heard: now,
+            _place: place.map_err(|_| Refusal::Connections)?,
+        };
+        let _ = self.sessions.send(Ok(session)).await;
+        Ok(())
+    }
+
+    fn refuse(&self, refusal: Refusal, from: SocketAddr) {
+        self.refused.count(refusal);
+        let name = refusal.name();
+        (self.events)(Event::Refused { name, from });
+    }
+}

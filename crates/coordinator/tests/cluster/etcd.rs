@@ -1,0 +1,197 @@
+//! The log in a real etcd, and the election of one of several coordinators by its lease. Needs Debian's `etcd-server`.
+
+use super::rig::*;
+use flowkeep_coordinator::identity::Right;
+use flowkeep_coordinator::log::{Etcd, Log, LogError};
+use flowkeep_coordinator::server::Server;
+use protocols::membership::Role;
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Three members of etcd on loopback, killed and gone with this.
+struct Store {
+    members: Vec<Child>,
+    addresses: Vec<String>,
+    _directory: Directory,
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+impl Store {
+    /// `None` where there is no etcd.
+    fn start(name: &str) -> Option<Self> {
+        Command::new("etcd")
+            .arg("--version")
+            .stdout(Stdio::null())
+            .status()
+            .ok()?;
+        let directory = Directory::new(name);
+        let ports: Vec<_> = (0..3).map(|_| (free_port(), free_port())).collect();
+        let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let all = ports.iter().enumerate();
+        let all: Vec<_> = all
+            .map(|(number, (_, peer))| format!("m{number}={}", url(*peer)))
+            .collect();
+        let members = ports.iter().enumerate().map(|(number, (client, peer))| {
+            let name = format!("m{number}");
+            Command::new("etcd")
+                .args(["--name", &name, "--unsafe-no-fsync", "--log-level", "error"])
+                .args([
+                    "--initial-cluster",
+                    &all.join(","),
+                    "--initial-cluster-state",
+                    "new",
+                ])
+                .args([
+                    "--listen-client-urls",
+                    &url(*client),
+                    "--advertise-client-urls",
+                    &url(*client),
+                ])
+                .args([
+                    "--listen-peer-urls",
+                    &url(*peer),
+                    "--initial-advertise-peer-urls",
+                    &url(*peer),
+                ])
+                .arg("--data-dir")
+                .arg(directory.path().join(&name))
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap()
+        });
+        Some(Store {
+            members: members.collect(),
+            addresses: ports.iter().map(|(client, _)| url(*client)).collect(),
+            _directory: directory,
+        })
+    }
+
+    fn elected(&self, name: &str) -> Etcd {
+        let end = std::time::Instant::now() + PATIENCE;
+        let over = || std::time::Instant::now() > end;
+        let log = Etcd::elected(&self.addresses, "flowkeep/test", name, over).unwrap();
+        log.expect("elected in time")
+    }
+
+    fn kill(&mut self, member: usize) {
+        self.members[member].kill().unwrap();
+        self.members[member].wait().unwrap();
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        for member in &mut self.members {
+            let _ = member.kill();
+            let _ = member.wait();
+        }
+    }
+}
+
+#[test]
+fn one_coordinator_writes_and_one_that_was_deposed_does_not() {
+    let Some(mut store) = Store::start("etcd-log") else {
+        return println!("not run: needs etcd (apt install etcd-server)");
+    };
+    let mut first = store.elected("first");
+    assert_eq!(first.read().unwrap(), vec![]);
+    for number in 0..600_u64 {
+        first.append(number, &number.to_be_bytes()).unwrap();
+    }
+    // The same again is no error; another one of this number is.
+    first.append(599, &599_u64.to_be_bytes()).unwrap();
+    assert!(matches!(first.append(599, b"another"), Err(LogError::Other(599))));
+    first.forget(&(0..550).collect::<Vec<_>>()).unwrap();
+    // No other is elected meanwhile.
+    let begun = std::time::Instant::now();
+    let over = || begun.elapsed() > Duration::from_secs(4);
+    let second = Etcd::elected(&store.addresses, "flowkeep/test", "second", over).unwrap();
+    assert!(second.is_none());
+
+    // Any one of etcd's members may die: a majority is there.
+    store.kill(0);
+    until("it is written without that member", || {
+        first.append(600, b"600").is_ok()
+    });
+    assert!(first.is_elected().load(std::sync::atomic::Ordering::Relaxed));
+
+    // Deposed behind its back, as by a lease that was over while it was stopped.
+    let removed = Command::new("curl")
+        .args([
+            "-sS",
+            "-X",
+            "POST",
+            "-d",
+            "{\"key\": \"Zmxvd2tlZXAvdGVzdC9sZWFkZXI=\"}",
+        ])
+        .arg(format!("{}/v3/kv/deleterange", store.addresses[1]))
+        .output();
+    let Ok(removed) = removed else {
+        return println!("not run: needs curl");
+    };
+    assert!(
+        String::from_utf8_lossy(&removed.stdout).contains("deleted"),
+        "{removed:?}"
+    );
+    let mut second = store.elected("second");
+    assert!(matches!(first.append(601, b"first"), Err(LogError::Deposed)));
+    assert!(matches!(first.forget(&[600]), Err(LogError::Deposed)));
+    let read = second.read().unwrap();
+    assert_eq!(read.len(), 51);
+    assert_eq!(read.last(), Some(&(600, b"600".to_vec())));
+    second.append(601, b"second").unwrap();
+}
+
+#[test]
+fn another_coordinator_goes_on_where_the_one_before_ended() {
+    let Some(store) = Store::start("etcd-election") else {
+        return println!("not run: needs etcd (apt install etcd-server)");
+    };
+    let cluster = Cluster::new("etcd-cluster");
+    let ports = [free_port(), free_port()];
+    let listen = |which: usize| format!("127.0.0.1:{}", ports[which]).parse().unwrap();
+    let start = |which: usize| {
+        let log = Box::new(store.elected(&format!("c{which}")));
+        Server::start(cluster.settings(listen(which)), log).unwrap()
+    };
+    let links = Arc::new(Links::default());
+    let reader = cluster.operator(Right::Read);
+    let member = |name: &str, roles: &[Role]| {
+        let mut settings = cluster.member(name, 1, roles, listen(0));
+        settings.coordinators = vec![listen(0).to_string(), listen(1).to_string()];
+        settings
+    };
+    let one = start(0);
+    let switch = Process::join(member("edge", &[Role::Switch]), &links).unwrap();
+    let a = Process::join(member("a", &[Role::Runtime]), &links).unwrap();
+    until("both run", || {
+        status(&reader, listen(0)).is_some_and(|status| running(&status) == ["edge", "a"])
+    });
+    let before = status(&reader, listen(0)).unwrap().view;
+    drop(one);
+    let _other = start(1);
+    let heard = |status: &flowkeep_coordinator::proto::StatusAnswer| {
+        status.members.iter().all(|member| member.load.is_some())
+    };
+    until("the other hears all members", || {
+        status(&reader, listen(1)).is_some_and(|status| heard(&status))
+    });
+    let after = status(&reader, listen(1)).unwrap();
+    assert_eq!((after.view, after.trouble.as_str()), (before, ""));
+    assert_eq!(running(&after), ["edge", "a"]);
+    // It decides: one more member.
+    let b = Process::join(member("b", &[Role::Runtime]), &links).unwrap();
+    assert_eq!(b.ids(), [protocols::membership::WorkerId::runtime(1)]);
+    until("all act", || {
+        let mut all = switch.workers.iter().chain(&a.workers).chain(&b.workers);
+        all.all(|worker| links.acts(worker.id))
+    });
+    links.check();
+}

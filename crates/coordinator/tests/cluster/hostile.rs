@@ -1,0 +1,301 @@
+//! What comes from outside and is refused, by name; the members that are there go on.
+
+use super::rig::*;
+use super::why;
+use flowkeep_coordinator::agent::{Agent, CallError, connect, enrol};
+use flowkeep_coordinator::identity::{Authority, Caller, Identity, Right, Token};
+use flowkeep_coordinator::log::{Log, LogError};
+use flowkeep_coordinator::proto;
+use flowkeep_coordinator::refusal::{self, Refusal};
+use flowkeep_coordinator::server::{Server, since_1970};
+use protocols::membership::Role;
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A call by an identity that should not succeed, and how.
+fn status_refused(identity: &Identity, at: SocketAddr) -> CallError {
+    block_on(async {
+        let mut client = connect(&at.to_string(), identity).await?;
+        client.status(proto::StatusRequest {}).await?;
+        Ok::<_, CallError>(())
+    })
+    .expect_err("it is refused")
+}
+
+#[test]
+fn certificates_tokens_and_rights_are_refused_by_name_and_nobody_else_notices() {
+    let cluster = Cluster::new("refused");
+    let server = cluster.start();
+    let (at, links) = (server.address(), Arc::new(Links::default()));
+    let reader = cluster.operator(Right::Read);
+    let switch = Process::join(cluster.member("edge", 1, &[Role::Switch], at), &links).unwrap();
+    let a = Process::join(cluster.member("a", 1, &[Role::Runtime], at), &links).unwrap();
+    until("all run", || {
+        status(&reader, at).is_some_and(|status| running(&status) == ["edge", "a"])
+    });
+    let view = status(&reader, at).unwrap().view;
+
+    // Another cluster's certificate, with this one's authority to trust.
+    let other = Authority::create(YEAR).unwrap();
+    let member = Caller::Member("a".into());
+    let mut foreign = other.issue(&member, YEAR).unwrap();
+    foreign.authority = cluster.identity(&member).authority;
+    status_refused(&foreign, at);
+    assert!(server.refused(Refusal::CertificateUnknown) >= 1);
+
+    // One that is over.
+    let expired = cluster.authority.issue(&member, Duration::ZERO).unwrap();
+    std::thread::sleep(Duration::from_millis(1100));
+    let said = why(&status_refused(&expired, at));
+    assert!(said.contains("xpired"), "{said}");
+    assert!(server.refused(Refusal::CertificateExpired) >= 1);
+
+    // A coordinator of another authority is not trusted by members.
+    let distrusts = other.issue(&member, YEAR).unwrap();
+    let said = why(&status_refused(&distrusts, at));
+    assert!(said.contains("certificate"), "{said}");
+
+    // Tokens: replayed, over, forged, none.
+    let make = |authority: &Authority, valid| Token::make(authority, "c", since_1970(), valid).unwrap();
+    let token = make(&cluster.authority, MINUTE);
+    let place = at.to_string();
+    block_on(enrol(&place, &token)).unwrap();
+    let refused = |token: &str| match block_on(enrol(&place, token)) {
+        Err(CallError::Refused(status)) => *status,
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("enrolled"),
+    };
+    assert!(refusal::is(&refused(&token), Refusal::TokenReplayed));
+    let over = make(&cluster.authority, Duration::ZERO);
+    assert!(refusal::is(&refused(&over), Refusal::TokenExpired));
+    let fresh = make(&cluster.authority, MINUTE);
+    let forged = fresh.replacen("fk1.c.", "fk1.d.", 1);
+    assert!(refusal::is(&refused(&forged), Refusal::TokenForged));
+    assert!(matches!(
+        block_on(enrol(&place, "fk1.no")),
+        Err(CallError::Token(_))
+    ));
+    // A token of another cluster: its authority is not the one that answers.
+    let elsewhere = make(&other, MINUTE);
+    assert!(matches!(
+        block_on(enrol(&place, &elsewhere)),
+        Err(CallError::Connection { .. })
+    ));
+
+    // Rights.
+    block_on(async {
+        let admin = cluster.operator(Right::Admin);
+        let operate = cluster.operator(Right::Operate);
+        let (member, reader) = (cluster.identity(&member), reader.clone());
+        let drain = || proto::DrainRequest { member: "a".into() };
+        let token = || proto::MakeTokenRequest {
+            member: "d".into(),
+            valid: 60,
+        };
+        let mut as_reader = connect(&place, &reader).await.unwrap();
+        let mut as_member = connect(&place, &member).await.unwrap();
+        let mut as_operator = connect(&place, &operate).await.unwrap();
+        let mut as_admin = connect(&place, &admin).await.unwrap();
+        for refused in [
+            as_reader.drain(drain()).await.map(|_| ()),
+            as_member.drain(drain()).await.map(|_| ()),
+            as_operator.make_token(token()).await.map(|_| ()),
+            as_member.make_token(token()).await.map(|_| ()),
+            as_admin
+                .join(proto::JoinRequest {
+                    incarnation: 1,
+                    roles: vec![1],
+                })
+                .await
+                .map(|_| ()),
+            as_reader
+                .recover(proto::RecoverRequest { runtime: 0 })
+                .await
+                .map(|_| ()),
+        ] {
+            let refused = refused.unwrap_err();
+            assert!(refusal::is(&refused, Refusal::Role), "{refused:?}");
+        }
+        as_admin.make_token(token()).await.unwrap();
+        // What is not there says so.
+        let absent = as_operator
+            .recover(proto::RecoverRequest { runtime: 0 })
+            .await
+            .unwrap_err();
+        assert_eq!(absent.code(), tonic::Code::Unimplemented);
+        // Numbers that cannot be.
+        for roles in [vec![], vec![7], vec![1; 257]] {
+            let incarnation = 1;
+            let request = proto::JoinRequest { incarnation, roles };
+            let refused = as_member.join(request).await.unwrap_err();
+            assert!(refusal::is(&refused, Refusal::Malformed), "{refused:?}");
+        }
+    });
+    assert_eq!(server.refused(Refusal::Role), 6);
+
+    // Another member's worker: neither its heartbeats nor its end are taken from this one.
+    let thief = cluster.identity(&Caller::Member("c".into()));
+    block_on(async {
+        let mut client = connect(&place, &thief).await.unwrap();
+        let worker = proto::Worker {
+            role: proto::WorkerRole::Runtime.into(),
+            number: 0,
+            incarnation: 1,
+        };
+        let beat = proto::Heartbeat {
+            worker: Some(worker),
+            view: u32::MAX,
+            ..Default::default()
+        };
+        let workload = proto::Workload {
+            heartbeats: vec![beat],
+            stopped: vec![worker],
+        };
+        let stopped = proto::Workload {
+            heartbeats: Vec::new(),
+            stopped: vec![worker],
+        };
+        let stream = tokio_stream::iter([workload, stopped]);
+        client.poll_workload(stream).await.unwrap();
+    });
+    until("it is refused", || server.refused(Refusal::Foreign) >= 1);
+
+    let after = status(&reader, at).unwrap();
+    assert_eq!((after.view, after.trouble.as_str()), (view, ""));
+    assert!(after.members.iter().all(|member| !member.suspected));
+    assert!(links.acts(switch.workers[0].id) && links.acts(a.workers[0].id));
+    links.check();
+}
+
+#[test]
+fn garbage_and_slow_clients_cost_themselves_only() {
+    let cluster = Cluster::new("garbage");
+    let server = cluster.start();
+    let (at, links) = (server.address(), Arc::new(Links::default()));
+    let reader = cluster.operator(Right::Read);
+    let switch = Process::join(cluster.member("edge", 1, &[Role::Switch], at), &links).unwrap();
+    until("it runs", || {
+        status(&reader, at).is_some_and(|status| running(&status) == ["edge"])
+    });
+    let view = status(&reader, at).unwrap().view;
+    let garbage: [&[u8]; 3] = [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        &[0; 4096],
+    ];
+    for bytes in garbage {
+        let mut stream = TcpStream::connect(at).unwrap();
+        stream.write_all(bytes).unwrap();
+        stream.set_read_timeout(Some(MINUTE)).unwrap();
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+    }
+    until("garbage is refused", || server.refused(Refusal::NotTls) >= 3);
+    // Clients that begin a handshake and say no more, more than there is room for.
+    let mut slow: Vec<TcpStream> = (0..80).map(|_| TcpStream::connect(at).unwrap()).collect();
+    for stream in &mut slow {
+        // A record of 200 bytes, of which 4 are there.
+        let _ = stream.write_all(&[0x16, 3, 1, 0, 200, 1, 0, 0, 196]);
+    }
+    until("the rest has no room", || {
+        server.refused(Refusal::Connections) >= 1
+    });
+    until("the others take too long", || {
+        server.refused(Refusal::SlowHandshake) >= 60
+    });
+    // The member that was there all the time has noticed nothing.
+    let after = status(&reader, at).unwrap();
+    assert_eq!(after.view, view);
+    assert!(after.members.iter().all(|member| !member.suspected));
+    assert!(links.acts(switch.workers[0].id));
+    links.check();
+}
+
+/// A store that takes nothing while it is full.
+#[derive(Clone, Default)]
+struct Full {
+    is_full: Arc<AtomicBool>,
+    records: Arc<Mutex<BTreeMap<u64, Vec<u8>>>>,
+}
+
+impl Log for Full {
+    fn read(&mut self) -> Result<Vec<(u64, Vec<u8>)>, LogError> {
+        let records = self.records.lock().unwrap();
+        Ok(records
+            .iter()
+            .map(|(number, record)| (*number, record.clone()))
+            .collect())
+    }
+
+    fn append(&mut self, number: u64, record: &[u8]) -> Result<(), LogError> {
+        if self.is_full.load(Ordering::Relaxed) {
+            return Err(LogError::Store("No space left on device".to_owned()));
+        }
+        self.records.lock().unwrap().insert(number, record.to_vec());
+        Ok(())
+    }
+
+    fn forget(&mut self, numbers: &[u64]) -> Result<(), LogError> {
+        self.records
+            .lock()
+            .unwrap()
+            .retain(|number, _| !numbers.contains(number));
+        Ok(())
+    }
+}
+
+#[test]
+fn log_before_act() {
+    let cluster = Cluster::new("full");
+    let log = Full::default();
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let server = Server::start(cluster.settings(listen), Box::new(log.clone())).unwrap();
+    let (at, links) = (server.address(), Arc::new(Links::default()));
+    let reader = cluster.operator(Right::Read);
+    let switch = Process::join(cluster.member("edge", 1, &[Role::Switch], at), &links).unwrap();
+    let a = Process::join(cluster.member("a", 1, &[Role::Runtime], at), &links).unwrap();
+    until("all run", || {
+        status(&reader, at).is_some_and(|status| running(&status) == ["edge", "a"])
+    });
+    let view = status(&reader, at).unwrap().view;
+
+    // From now on nothing can be written: a token is not used up, nobody joins, nobody is removed; and it is said why.
+    log.is_full.store(true, Ordering::Relaxed);
+    let written = log.records.lock().unwrap().clone();
+    a.workers[0].hang(true);
+    until("it says so", || {
+        status(&reader, at).is_some_and(|status| status.trouble.contains("No space left"))
+    });
+    let token = Token::make(&cluster.authority, "c", since_1970(), MINUTE).unwrap();
+    let refused = block_on(enrol(&at.to_string(), &token));
+    let Err(CallError::Refused(refused)) = refused else {
+        panic!("not refused");
+    };
+    assert!(refusal::is(&refused, Refusal::LogUnwritable), "{refused:?}");
+    let mut hasty = cluster.member("c", 1, &[Role::Runtime], at);
+    hasty.patience = Duration::from_millis(300);
+    assert!(Agent::join(hasty).is_err());
+    std::thread::sleep(Duration::from_millis(1500));
+    let now = status(&reader, at).unwrap();
+    assert_eq!((now.view, now.members.len()), (view, 2));
+    assert!(
+        now.members.iter().all(|member| !member.suspected),
+        "not before it is in the log"
+    );
+    assert_eq!(*log.records.lock().unwrap(), written);
+    assert!(links.acts(switch.workers[0].id));
+
+    // There is room again: what was to be decided is.
+    log.is_full.store(false, Ordering::Relaxed);
+    until("the silent one is gone", || {
+        status(&reader, at).is_some_and(|status| status.trouble.is_empty() && status.members.len() == 1)
+    });
+    block_on(enrol(&at.to_string(), &token)).unwrap();
+    links.check();
+}

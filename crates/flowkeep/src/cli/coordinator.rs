@@ -1,0 +1,147 @@
+//! `coordinator`: the process that says who is a member, and the guard that starts it again.
+//!
+//! Not here: what it does (`crates/coordinator`, docs/coordinator.md).
+
+use super::{Failure, USAGE};
+use crate::signals::StopSignal;
+use clap::Args;
+use coordinator::guard;
+use coordinator::log::{Embedded, Etcd};
+use coordinator::server::{Event, Server, Settings};
+use nf::Period;
+use protocols::membership::{Term, Timing};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+/// Run the coordinator of a cluster of several processes.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The coordinator says who is a member, by numbered views. No packet needs it: without it a cluster goes on as it is. A second process, \
+the guard, starts it again when it ends by accident.
+
+Members of this version have no seat yet: `flowkeep node` and `flowkeep switch` do not join.
+
+Exit codes: 0 told to end; 2 it cannot start as it is told to; 130 broken off by a second signal.
+
+Example:
+  flowkeep cluster init cluster/
+  flowkeep coordinator --data cluster/ --listen 192.0.2.1:4400")]
+pub struct Words {
+    /// The directory that cluster init has made; the log is in it too
+    #[arg(long, value_name = "DIRECTORY")]
+    data: PathBuf,
+    /// Where to listen
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: SocketAddr,
+    /// How long leases last
+    #[arg(long, value_name = "TIME", default_value = "40ms")]
+    lease: Period,
+    /// After which silence a worker is suspected
+    #[arg(long, value_name = "TIME", default_value = "50ms")]
+    suspicion: Period,
+    /// How long to listen after a start before anything is decided
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    settling: Period,
+    /// Log in etcd at these addresses (http://HOST:PORT), and run while elected by its lease; by default the log is a file in the directory
+    #[arg(long, value_name = "URL,…", value_delimiter = ',')]
+    etcd: Vec<String>,
+    /// Before the keys of this cluster in etcd
+    #[arg(long, value_name = "PREFIX", default_value = "flowkeep")]
+    etcd_prefix: String,
+    /// Without a guard
+    #[arg(long)]
+    unguarded: bool,
+}
+
+/// How often it looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(50);
+
+fn failed(what: impl std::fmt::Display) -> Failure {
+    Failure::usage(format!("error: {what}"))
+}
+
+/// `coordinator`
+pub fn coordinator(words: &Words) -> Result<ExitCode, Failure> {
+    let stop = StopSignal::of_process(None).map_err(failed)?;
+    match words.unguarded {
+        true => be(words, &stop),
+        false => watch(&stop),
+    }
+}
+
+/// Starts this program once more, with the same words, and watches it.
+fn watch(stop: &StopSignal) -> Result<ExitCode, Failure> {
+    let program = std::env::current_exe().map_err(failed)?;
+    let command = || {
+        let mut command = Command::new(&program);
+        command.args(std::env::args_os().skip(1)).arg("--unguarded");
+        command
+    };
+    let code = guard::watch(command, || stop.is_raised(), |line| say(&line)).map_err(failed)?;
+    Ok(ExitCode::from(code))
+}
+
+fn be(words: &Words, stop: &StopSignal) -> Result<ExitCode, Failure> {
+    guard::end_with_guard().map_err(failed)?;
+    let events = Arc::new(|event: Event| say(&event.to_string()));
+    let mut settings = Settings::read(&words.data, words.listen, events).map_err(|why| Failure {
+        code: USAGE,
+        message: format!(
+            "error: {why}\n  begin a cluster with: flowkeep cluster init {}",
+            words.data.display()
+        ),
+    })?;
+    settings.timing = timing(words)?;
+    if words.etcd.is_empty() {
+        let log = Embedded::open(&words.data.join("log")).map_err(failed)?;
+        let _server = Server::start(settings, Box::new(log)).map_err(failed)?;
+        while !stop.is_raised() {
+            thread::sleep(LOOK);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    say("waiting to be elected");
+    let name = words.listen.to_string();
+    let log = Etcd::elected(&words.etcd, &words.etcd_prefix, &name, || stop.is_raised());
+    let Some(log) = log.map_err(failed)? else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    let is_elected = log.is_elected();
+    let _server = Server::start(settings, Box::new(log)).map_err(failed)?;
+    while !stop.is_raised() {
+        if !is_elected.load(Ordering::Acquire) {
+            // Not the code of a wrong start: the guard starts it again, and it stands for election.
+            return Err(Failure::failed(
+                "another coordinator is elected, or etcd does not answer",
+            ));
+        }
+        thread::sleep(LOOK);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn timing(words: &Words) -> Result<Timing, Failure> {
+    let nanoseconds = |period: Period| u64::try_from(period.duration().as_nanos()).unwrap_or(u64::MAX);
+    let (lease, suspicion) = (nanoseconds(words.lease), nanoseconds(words.suspicion));
+    if lease == 0 || lease >= suspicion {
+        return Err(failed(
+            "--lease is more than 0 and less than --suspicion: a member that is suspected has no lease left, as a rule",
+        ));
+    }
+    Ok(Timing {
+        term: Term { lease },
+        suspicion,
+        settling: nanoseconds(words.settling),
+    })
+}
+
+/// Lines for people, on standard error. That nobody reads them is no reason to end.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}

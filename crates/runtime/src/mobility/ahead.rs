@@ -1,0 +1,51 @@
+//! What of groups is fetched before it is looked at: with very many flows, none of it is in a cache.
+//!
+//! ```text
+//!   groups that begin next ─► their places and blocks of ports      words in a frame ─► the groups that they are of
+//! ```
+//!
+//! Nothing depends on it but time. What comes by a link is looked at here before it is checked: by no more than a line's fetching.
+//!
+//! Not here: flows' lines, which whoever goes through a list of them fetches (`order`, `source`, `target`), and where blocks will be found (`source`, `target`).
+
+use super::Moves;
+use crate::env::Burst;
+use crate::parts::Core;
+use crate::record::Record;
+use nf::Affinity;
+use wire::packet::Kind;
+
+/// How many groups that will begin next are fetched together.
+const NEXT: usize = 32;
+
+impl Moves {
+    /// Fetches what is looked at of the groups that will be next.
+    pub(crate) fn prefetch_waiting(&self, core: &Core) {
+        if core.flows.affinity() == Affinity::Flow {
+            return;
+        }
+        let next = || self.orders.next(NEXT);
+        for group in next() {
+            core.flows.groups().prefetch(core.flows.groups().hash(*group));
+            core.flows.owners.prefetch(group);
+        }
+        for group in next() {
+            core.flows
+                .groups()
+                .prefetch_candidate(core.flows.groups().hash(*group));
+            core.flows.owners.prefetch_latest(group);
+        }
+    }
+
+    /// Fetches what is looked at when groups are spoken of: with many groups, that is in no cache.
+    pub(crate) fn prefetch_groups_named(&self, core: &Core, burst: &Burst) {
+        if core.flows.affinity() == Affinity::Flow {
+            return;
+        }
+        let frames = burst.iter().filter(|packet| packet.kind() == Kind::Message);
+        for group in frames.flat_map(|packet| Record::groups_named(packet.frame())) {
+            core.flows.groups().prefetch(core.flows.groups().hash(group));
+            core.flows.owners.prefetch(&group);
+        }
+    }
+}

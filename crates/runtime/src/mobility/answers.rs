@@ -1,0 +1,220 @@
+//! What switches are answered about keys and blocks that they ask about, as far as there are buffers; the rest later.
+//!
+//! ```text
+//!   question ─► told at once, as a rule
+//!        └────► waits, while a step needs the buffers for what it says by itself ─► looked at again, and told if it is still so
+//! ```
+//!
+//! Invariants: a question is answered once, or needs no answer any more; what a step says by itself has its buffers, however much is asked. How many
+//! answers wait follows from how much there is to ask about ([`Moves::answers_max`]); beyond it a question is refused (`words_refused`), which only
+//! who asks again and again can bring about: the switch asks again with its next packet for the group.
+//!
+//! Not here: words that no switch has asked for (`output.rs`, `telling.rs`).
+
+use super::Moves;
+use super::Moving;
+use super::target::BLOCKS_MAX;
+use crate::flows::group::GroupKey;
+use crate::message::Message;
+use crate::parts::Core;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use nf::Block;
+use protocols::ownership::{Phase as Part, Switches};
+
+/// What a switch is told.
+#[derive(Clone, Copy)]
+pub(crate) enum Answer {
+    /// The key is idle, if it is.
+    Idle(GroupKey),
+    /// Whether the group has the block.
+    Block(Block, GroupKey),
+    /// Whoever has the key is to be asked.
+    Doubted(GroupKey),
+}
+
+/// Answers that wait, each for a switch.
+pub(crate) type Answers = VecDeque<(u8, Answer)>;
+
+impl Moves {
+    /// Of answers that wait: for each switch, what may have routes to here, and second keys and blocks, at most one for each flow.
+    fn answers_max(&self, flows: usize, switches: u8) -> usize {
+        3 * flows * usize::from(switches)
+    }
+}
+
+impl Moves {
+    /// Answers a switch, behind whatever is still to be answered. `false`: it asks more than there is.
+    pub(crate) fn answer_switch(&mut self, core: &mut Core, link: usize, answer: Answer) -> bool {
+        let most = self.answers_max(core.flows.capacity(), core.settings.switches);
+        if self.answers.len() >= most {
+            return false;
+        }
+        self.answer_anyway(core, link, answer);
+        true
+    }
+
+    /// The same of what this runtime says by itself of a group whose move is over.
+    pub(crate) fn answer_anyway(&mut self, core: &mut Core, link: usize, answer: Answer) {
+        self.answers.push_back((link as u8, answer));
+        self.go_on_answering(core);
+    }
+
+    /// Goes on with answers; says how many were given.
+    pub(crate) fn go_on_answering(&mut self, core: &mut Core) -> usize {
+        let mut count = 0;
+        // One that is short by no more than a frame of these goes on: at rest a small pool may have no more than that.
+        while core.out.has_room()
+            && let Some((link, answer)) = self.answers.pop_front()
+        {
+            count += 1;
+            let link = usize::from(link);
+            let message = match answer {
+                // Who came meanwhile is told everything.
+                _ if !core.out.is_present(link) => continue,
+                Answer::Idle(key) if core.has_group(&key) || core.silent.defers(key, &core.settings.seed) => {
+                    continue;
+                }
+                Answer::Idle(key) => Message::Idle(key, 0),
+                Answer::Block(block, group) if self.is_block_deferred(core, link, block, group) => continue,
+                Answer::Block(block, group)
+                    if core.flows.owners.at(block.addr, block.first) == Some(group) =>
+                {
+                    Message::BlockClaimed(block, group)
+                }
+                Answer::Block(block, group) => Message::BlockDoubted(block, group),
+                Answer::Doubted(key) => Message::Doubted(key),
+            };
+            core.out.send(link, &message);
+            if let Message::BlockClaimed(..) = message {
+                // A new flow may use the block before the switch has heard.
+                core.out.barrier_mut().note(link);
+            }
+        }
+        count
+    }
+
+    /// Whether it is yet to be seen if a group has a block: it is on its way. It is told when that is over.
+    pub(crate) fn is_block_deferred(
+        &mut self,
+        core: &mut Core,
+        link: usize,
+        block: Block,
+        group: GroupKey,
+    ) -> bool {
+        let most = BLOCKS_MAX * usize::from(core.settings.switches);
+        let id = self.at(group.hash(&core.settings.seed));
+        let moving = id.and_then(|id| self.moving(id));
+        let is_under_way = |moving: &&mut Moving| {
+            moving.group == group && !matches!(moving.machine.phase(), Part::Announcing { .. })
+        };
+        let Some(moving) = moving.filter(is_under_way) else {
+            return false;
+        };
+        if !moving.asked.contains(&(link, block)) {
+            // A group has no more blocks.
+            let may = moving.asked.len() < most;
+            if may {
+                moving.asked.push((link, block));
+            }
+            if !may {
+                core.out.reject();
+            }
+        }
+        true
+    }
+
+    /// Tells all switches again which blocks a group has here: they may have forgotten them with somebody who is gone.
+    #[cold]
+    pub(crate) fn claim_again(&mut self, core: &mut Core, group: GroupKey) {
+        let blocks: Vec<_> = core.flows.owners.of(&group).collect();
+        for block in blocks {
+            for link in 0..usize::from(core.settings.switches) {
+                self.answer_anyway(core, link, Answer::Block(block, group));
+            }
+        }
+    }
+
+    /// A move is over of which some switch was told late.
+    #[cold]
+    pub(super) fn tell_over(&mut self, core: &mut Core, moving: &Moving) {
+        for key in moving.aliases.iter().chain([&moving.group]) {
+            for switch in 0..core.settings.switches {
+                if self.is_home(core, key, switch) {
+                    self.answer_anyway(core, usize::from(switch), Answer::Doubted(*key));
+                }
+            }
+        }
+        for block in &moving.blocks_told {
+            for link in 0..usize::from(core.settings.switches) {
+                self.answer_anyway(core, link, Answer::Block(*block, moving.group));
+            }
+        }
+    }
+
+    /// What switches have asked while a group was on its way.
+    #[cold]
+    pub(super) fn answer_asked(&mut self, core: &mut Core, moving: &Moving) {
+        for (link, block) in &moving.asked {
+            self.answer_anyway(core, *link, Answer::Block(*block, moving.group));
+        }
+        if let Part::Active = moving.machine.phase() {
+            // Once what was kept is processed, it is said anyway.
+            return;
+        }
+        for (link, key) in &moving.keys_asked {
+            self.answer_anyway(core, *link, Answer::Idle(GroupKey::from_words(*key)));
+        }
+    }
+
+    /// A switch asks whether a group has a block here.
+    #[cold]
+    pub(crate) fn hear_block_doubted(&mut self, core: &mut Core, link: usize, block: Block, group: GroupKey) {
+        let may = self.answer_switch(core, link, Answer::Block(block, group));
+        if !may {
+            core.out.reject();
+        }
+    }
+
+    /// A switch asks whether a key is one of a flow, or group, here.
+    #[cold]
+    pub(crate) fn hear_doubted(&mut self, core: &mut Core, link: usize, key: GroupKey) {
+        let id = self.at(key.hash(&core.settings.seed));
+        if let Some(moving) = id.and_then(|id| self.moving(id)) {
+            // It is known by its own key and its second keys. Each of them once for each switch.
+            moving.keys_asked.insert((link, *key.words()));
+        }
+        if core.has_group(&key) {
+            return;
+        }
+        // What the step itself has to say goes before.
+        if self.answers.is_empty() && core.out.has_room() {
+            core.tell_idle(key);
+        } else if !self.answer_switch(core, link, Answer::Idle(key)) {
+            core.out.reject();
+        }
+    }
+
+    /// A switch knows a block of this runtime's pool no more; with the last of them it is free.
+    #[cold]
+    pub(crate) fn hear_returned(&mut self, core: &mut Core, block: nf::Block, switch: usize) {
+        // Each block that is on its way home has had a flow at another runtime until now.
+        let most = core.flows.owners.most() * usize::from(core.settings.info.runtimes.max(1));
+        if self.returned.len() >= most && !self.returned.contains_key(&block) {
+            core.out.reject();
+            return;
+        }
+        let has = self.returned.entry(block).or_insert(Switches::NONE);
+        *has = has.with(switch as u8);
+        let has = *has;
+        // One that is not there knows no block.
+        let (sessions, out) = (&core.sessions, &core.out);
+        let is_missing = |s| !has.has(s) && out.is_present(usize::from(s)) && sessions.may_know(&block, s);
+        if (0..core.settings.switches).any(is_missing) {
+            return;
+        }
+        self.returned.remove(&block);
+        core.sessions.note_home(&block);
+        core.runner.block_returned(block);
+    }
+}

@@ -1,0 +1,172 @@
+//! Drives the machines of ownership, and carries out what they say.
+//!
+//! ```text
+//!   message, record, timer ─► drive ─► machine ─► outputs ─► carried out: source, target, kept packets, orders
+//! ```
+//!
+//! Not here: who says what (`hearing`), which groups begin to move (`begin`).
+
+use super::Moves;
+use crate::flows::group::GroupKey;
+use crate::message::Message;
+use crate::parts::Core;
+use crate::stats::DropReason;
+use arrayvec::ArrayVec;
+use protocols::ownership::{Input, Output, Phase as Part, Says, TellSwitch};
+
+impl Moves {
+    /// Gives a machine an input and carries out what it says.
+    pub(super) fn drive(&mut self, core: &mut Core, id: u32, input: Input) {
+        let Some(moving) = self.moving(id) else {
+            return;
+        };
+        let mut outputs = ArrayVec::<Output, 8>::new();
+        moving.machine.handle(input, |output| {
+            // Of a recalled group all that was kept is processed together, at the end, in order.
+            if !matches!(output, Output::Release(_)) {
+                outputs.push(output);
+            }
+        });
+        let (group, part) = (moving.group, moving.machine.phase());
+        self.silence(core, id);
+        for output in outputs {
+            self.carry_out(core, id, group, output);
+        }
+        match part {
+            Part::Returning { .. } => self.pin(core, id),
+            // The links lose nothing and keep order: nobody will speak of it again.
+            Part::Absent | Part::Active | Part::Tombstone { .. } => self.end_moving(core, id),
+            _ => {}
+        }
+        if core.sessions.has_absent() {
+            self.answer_for_absent(core, id);
+        }
+    }
+
+    pub(super) fn carry_out(&mut self, core: &mut Core, id: u32, group: GroupKey, output: Output) {
+        match output {
+            Output::Tell(to, says) => match says {
+                Says::Open(..) => self.open(core, id, to.0, says),
+                Says::Done(_) => self.say_done(core, id, to.0, says),
+                Says::End(epoch, home) => {
+                    self.note_ended((group, to, epoch, home));
+                    self.tell_runtime(core, to.0, group, says);
+                }
+                _ => self.tell_runtime(core, to.0, group, says),
+            },
+            Output::TellSwitches(switches, TellSwitch::Reroute { from, to, epoch }) => {
+                self.clock = self.clock.max(epoch);
+                let now = self.moving_time(core);
+                if let Some(moving) = self.moving(id) {
+                    moving.rerouted_at = now;
+                }
+                self.reroute(core, id, switches, from, to, epoch);
+            }
+            Output::TellSwitches(switches, TellSwitch::Behind { to, epoch }) => {
+                for switch in switches.iter() {
+                    core.out
+                        .send(usize::from(switch), &Message::Behind(group, to, epoch));
+                }
+            }
+            Output::Settle => {
+                if let Some(moving) = self.moving(id) {
+                    moving.is_settling = true;
+                    self.settling.push(id);
+                }
+            }
+            Output::SendState(to, epoch) => self.send_state(core, id, to.0, epoch),
+            Output::Install => self.install(core, id),
+            Output::Depart => self.depart(core, id),
+            Output::HandOver(to, home) => self.hand_over_kept(core, id, to.0, Some(home)),
+            Output::CloseSlot => self.close_slot(core, id),
+            Output::Finished(how) => self.finished_moving(core, id, how),
+            Output::Stop => self.stop(core, id, group),
+            Output::Orphaned => self.take_back(core, id),
+            Output::Release(_) => {}
+        }
+    }
+
+    /// Nothing more is to be done for a group that moved, or did not.
+    pub(super) fn end_moving(&mut self, core: &mut Core, id: u32) {
+        let Some(moving) = self.remove(id, core) else {
+            return;
+        };
+        if moving.is_told_late {
+            self.tell_over(core, &moving);
+        }
+        if !moving.asked.is_empty() || !moving.keys_asked.is_empty() {
+            self.answer_asked(core, &moving);
+        }
+        if !self.sending.is_empty() {
+            self.sending.retain(|sending| sending.id != id);
+        }
+        for stream in &mut self.incoming {
+            if stream.group == Some(id) {
+                (stream.group, stream.actor) = (None, None);
+            }
+        }
+        core.reserved -= moving.reserved as usize;
+        self.pinned -= u32::from(moving.is_pinned);
+        self.unpin(core, &moving.actors, moving.group);
+        match moving.machine.phase() {
+            // Here, at whichever end: what was kept goes on, and whether the group is idle is to be seen now.
+            Part::Active => {
+                if moving.is_to_be_routed {
+                    self.claim_again(core, moving.group);
+                    self.say_routed(core, moving.group, moving.aliases.clone());
+                }
+                self.begin_again(moving.actors);
+                self.process(moving.kept, moving.group, moving.aliases);
+            }
+            // There: nothing is kept. Or a slot that is closed: by its source, before anything came, or since that is gone.
+            _ => {
+                self.kept -= moving.kept.len();
+                for kept in moving.kept {
+                    core.out.drop_packet(kept.packet, DropReason::PeerGone);
+                }
+            }
+        }
+    }
+
+    /// The target is gone, and the copy here may be the only one: it is in force again.
+    pub(crate) fn take_back(&mut self, core: &mut Core, id: u32) {
+        if let Some(moving) = self.moving(id) {
+            let epoch = moving.machine.latest().next();
+            self.clock = self.clock.max(epoch);
+            self.drive(core, id, Input::Grant(epoch));
+        }
+    }
+
+    /// A switch that is not there has nothing to say of a group any more.
+    pub(super) fn answer_for(&mut self, core: &mut Core, id: u32, switch: u8) {
+        let Some(moving) = self.moving(id) else {
+            return;
+        };
+        let peer = match moving.machine.phase() {
+            Part::Buffering { from, .. } | Part::Yielding { to: from, .. } => Some(from),
+            _ => None,
+        };
+        let backs = moving.backs.extract_if(.., |(home, _)| *home == switch);
+        let back = backs.last().map(|(_, says)| says).zip(peer);
+        if moving.machine.awaits(switch) {
+            if let Part::Buffering { .. } = moving.machine.phase() {
+                // Another may be there already, and read the source's words behind this one's.
+                moving.figures.is_unclear = true;
+            }
+            self.drive(core, id, Input::SwitchGone(switch));
+        }
+        if let Some((says, peer)) = back {
+            self.drive(core, id, Input::Hear(peer, says, Ok(())));
+        }
+    }
+
+    /// Answers for those switches that are not there.
+    #[cold]
+    pub(crate) fn answer_for_absent(&mut self, core: &mut Core, id: u32) {
+        for switch in 0..core.settings.switches {
+            if !core.out.is_present(usize::from(switch)) {
+                self.answer_for(core, id, switch);
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Groups on their way when a switch goes that they have to do with.
+//!
+//! ```text
+//!   a switch goes:  what it had yet to answer it has answered, since nothing comes from it any more
+//!                   (Rerouted at the source; Clear, or Moved, at the target)
+//!   it begins anew: the source says again where the group's packets go, and that nothing of it is behind
+//! ```
+//!
+//! Two links have no common order: such a switch may hear what the source says of the group, its routes and blocks, after all that the target has to say, and
+//! would keep it for ever. So with the end of a move of which a switch was told late, or in which the target has answered in a switch's stead or met one that begins anew
+//! (`Figures::is_unclear`), the source has all switches *doubt* its keys and blocks, and they ask whoever they think has them. By then that one has, or knows
+//! that it has not; if it is moving the group in its turn, it answers when that is over.
+//!
+//! ```text
+//!   source: on its way ─told late─► over ─► Doubted, BlockDoubted ─► switch asks the holder ─► has it: silence
+//!                                                                                       └─► has not: Idle, BlockDoubted ─► forgotten
+//! ```
+//!
+//! What is on its way is told first, and only so: what is told of everything else is what is here and stays here as far as is known.
+//!
+//! A group may be called back because its home is gone, or go when it is called back: then nobody tells the target, so the source does (`Back`), which the target
+//! acts on when it has seen the end of that switch, too, and so has all its packets. If it has seen another begin there, that one is told by the source, and tells it.
+
+use super::Moves;
+use crate::flows::group::GroupKey;
+use crate::message::Message;
+use crate::parts::Core;
+use alloc::vec::Vec;
+use protocols::ownership::{Phase as Part, Switches};
+
+impl Moves {
+    /// A switch is gone, and all that it sent has been heard.
+    #[cold]
+    pub(crate) fn switch_gone(&mut self, core: &mut Core, switch: u8) {
+        for id in 0..self.all.len() as u32 {
+            self.answer_for(core, id, switch);
+        }
+        // Blocks that it would have returned: it knows them no more.
+        let returned: Vec<_> = self.returned.keys().copied().collect();
+        for block in returned {
+            self.hear_returned(core, block, usize::from(switch));
+        }
+    }
+
+    /// Whether no group is on its way, no order waits, and nothing is to be said.
+    pub(crate) fn finished_moving_all(&self, core: &Core) -> bool {
+        self.is_idle()
+            && self.orders.is_idle()
+            && self.has_said_all()
+            && self.returned.is_empty()
+            && core.out.is_empty_for_runtimes()
+    }
+
+    /// How many places moves have.
+    pub(crate) fn moving_places(&self) -> u32 {
+        self.all.len() as u32
+    }
+
+    /// Tells a switch that begins anew of a group that is on its way from here, or has just come. That its flows are over nobody has been told: so
+    /// its routes are told whether it has flows or not.
+    #[cold]
+    pub(crate) fn tell_move(&mut self, core: &mut Core, switch: u8, id: u32) {
+        let me = self.me(core);
+        let Some(moving) = self.moving(id) else {
+            return;
+        };
+        let (group, epoch, part) = (moving.group, moving.machine.latest(), moving.machine.phase());
+        let reroute = match part {
+            Part::Opening { .. } | Part::Canceling { .. } | Part::Announcing { .. } => None,
+            Part::Rerouting { to, .. } | Part::Settling { to } | Part::Forwarding { to, .. } => {
+                Some((me, to))
+            }
+            Part::Returning { peer, .. } => Some((peer, me)),
+            Part::Buffering { .. } => {
+                // Its source may be kept from this switch until the move is over, and then has nothing to tell it.
+                moving.figures.is_unclear = true;
+                return;
+            }
+            _ => return,
+        };
+        let aliases = moving.aliases.clone();
+        let blocks: Vec<_> = core.flows.owners.of(&group).collect();
+        for key in aliases.into_iter().chain([group]) {
+            if self.is_home(core, &key, switch) {
+                core.out.send(usize::from(switch), &Message::Routed(key));
+                if let Part::Announcing { .. } = part {
+                    core.out
+                        .send(usize::from(switch), &Message::Installed(key, epoch));
+                }
+            }
+        }
+        for block in &blocks {
+            let message = match reroute {
+                None => Message::BlockClaimed(*block, group),
+                Some(_) => Message::BlockTold(*block, group),
+            };
+            core.out.send(usize::from(switch), &message);
+        }
+        if let Some((from, to)) = reroute {
+            // It may be there, and over, before the switch hears of this.
+            if let Some(moving) = self.moving(id) {
+                moving.is_told_late = true;
+                moving.blocks_told.extend(blocks);
+            }
+            self.reroute(core, id, Switches::NONE.with(switch), from, to, epoch);
+        }
+        if let Part::Forwarding { to, .. } = part {
+            core.out
+                .send(usize::from(switch), &Message::Behind(group, to, epoch));
+        }
+    }
+
+    /// Whether a switch that begins anew is told of this key with the group that is on its way from here.
+    pub(crate) fn is_told_with_move(&mut self, core: &mut Core, key: &GroupKey) -> bool {
+        let id = self.at(key.hash(&core.settings.seed));
+        let moving = id.and_then(|id| self.moving(id));
+        moving.is_some_and(|moving| {
+            matches!(
+                moving.machine.phase(),
+                Part::Opening { .. }
+                    | Part::Canceling { .. }
+                    | Part::Rerouting { .. }
+                    | Part::Settling { .. }
+                    | Part::Forwarding { .. }
+                    | Part::Returning { .. }
+            )
+        })
+    }
+
+    /// What is on its way, for tests.
+    #[cfg(test)]
+    pub fn moves_under_way(&self) -> Vec<(crate::group::GroupKey, Part)> {
+        let all = self.all.iter().flatten();
+        all.map(|moving| (moving.group, moving.machine.phase())).collect()
+    }
+}

@@ -1,0 +1,229 @@
+//! What other runtimes and switches say of groups that move: who hears it.
+//!
+//! ```text
+//!   link ─► frame ─► record ─► says: the group's machine, or the answer of somebody who has nothing to do with it
+//!        │                └──► a piece of a state: `target`
+//!        └─► packet, handed over: `target`
+//! ```
+//!
+//! Whatever comes may be anything. Invariants: a word that nobody may say changes nothing and is counted; who asks is answered.
+//!
+//! Not here: what becomes of it (`drive`), and what is sent (`words`, `source`).
+
+use super::Moves;
+use super::Moving;
+use super::lost::Closed;
+use crate::flows::group::GroupKey;
+use crate::parts::Core;
+use crate::record::{Facts, Figures, Record};
+use nf::Affinity;
+use protocols::ownership::{Epoch, Phase as Part};
+use protocols::ownership::{Input, Ownership, Refusal, RuntimeId, Says, SwitchSays, Switches};
+
+impl Moves {
+    /// Takes in the first record of what a runtime has sent; answers the rest, if there was one.
+    #[inline]
+    pub(crate) fn read_record<'a>(
+        &mut self,
+        core: &mut Core,
+        peer: usize,
+        bytes: &'a [u8],
+    ) -> Option<&'a [u8]> {
+        // Flows are most of what comes.
+        if let Some((facts, piece, rest)) = Facts::read(bytes) {
+            self.take_flow(core, peer, &facts, piece);
+            return Some(rest);
+        }
+        let Some((record, rest)) = Record::read(bytes) else {
+            // The end, or no record.
+            if !bytes.is_empty() {
+                core.out.reject();
+            }
+            return None;
+        };
+        match record {
+            Record::Says {
+                group,
+                says,
+                flows,
+                figures,
+            } => {
+                // Behind what is said of the group whose state comes, nothing more of it does. What is said of others may stand in between: a
+                // sender that waits for buffers does so in the middle of a state.
+                let coming = self.incoming[peer].group;
+                let coming = coming.and_then(|id| self.moving(id));
+                if coming.is_some_and(|moving| moving.group == group) {
+                    let stream = &mut self.incoming[peer];
+                    (stream.group, stream.actor) = (None, None);
+                }
+                self.hear_says(core, peer as u16, group, says, flows, figures);
+            }
+            Record::Leaving(is_leaving) => core.sessions.note_leaving(peer, is_leaving),
+            other => self.take_piece(core, peer, other),
+        }
+        Some(rest)
+    }
+
+    /// A runtime speaks of a group.
+    fn hear_says(
+        &mut self,
+        core: &mut Core,
+        peer: u16,
+        group: GroupKey,
+        says: Says,
+        flows: u32,
+        figures: Figures,
+    ) {
+        let hash = group.hash(&core.settings.seed);
+        let mut room = Ok(());
+        if let Says::Open(epoch, homes) = says {
+            self.clock = self.clock.max(epoch);
+            let keys = self.incoming[usize::from(peer)].take_aliases(group);
+            if self.at(hash).is_none() {
+                room = self.admit(core, group, flows);
+                let mut coming = keys.iter();
+                if coming.any(|key| self.is_moving(key, &core.settings.seed)) {
+                    room = Err(Refusal::Busy);
+                }
+                // A flow has one second key at most.
+                if !self.may_open(core, &group, homes) || keys.len() > flows as usize {
+                    core.out.reject();
+                    room = Err(Refusal::Busy);
+                }
+                let machine = Ownership::absent(self.me(core), self.all_switches(core));
+                let reserved = room.map_or(0, |()| flows);
+                self.begin_at_target(core, hash, group, machine, reserved, keys);
+            } else {
+                room = Err(Refusal::Busy);
+            }
+        }
+        // A second key of another group that moves is none of this one's.
+        let is_its = |moving: &&mut Moving| moving.group == group;
+        let found = self.at(hash);
+        let Some(id) = found.filter(|id| self.moving(*id).filter(is_its).is_some()) else {
+            // A flow that has one of the keys as its own may be on its way here at the same moment.
+            let may = matches!(says, Says::Open(..));
+            if found.is_some() && !may {
+                core.out.reject();
+            }
+            return self.answer_as_nobody(core, peer, group, says);
+        };
+        if let Says::Done(_) = says {
+            self.note_done(core, id, figures);
+        }
+        if let Says::Back(_, home) = says
+            && !self.is_past(core, home)
+        {
+            return self.hear_back_later(id, home, says);
+        }
+        if let Says::Fenced(_) = says {
+            self.note_stopped(id, RuntimeId(peer));
+        }
+        self.drive(core, id, Input::Hear(RuntimeId(peer), says, room));
+    }
+
+    /// Whether this is a key of a group, and these are switches.
+    fn may_open(&self, core: &Core, group: &GroupKey, homes: Switches) -> bool {
+        let is_group = match core.flows.affinity() {
+            Affinity::Flow => true,
+            affinity => !group.is_second_key(affinity),
+        };
+        is_group && homes.or(self.all_switches(core)) == self.all_switches(core)
+    }
+
+    /// A switch speaks of a group.
+    #[cold]
+    pub(crate) fn hear_switch(&mut self, core: &mut Core, switch: usize, group: GroupKey, says: SwitchSays) {
+        if let SwitchSays::Moved(to, _) = says
+            && !self.has_peer(to)
+        {
+            core.out.reject();
+            return;
+        }
+        if let SwitchSays::Moved(to, epoch) = says
+            && self.ended.contains(&(group, to, epoch, switch as u8))
+        {
+            // Said again, and heard late: the group may be here by another way since.
+            return self.tell_runtime(core, to.0, group, Says::End(epoch, switch as u8));
+        }
+        let hash = group.hash(&core.settings.seed);
+        let found = self.at(hash);
+        let is_second = |id| self.moving(id).is_some_and(|moving| moving.group != group);
+        let is_anothers = found.is_some_and(is_second);
+        match (found.filter(|_| !is_anothers), says) {
+            (Some(id), SwitchSays::Fenced(epoch)) => self.hear_fenced(core, id, switch as u8, epoch),
+            (Some(id), _) => self.drive(core, id, Input::HearSwitch(switch as u8, says)),
+            // Nothing was kept. Who has it nevertheless had a source that thought it gone, and took it back.
+            (None, SwitchSays::Moved(to, epoch)) => {
+                if to != self.me(core) && !is_anothers && core.has_group(&group) {
+                    match self.is_of_closed(&group, to, epoch) {
+                        true => self.end_what_began(core, group),
+                        false => self.drop_copy(core, group),
+                    }
+                }
+                self.note_ended((group, to, epoch, switch as u8));
+                self.tell_runtime(core, to.0, group, Says::End(epoch, switch as u8));
+            }
+            (None, _) => {}
+        }
+    }
+
+    /// Whether nothing comes from a switch any more, or never did.
+    pub(crate) fn is_past(&self, core: &Core, switch: u8) -> bool {
+        switch >= core.settings.switches || !core.out.is_present(usize::from(switch))
+    }
+
+    /// The source calls a group back, and has seen the end of a switch that is still there as far as is known here, or is again: in that case it says so itself.
+    pub(crate) fn hear_back_later(&mut self, id: u32, home: u8, says: Says) {
+        if let Some(moving) = self.moving(id)
+            && moving.backs.len() < usize::from(Switches::MAX)
+        {
+            moving.backs.push((home, says));
+        }
+    }
+
+    /// Answers as somebody who has nothing to do with the group: whoever waits for an answer gets one.
+    pub(crate) fn answer_as_nobody(&mut self, core: &mut Core, peer: u16, group: GroupKey, says: Says) {
+        let answer = match says {
+            Says::Open(epoch, _) => Says::Refuse(epoch, Refusal::Busy),
+            Says::Cancel(epoch) => Says::Canceled(epoch),
+            // What was reserved for it has gone to somebody else.
+            Says::State(epoch) => Says::Fenced(epoch.next()),
+            Says::Done(epoch) => Says::Gone(epoch),
+            Says::Back(epoch, home) => Says::End(epoch, home),
+            _ => return,
+        };
+        self.tell_runtime(core, peer, group, answer);
+    }
+
+    /// A home that is told of a group that came back has given its route to somebody else: who was thought gone had let go of it, and its
+    /// next packet began it anew.
+    pub(crate) fn hear_fenced(&mut self, core: &mut Core, id: u32, switch: u8, epoch: Epoch) {
+        let Some(moving) = self.moving(id) else {
+            return;
+        };
+        let epoch = match moving.is_to_be_routed {
+            true => epoch.max(moving.machine.latest().next()),
+            false => epoch,
+        };
+        self.drive(core, id, Input::HearSwitch(switch, SwitchSays::Fenced(epoch)));
+    }
+
+    /// The source of a slot has stopped, so that it is about to be closed: some of its homes may still send here, and say later that it is called back.
+    pub(crate) fn note_stopped(&mut self, id: u32, from: RuntimeId) {
+        let Some(moving) = self.moving(id) else {
+            return;
+        };
+        let (group, latest) = (moving.group, moving.machine.latest());
+        let back = match moving.machine.phase() {
+            Part::Buffering {
+                from: source,
+                is_staged: false,
+                ..
+            } if source == from => latest.next(),
+            Part::Yielding { to, .. } if to == from => latest,
+            _ => return,
+        };
+        self.note_closed(Closed { group, from, back });
+    }
+}

@@ -1,0 +1,158 @@
+//! Moves whose other end is gone, and copies that are nobody's.
+//!
+//! # Theory of operation
+//!
+//! When the session of a link to another runtime ends (`Port::session`), whoever was there is another one now, or nobody: what it was told,
+//! what it said in part, and what it had in hand is over. Each move with it is told so (`Input::Removed`), and goes on by itself:
+//!
+//! ```text
+//!   source: asked or re-routed ─► the group is called back; what the target kept is lost
+//!   source: the state is sent  ─► its copy is the only one that is known of: it grants itself the group (no recovery decides yet)
+//!   target: the state is here, whole ─► installed; else the slot is closed, and the routes lead to nothing
+//! ```
+//!
+//! The routes and blocks of a group that came back are said anew: a switch may have forgotten those that led to who is gone. So are the blocks of one that
+//! was installed because its source is gone: a switch that had not read *Behind* has forgotten them with that one.
+//!
+//! A source may have called the group back before it went, or have lived all the while, and a switch's word of that (`Moved`) come when the slot is closed, its source seen to be
+//! gone and the group begun anew here. That is no copy: it ends, and functions give back what it took.
+//!
+//! Should the other one have lived all the while, its installed copy is the older one by epoch: the homes tell it so (`Moved`), and it drops the
+//! group as one that has moved away: with no word to its functions that would give back what the group took.
+//!
+//! Invariants: afterwards nothing here waits for the one that is gone; every packet for it that had not left is a counted drop
+//! (`peer_gone`); each group is at one runtime when all words have been heard.
+//!
+//! Not here: noticing that a session is over (who reads the links does); switches that are gone; blocks of ports that the one that is
+//! gone had from this runtime's pool, which nobody gives back.
+
+use super::Moves;
+use crate::flows::group::GroupKey;
+use crate::parts::Core;
+use crate::record::Stream;
+use crate::stats::DropReason;
+use alloc::vec::Vec;
+use protocols::ownership::{Epoch, Input, Phase as Part, RuntimeId};
+#[cfg(test)]
+use protocols::ownership::{SwitchSays, Timer};
+use wire::packet::{Kind, flag as packet_flag};
+
+/// How many slots are remembered: of more than that, no switch's word is so late.
+pub(super) const CLOSED: usize = 1024;
+
+/// A slot that was closed because its source was gone, or had stopped: of which group, from whom, and with which change of hands that one would have
+/// called it back.
+pub(crate) struct Closed {
+    pub(super) group: GroupKey,
+    pub(super) from: RuntimeId,
+    pub(super) back: Epoch,
+}
+
+impl Moves {}
+
+impl Moves {
+    /// The session of the link to a runtime is over: whoever was there is gone. To be called whenever it changes, once what the link brought
+    /// from before has been taken in.
+    #[cold]
+    pub fn peer_gone(&mut self, core: &mut Core, runtime: u16) {
+        let peer = usize::from(runtime);
+        if peer >= self.incoming.len() {
+            return;
+        }
+        self.sending.retain(|sending| sending.to != runtime);
+        // Whoever begins there counts its changes of hands anew.
+        self.ended.retain(|(_, to, ..)| *to != RuntimeId(runtime));
+        for id in 0..self.all.len() as u32 {
+            self.remove_peer(core, id, RuntimeId(runtime));
+        }
+        self.incoming[peer] = Stream::default();
+        self.forget_outgoing(core, runtime);
+    }
+
+    /// What is left to be done for groups on their way, to or from here.
+    #[cfg(test)]
+    pub(crate) fn moves_left(&self, core: &Core) -> Vec<alloc::string::String> {
+        let all = self.all.iter().flatten();
+        let mut left: Vec<_> = all.map(|moving| alloc::format!("{:?}", moving.machine)).collect();
+        let counts = [
+            self.sending.len(),
+            usize::from(!self.has_said_all()),
+            core.reserved,
+        ];
+        if counts != [0; 3] {
+            left.push(alloc::format!("{counts:?}"));
+        }
+        left
+    }
+
+    /// Has a switch say of every group on its way from here that somebody else has it.
+    #[cfg(test)]
+    pub(crate) fn fence_all(&mut self, core: &mut Core, switch: u8) {
+        for id in 0..self.all.len() as u32 {
+            if let Some(moving) = self.moving(id) {
+                let epoch = moving.machine.latest().next();
+                self.drive(core, id, Input::HearSwitch(switch, SwitchSays::Fenced(epoch)));
+            }
+        }
+    }
+
+    /// Has every group on its way from here take too long.
+    #[cfg(test)]
+    pub(crate) fn call_back_all(&mut self, core: &mut Core) {
+        for id in 0..self.all.len() as u32 {
+            if (self.moving(id)).is_some_and(|moving| moving.machine.is_armed(Timer::Deadline)) {
+                self.drive(core, id, Input::Fired(Timer::Deadline));
+            }
+        }
+    }
+
+    fn remove_peer(&mut self, core: &mut Core, id: u32, gone: RuntimeId) {
+        let Some(moving) = self.moving(id) else {
+            return;
+        };
+        let part = moving.machine.phase();
+        match part {
+            Part::Rerouting { to, .. } | Part::Settling { to } | Part::Forwarding { to, .. }
+                if to == gone =>
+            {
+                moving.is_to_be_routed = true;
+            }
+            Part::Returning { peer, .. } if peer == gone => moving.is_to_be_routed = true,
+            _ => {}
+        }
+        let is_slot = matches!(part, Part::Buffering { from, is_staged: false, .. } if from == gone);
+        let is_staged = matches!(part, Part::Buffering { from, is_staged: true, .. } if from == gone);
+        let (group, epoch) = (moving.group, moving.machine.latest());
+        let aliases = if is_slot {
+            moving.aliases.clone()
+        } else {
+            Vec::new()
+        };
+        self.drive(core, id, Input::Removed(gone));
+        if is_staged {
+            self.claim_again(core, group);
+        }
+        if is_slot {
+            let (from, back) = (gone, epoch.next());
+            self.note_closed(Closed { group, from, back });
+            // What comes by the routes that lead here begins anew.
+            self.say_installed(core, group, aliases.clone(), epoch);
+            self.say_idle(core, group, aliases);
+        }
+    }
+
+    /// Drops what was for a runtime and has not left, but for empty buffers, which are the link's to see to.
+    fn forget_outgoing(&mut self, core: &mut Core, runtime: u16) {
+        for packet in core.out.take_outgoing(runtime).into_packets() {
+            match packet.kind() {
+                Kind::Empty => core.out.send_packet(runtime, packet),
+                Kind::Message => core.out.recycle(packet),
+                Kind::Data if packet.has(packet_flag::COPY) => core.out.recycle(packet),
+                Kind::Data => {
+                    self.packets_moved[1] -= 1;
+                    core.out.drop_packet(packet, DropReason::PeerGone);
+                }
+            }
+        }
+    }
+}

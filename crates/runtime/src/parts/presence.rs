@@ -1,0 +1,138 @@
+//! Who is at the other ends of a runtime's links, and what they have said.
+//!
+//! Not here: what a switch that restarts is told (`worker::sessions`).
+
+use crate::env::Port;
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use hashbrown::HashMap;
+use nf::{Addr, Affinity, Block};
+use protocols::ownership::Switches;
+
+/// How long, in nanoseconds, a runtime that begins waits for switches that are not there, and for those that are: longer than they may wait to be
+/// told themselves ([`crate::switch::Switch::wait_to_be_told`]).
+pub const ABSENT: u64 = 2_000_000_000;
+pub const SILENT: u64 = 5_000_000_000;
+/// What is known of the other ends.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    /// By switch, and by runtime.
+    pub switches: Vec<u64>,
+    pub has_absent: bool,
+    pub runtimes: Vec<u64>,
+    /// By runtime, whether it has said that it takes no groups.
+    pub leaving: Vec<bool>,
+    pub telling: VecDeque<Telling>,
+    /// Groups that are another's, by their words, and the one that was looked at last.
+    pub taken: BTreeSet<[u64; 5]>,
+    pub taken_cursor: [u64; 5],
+    /// Second keys that are another's, of flows that could not end when that was said: they are on their way, or wait for a call.
+    pub refused: BTreeSet<[u64; 5]>,
+    /// Whether switches and runtimes have been told that this runtime is leaving.
+    pub has_said_leaving: bool,
+    /// Until all switches have told which blocks are in use.
+    pub beginning: Option<Beginning>,
+    /// Blocks of this runtime's pool that were in use when it began, and which switches know them.
+    pub lent: HashMap<Block, Switches>,
+}
+
+/// Of a runtime that begins among others.
+pub(crate) struct Beginning {
+    pub told: Switches,
+    /// Since when it waits, once it does.
+    pub since: Option<u64>,
+}
+
+/// How far a switch is told.
+pub(crate) struct Telling {
+    pub link: usize,
+    pub part: Part,
+}
+
+pub(crate) enum Part {
+    Moves(u32),
+    Groups(u32),
+    Flows(u32),
+    Blocks(Vec<(Addr, u16)>),
+    Rest,
+}
+
+impl Sessions {
+    pub fn new<P: Port>(links: &[P], affinity: Affinity) -> Self {
+        let has_absent = links.iter().any(|link| link.session() == 0);
+        let there = links.iter().enumerate().filter(|(_, link)| link.session() != 0);
+        // Those that are there begin with this runtime, and have nothing to tell. Flows that are by themselves have no blocks.
+        let told = there.fold(Switches::NONE, |told, (index, _)| told.with(index as u8));
+        let may_have_lent = has_absent && affinity != Affinity::Flow;
+        Sessions {
+            has_absent,
+            beginning: may_have_lent.then_some(Beginning { told, since: None }),
+            switches: links.iter().map(Port::session).collect(),
+            ..Sessions::default()
+        }
+    }
+
+    /// Whether there is anything to do.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.telling.is_empty() && self.taken.is_empty() && self.refused.is_empty()
+    }
+
+    /// Whether another is at a runtime's end than was.
+    #[inline]
+    pub fn is_runtime_over(&self, runtime: usize, session: u64) -> bool {
+        self.runtimes.get(runtime).is_some_and(|known| *known != session)
+    }
+
+    /// Notes which workers are at the ends of the links to other runtimes at the beginning.
+    pub fn note_runtimes(&mut self, sessions: Vec<u64>) {
+        self.leaving = alloc::vec![false; sessions.len()];
+        self.runtimes = sessions;
+    }
+
+    /// Whether a worker is at the other end of the link to a runtime.
+    pub fn has_runtime(&self, runtime: u16) -> bool {
+        self.runtimes
+            .get(usize::from(runtime))
+            .is_some_and(|session| *session != 0)
+    }
+
+    /// Another runtime says whether it takes no groups.
+    pub fn note_leaving(&mut self, runtime: usize, is_leaving: bool) {
+        if let Some(known) = self.leaving.get_mut(runtime) {
+            *known = is_leaving;
+        }
+    }
+
+    /// Whether another runtime, as far as is known here, takes no groups.
+    pub fn is_runtime_leaving(&self, runtime: u16) -> bool {
+        self.leaving.get(usize::from(runtime)).is_some_and(|known| *known)
+    }
+
+    /// Whether it is too early to begin groups.
+    #[inline]
+    pub fn is_beginning(&self) -> bool {
+        self.beginning.is_some()
+    }
+
+    /// Whether a switch's word is wanted before a block is home.
+    pub fn may_know(&self, block: &Block, switch: u8) -> bool {
+        self.lent.get(block).is_none_or(|known| known.has(switch))
+    }
+
+    /// A block is home.
+    pub fn note_home(&mut self, block: &Block) {
+        self.lent.remove(block);
+    }
+
+    /// Whether some switch is not there.
+    #[inline]
+    pub fn has_absent(&self) -> bool {
+        self.has_absent
+    }
+
+    /// Whether some switch is being told what there is.
+    pub fn is_telling(&self) -> bool {
+        !self.telling.is_empty()
+    }
+}

@@ -1,0 +1,624 @@
+//! What runtimes say to each other about groups that move, as records in frames of messages.
+//!
+//! A type byte, then fixed fields, numbers in network order, then bytes whose length was said. A state's records are a stream: what belongs
+//! to a group follows its *begin*, what belongs to a flow follows that. Longer states than a frame has room for come in pieces.
+//!
+//! | type | record |
+//! |---|---|
+//! | 1 | says: group 40, what 1, epoch 8, argument 8, flows 4, packets kept 4, dropped 4, whether some switch was not clear 1 |
+//! | 2 | announced second key, before *open*: group 40, key 40 |
+//! | 3 | begin: group 40, the source's time 8 |
+//! | 4 | block: address 16, first port 2, ports 2 |
+//! | 5 | group state, a piece: length 2, bytes |
+//! | 6 | flow: key 40, second key 40, time left from *begin* on 8 (all ones: its functions have asked for none), chain 1, flags 1, answered 1, length of the first piece 2, bytes |
+//! | 7 | flow, a further piece: length 2, bytes |
+//! | 8 | held for this flow: place in the chain 1, whether opening (bit 0) and copies (bit 1) 1, packets 2; they follow on the link |
+//! | 9 | handed over: group 40, home 1, packets 2; they follow on the link |
+//! | 10 | whether this runtime takes no groups 1 |
+//!
+//! The source's time is by its own clock, and so is every time in a state: `target` re-bases them.
+//!
+//! Frames may come from another process: lengths are checked here, everything else by whoever takes a record in (`target`).
+
+use crate::flows::group::GroupKey;
+use alloc::vec::Vec;
+use nf::{Addr, Block};
+use protocols::ownership::{Epoch, Refusal, Says, Switches};
+use wire::{FlowKey, Packet};
+
+/// What the target has seen of a group, at its installation.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Figures {
+    pub kept: u32,
+    pub dropped: u32,
+    /// Some switch had not said `Clear`: it was not there, or had begun anew.
+    pub is_unclear: bool,
+}
+
+/// A flow's facts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Facts {
+    pub key: FlowKey,
+    pub second: FlowKey,
+    /// How long it lives from *begin* on if nothing comes, in nanoseconds; [`NO_DEADLINE`].
+    pub time_left: u64,
+    pub chain: u8,
+    pub flags: u8,
+    pub answered: bool,
+}
+
+impl Facts {
+    /// The fixed fields of a flow's record, up to the piece's length.
+    #[inline]
+    fn head(&self, length: usize) -> [u8; FLOW_HEAD] {
+        let mut head = [0; FLOW_HEAD];
+        head[0] = FLOW;
+        let words = self
+            .key
+            .words()
+            .iter()
+            .chain(self.second.words())
+            .chain([&self.time_left]);
+        for (place, word) in head[1..].chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_be_bytes());
+        }
+        head[89..92].copy_from_slice(&[self.chain, self.flags, u8::from(self.answered)]);
+        head[92..].copy_from_slice(&(length as u16).to_be_bytes());
+        head
+    }
+
+    /// Appends a flow's record with a piece of its state to a frame, as [`Record::append`] does, without a copy on the way.
+    #[inline]
+    pub fn append(&self, piece: &[u8], frame: &mut Packet) -> bool {
+        let at = frame.frame().len();
+        let length = at + FLOW_HEAD + piece.len();
+        if length > crate::message::room(frame) || !frame.set_length(length) {
+            return false;
+        }
+        let (head, rest) = frame.frame_mut()[at..].split_at_mut(FLOW_HEAD);
+        head.copy_from_slice(&self.head(piece.len()));
+        rest.copy_from_slice(piece);
+        true
+    }
+
+    /// A flow's record, if `bytes` begin with one: its facts, its piece and what follows it.
+    #[inline]
+    pub fn read(bytes: &[u8]) -> Option<(Facts, &[u8], &[u8])> {
+        let (head, rest) = bytes.split_first_chunk::<FLOW_HEAD>()?;
+        if head[0] != FLOW {
+            return None;
+        }
+        let mut words = [0; 11];
+        for (word, place) in words.iter_mut().zip(head[1..].as_chunks::<8>().0) {
+            *word = u64::from_be_bytes(*place);
+        }
+        let [a, b, c, d, e, v, w, x, y, z, time_left] = words;
+        let facts = Facts {
+            key: FlowKey::from_words([a, b, c, d, e]),
+            second: FlowKey::from_words([v, w, x, y, z]),
+            time_left,
+            chain: head[89],
+            flags: head[90],
+            answered: head[91] != 0,
+        };
+        let (piece, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes([head[92], head[93]])))?;
+        Some((facts, piece, rest))
+    }
+}
+
+/// The bytes of a flow's states that move: those of its own chain's functions, then, of a flow that is by itself, its group's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Travelling {
+    /// Bytes of the chain, at the beginning of the actor's state.
+    pub own: usize,
+    /// Where in it the group's state is, and how long.
+    pub group: (usize, usize),
+}
+
+impl Travelling {
+    /// Bytes in all.
+    pub fn length(&self) -> usize {
+        self.own + self.group.1
+    }
+
+    /// Where in the actor's state the bytes from `at` on are, as far as they are one behind the other.
+    pub fn place(&self, at: usize) -> core::ops::Range<usize> {
+        let (start, length) = self.group;
+        match at.checked_sub(self.own) {
+            None => at..self.own,
+            Some(at) => start + at.min(length)..start + length,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Record<'a> {
+    Says {
+        group: GroupKey,
+        says: Says,
+        flows: u32,
+        figures: Figures,
+    },
+    Alias {
+        group: GroupKey,
+        key: GroupKey,
+    },
+    Begin {
+        group: GroupKey,
+        /// The source's time.
+        now: u64,
+    },
+    Block(Block),
+    Group(&'a [u8]),
+    Flow(Facts, &'a [u8]),
+    More(&'a [u8]),
+    Held {
+        at: u8,
+        opening: bool,
+        /// Copies, which are no packets of their own.
+        copies: bool,
+        count: u16,
+    },
+    Handed {
+        group: GroupKey,
+        home: u8,
+        count: u16,
+    },
+    Leaving(bool),
+}
+
+/// In [`Facts::time_left`]: no function has said how long it lives.
+pub(crate) const NO_DEADLINE: u64 = u64::MAX;
+/// Bytes of a flow's record before its piece.
+pub(crate) const FLOW_HEAD: usize = 94;
+/// The type byte of a flow's record.
+const FLOW: u8 = 6;
+/// The type byte of what is said of a group, and how long that is.
+const SAYS: (u8, usize) = (1, 71);
+
+/// Where the stream from a runtime stands.
+#[derive(Default)]
+pub(crate) struct Stream {
+    /// The group whose state comes.
+    pub group: Option<u32>,
+    /// The group that will be opened next, and its second keys.
+    pub opening: Option<GroupKey>,
+    pub aliases: Vec<GroupKey>,
+    /// The flow whose state comes, and how much of it has.
+    pub actor: Option<(u32, usize)>,
+    /// What the next packets are.
+    pub packets: Packets,
+}
+
+impl Stream {
+    /// The second keys of a group that is opened.
+    pub fn take_aliases(&mut self, group: GroupKey) -> Vec<GroupKey> {
+        let aliases = core::mem::take(&mut self.aliases);
+        match self.opening.take() == Some(group) {
+            true => aliases,
+            false => Vec::new(),
+        }
+    }
+
+    /// Notes a second key of a group. A source says all of a group's in front of its *open*: those of another group,
+    /// which was not opened, are forgotten. How many were.
+    pub fn note_alias(&mut self, group: GroupKey, key: GroupKey) -> usize {
+        let mut forgotten = 0;
+        if self.opening != Some(group) {
+            forgotten = self.aliases.len();
+            self.aliases.clear();
+            self.opening = Some(group);
+        }
+        self.aliases.push(key);
+        forgotten
+    }
+}
+
+/// What packets from a runtime are.
+#[derive(Clone, Copy, Default)]
+pub(crate) enum Packets {
+    #[default]
+    Nothing,
+    Held {
+        at: u8,
+        opening: bool,
+        copies: bool,
+        left: u16,
+    },
+    Handed {
+        group: GroupKey,
+        home: u8,
+        left: u16,
+    },
+}
+
+struct Writer<'a> {
+    frame: &'a mut [u8],
+    at: usize,
+}
+
+impl Writer<'_> {
+    fn put(&mut self, bytes: &[u8]) {
+        self.frame[self.at..self.at + bytes.len()].copy_from_slice(bytes);
+        self.at += bytes.len();
+    }
+    fn words(&mut self, words: &[u64; 5]) {
+        for word in words {
+            self.put(&word.to_be_bytes());
+        }
+    }
+    fn piece(&mut self, bytes: &[u8]) {
+        self.put(&(bytes.len() as u16).to_be_bytes());
+        self.put(bytes);
+    }
+}
+
+impl Record<'_> {
+    fn length(&self) -> usize {
+        match self {
+            Record::Says { .. } => SAYS.1,
+            Record::Alias { .. } => 81,
+            Record::Begin { .. } => 49,
+            Record::Block(_) => 21,
+            Record::Group(bytes) | Record::More(bytes) => 3 + bytes.len(),
+            Record::Flow(_, bytes) => FLOW_HEAD + bytes.len(),
+            Record::Held { .. } => 5,
+            Record::Handed { .. } => 44,
+            Record::Leaving(_) => 2,
+        }
+    }
+
+    /// Whether what was written says something of a group.
+    pub fn is_says(bytes: &[u8]) -> bool {
+        bytes.first() == Some(&SAYS.0)
+    }
+
+    /// The groups of which something is said at the beginning of a frame: by that alone, to fetch what will be looked at.
+    pub fn groups_named(bytes: &[u8]) -> impl Iterator<Item = GroupKey> {
+        let says = bytes
+            .chunks_exact(SAYS.1)
+            .take_while(|record| Record::is_says(record));
+        says.filter_map(|record| Reader(&record[1..]).group())
+    }
+
+    /// Appends the record to a frame; `false` if it does not fit.
+    pub fn append(&self, frame: &mut Packet) -> bool {
+        let at = frame.frame().len();
+        let length = at + self.length();
+        if length > crate::message::room(frame) || !frame.set_length(length) {
+            return false;
+        }
+        let mut writer = Writer {
+            frame: frame.frame_mut(),
+            at,
+        };
+        self.write(&mut writer);
+        debug_assert_eq!(writer.at, length, "a record is as long as it says");
+        true
+    }
+
+    /// The record by itself.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = alloc::vec![0; self.length()];
+        let mut writer = Writer {
+            frame: &mut bytes,
+            at: 0,
+        };
+        self.write(&mut writer);
+        bytes
+    }
+
+    fn write(&self, writer: &mut Writer<'_>) {
+        match self {
+            Record::Says {
+                group,
+                says,
+                flows,
+                figures,
+            } => {
+                writer.put(&[SAYS.0]);
+                writer.words(group.words());
+                let (what, epoch, argument) = numbers(*says);
+                writer.put(&[what]);
+                writer.put(&epoch.view.to_be_bytes());
+                writer.put(&epoch.count.to_be_bytes());
+                writer.put(&argument.to_be_bytes());
+                writer.put(&flows.to_be_bytes());
+                writer.put(&figures.kept.to_be_bytes());
+                writer.put(&figures.dropped.to_be_bytes());
+                writer.put(&[u8::from(figures.is_unclear)]);
+            }
+            Record::Alias { group, key } => {
+                writer.put(&[2]);
+                writer.words(group.words());
+                writer.words(key.words());
+            }
+            Record::Begin { group, now } => {
+                writer.put(&[3]);
+                writer.words(group.words());
+                writer.put(&now.to_be_bytes());
+            }
+            Record::Block(block) => {
+                writer.put(&[4]);
+                writer.put(block.addr.octets());
+                writer.put(&block.first.to_be_bytes());
+                writer.put(&block.ports.to_be_bytes());
+            }
+            Record::Group(bytes) => {
+                writer.put(&[5]);
+                writer.piece(bytes);
+            }
+            Record::Flow(facts, bytes) => {
+                writer.put(&facts.head(bytes.len()));
+                writer.put(bytes);
+            }
+            Record::More(bytes) => {
+                writer.put(&[7]);
+                writer.piece(bytes);
+            }
+            Record::Held {
+                at,
+                opening,
+                copies,
+                count,
+            } => {
+                writer.put(&[8, *at, u8::from(*opening) | u8::from(*copies) << 1]);
+                writer.put(&count.to_be_bytes());
+            }
+            Record::Handed { group, home, count } => {
+                writer.put(&[9]);
+                writer.words(group.words());
+                writer.put(&[*home]);
+                writer.put(&count.to_be_bytes());
+            }
+            Record::Leaving(is_leaving) => writer.put(&[10, u8::from(*is_leaving)]),
+        }
+    }
+}
+
+impl<'a> Record<'a> {
+    /// The first record of `bytes` and what follows it; `None` at the end, or where the bytes are no record.
+    pub fn read(bytes: &'a [u8]) -> Option<(Record<'a>, &'a [u8])> {
+        if bytes.first() == Some(&FLOW) {
+            let (facts, piece, rest) = Facts::read(bytes)?;
+            return Some((Record::Flow(facts, piece), rest));
+        }
+        let mut reader = Reader(bytes);
+        let record = match reader.take::<1>()?[0] {
+            1 => {
+                let group = reader.group()?;
+                let what = reader.take::<1>()?[0];
+                let epoch = Epoch {
+                    view: reader.u32()?,
+                    count: reader.u32()?,
+                };
+                let argument = reader.u64()?;
+                Record::Says {
+                    group,
+                    says: says(what, epoch, argument)?,
+                    flows: reader.u32()?,
+                    figures: Figures {
+                        kept: reader.u32()?,
+                        dropped: reader.u32()?,
+                        is_unclear: reader.take::<1>()?[0] != 0,
+                    },
+                }
+            }
+            2 => Record::Alias {
+                group: reader.group()?,
+                key: reader.group()?,
+            },
+            3 => Record::Begin {
+                group: reader.group()?,
+                now: reader.u64()?,
+            },
+            4 => Record::Block(Block {
+                addr: Addr::v6(*reader.take::<16>()?),
+                first: reader.u16()?,
+                ports: reader.u16()?,
+            }),
+            5 => Record::Group(reader.piece()?),
+            7 => Record::More(reader.piece()?),
+            8 => {
+                let [at, marks] = *reader.take::<2>()?;
+                Record::Held {
+                    at,
+                    opening: marks & 1 != 0,
+                    copies: marks & 2 != 0,
+                    count: reader.u16()?,
+                }
+            }
+            9 => Record::Handed {
+                group: reader.group()?,
+                home: reader.take::<1>()?[0],
+                count: reader.u16()?,
+            },
+            10 => Record::Leaving(reader.take::<1>()?[0] != 0),
+            _ => return None,
+        };
+        Some((record, reader.0))
+    }
+}
+
+fn numbers(says: Says) -> (u8, Epoch, u64) {
+    match says {
+        Says::Open(epoch, homes) => (0, epoch, homes.0),
+        Says::Accept(epoch) => (1, epoch, 0),
+        Says::Refuse(epoch, why) => (2, epoch, why as u64),
+        Says::Cancel(epoch) => (3, epoch, 0),
+        Says::Canceled(epoch) => (4, epoch, 0),
+        Says::State(epoch) => (5, epoch, 0),
+        Says::Done(epoch) => (6, epoch, 0),
+        Says::Gone(epoch) => (7, epoch, 0),
+        Says::End(epoch, home) => (8, epoch, u64::from(home)),
+        Says::Fenced(epoch) => (9, epoch, 0),
+        Says::Back(epoch, home) => (10, epoch, u64::from(home)),
+    }
+}
+
+fn says(what: u8, epoch: Epoch, argument: u64) -> Option<Says> {
+    Some(match what {
+        0 => Says::Open(epoch, Switches(argument)),
+        1 => Says::Accept(epoch),
+        2 => {
+            let why = [Refusal::Full, Refusal::Leaving, Refusal::Busy];
+            Says::Refuse(epoch, why.into_iter().find(|why| *why as u64 == argument)?)
+        }
+        3 => Says::Cancel(epoch),
+        4 => Says::Canceled(epoch),
+        5 => Says::State(epoch),
+        6 => Says::Done(epoch),
+        7 => Says::Gone(epoch),
+        8 => Says::End(epoch, u8::try_from(argument).ok()?),
+        9 => Says::Fenced(epoch),
+        10 => Says::Back(epoch, u8::try_from(argument).ok()?),
+        _ => return None,
+    })
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
+        let (head, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(head)
+    }
+    fn u16(&mut self) -> Option<u16> {
+        self.take().map(|bytes| u16::from_be_bytes(*bytes))
+    }
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(|bytes| u32::from_be_bytes(*bytes))
+    }
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(|bytes| u64::from_be_bytes(*bytes))
+    }
+    fn words(&mut self) -> Option<[u64; 5]> {
+        let mut words = [0; 5];
+        for word in &mut words {
+            *word = self.u64()?;
+        }
+        Some(words)
+    }
+    fn group(&mut self) -> Option<GroupKey> {
+        self.words().map(GroupKey::from_words)
+    }
+    fn piece(&mut self) -> Option<&'a [u8]> {
+        let length = usize::from(self.u16()?);
+        let (piece, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(piece)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+    use wire::Pool;
+    use wire::memory::Region;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let group = GroupKey::from_words([1, 2, 3, 4, 5]);
+        let epoch = Epoch { view: 7, count: 8 };
+        let all = [
+            Says::Open(epoch, Switches(5)),
+            Says::Accept(epoch),
+            Says::Refuse(epoch, Refusal::Leaving),
+            Says::Cancel(epoch),
+            Says::Canceled(epoch),
+            Says::State(epoch),
+            Says::Done(epoch),
+            Says::Gone(epoch),
+            Says::End(epoch, 3),
+            Says::Fenced(epoch),
+            Says::Back(epoch, 2),
+        ];
+        let mut records: Vec<Record<'_>> = all
+            .into_iter()
+            .map(|says| Record::Says {
+                group,
+                says,
+                flows: 9,
+                figures: Figures {
+                    kept: 1,
+                    dropped: 2,
+                    is_unclear: true,
+                },
+            })
+            .collect();
+        let facts = Facts {
+            key: FlowKey::from_words([9; 5]),
+            second: FlowKey::from_words([8; 5]),
+            time_left: 77,
+            chain: 3,
+            flags: 255,
+            answered: true,
+        };
+        records.extend([
+            Record::Alias { group, key: group },
+            Record::Begin { group, now: 11 },
+            Record::Block(Block {
+                addr: "192.0.2.1".parse().unwrap(),
+                first: 1024,
+                ports: 256,
+            }),
+            Record::Group(b"group"),
+            Record::Flow(facts, b"flow"),
+            Record::More(b""),
+            Record::Held {
+                at: 1,
+                opening: true,
+                copies: false,
+                count: 2,
+            },
+            Record::Held {
+                at: 3,
+                opening: false,
+                copies: true,
+                count: 1,
+            },
+            Record::Handed {
+                group,
+                home: 1,
+                count: 513,
+            },
+            Record::Leaving(true),
+            Record::Leaving(false),
+        ]);
+        let mut pool = Pool::new(Region::heap(Pool::region_length(1, 2048)), 1, 2048, 0);
+        let mut frame = pool.take().unwrap();
+        crate::message::Message::begin(&mut frame);
+        for record in &records {
+            assert!(record.append(&mut frame), "{record:?}");
+        }
+        let mut bytes = frame.frame();
+        let mut read = Vec::new();
+        while let Some((record, rest)) = Record::read(bytes) {
+            read.push(record);
+            bytes = rest;
+        }
+        assert_eq!(read, records);
+        assert_eq!(Record::groups_named(frame.frame()).count(), all.len());
+        // The short way writes and reads the same.
+        let long = Record::Flow(facts, b"flow").bytes();
+        crate::message::Message::begin(&mut frame);
+        assert!(facts.append(b"flow", &mut frame));
+        assert_eq!(frame.frame(), long);
+        assert_eq!(Facts::read(&long), Some((facts, &b"flow"[..], &b""[..])));
+        assert_eq!(Facts::read(&long[..long.len() - 1]), None);
+        pool.give(frame);
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_bytes_are_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut rest = &bytes[..];
+            while let Some((_, next)) = Record::read(rest) {
+                rest = next;
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Effects of calls that change no packet's way: blocks of ports, flows that a function wants ended, packets that are not to be.
+//!
+//! Not here: effects on packets (`verdict`).
+
+use super::Runner;
+use crate::flows::FlowStore;
+use crate::message::Message;
+use crate::outbox::Outbox;
+use crate::stats::DropReason;
+use nf::cx::{BlockEffect, RawCx, effect};
+use protocols::ownership::RuntimeId;
+
+impl Runner {
+    /// Routes for blocks change here and, by message, at the switches.
+    #[inline]
+    pub(super) fn apply_blocks(
+        &mut self,
+        cx: &mut RawCx,
+        actor: u32,
+        flows: &mut FlowStore,
+        out: &mut Outbox,
+    ) {
+        if cx.effects & effect::BLOCKS != 0 {
+            cx.effects &= !effect::BLOCKS;
+            apply_each_block(cx, actor, flows, out);
+        }
+    }
+
+    /// Effects of a call without a packet: blocks change hands; there is no packet at hand to emit others beside.
+    pub(super) fn settle_accounts(
+        &mut self,
+        cx: &mut RawCx,
+        actor: u32,
+        flows: &mut FlowStore,
+        out: &mut Outbox,
+    ) {
+        if cx.effects == 0 {
+            return;
+        }
+        self.apply_blocks(cx, actor, flows, out);
+        self.recalls |= core::mem::take(&mut cx.effects) & effect::RECALL != 0;
+        self.forget_let_go(cx, out);
+        for (packet, _) in core::mem::take(&mut cx.emitted) {
+            self.emitted += 1;
+            out.drop_packet(packet, DropReason::EmitOverflow);
+        }
+    }
+}
+
+fn apply_each_block(cx: &mut RawCx, actor: u32, flows: &mut FlowStore, out: &mut Outbox) {
+    let group = flows.group_key(actor);
+    for change in core::mem::take(&mut cx.blocks) {
+        match change {
+            BlockEffect::Claimed(block) => {
+                if !flows.owners.claim(block, group) {
+                    // Another runtime has claimed it for its group, and it was free here: the function knows. Switches do the same.
+                    out.reject();
+                    flows.owners.release(block);
+                    flows.owners.claim(block, group);
+                }
+                out.announce(Message::BlockClaimed(block, group));
+            }
+            BlockEffect::Released(block) => {
+                flows.owners.release(block);
+                out.announce(Message::BlockReleased(block));
+            }
+            BlockEffect::Returned(block, runtime) => {
+                flows.owners.release(block);
+                out.announce(Message::BlockReturned(block, RuntimeId(runtime)));
+            }
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Which group has which block of external ports, and which runtime has that group.
+//!
+//! # Theory of operation
+//!
+//! Runtimes claim blocks for their groups, at every switch, whether that is the group's home or not. So the runtime that has a group with blocks,
+//! its *holder*, is known here too, and another that may have the group, should the holder go: where it moves to, or came from.
+//!
+//! ```text
+//!   holder S ─Reroute─► S, other T ─Behind─► T, other S;  a claim by another than the holder makes that one it, and the one before the other
+//!   the holder goes ─► the other is there: it is the holder, and asked │ else: the blocks end with it
+//! ```
+//!
+//! A holder that has gone is looked for among all groups with blocks: a millisecond for 65,536. The other one is asked about each block
+//! (`BlockDoubted`), and says that it has it (`BlockClaimed`) or not (`BlockDoubted`). No runtime that restarts is told *all* before these answers are there.
+//!
+//! A block that goes back to a runtime that is not there is *pending return* until it is.
+//!
+//! Invariants: a group has a holder as long as it has blocks, with their number.
+//!
+//! Not here: when a runtime is told which blocks are in use (`presence`).
+
+use super::NO_RUNTIME;
+use crate::env::Port;
+use crate::group::{GroupKey, room_for};
+use crate::message::Message;
+use crate::owners::{BlockOwners, blocks_at_start};
+use crate::switch::outbox::Outbox;
+use alloc::vec::Vec;
+use hashbrown::{HashMap, HashSet};
+use nf::{Addr, Block, Endpoint};
+use protocols::ownership::RuntimeId;
+use wire::HashSeed;
+
+/// Where a block begins.
+pub(in crate::switch) type Place = (Addr, u16);
+
+/// Which runtime has a group with blocks.
+#[derive(Clone, Copy)]
+struct Holder {
+    runtime: u16,
+    blocks: u32,
+    /// The other that may have it, should that one go: it moves, or has moved, from or to there.
+    other: u16,
+    /// Both have claimed blocks: the group began anew at one before it was known to be over at the other.
+    is_mixed: bool,
+}
+
+/// See the module's page.
+pub(in crate::switch) struct Blocks {
+    owners: BlockOwners,
+    holders: HashMap<GroupKey, Holder>,
+    /// What runtimes are asked about blocks whose holder has gone, and have not answered.
+    asked: HashSet<(u16, Block, GroupKey)>,
+    /// Blocks that go back to runtimes that are not there.
+    returning: HashSet<(u16, Block)>,
+    runtimes: usize,
+}
+
+impl Blocks {
+    pub fn new(blocks: usize, runtimes: usize, seed: HashSeed) -> Self {
+        Blocks {
+            owners: BlockOwners::new(blocks, seed),
+            holders: HashMap::with_capacity(room_for(blocks_at_start(blocks))),
+            asked: HashSet::new(),
+            returning: HashSet::new(),
+            runtimes,
+        }
+    }
+
+    /// The group that has the block in which an endpoint lies.
+    #[inline(always)]
+    pub fn owner(&self, end: Endpoint) -> Option<GroupKey> {
+        self.owners.owner(end)
+    }
+
+    /// How many blocks have owners.
+    pub fn len(&self) -> usize {
+        self.owners.len()
+    }
+
+    /// How many blocks are noted at most.
+    pub fn most(&self) -> usize {
+        self.owners.most()
+    }
+
+    /// Whether what a runtime says of a block may be.
+    pub fn may_note(&self, block: &Block) -> bool {
+        self.owners.may_note(block)
+    }
+
+    fn holder(&self, group: &GroupKey) -> Option<usize> {
+        self.holders.get(group).map(|holder| usize::from(holder.runtime))
+    }
+
+    /// A group at a runtime has a block.
+    pub fn claimed(&mut self, runtime: usize, block: Block, group: GroupKey) {
+        let before = self.owners.at(block.addr, block.first);
+        if before.is_some_and(|before| before != group) {
+            // Its group was on its way when this switch was told of it, and has let go of it since.
+            self.release(block);
+        }
+        self.owners.claim(block, group);
+        self.note_claim(group, runtime, before != Some(group));
+        self.note_answer(runtime, block, group);
+    }
+
+    /// A group on its way has a block, unless another has claimed it. The runtime to be asked is the one that is known to have the group.
+    pub fn told(&mut self, runtime: usize, block: Block, group: GroupKey) {
+        if self.owners.at(block.addr, block.first).is_none() {
+            let holder = self.holder(&group).unwrap_or(runtime);
+            self.owners.claim(block, group);
+            self.note_claim(group, holder, true);
+        }
+    }
+
+    /// A runtime has not got a group's block: none has, if that one had the group.
+    pub fn doubted<L: Port>(
+        &mut self,
+        runtime: usize,
+        block: Block,
+        group: GroupKey,
+        outbox: &mut Outbox<L>,
+    ) {
+        self.note_answer(runtime, block, group);
+        if self.owners.at(block.addr, block.first) != Some(group) {
+            return;
+        }
+        match self.holder(&group) {
+            Some(holder) if holder != runtime => {
+                outbox.push_message(holder, Message::BlockDoubted(block, group));
+            }
+            _ => self.release(block),
+        }
+    }
+
+    /// A block has no owner any more.
+    pub fn release(&mut self, block: Block) {
+        if let Some(group) = self.owners.release(block)
+            && let Some(holder) = self.holders.get_mut(&group)
+        {
+            holder.blocks -= 1;
+            if holder.blocks == 0 {
+                self.holders.remove(&group);
+            }
+        }
+    }
+
+    /// A block goes back to the runtime whose pool it is of, and which is told so when it is there. Each block that was lent when that one went has a flow in it
+    /// somewhere, so there are no more of one runtime's than there may be blocks; of all together, no more than so many for each.
+    pub fn give_back<L: Port>(&mut self, home: RuntimeId, block: Block, outbox: &mut Outbox<L>) {
+        let runtime = usize::from(home.0);
+        if runtime >= self.runtimes || outbox.is_there(runtime) {
+            outbox.push_message(runtime, Message::BlockReturned(block, home));
+        } else if self.returning.len() < self.runtimes * self.most() {
+            self.returning.insert((home.0, block));
+        } else {
+            outbox.reject();
+        }
+    }
+
+    fn note_claim(&mut self, group: GroupKey, runtime: usize, is_new: bool) {
+        let runtime = runtime as u16;
+        let holder = self.holders.entry(group).or_insert(Holder {
+            runtime,
+            blocks: 0,
+            other: NO_RUNTIME,
+            is_mixed: false,
+        });
+        if holder.runtime != runtime {
+            (holder.runtime, holder.other) = (runtime, holder.runtime);
+            holder.is_mixed = true;
+        }
+        holder.blocks += u32::from(is_new);
+    }
+
+    /// A runtime has said whether a group has a block there.
+    fn note_answer(&mut self, runtime: usize, block: Block, group: GroupKey) {
+        if !self.asked.is_empty() {
+            self.asked.remove(&(runtime as u16, block, group));
+        }
+    }
+
+    /// A group begins to move.
+    pub fn note_reroute(&mut self, group: &GroupKey, from: usize, to: u16) {
+        let holder = self.holders.get_mut(group);
+        let is_its = |holder: &&mut Holder| usize::from(holder.runtime) == from && holder.runtime != to;
+        if let Some(holder) = holder.filter(is_its) {
+            holder.other = to;
+        }
+    }
+
+    /// A group, and its blocks with it, goes there, if it is where it comes from.
+    pub fn note_move(&mut self, group: &GroupKey, from: usize, to: u16) {
+        let holder = self.holders.get_mut(group);
+        if let Some(holder) = holder.filter(|holder| usize::from(holder.runtime) == from) {
+            (holder.runtime, holder.other) = (to, holder.runtime);
+        }
+    }
+
+    /// A runtime is there: blocks that are pending return to it go back.
+    pub fn came<L: Port>(&mut self, runtime: usize, outbox: &mut Outbox<L>) {
+        let is_its = |(home, _): &(u16, Block)| usize::from(*home) == runtime;
+        let mut blocks: Vec<_> = self.returning.extract_if(is_its).collect();
+        // The same order each time.
+        blocks.sort_unstable_by_key(|(_, block)| (*block.addr.octets(), block.first, block.ports));
+        for (home, block) in blocks {
+            outbox.push_message(runtime, Message::BlockReturned(block, RuntimeId(home)));
+        }
+    }
+
+    /// Ends the blocks of a runtime that has gone, but for those of groups that another may have: that one is asked.
+    pub(super) fn gone<L: Port>(&mut self, runtime: usize, outbox: &mut Outbox<L>) {
+        let gone = runtime as u16;
+        self.asked.retain(|(to, ..)| *to != gone);
+        let holders = &mut self.holders;
+        let (mut is_one, mut suspect) = (false, HashSet::new());
+        for (group, holder) in holders.iter_mut() {
+            if holder.runtime != gone {
+                // Some may have been those of the one that has gone. And what that one sent of a group that it moved may be gone with it.
+                let came_from_it = holder.other == gone;
+                if core::mem::take(&mut holder.is_mixed) || came_from_it {
+                    suspect.insert(*group);
+                }
+                if came_from_it {
+                    holder.other = NO_RUNTIME;
+                }
+                continue;
+            }
+            is_one = true;
+            let other = core::mem::replace(&mut holder.other, NO_RUNTIME);
+            if outbox.is_there(usize::from(other)) {
+                holder.runtime = other;
+                suspect.insert(*group);
+            }
+        }
+        if is_one {
+            let stays = |holder: &Holder| holder.runtime != gone;
+            self.owners.retain(|group| holders.get(group).is_none_or(stays));
+            holders.retain(|_, holder| stays(holder));
+        }
+        if !suspect.is_empty() {
+            self.ask_about(&suspect, outbox);
+        }
+    }
+
+    /// Asks the runtimes that may have these groups about their blocks.
+    fn ask_about<L: Port>(&mut self, groups: &HashSet<GroupKey>, outbox: &mut Outbox<L>) {
+        for (addr, first) in self.owners.places() {
+            let group = self.owners.at(addr, first).filter(|group| groups.contains(group));
+            if let Some(group) = group
+                && let Some(holder) = self.holder(&group)
+            {
+                let ports = self.owners.size_at(first);
+                let block = Block { addr, first, ports };
+                self.asked.insert((holder as u16, block, group));
+                outbox.push_message(holder, Message::BlockDoubted(block, group));
+            }
+        }
+    }
+
+    /// Whether runtimes have yet to answer about blocks.
+    pub fn is_asking(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
+    /// Where all blocks begin, in an order that is the same each time.
+    pub fn places(&self) -> Vec<Place> {
+        self.owners.places()
+    }
+
+    /// Tells a runtime of a block, if that is in use at another.
+    pub fn tell<L: Port>(&self, runtime: usize, (addr, first): Place, outbox: &mut Outbox<L>) {
+        let Some(group) = self.owners.at(addr, first) else {
+            return;
+        };
+        if self.holder(&group) == Some(runtime) {
+            return;
+        }
+        let ports = self.owners.size_at(first);
+        outbox.push_message(
+            runtime,
+            Message::BlockClaimed(Block { addr, first, ports }, group),
+        );
+    }
+
+    /// The blocks there are, and their groups.
+    #[cfg(test)]
+    pub fn known(&self) -> Vec<(Place, GroupKey)> {
+        let places = self.places().into_iter();
+        places
+            .filter_map(|(addr, first)| Some(((addr, first), self.owners.at(addr, first)?)))
+            .collect()
+    }
+}

@@ -1,0 +1,673 @@
+//! Which runtime has a group: any key, a group's own or a flow's reply key, leads to a route; a block of ports leads to a group (`blocks`).
+//!
+//! # Theory of operation
+//!
+//! A route begins when a runtime is chosen ([`Directory::add`]) or by a runtime's message (`Routed`). It ends by a runtime's message alone (`Idle`), and only if
+//! nothing has been sent for it since. A runtime says so when its last flow of the group ends. Two cases are left in which no
+//! flow of the group ends there, so that no runtime would say it:
+//!
+//! - What made the route began no flow of the group: it met a flow that another group opened (both ends of an exchange that
+//!   is not between inside and outside may send), or its block of ports has changed hands on its way.
+//! - *Idle* came while packets were on their way, and these do not begin the group anew either.
+//!
+//! In both the route is *suspect*, and its runtime is *probed*, behind everything that was sent for it: a runtime without the group says idle
+//! again, which ends the route as ever; one with it is silent, and will say so in time.
+//!
+//! ```text
+//!   chosen, or Idle refused ──► suspect ──probe, in band──► the runtime has it: silence, the route stays
+//!                                                    └────► it has not: Idle with the count, the route ends or is suspect again
+//! ```
+//!
+//! Each probe has a packet, or an *Idle*, before it, so there are no more of them than these. Where flows are by themselves a route that was chosen is not
+//! probed: such a packet begins or meets the flow whose key its route has, or is declined, which says idle. An *Idle* that is refused
+//! is probed there, too: no packet was sent for a route that a runtime's message has made, or turned.
+//!
+//! *Moves.* A runtime re-routes each key of a group that moves; which runtime the route may follow, and which is told what, is
+//! [`protocols::ownership::Home`]'s to say, which is made of the route and put back.
+//!
+//! ```text
+//!   Reroute{S→T} from S ─► route: T ─► Rerouted, behind the last packet to S
+//!   Behind{T} from S, behind S's last packet here ─► Clear to T
+//! ```
+//!
+//! *Behind* is read when all packets before it have been put into their ports' bursts: what T sends comes later, whatever link is read
+//! first.
+//!
+//! *A runtime that has gone* has taken all its flows with it: no other can have them active, so a packet of theirs may begin them anew
+//! anywhere. Routes are looked through some each step; a packet that meets one before, ends it and is routed anew. A route knows by which
+//! *incarnation* of its runtime it was made, so a runtime that restarts gets nothing that was its predecessor's. A group whose
+//! target goes before it has said that it is installed is still its source's: the route goes back there. If the source goes first, the target has the
+//! group or will say that it has not: it is probed. A key re-routed to a runtime that this switch has not met stays with the source until
+//! that one says that it has it, and is that one's from then on.
+//!
+//! Invariants: a group has one route, at its home; a route for which nothing is on its way has a group at its runtime, or a
+//! probe or an *Idle* on the way (`one_home_per_group`, where nothing is left at the end); a route leads to an incarnation of a runtime that is
+//! there, or ends before it is used.
+//!
+//! Not here: which runtime is chosen (`choice`), where groups go (`mobility`), links.
+
+mod blocks;
+mod keys;
+mod route;
+
+pub(super) use blocks::{Blocks, Place};
+
+use super::Settings;
+use super::outbox::{Outbox, PROBES};
+use crate::env::Port;
+use crate::group::GroupKey;
+use crate::message::{Message, Reroute};
+use crate::stats::DropReason;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use arrayvec::ArrayVec;
+use hashbrown::HashMap;
+use keys::Keys;
+use nf::Affinity;
+use protocols::ownership::{Epoch, Home, HomeInput, RuntimeId, SwitchSays};
+use route::{AWAITED, NO_RUNTIME, Route, SUSPECT};
+use wire::memory::{Region, prefetch};
+use wire::packet::flag;
+use wire::{FlowKey, HashSeed, PacketBox, planted};
+
+/// Routes looked at in a step.
+const LOOKS: usize = 512;
+/// Reply keys that were rejected and whose flows have not ended yet, as far as is known, at most.
+const REJECTED: usize = 64;
+
+/// What the directory knows of a runtime.
+#[derive(Clone, Copy, Default)]
+struct Seat {
+    is_there: bool,
+    /// How many were before it.
+    incarnation: u16,
+    /// Packets sent in this session, counted as the runtime counts what it consumes.
+    sent: u64,
+    sent_total: u64,
+    groups: u64,
+}
+
+/// A key on its way to a runtime that this switch has not met.
+#[derive(Clone, Copy)]
+struct Pending {
+    source: u16,
+    target: u16,
+    epoch: Epoch,
+}
+
+/// See the module's page.
+pub(super) struct Directory {
+    affinity: Affinity,
+    seed: HashSeed,
+    keys: Keys,
+    /// Routes whose keys have been moved since the tables grew: those below.
+    moved: usize,
+    routes: Vec<Route>,
+    routes_max: usize,
+    free: Vec<u32>,
+    /// Routes to be probed, each once.
+    suspects: VecDeque<u32>,
+    /// Routes not looked at since a session ended: those below.
+    unseen: usize,
+    reply_keys: usize,
+    /// Reply keys that got no route, with their runtimes and why.
+    rejected: ArrayVec<(GroupKey, usize, DropReason), REJECTED>,
+    pending: HashMap<GroupKey, Pending>,
+    runtimes: Vec<Seat>,
+    /// Which group has which block.
+    pub blocks: Blocks,
+}
+
+impl Directory {
+    pub fn new(
+        settings: &Settings,
+        affinity: Affinity,
+        runtimes: usize,
+        memory: &mut impl FnMut(usize) -> Region,
+    ) -> Self {
+        let routes = settings.routes_max as usize;
+        Directory {
+            affinity,
+            seed: settings.seed,
+            keys: Keys::new(routes, memory),
+            moved: 0,
+            routes: Vec::with_capacity(routes),
+            routes_max: routes,
+            free: Vec::with_capacity(routes),
+            suspects: VecDeque::with_capacity(routes),
+            unseen: 0,
+            reply_keys: 0,
+            rejected: ArrayVec::new(),
+            pending: HashMap::new(),
+            runtimes: alloc::vec![Seat::default(); runtimes],
+            blocks: Blocks::new(
+                if affinity == Affinity::Flow { 0 } else { routes },
+                runtimes,
+                settings.seed,
+            ),
+        }
+    }
+
+    // Finding.
+
+    /// The hash of a key in the table.
+    #[inline(always)]
+    pub fn hash(&self, key: &GroupKey) -> u64 {
+        key.hash(&self.seed)
+    }
+
+    /// Asks the processor for the line that finding a key of this hash begins with.
+    #[inline(always)]
+    pub fn prefetch(&self, hash: u64) {
+        self.keys.prefetch(hash);
+    }
+
+    /// The route that has, by all likelihood, a key of this hash; the processor is asked for its line.
+    #[inline(always)]
+    pub fn candidate(&self, hash: u64) -> Option<u32> {
+        let index = self.keys.candidate(hash)?;
+        prefetch(self.routes.as_ptr().wrapping_add(index as usize));
+        Some(index)
+    }
+
+    /// Whether a route has this key.
+    #[inline(always)]
+    pub fn has_key(&self, index: u32, key: &GroupKey) -> bool {
+        self.routes[index as usize].key == *key
+    }
+
+    /// The route of a key of this hash.
+    #[inline]
+    pub fn find_hashed(&self, hash: u64, key: &GroupKey) -> Option<u32> {
+        self.keys.find(hash, |index| self.has_key(index, key))
+    }
+
+    /// The route of a key.
+    #[inline]
+    pub fn find(&self, key: &GroupKey) -> Option<u32> {
+        self.find_hashed(self.hash(key), key)
+    }
+
+    /// The route of a key that leads to a runtime that is there.
+    pub fn find_live(&mut self, key: &GroupKey) -> Option<u32> {
+        let index = self.find(key)?;
+        (!self.is_forgetting() || self.look_at(index)).then_some(index)
+    }
+
+    /// Asks the processor for the routes of a frame's keys, if it is about groups that move: they do so many at a time.
+    pub fn prefetch_rerouted(&self, frame: &[u8]) {
+        for key in Message::keys_rerouted(frame) {
+            self.prefetch(self.hash(&key));
+        }
+        for key in Message::keys_rerouted(frame) {
+            self.candidate(self.hash(&key));
+        }
+    }
+
+    /// Where a route leads.
+    #[inline(always)]
+    pub fn runtime(&self, index: u32) -> usize {
+        usize::from(self.routes[index as usize].runtime)
+    }
+
+    /// Counts a packet that was sent by a route.
+    #[inline(always)]
+    pub fn count_sent(&mut self, index: u32) {
+        let route = &mut self.routes[index as usize];
+        let seat = &mut self.runtimes[usize::from(route.runtime)];
+        seat.sent += 1;
+        seat.sent_total += 1;
+        route.set_last_sent(seat.sent);
+    }
+
+    /// Whether reply keys have routes of their own.
+    #[inline(always)]
+    pub fn has_reply_keys(&self) -> bool {
+        self.reply_keys > 0
+    }
+
+    // Beginning and end.
+
+    /// A group gets a route to a runtime that was chosen; `None` if there is no room. What it is for may begin no flow of the group.
+    pub fn choose(&mut self, key: GroupKey, runtime: usize) -> Option<u32> {
+        let index = self.add(key, runtime)?;
+        if self.affinity != Affinity::Flow {
+            self.suspect(index);
+        }
+        Some(index)
+    }
+
+    fn add(&mut self, key: GroupKey, runtime: usize) -> Option<u32> {
+        if self.free.is_empty() && self.routes.len() == self.routes_max {
+            return None;
+        }
+        let index = self.free.last().copied().unwrap_or(self.routes.len() as u32);
+        let hash = self.hash(&key);
+        if self.keys.insert(hash, index).is_err() {
+            self.move_keys(usize::MAX);
+            if !self.keys.grow() || self.keys.insert(hash, index).is_err() {
+                return None;
+            }
+            self.moved = 0;
+        }
+        let seat = &mut self.runtimes[runtime];
+        let mut route = Route::new(key, runtime as u16, seat.incarnation, seat.sent);
+        seat.groups += 1;
+        match self.free.pop() {
+            Some(index) => {
+                let place = &mut self.routes[index as usize];
+                route.set(SUSPECT, place.has(SUSPECT));
+                *place = route;
+            }
+            None => self.routes.push(route),
+        }
+        self.reply_keys += usize::from(key.is_second_key(self.affinity));
+        Some(index)
+    }
+
+    fn remove(&mut self, index: u32) {
+        let Route { key, runtime, .. } = self.routes[index as usize];
+        self.forget_pending(&key);
+        self.keys.remove(self.hash(&key), index);
+        self.routes[index as usize].runtime = NO_RUNTIME;
+        self.free.push(index);
+        self.runtimes[usize::from(runtime)].groups -= 1;
+        self.reply_keys -= usize::from(key.is_second_key(self.affinity));
+    }
+
+    /// A runtime says that it has a group, or a flow with a reply key.
+    pub fn routed<L: Port>(&mut self, runtime: usize, key: GroupKey, outbox: &mut Outbox<L>) {
+        let found = self.find_live(&key);
+        if let Some(index) = found {
+            self.on_met(index, runtime as u16);
+        }
+        let reason = match found {
+            // An existing route wins: its flow is older.
+            Some(index) if self.runtime(index) != runtime => DropReason::ReplyKeyTaken,
+            None if self.add(key, runtime).is_none() => DropReason::RoutesFull,
+            _ => return,
+        };
+        if self.rejected.is_full() {
+            // As far as is remembered; the oldest is over by now, or its flow goes without replies.
+            self.rejected.remove(0);
+        }
+        self.rejected.push((key, runtime, reason));
+        // Before the route barrier is acknowledged, which lets go what waits of its flow.
+        outbox.push_message(runtime, Message::Taken(key));
+    }
+
+    /// A runtime has what a route is for: if that was on its way there before this switch had met it, it leads there.
+    fn on_met(&mut self, index: u32, runtime: u16) {
+        let Route {
+            key, runtime: has, ..
+        } = self.routes[index as usize];
+        if has == runtime {
+            // It has come back, or says behind this where it goes.
+            return self.forget_pending(&key);
+        }
+        let pending = self.pending.get(&key).copied();
+        let Some(Pending { epoch, .. }) = pending.filter(|key| (key.source, key.target) == (has, runtime))
+        else {
+            return;
+        };
+        self.turn(index, runtime);
+        self.set_source(index, Some(RuntimeId(has)), epoch);
+        self.routes[index as usize].set(AWAITED, false);
+    }
+
+    /// Whether any reply key is rejected.
+    #[inline(always)]
+    pub fn has_rejected(&self) -> bool {
+        !self.rejected.is_empty()
+    }
+
+    /// Why a packet from a runtime is dropped, if it belongs to a flow whose reply key was rejected.
+    #[cold]
+    pub fn rejection(&self, runtime: usize, packet: &PacketBox) -> Option<DropReason> {
+        let (key, way) = FlowKey::of(packet)?;
+        let key = if packet.has(flag::TURN_AROUND) {
+            key.turned(way.reversed())
+        } else {
+            key
+        };
+        let wanted = (GroupKey::of_flow(key), runtime);
+        let mut rejected = self.rejected.iter();
+        rejected.find_map(|(key, to, reason)| ((*key, *to) == wanted).then_some(*reason))
+    }
+
+    /// A runtime says that a group has no flow there, so many packets having been consumed.
+    pub fn idle(&mut self, runtime: usize, key: GroupKey, consumed: u64) {
+        self.rejected.retain(|(its, to, _)| (*its, *to) != (key, runtime));
+        let Some(index) = self.find_live(&key) else {
+            return;
+        };
+        let route = &self.routes[index as usize];
+        if usize::from(route.runtime) != runtime || route.has(AWAITED) {
+            return;
+        }
+        // Sent since: the runtime has begun the group anew, or will, as a rule; but not if a message has made the route, or turned it: then all that was
+        // sent is others'.
+        if consumed < route.last_sent() && !planted::is("route_over_too_early") {
+            return self.suspect(index);
+        }
+        self.remove(index);
+    }
+
+    // Suspicion.
+
+    fn suspect(&mut self, index: u32) {
+        let route = &mut self.routes[index as usize];
+        if !route.has(SUSPECT) {
+            route.set(SUSPECT, true);
+            // Each place is in it once at most.
+            self.suspects.push_back(index);
+        }
+    }
+
+    /// Whether routes are to be probed.
+    pub fn has_suspects(&self) -> bool {
+        !self.suspects.is_empty()
+    }
+
+    /// Probes suspect routes, behind everything that was sent for them; those of runtimes without room now come later. Answers how many.
+    pub fn probe<L: Port>(&mut self, outbox: &mut Outbox<L>) -> usize {
+        let mut probed = 0;
+        for _ in 0..PROBES {
+            let Some(&index) = self.suspects.front() else {
+                break;
+            };
+            let is_live = !self.is_forgetting() || self.look_at(index);
+            let Route { key, runtime, .. } = self.routes[index as usize];
+            if is_live && runtime != NO_RUNTIME {
+                if !outbox.has_room_for_probe(usize::from(runtime)) {
+                    // Other runtimes may have room.
+                    self.suspects.rotate_left(1);
+                    continue;
+                }
+                outbox.push_message(usize::from(runtime), Message::Doubted(key));
+                probed += 1;
+            }
+            self.routes[index as usize].set(SUSPECT, false);
+            self.suspects.pop_front();
+        }
+        probed
+    }
+
+    // Moves.
+
+    /// A runtime says that packets with a group's key go elsewhere.
+    #[cold]
+    pub fn reroute<L: Port>(&mut self, runtime: usize, reroute: &Reroute, outbox: &mut Outbox<L>) {
+        let to = usize::from(reroute.to.0);
+        let found = self.find_live(&reroute.key);
+        let found = found.filter(|index| !self.is_anothers(*index, runtime, reroute));
+        // A route that has ended gets another in the usual way when the group begins anew.
+        let mut home = Home {
+            route: None,
+            epoch: Epoch::default(),
+            source: None,
+        };
+        if let Some(index) = found {
+            let route = &self.routes[index as usize];
+            home = Home {
+                route: Some(RuntimeId(route.runtime)),
+                epoch: route.epoch,
+                source: (route.source != NO_RUNTIME).then_some(RuntimeId(route.source)),
+            };
+        }
+        if home.route == Some(reroute.to) && home.source.is_none() && reroute.key == reroute.group {
+            // It had this re-routed before this switch restarted, and the target has told first.
+            home.source = Some(RuntimeId(runtime as u16));
+        }
+        self.blocks.note_reroute(&reroute.group, runtime, reroute.to.0);
+        self.forget_pending(&reroute.key);
+        let input = HomeInput::Reroute {
+            by: RuntimeId(runtime as u16),
+            from: reroute.from,
+            to: reroute.to,
+            epoch: reroute.epoch,
+            is_removed: !self.runtimes[to].is_there,
+        };
+        home.handle(input, |(to, says)| {
+            // One answer for all keys of the group: behind the last of them.
+            if !reroute.is_last {
+                return;
+            }
+            let mut say = |to: RuntimeId, says| {
+                outbox.push_message(usize::from(to.0), Message::Switch(reroute.group, says));
+            };
+            match says {
+                // A reply key whose route is another's was refused to this one: its flow is about to end, and the rest goes on.
+                SwitchSays::Fenced(_) if reroute.key != reroute.group => {
+                    say(to, SwitchSays::Rerouted(reroute.epoch));
+                    if reroute.from != to && !planted::is("refused_key_not_called_back") {
+                        // Called back: the runtime that was to have the group waits for each home's message.
+                        say(reroute.from, SwitchSays::Moved(reroute.to, reroute.epoch));
+                    }
+                }
+                says => say(to, says),
+            }
+        });
+        let (Some(index), Some(RuntimeId(now))) = (found, home.route) else {
+            return;
+        };
+        if !self.runtimes[to].is_there && usize::from(now) == runtime && reroute.epoch > home.epoch {
+            let pending = Pending {
+                source: now,
+                target: reroute.to.0,
+                epoch: reroute.epoch,
+            };
+            self.pending.insert(reroute.key, pending);
+        }
+        self.set_source(index, home.source, home.epoch);
+        if self.runtime(index) != usize::from(now) && !planted::is("route_only_answered") {
+            // A runtime that calls it back has had it all the time.
+            self.routes[index as usize].set(AWAITED, usize::from(now) != runtime);
+            self.turn(index, now);
+        }
+    }
+
+    /// Whether another runtime was chosen for a group that this one has and moves, while this switch, having restarted, did not know of it. The
+    /// target is told so when it says that the group is installed.
+    fn is_anothers(&self, index: u32, by: usize, reroute: &Reroute) -> bool {
+        let route = &self.routes[index as usize];
+        let others = [route.runtime, route.source];
+        !others.contains(&(by as u16))
+            && route.runtime != reroute.to.0
+            && route.epoch < reroute.epoch
+            && reroute.key == reroute.group
+    }
+
+    fn set_source(&mut self, index: u32, source: Option<RuntimeId>, epoch: Epoch) {
+        let route = &mut self.routes[index as usize];
+        route.epoch = epoch;
+        route.source = source.map_or(NO_RUNTIME, |source| source.0);
+        route.source_incarnation =
+            source.map_or(0, |source| self.runtimes[usize::from(source.0)].incarnation);
+    }
+
+    /// A route leads elsewhere from now on.
+    fn turn(&mut self, index: u32, to: u16) {
+        let key = self.routes[index as usize].key;
+        self.forget_pending(&key);
+        let route = &mut self.routes[index as usize];
+        let before = usize::from(core::mem::replace(&mut route.runtime, to));
+        let seat = &mut self.runtimes[usize::from(to)];
+        route.set_last_sent(seat.sent);
+        route.incarnation = seat.incarnation;
+        seat.groups += 1;
+        self.runtimes[before].groups -= 1;
+    }
+
+    #[inline]
+    fn forget_pending(&mut self, key: &GroupKey) {
+        if !self.pending.is_empty() {
+            self.pending.remove(key);
+        }
+    }
+
+    /// The target of a move has the group.
+    pub fn installed<L: Port>(
+        &mut self,
+        runtime: usize,
+        key: GroupKey,
+        epoch: Epoch,
+        outbox: &mut Outbox<L>,
+    ) {
+        let found = self.find_live(&key).map(|index| &mut self.routes[index as usize]);
+        match found {
+            Some(route) if usize::from(route.runtime) == runtime => {
+                if route.epoch == epoch {
+                    route.set(AWAITED, false);
+                }
+            }
+            // The route has ended meanwhile, with a runtime that has gone or with all.
+            _ => self.routed(runtime, key, outbox),
+        }
+    }
+
+    /// The source of a move that this switch was told of late, having restarted: it is over. What the target has said of it may have come
+    /// before.
+    pub fn moved_before(&mut self, source: usize, key: &GroupKey) {
+        if let Some(index) = self.find_live(key) {
+            let route = &mut self.routes[index as usize];
+            if usize::from(route.source) == source {
+                route.set(AWAITED, false);
+                self.suspect(index);
+            } else if usize::from(route.runtime) == source && !route.has(AWAITED) {
+                // The target was not there yet.
+                self.suspect(index);
+            }
+        }
+    }
+
+    // Runtimes that come and go.
+
+    /// A runtime is there.
+    pub fn came(&mut self, runtime: usize) {
+        self.runtimes[runtime].is_there = true;
+    }
+
+    /// A runtime that was there is not any more.
+    pub fn gone<L: Port>(&mut self, runtime: usize, outbox: &mut Outbox<L>) {
+        let seat = &mut self.runtimes[runtime];
+        seat.is_there = false;
+        seat.incarnation = seat.incarnation.wrapping_add(1);
+        seat.sent = 0;
+        self.rejected.retain(|(_, to, _)| *to != runtime);
+        self.unseen = self.routes.len();
+        let gone = runtime as u16;
+        self.pending
+            .retain(|_, key| key.source != gone && key.target != gone);
+        self.blocks.gone(runtime, outbox);
+    }
+
+    /// Whether routes may lead to runtimes that have gone.
+    #[inline(always)]
+    pub fn is_forgetting(&self) -> bool {
+        self.unseen > 0
+    }
+
+    /// Goes on with what concerns all routes, some each step; answers how many it looked at.
+    #[inline]
+    pub fn tidy(&mut self) -> usize {
+        match (self.is_forgetting(), self.keys.is_moving()) {
+            (false, false) => 0,
+            (false, true) => self.move_keys(LOOKS),
+            (true, _) => self.forget_some(),
+        }
+    }
+
+    /// Moves the keys of so many routes into the table that has been begun.
+    #[cold]
+    fn move_keys(&mut self, most: usize) -> usize {
+        let left = self.routes.iter().enumerate().skip(self.moved).take(most);
+        let mut looked = 0;
+        for (index, route) in left {
+            if !self.keys.is_moving() {
+                break;
+            }
+            looked += 1;
+            if route.runtime != NO_RUNTIME {
+                self.keys.move_entry(route.key.hash(&self.seed), index as u32);
+            }
+        }
+        self.moved += looked;
+        looked
+    }
+
+    /// Looks through some of the routes for such as lead to no runtime.
+    #[cold]
+    fn forget_some(&mut self) -> usize {
+        let from = self.unseen.saturating_sub(LOOKS);
+        let looked = self.unseen - from;
+        for index in (from..self.unseen).rev() {
+            self.look_at(index as u32);
+        }
+        self.unseen = from;
+        looked
+    }
+
+    /// Ends a route that leads to no runtime, or turns it to the one that has its group; whether it is there.
+    fn look_at(&mut self, index: u32) -> bool {
+        let route = self.routes[index as usize];
+        if route.runtime == NO_RUNTIME {
+            return false;
+        }
+        let lives = |runtime: u16, incarnation: u16| {
+            let seat = self.runtimes.get(usize::from(runtime));
+            seat.is_some_and(|seat| seat.is_there && seat.incarnation == incarnation)
+        };
+        let has_source = lives(route.source, route.source_incarnation);
+        let is_awaited = route.has(AWAITED);
+        if lives(route.runtime, route.incarnation) {
+            if !is_awaited || has_source {
+                return true;
+            }
+        } else if is_awaited && has_source {
+            // Its source has not let go of it, or has when the other one's last message was lost with it: it is probed.
+            self.turn(index, route.source);
+        } else {
+            self.remove(index);
+            return false;
+        }
+        self.routes[index as usize].set(AWAITED, false);
+        self.suspect(index);
+        true
+    }
+
+    // Figures.
+
+    /// Routes there are.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Of these, routes of reply keys.
+    pub fn reply_keys(&self) -> usize {
+        self.reply_keys
+    }
+
+    /// Routes that lead to a runtime.
+    pub fn groups(&self, runtime: usize) -> u64 {
+        self.runtimes[runtime].groups
+    }
+
+    /// Packets sent to each runtime.
+    pub fn sent_totals(&self) -> Vec<u64> {
+        self.runtimes.iter().map(|seat| seat.sent_total).collect()
+    }
+
+    /// As if so many packets of other groups had been sent to each runtime.
+    #[cfg(test)]
+    pub fn age(&mut self, packets: u64) {
+        self.runtimes.iter_mut().for_each(|seat| seat.sent += packets);
+    }
+
+    /// The routes there are, and their runtimes.
+    #[cfg(test)]
+    pub fn keys(&self) -> Vec<(GroupKey, u16)> {
+        let routes = self.routes.iter().filter(|route| route.runtime != NO_RUNTIME);
+        routes.map(|route| (route.key, route.runtime)).collect()
+    }
+}

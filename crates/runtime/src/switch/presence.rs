@@ -1,0 +1,191 @@
+//! Which runtimes are there: those that are not there yet, that have gone, and that restart; and what a restarted switch waits for.
+//!
+//! # Theory of operation
+//!
+//! A link's session ([`Port::session`]) is looked at behind each burst that it brings.
+//!
+//! ```text
+//!   0: none ──n──► present ──another number, or 0──► over: what leads there ends (`directory`)
+//!                     │ chosen for new groups, unless it is leaving and another is not
+//! ```
+//!
+//! *A switch that restarts* knows no routes, and its runtimes tell it theirs ([`Message::AllTold`](crate::message::Message) comes last). Until all
+//! have, or the time for it is over ([`Presence::wait_to_be_told`]), it reads neither ports nor peers. A runtime that tells later what another has been chosen for
+//! meanwhile, is told that it is [taken](crate::message::Message::Taken), and ends it: a group is at one runtime.
+//!
+//! *A runtime that restarts* knows nothing of blocks of its pool that it had leased with groups that moved. When it has told what it has (a runtime that lives tells
+//! a switch that restarts, too), it is told which blocks are in use elsewhere, some each step, and *all told* behind them; the switch itself must have been told before. Until
+//! then it is not chosen for new groups here. Until all switches have told it, it says that it is leaving (`worker::sessions`), and a switch that begins where no
+//! other is to be chosen waits for that before it reads its ports.
+//!
+//! Not here: what ends with a session (`directory`, `outbox`), what runtimes tell (`worker::sessions`), the link, which decides whether a worker is there.
+
+use super::directory::{Blocks, Place};
+use super::outbox::Outbox;
+use crate::env::Port;
+use crate::message::Message;
+use alloc::vec::Vec;
+
+/// Blocks told in a step: some frames.
+const TOLD: usize = 256;
+/// Where packets carry the time and it does not go on without them: what a step counts for, in nanoseconds.
+const STEP: u64 = 1000;
+
+#[derive(Clone, Copy)]
+struct Runtime {
+    /// Gets no new groups.
+    is_leaving: bool,
+    /// Has said what it has.
+    has_told: bool,
+    /// Has not been told yet which blocks are in use, and gets no new groups before.
+    is_new: bool,
+}
+
+/// See the module's page.
+pub(super) struct Presence {
+    runtimes: Vec<Runtime>,
+    /// When this switch began, where packets carry the time.
+    began: Option<u64>,
+    /// Until when to wait for runtimes to tell what they have, and then for one that new groups may go to.
+    told_by: Option<u64>,
+    ready_by: Option<u64>,
+    /// Whether runtimes of other processes may be there, which say what they have when they meet this switch.
+    is_among_others: bool,
+    /// The runtimes that are told which blocks are in use, and those yet to be looked at once it has begun.
+    telling: Vec<(usize, Option<Vec<Place>>)>,
+    waited: u64,
+}
+
+impl Presence {
+    /// Runtimes that are there have begun with this switch. `began` where packets carry the time.
+    pub fn new<L: Port>(outbox: &Outbox<L>, began: Option<u64>) -> Self {
+        let runtimes = (0..outbox.runtimes()).map(|index| Runtime {
+            is_leaving: false,
+            has_told: outbox.is_there(index),
+            is_new: false,
+        });
+        Presence {
+            runtimes: runtimes.collect(),
+            began,
+            told_by: None,
+            ready_by: None,
+            is_among_others: false,
+            telling: Vec::new(),
+            waited: 0,
+        }
+    }
+
+    /// Runtimes that new groups may go to.
+    pub fn available<L: Port>(&self, outbox: &Outbox<L>) -> Vec<u16> {
+        let there =
+            (0..self.runtimes.len()).filter(|index| outbox.is_there(*index) && !self.runtimes[*index].is_new);
+        let (leaving, staying): (Vec<u16>, Vec<u16>) = there
+            .map(|index| index as u16)
+            .partition(|index| self.is_leaving(*index));
+        if staying.is_empty() { leaving } else { staying }
+    }
+
+    /// Whether a runtime gets no new groups.
+    pub fn is_leaving(&self, runtime: u16) -> bool {
+        self.runtimes
+            .get(usize::from(runtime))
+            .is_some_and(|runtime| runtime.is_leaving)
+    }
+
+    /// Has a runtime get no new groups, or get some again.
+    pub fn set_leaving(&mut self, runtime: u16, is_leaving: bool) {
+        if let Some(runtime) = self.runtimes.get_mut(usize::from(runtime)) {
+            runtime.is_leaving = is_leaving;
+        }
+    }
+
+    /// A runtime has told what it has.
+    pub fn all_told(&mut self, runtime: usize) {
+        self.runtimes[runtime].has_told = true;
+    }
+
+    /// The runtime at a link's end is another one, or gone.
+    pub fn session_over(&mut self, runtime: usize, was_there: bool, is_there: bool) {
+        let known = &mut self.runtimes[runtime];
+        *known = Runtime {
+            is_leaving: known.is_leaving && !was_there,
+            has_told: false,
+            is_new: is_there,
+        };
+        self.telling.retain(|(to, _)| *to != runtime);
+        if is_there {
+            self.telling.push((runtime, None));
+        }
+    }
+
+    // A switch that restarts.
+
+    /// Reads no ports before all runtimes have told which groups they have, or for so long, in nanoseconds.
+    pub fn wait_to_be_told<L: Port>(&mut self, now: u64, at_most: u64, outbox: &Outbox<L>) {
+        self.told_by = Some(now.saturating_add(at_most));
+        self.is_among_others = true;
+        // Those that began with it in one process have lost what they knew with it.
+        let there = (0..self.runtimes.len()).filter(|index| outbox.is_there(*index));
+        self.telling.extend(there.map(|index| (index, None)));
+        self.ready_by = Some(now.saturating_add(at_most.saturating_mul(2)));
+    }
+
+    /// Whether ports are not read yet.
+    #[inline]
+    pub fn is_waiting(&self) -> bool {
+        self.ready_by.is_some()
+    }
+
+    /// Whether it is too early to read ports and peers, as it has been so far.
+    #[cold]
+    pub fn wait_on(&mut self, now: u64, available: &[u16]) -> bool {
+        self.waited += STEP;
+        let now = self.began.map_or(now, |began| began + self.waited);
+        if let Some(until) = self.told_by {
+            if until > now && !self.runtimes.iter().all(|runtime| runtime.has_told) {
+                return true;
+            }
+            self.told_by = None;
+        }
+        let has_ready = available.iter().any(|index| !self.is_leaving(*index));
+        if (!has_ready || !self.telling.is_empty()) && self.ready_by.is_some_and(|until| until > now) {
+            return true;
+        }
+        self.ready_by = None;
+        false
+    }
+
+    // Runtimes that restart.
+
+    /// Whether runtimes are to be told which blocks are in use.
+    #[inline]
+    pub fn is_telling(&self) -> bool {
+        !self.telling.is_empty() && self.told_by.is_none()
+    }
+
+    /// Tells runtimes that have begun which blocks are others', behind all that was to be said to them before; answers how many were told some.
+    #[cold]
+    pub fn tell_some<L: Port>(&mut self, blocks: &Blocks, outbox: &mut Outbox<L>) -> usize {
+        let mut done = 0;
+        for (runtime, mut left) in core::mem::take(&mut self.telling) {
+            let is_early = self.is_among_others && !self.runtimes[runtime].has_told;
+            if is_early || outbox.has_messages_for(runtime) || blocks.is_asking() || !outbox.has_room(runtime)
+            {
+                self.telling.push((runtime, left));
+                continue;
+            }
+            done += 1;
+            let places = left.get_or_insert_with(|| blocks.places());
+            for place in places.split_off(places.len().saturating_sub(TOLD)) {
+                blocks.tell(runtime, place, outbox);
+            }
+            if places.is_empty() {
+                outbox.push_message(runtime, Message::AllTold);
+                self.runtimes[runtime].is_new = false;
+            } else {
+                self.telling.push((runtime, left));
+            }
+        }
+        done
+    }
+}

@@ -1,0 +1,153 @@
+//! Calls that wait and go on, and flows that are asked whether they go on under another configuration.
+//!
+//! Not here: how a call waits ([`crate::runner`]).
+
+use super::Runtime;
+use crate::env::Port;
+use crate::flows::actor::Phase;
+use crate::runner::change::{ASKED, Before, ChangeError, ChangeState, CutFlow, LOOKS, Prepared};
+use crate::runner::{Call, Job, Woken, middle};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use wire::{FlowKey, PacketList, planted};
+
+impl<P: Port> Runtime<P> {
+    /// Goes on with up to `budget` calls whose time has come, the oldest first.
+    pub(super) fn wake(&mut self, budget: usize) -> usize {
+        let mut woken = 0;
+        while woken < budget && self.core.out.is_clear() {
+            match self.core.runner.wake(&mut self.core.flows, &mut self.core.out) {
+                None => break,
+                Some(Woken::Parked) => {}
+                Some(Woken::Done(call)) => self.conclude(call),
+            }
+            woken += 1;
+        }
+        woken
+    }
+
+    fn conclude(&mut self, call: Call) {
+        let actor = call.actor();
+        if call.has_behind() {
+            self.core.linger(actor);
+        }
+        // The configuration may have changed while it waited, and end its flow.
+        let goes_on = !self.core.runner.is_of_before(actor, &self.core.flows) || self.core.goes_on(actor);
+        let behind = self
+            .core
+            .runner
+            .conclude(call, goes_on, &mut self.core.flows, &mut self.core.out);
+        self.core.run_more();
+        self.take_up_behind(actor, behind);
+        self.core.stop_lingering();
+    }
+
+    /// Processes the packets that came while a call waited, in their order; they may wait in turn.
+    fn take_up_behind(&mut self, actor: u32, mut behind: PacketList) {
+        while let Some(packet) = behind.pop() {
+            self.core.runner.note_taken_up();
+            if let Some((passed, direction)) = middle(&packet) {
+                self.core.runner.put_ahead(Job {
+                    actor,
+                    packet,
+                    direction,
+                    passed,
+                    timeout: 0,
+                    whole: false,
+                });
+                self.core.run_more();
+                continue;
+            }
+            let Some((mut key, way)) = FlowKey::of(&packet) else {
+                self.core
+                    .out
+                    .drop_packet(packet, crate::stats::DropReason::FrameMalformed);
+                continue;
+            };
+            if packet.turns() > 0 {
+                key = key.turned(way);
+            }
+            // The flow may be over, or another in its place: look it up as any packet.
+            let hash = key.hash(&self.core.settings.seed);
+            // Behind the next call, if there is one: it came before whatever was kept since for a group that is called back.
+            let waiting = self.core.find(hash, &key).map(|value| value >> 1);
+            let waiting = waiting.filter(|actor| self.core.flows.header(*actor).phase == Phase::Waiting);
+            match waiting.filter(|_| !planted::is("queued_packet_kept_late")) {
+                Some(actor) => {
+                    self.core
+                        .runner
+                        .queue_behind(actor, packet, &self.core.flows, &mut self.core.out)
+                }
+                None => self.meet_again(packet, key, hash, way, 0),
+            }
+        }
+    }
+
+    /// Goes on with the packets of calls of these flows that were given up.
+    pub(super) fn begin_again(&mut self, actors: &[u32]) {
+        for actor in actors {
+            if let Some(packets) = self.core.runner.begin_again(*actor, &self.core.flows) {
+                self.core.linger(*actor);
+                self.take_up_behind(*actor, packets);
+                self.core.stop_lingering();
+            }
+        }
+    }
+
+    // Another configuration ([`crate::runner::change`]).
+
+    /// Takes in what it may become, if that fits; nothing changes.
+    pub fn prepare_change(&mut self, prepared: Box<Prepared>) -> Result<(), (ChangeError, Box<Prepared>)> {
+        self.core.runner.prepare_change(prepared, !self.moves.is_idle())
+    }
+
+    /// Gives back what was prepared, to be dropped elsewhere.
+    pub fn abandon_change(&mut self) -> Option<Box<Prepared>> {
+        self.core.runner.abandon_change()
+    }
+
+    /// From the next packet on, what was prepared is in force; `false` if nothing was.
+    pub fn commit_change(&mut self) -> bool {
+        self.core.runner.commit_change(&self.core.flows)
+    }
+
+    /// How far a change has come.
+    pub fn change(&self) -> ChangeState {
+        self.core.runner.change(&self.core.flows)
+    }
+
+    /// The flows that would end, as far as they are listed.
+    pub fn take_listed(&mut self) -> Vec<CutFlow> {
+        self.core.runner.take_listed()
+    }
+
+    /// What was in force before, if no flow is of it any more: to be dropped elsewhere.
+    pub fn take_before(&mut self) -> Option<Box<Before>> {
+        self.core.runner.take_before(&self.core.flows)
+    }
+
+    /// Goes on with the survey or the sweep; answers how many actors were looked at.
+    pub(super) fn walk(&mut self) -> usize {
+        match self.core.runner.walks() {
+            (true, _) => self.core.runner.survey(&self.core.flows, &mut self.core.out),
+            (_, true) => self.sweep(),
+            _ => 0,
+        }
+    }
+
+    /// Asks a few flows of the configuration before.
+    #[cold]
+    fn sweep(&mut self) -> usize {
+        let (mut looked, mut asked) = (0, 0);
+        while looked < LOOKS && asked < ASKED && self.core.runner.may_end() && self.core.out.is_clear() {
+            let (actor, count) = self.core.runner.next_to_ask(LOOKS - looked, &self.core.flows);
+            looked += count;
+            let Some(actor) = actor else {
+                break;
+            };
+            asked += 1;
+            self.core.goes_on(actor);
+        }
+        looked as usize
+    }
+}

@@ -1,0 +1,54 @@
+//! What moves have left to do: applied in one place, before the next packet or message.
+//!
+//! Not here: how a group moves ([`crate::mobility`]).
+
+use super::Runtime;
+use crate::env::Port;
+use crate::mobility::{Effect, Kept, Word};
+use crate::stats::DropReason;
+use alloc::vec::Vec;
+use wire::{FlowKey, planted};
+
+impl<P: Port> Runtime<P> {
+    /// Applies what moves have left to do.
+    #[inline]
+    pub(super) fn apply_moves(&mut self) {
+        while let Some(effect) = self.moves.next_effect() {
+            match effect {
+                Effect::BeginAgain(actors) => self.begin_again(&actors),
+                Effect::Process { kept, keys } => self.process_kept(kept, keys),
+            }
+        }
+    }
+
+    /// Processes what was kept for a group, in order, and then says what has become idle by it. Of its keys the group's own is the last.
+    #[cold]
+    fn process_kept(&mut self, mut kept: Vec<Kept>, keys: Vec<crate::flows::group::GroupKey>) {
+        self.moves.note_processed(kept.len());
+        if planted::is("kept_in_wrong_class") {
+            kept.sort_by_key(|kept| core::cmp::Reverse(kept.class));
+        } else {
+            kept.sort_by_key(|kept| kept.class);
+        }
+        let routed = keys
+            .last()
+            .map_or(0, |group| group.hash(&self.core.settings.seed));
+        self.core.silent.begin_draining(keys);
+        for Kept { mut packet, home, .. } in kept {
+            // It is here because of this group, whose route leads here: no other group may begin with it, wherever that has gone.
+            packet.set_hash(routed);
+            let Some((mut key, way)) = FlowKey::of(&packet) else {
+                self.core.out.drop_packet(packet, DropReason::FrameMalformed);
+                continue;
+            };
+            if packet.turns() > 0 && !planted::is("kept_packet_not_turned") {
+                key = key.turned(way);
+            }
+            let hash = key.hash(&self.core.settings.seed);
+            self.meet_again(packet, key, hash, way, usize::from(home));
+        }
+        self.core.settle_all();
+        let doubtful = self.core.silent.end_draining();
+        self.moves.tell_all(&mut self.core, Word::Idle, doubtful);
+    }
+}

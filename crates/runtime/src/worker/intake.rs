@@ -1,0 +1,91 @@
+//! What links to switches bring: packets, buffers that come home, and messages, each behind all packets before it.
+//!
+//! Not here: what follows from each ([`crate::parts`], [`crate::mobility`]).
+
+use super::Runtime;
+use crate::env::{Burst, Port};
+use crate::message::Message;
+use wire::packet::Kind;
+use wire::{PacketBox, PacketList};
+
+impl<P: Port> Runtime<P> {
+    /// Processes what a link brought.
+    #[inline]
+    pub(super) fn data(&mut self, link: usize, burst: &mut Burst) {
+        if burst.is_empty() {
+            return;
+        }
+        if self.core.settings.switches > 0 {
+            self.sort_out(link, burst);
+        } else {
+            // Straight from a port: what a buffer was before is over.
+            burst.iter_mut().for_each(|packet| packet.clear_turns());
+        }
+        self.received += burst.len() as u64;
+        self.take_up(link, burst);
+    }
+
+    /// Takes buffers that came home out of a burst, and acts on messages, each behind the packets before it.
+    fn sort_out(&mut self, link: usize, burst: &mut Burst) {
+        let mut packets = Burst::new();
+        let mut all = burst.take().into_iter();
+        while let Some(packet) = all.next() {
+            match packet.kind() {
+                Kind::Data => packets.push(packet),
+                Kind::Empty => self.core.out.recycle(packet),
+                Kind::Message => {
+                    self.received += packets.len() as u64;
+                    self.take_up(link, &mut packets);
+                    self.handle(link, &packet);
+                    self.core.out.recycle(packet);
+                    if !self.core.out.has_room() {
+                        // By what they ask for, words take the buffers for what a step says by itself: the others come later.
+                        self.put_aside(link, &mut all);
+                    }
+                }
+            }
+        }
+        *burst = packets;
+    }
+
+    /// Puts the rest of a burst in front of what is put aside.
+    #[cold]
+    fn put_aside(&mut self, link: usize, rest: &mut dyn Iterator<Item = PacketBox>) {
+        let mut list = PacketList::new();
+        let aside = &mut self.backlog[link];
+        for packet in rest.chain(core::iter::from_fn(|| aside.pop())) {
+            list.push(packet);
+        }
+        *aside = list;
+    }
+
+    /// Acts on what a switch says and asks, all packets before them being processed.
+    #[cold]
+    fn handle(&mut self, link: usize, frame: &PacketBox) {
+        let mut bytes = frame.frame();
+        while let Some((message, rest)) = Message::read(bytes) {
+            bytes = rest;
+            match message {
+                Message::Doubted(key) => self.moves.hear_doubted(&mut self.core, link, key),
+                Message::BlockDoubted(block, group) => {
+                    self.moves.hear_block_doubted(&mut self.core, link, block, group)
+                }
+                Message::Taken(group) => self.core.hear_taken(group),
+                Message::Switch(group, says) => self.moves.hear_switch(&mut self.core, link, group, says),
+                Message::BlockReturned(block, home) if home.0 == self.core.settings.info.runtime => {
+                    self.moves.hear_returned(&mut self.core, block, link);
+                }
+                Message::BlockClaimed(block, _) => self.core.hear_in_use(link, block),
+                Message::AllTold => self.core.hear_all_told(link),
+                Message::Heard(round) => self.core.out.barrier_mut().acknowledge(link, round),
+                // Nothing that a switch says.
+                _ => self.core.out.reject(),
+            }
+            self.apply_moves();
+        }
+        if !bytes.is_empty() {
+            // No record.
+            self.core.out.reject();
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Groups that move, as the worker sees it: records of other runtimes come in, effects are applied.
+//!
+//! Not here: how a group moves ([`crate::mobility`]).
+
+use super::Runtime;
+use crate::env::{Burst, Port};
+use crate::mobility::{Order, OrderError, Receipt};
+use alloc::vec::Vec;
+use wire::packet::Kind;
+
+impl<P: Port> Runtime<P> {
+    /// Joins this runtime with the others: `peers` are its links to them by their numbers, `None` for itself.
+    pub fn join(&mut self, peers: Vec<Option<P>>) {
+        let sessions = peers.iter().map(|peer| peer.as_ref().map_or(0, Port::session));
+        self.core.sessions.note_runtimes(sessions.collect());
+        let clocks = peers.iter().map(|peer| peer.as_ref().map(Port::has_other_clock));
+        self.moves.join(clocks.collect(), &mut self.core);
+        self.peers = peers;
+    }
+
+    /// Reads what other runtimes say and hand over.
+    #[inline]
+    pub(super) fn hear_runtimes(&mut self) -> usize {
+        let mut count = 0;
+        for peer in 0..self.peers.len() {
+            // States come in thousands of frames.
+            for _ in 0..8 {
+                let mut burst = Burst::new();
+                let mut is_over = false;
+                if self.core.out.pool().free() >= crate::mobility::ANSWERS
+                    && let Some(link) = &mut self.peers[peer]
+                {
+                    link.receive(self.core.now, self.core.out.pool_mut(), &mut burst);
+                    is_over = self.core.sessions.is_runtime_over(peer, link.session());
+                }
+                if !burst.is_empty() {
+                    count += self.take_from_runtime(peer, burst);
+                } else if !is_over {
+                    break;
+                }
+                if is_over {
+                    self.runtime_session_over(peer);
+                    break;
+                }
+            }
+        }
+        count
+    }
+
+    fn take_from_runtime(&mut self, peer: usize, burst: Burst) -> usize {
+        let count = burst.len();
+        self.moves.prefetch_groups_named(&self.core, &burst);
+        for packet in burst {
+            match packet.kind() {
+                Kind::Empty => self.core.out.recycle(packet),
+                Kind::Message => {
+                    let mut bytes = packet.frame();
+                    while let Some(rest) = self.moves.read_record(&mut self.core, peer, bytes) {
+                        bytes = rest;
+                        self.apply_moves();
+                    }
+                    self.core.out.recycle(packet);
+                }
+                Kind::Data => {
+                    self.moves.take_handed(&mut self.core, peer, packet);
+                    self.apply_moves();
+                }
+            }
+        }
+        count
+    }
+
+    /// Goes on with all moves; answers how much was done.
+    #[inline]
+    pub(super) fn go_on_moving(&mut self) -> usize {
+        match self.moves.has_work() {
+            true => self.move_on(),
+            false => 0,
+        }
+    }
+
+    #[cold]
+    fn move_on(&mut self) -> usize {
+        let mut work = self.moves.go_on(&mut self.core);
+        self.apply_moves();
+        let ready = self.moves.settle_moves(&mut self.core);
+        if !ready.is_empty() {
+            // *Behind* goes behind all that these groups have sent.
+            self.core.out.transmit(&mut self.links, &mut self.peers);
+        }
+        work += ready.len();
+        for id in ready {
+            self.moves.settled(&mut self.core, id);
+        }
+        work += self.moves.send_states(&mut self.core);
+        self.moves.watch_moves(&mut self.core);
+        self.apply_moves();
+        work
+    }
+
+    /// Begins to move flows; the number under which [`Runtime::receipt`] tells how it goes.
+    pub fn order(&mut self, order: Order) -> Result<u32, OrderError> {
+        self.order_with(order, &[])
+    }
+
+    /// The same; what does not move to its targets may be offered to these, too, as far as they are there then.
+    pub fn order_with(&mut self, order: Order, others: &[u16]) -> Result<u32, OrderError> {
+        self.order_some(order, others, u32::MAX)
+    }
+
+    /// The same, of no more than so many flows. Groups move whole: one that has more flows than are left of that stays.
+    pub fn order_some(&mut self, order: Order, others: &[u16], count: u32) -> Result<u32, OrderError> {
+        self.moves.order_some(&mut self.core, order, others, count)
+    }
+
+    /// Takes back what has not begun of an order, if there is such an order.
+    pub fn cancel(&mut self, number: u32) {
+        self.moves.cancel(&mut self.core, number);
+    }
+
+    /// What has come of an order; `None` if it is long over.
+    pub fn receipt(&mut self, number: u32) -> Option<Receipt> {
+        self.moves.receipt(number)
+    }
+
+    /// Whether an order is over; one that is forgotten is.
+    pub fn is_over(&mut self, number: u32) -> bool {
+        self.moves.is_over(number)
+    }
+
+    /// How many groups there are of whose keys switches are still to be told.
+    pub fn words_untold(&self) -> usize {
+        self.moves.words_untold()
+    }
+
+    /// How long moves that begin from now on may take, in nanoseconds, before they are given up.
+    pub fn set_move_timeout(&mut self, timeout: u64) {
+        self.core.settings.move_timeout = timeout;
+    }
+
+    /// Takes no more groups from other runtimes, or does again.
+    pub fn set_leaving(&mut self, is_leaving: bool) {
+        self.core.is_leaving = is_leaving;
+    }
+
+    /// What is left to be done for groups on their way, to or from here.
+    #[cfg(test)]
+    pub(crate) fn moves_left(&self) -> Vec<alloc::string::String> {
+        self.moves.moves_left(&self.core)
+    }
+
+    /// Has a switch say of every group on its way from here that another runtime has it.
+    #[cfg(test)]
+    pub(crate) fn fence_all(&mut self, switch: u8) {
+        self.moves.fence_all(&mut self.core, switch);
+        self.apply_moves();
+    }
+
+    /// Has every group on its way from here take too long.
+    #[cfg(test)]
+    pub(crate) fn call_back_all(&mut self) {
+        self.moves.call_back_all(&mut self.core);
+        self.apply_moves();
+    }
+
+    /// What is on its way, for tests.
+    #[cfg(test)]
+    pub fn moves_under_way(&self) -> Vec<(crate::group::GroupKey, protocols::ownership::Phase)> {
+        self.moves.moves_under_way()
+    }
+
+    /// Which groups have which blocks here, for tests.
+    #[cfg(test)]
+    pub fn blocks(&self) -> Vec<((nf::Addr, u16), crate::group::GroupKey)> {
+        let places = self.core.flows.owners.places().into_iter();
+        places
+            .filter_map(|(addr, first)| Some(((addr, first), self.core.flows.owners.at(addr, first)?)))
+            .collect()
+    }
+}

@@ -1,0 +1,587 @@
+//! The agent: the thread that talks with a store, and the handle by which others reach it.
+//!
+//! # Theory of operation
+//!
+//! ```text
+//!                      ┌──────────────────────── agent ────────────────────────┐
+//!   partition ═ ring ═►│ held: up to 2 batches of each partition, in their order│──► driver ──► store
+//!   partition ═ ring ═►│                                                       │◄── outcomes
+//!             ◄═ ring ═│ acknowledgements, with the buffers                    │
+//!   other threads ────►│ calls: open, load, and whatever runs with the driver  │
+//!                      └───────────────────────────────────────────────────────┘
+//! ```
+//!
+//! The agent writes the batches of all partitions in one call of the driver. *A call that fails* may have been done: the agent keeps the
+//! batches and repeats them, first after [`RETRY_FIRST`], then ever later up to [`RETRY_LAST`]. Their versions make the repetition harmless.
+//! The workers get no acknowledgement meanwhile, so they send nothing more, and their changes coalesce.
+//!
+//! *A store that has forgotten* what it acknowledged (it was started again without its data, or a replica took over) is found out by the
+//! next batch, and at rest within [`LOOK`]. The agent sets the partition's version there and tells the worker, which writes everything.
+//!
+//! *A later writer* of a partition fences this one: the agent tells the worker and drops its batches.
+//!
+//! The first failure is reported, and so is its end. The thread sleeps while there is nothing to do, but for a look at each partition's version.
+//!
+//! Invariants: a batch is acknowledged only after the store has said that it has it; batches of a partition reach the driver in
+//! the order of their sequence; the agent holds no more than 2 batches of a partition.
+
+use crate::batch::{Batch, Buffer};
+use crate::driver::{Driver, Failure, Outcome, Version};
+use crate::name::{NameError, PartitionName, VariableName};
+use crate::ticket::BATCHES_MAX;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{JoinHandle, Thread};
+use std::time::{Duration, Instant, SystemTime};
+
+/// How long after a failure the agent tries again, at first.
+pub const RETRY_FIRST: Duration = Duration::from_millis(10);
+/// How long at last.
+pub const RETRY_LAST: Duration = Duration::from_millis(500);
+/// How often the agent looks whether a store at rest still has what it had.
+pub const LOOK: Duration = Duration::from_secs(1);
+
+/// A batch on its way to the agent.
+pub(crate) struct Sent {
+    pub sequence: u64,
+    pub buffer: Buffer,
+}
+
+/// What the agent says of a batch, and its buffer; or of a partition, without one.
+pub(crate) struct Acknowledged {
+    pub sequence: u64,
+    pub outcome: Outcome,
+    pub buffer: Option<Buffer>,
+}
+
+/// What a worker gets when it opens a partition.
+pub(crate) struct Opened {
+    pub number: u64,
+    pub batches: rtrb::Producer<Sent>,
+    pub acknowledged: rtrb::Consumer<Acknowledged>,
+    pub agent: Thread,
+}
+
+/// Why a partition or a variable cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The store did not do it.
+    #[error(transparent)]
+    Store(#[from] Failure),
+    /// The store did not answer in time.
+    #[error("the store has not answered for {0} seconds; see that it runs, or set a longer `patience`")]
+    Silent(u64),
+    /// There is no agent any more.
+    #[error("the store is closed; open it again")]
+    Closed,
+    /// The name cannot be one.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// The function has it already.
+    #[error("{0} is opened twice; open it once, or give one of the two another name")]
+    Twice(VariableName),
+    /// What the store has is something else.
+    #[error("{0} at the store is no {1}; give the variable another name, or remove it there")]
+    Other(VariableName, &'static str),
+    /// The store has more.
+    #[error("{0} has {1} elements at the store and a capacity of {2}; give it a larger one")]
+    Capacity(VariableName, usize, usize),
+    /// A lock's record is none.
+    #[error("the record {0} is no lock; give the lock another name, or remove the record")]
+    Lock(String),
+    /// More variables than there are numbers.
+    #[error("a function has too many variables; use a map")]
+    Many,
+}
+
+/// How a store does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// Whether the last call failed.
+    pub failing: bool,
+    /// Calls that failed so far.
+    pub failures: u64,
+    /// Batches that it has taken.
+    pub batches: u64,
+    /// What the last failure said.
+    pub last_failure: Option<Failure>,
+}
+
+#[derive(Default)]
+struct Shared {
+    failing: AtomicBool,
+    failures: AtomicU64,
+    batches: AtomicU64,
+    ending: AtomicBool,
+    /// Of the control side only: no worker reads or writes it.
+    last_failure: Mutex<Option<Failure>>,
+}
+
+/// Something to be reported to a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// The store does not do what it is asked; it is tried again.
+    Failing(Failure),
+    /// It does again, after so long.
+    Again(Duration),
+    /// It has lost what it had acknowledged for this partition; everything is written again.
+    Forgotten(PartitionName),
+    /// Another instance has claimed the partition.
+    Fenced(PartitionName),
+}
+
+/// A field and its value.
+pub(crate) type Element = (Vec<u8>, Vec<u8>);
+
+type Call = Box<dyn FnOnce(&mut Agent) + Send>;
+
+/// A store that is open: its agent runs until the last handle is gone and the workers' partitions are.
+#[derive(Clone)]
+pub struct Store {
+    calls: Sender<Call>,
+    agent: Thread,
+    shared: Arc<Shared>,
+    patience: Duration,
+}
+
+impl Store {
+    /// Starts the agent of a store. `report` is called from its thread. Calls that wait for the store do so for `patience`.
+    pub fn start(
+        driver: Box<dyn Driver>,
+        patience: Duration,
+        report: impl FnMut(Report) + Send + 'static,
+    ) -> std::io::Result<(Self, Agency)> {
+        let (calls, incoming) = channel();
+        let shared = Arc::new(Shared::default());
+        let agent = Agent {
+            driver,
+            incoming,
+            partitions: Vec::new(),
+            next: 0,
+            shared: Arc::clone(&shared),
+            report: Box::new(report),
+            outage: None,
+            looked: Instant::now(),
+        };
+        let thread = std::thread::Builder::new().name("store".into());
+        let thread = thread.spawn(move || agent.run())?;
+        let store = Store {
+            calls,
+            agent: thread.thread().clone(),
+            shared,
+            patience,
+        };
+        let agency = Agency {
+            shared: Arc::clone(&store.shared),
+            thread: Some(thread),
+        };
+        Ok((store, agency))
+    }
+
+    /// How it does.
+    pub fn health(&self) -> Health {
+        let last = self.shared.last_failure.lock();
+        Health {
+            failing: self.shared.failing.load(Ordering::Relaxed),
+            failures: self.shared.failures.load(Ordering::Relaxed),
+            batches: self.shared.batches.load(Ordering::Relaxed),
+            last_failure: last.map_or(None, |last| last.clone()),
+        }
+    }
+
+    /// Runs something with the driver, on the agent's thread, and waits for the answer. A failure is tried again until patience is over:
+    /// what runs must be harmless when it is repeated.
+    pub fn with<R: Send + 'static>(
+        &self,
+        work: impl FnMut(&mut dyn Driver) -> Result<R, Failure> + Send + 'static,
+    ) -> Result<R, OpenError> {
+        let mut work = work;
+        self.call(move |agent| work(agent.driver.as_mut()))
+    }
+
+    fn call<R: Send + 'static>(
+        &self,
+        work: impl FnMut(&mut Agent) -> Result<R, Failure> + Send + 'static,
+    ) -> Result<R, OpenError> {
+        let until = Instant::now() + self.patience;
+        let work = Arc::new(Mutex::new(work));
+        loop {
+            let (answer, answered) = channel();
+            let work = Arc::clone(&work);
+            let call: Call = Box::new(move |agent| {
+                let done = match work.lock() {
+                    Ok(mut work) => work(agent),
+                    Err(_) => return,
+                };
+                // Whoever asked may have gone.
+                let _ = answer.send(done);
+            });
+            self.calls.send(call).map_err(|_| OpenError::Closed)?;
+            self.agent.unpark();
+            let left = until.saturating_duration_since(Instant::now());
+            match answered.recv_timeout(left) {
+                Ok(Ok(done)) => return Ok(done),
+                Ok(Err(failure)) if Instant::now() + RETRY_LAST >= until => return Err(failure.into()),
+                Ok(Err(_)) => std::thread::sleep(RETRY_LAST / 5),
+                Err(RecvTimeoutError::Timeout) => {
+                    let last = self.health().last_failure;
+                    return Err(last.map_or(OpenError::Silent(self.patience.as_secs()), OpenError::Store));
+                }
+                Err(RecvTimeoutError::Disconnected) => return Err(OpenError::Closed),
+            }
+        }
+    }
+
+    pub(crate) fn open(&self, name: &PartitionName) -> Result<Opened, OpenError> {
+        let name = name.clone();
+        let (number, batches, acknowledged) = self.call(move |agent| agent.open(&name))?;
+        Ok(Opened {
+            number,
+            batches,
+            acknowledged,
+            agent: self.agent.clone(),
+        })
+    }
+
+    pub(crate) fn load(
+        &self,
+        partition: u64,
+        number: u32,
+        variable: &VariableName,
+        is_kept: bool,
+    ) -> Result<Vec<Element>, OpenError> {
+        let variable = variable.clone();
+        self.call(move |agent| {
+            let elements = if is_kept {
+                elements(agent.driver.as_mut(), &variable)?
+            } else {
+                Vec::new()
+            };
+            agent.name(partition, number, &variable);
+            Ok(elements)
+        })
+    }
+}
+
+/// All elements of a variable.
+pub(crate) fn elements(driver: &mut dyn Driver, variable: &VariableName) -> Result<Vec<Element>, Failure> {
+    let mut elements = Vec::new();
+    driver.load(variable, &mut |field, value| {
+        elements.push((field.to_vec(), value.to_vec()))
+    })?;
+    Ok(elements)
+}
+
+/// Has the agent's thread: whoever opened the store keeps it, and ends it.
+pub struct Agency {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<u64>>,
+}
+
+impl Agency {
+    /// Ends the agent. It tries once more what it holds; answers how many batches it had to leave.
+    pub fn end(mut self) -> u64 {
+        self.stop()
+    }
+
+    fn stop(&mut self) -> u64 {
+        self.shared.ending.store(true, Ordering::Release);
+        let Some(thread) = self.thread.take() else {
+            return 0;
+        };
+        thread.thread().unpark();
+        thread.join().unwrap_or(0)
+    }
+}
+
+impl Drop for Agency {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A partition as the agent has it.
+struct Client {
+    number: u64,
+    name: PartitionName,
+    epoch: u64,
+    variables: Vec<VariableName>,
+    incoming: rtrb::Consumer<Sent>,
+    outgoing: rtrb::Producer<Acknowledged>,
+    held: VecDeque<Sent>,
+    /// Of the last batch that the store has.
+    stored: u64,
+    fenced: bool,
+}
+
+struct Outage {
+    since: Instant,
+    wait: Duration,
+    next: Instant,
+}
+
+struct Agent {
+    driver: Box<dyn Driver>,
+    incoming: Receiver<Call>,
+    partitions: Vec<Client>,
+    next: u64,
+    shared: Arc<Shared>,
+    report: Box<dyn FnMut(Report) + Send>,
+    outage: Option<Outage>,
+    looked: Instant,
+}
+
+type Rings = (u64, rtrb::Producer<Sent>, rtrb::Consumer<Acknowledged>);
+
+impl Agent {
+    fn run(mut self) -> u64 {
+        loop {
+            while let Ok(call) = self.incoming.try_recv() {
+                call(&mut self);
+            }
+            let ending = self.shared.ending.load(Ordering::Acquire);
+            for client in &mut self.partitions {
+                while client.held.len() < BATCHES_MAX
+                    && let Ok(sent) = client.incoming.pop()
+                {
+                    client.held.push_back(sent);
+                }
+            }
+            // What a worker left behind when it went is written all the same.
+            self.partitions.retain(|client| {
+                !client.outgoing.is_abandoned() || !client.held.is_empty() || !client.incoming.is_empty()
+            });
+            let has_work = self.partitions.iter().any(|client| !client.held.is_empty());
+            let may_try = self
+                .outage
+                .as_ref()
+                .is_none_or(|outage| Instant::now() >= outage.next);
+            if has_work && (may_try || ending) {
+                let done = self.write();
+                self.note(done);
+            } else if self.looked.elapsed() >= LOOK && may_try && !ending {
+                self.looked = Instant::now();
+                let done = self.look();
+                self.note(done);
+            }
+            if ending {
+                let left = self
+                    .partitions
+                    .iter()
+                    .map(|client| client.held.len() as u64)
+                    .sum();
+                let more = self.partitions.iter().any(|client| !client.incoming.is_empty());
+                if self.outage.is_some() || !(more || left > 0) {
+                    return left;
+                }
+                continue;
+            }
+            self.rest(has_work);
+        }
+    }
+
+    /// Sleeps until there is something to do.
+    fn rest(&self, had_work: bool) {
+        let wait = match &self.outage {
+            Some(outage) => outage.next.saturating_duration_since(Instant::now()),
+            None if had_work => return,
+            None if self.partitions.is_empty() => LOOK,
+            None => LOOK.saturating_sub(self.looked.elapsed()),
+        };
+        std::thread::park_timeout(wait);
+    }
+
+    /// Remembers whether the store did what it was asked.
+    fn note(&mut self, done: Result<(), Failure>) {
+        match done {
+            Ok(()) => {
+                if let Some(outage) = self.outage.take() {
+                    self.shared.failing.store(false, Ordering::Relaxed);
+                    (self.report)(Report::Again(outage.since.elapsed()));
+                }
+            }
+            Err(failure) => {
+                let now = Instant::now();
+                self.shared.failing.store(true, Ordering::Relaxed);
+                self.shared.failures.fetch_add(1, Ordering::Relaxed);
+                if let Ok(mut last) = self.shared.last_failure.lock() {
+                    *last = Some(failure.clone());
+                }
+                match &mut self.outage {
+                    Some(outage) => {
+                        outage.wait = (outage.wait * 2).min(RETRY_LAST);
+                        outage.next = now + outage.wait;
+                    }
+                    None => {
+                        self.outage = Some(Outage {
+                            since: now,
+                            wait: RETRY_FIRST,
+                            next: now + RETRY_FIRST,
+                        });
+                        (self.report)(Report::Failing(failure));
+                    }
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, name: &PartitionName) -> Result<Rings, Failure> {
+        // A store that has lost its data gives no epoch that an earlier writer had, as far as the clock is right.
+        let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let at_least = clock.map_or(1, |since| u64::try_from(since.as_millis()).unwrap_or(1));
+        let epoch = self.driver.claim(name, at_least)?;
+        let (batches, incoming) = rtrb::RingBuffer::new(BATCHES_MAX);
+        // More than batches: words without a buffer.
+        let (outgoing, acknowledged) = rtrb::RingBuffer::new(BATCHES_MAX + 2);
+        self.next += 1;
+        self.partitions.push(Client {
+            number: self.next,
+            name: name.clone(),
+            epoch,
+            variables: Vec::new(),
+            incoming,
+            outgoing,
+            held: VecDeque::with_capacity(BATCHES_MAX),
+            stored: 0,
+            fenced: false,
+        });
+        Ok((self.next, batches, acknowledged))
+    }
+
+    /// Numbers a variable. One that could not be opened in the end loses its number to the next.
+    fn name(&mut self, partition: u64, number: u32, variable: &VariableName) {
+        let mut clients = self.partitions.iter_mut();
+        if let Some(client) = clients.find(|client| client.number == partition) {
+            client.variables.truncate(number as usize);
+            client.variables.push(variable.clone());
+        }
+    }
+
+    /// Writes all that is held.
+    fn write(&mut self) -> Result<(), Failure> {
+        let mut batches = Vec::new();
+        let mut whose = Vec::new();
+        for (at, client) in self.partitions.iter().enumerate() {
+            for sent in client.held.iter().filter(|_| !client.fenced) {
+                whose.push(at);
+                batches.push(Batch {
+                    partition: &client.name,
+                    version: Version {
+                        epoch: client.epoch,
+                        sequence: sent.sequence,
+                    },
+                    variables: &client.variables,
+                    bytes: sent.buffer.bytes(),
+                });
+            }
+        }
+        let mut outcomes = Vec::with_capacity(batches.len());
+        let done = self.driver.write(&batches, &mut outcomes);
+        drop(batches);
+        // What is known is passed on, though a later batch may have failed.
+        for (at, outcome) in whose.into_iter().zip(outcomes) {
+            self.settle(at, outcome)?;
+        }
+        for client in &mut self.partitions {
+            if client.fenced {
+                while let Some(sent) = client.held.pop_front() {
+                    acknowledge(client, sent.sequence, Outcome::Fenced, Some(sent.buffer));
+                }
+            }
+        }
+        done
+    }
+
+    /// What becomes of the oldest batch of a partition.
+    fn settle(&mut self, at: usize, outcome: Outcome) -> Result<(), Failure> {
+        let Some(client) = self.partitions.get_mut(at) else {
+            return Ok(());
+        };
+        let Some(sequence) = client.held.front().map(|sent| sent.sequence) else {
+            return Ok(());
+        };
+        match outcome {
+            Outcome::Stored => {
+                client.stored = sequence;
+                self.shared.batches.fetch_add(1, Ordering::Relaxed);
+            }
+            Outcome::Fenced => {
+                if !client.fenced {
+                    client.fenced = true;
+                    (self.report)(Report::Fenced(client.name.clone()));
+                }
+            }
+            // The worker sends it again, with all the rest.
+            Outcome::Forgotten => return self.restore(at, sequence),
+        }
+        if let Some(sent) = client.held.pop_front() {
+            acknowledge(client, sent.sequence, outcome, Some(sent.buffer));
+        }
+        Ok(())
+    }
+
+    /// Gives a partition its version at a store that has forgotten it, and tells the worker to write everything.
+    fn restore(&mut self, at: usize, sequence: u64) -> Result<(), Failure> {
+        let Some(client) = self.partitions.get_mut(at) else {
+            return Ok(());
+        };
+        let version = Version {
+            epoch: client.epoch,
+            sequence,
+        };
+        match self.driver.restore(&client.name, version)? {
+            Outcome::Fenced => client.fenced = true,
+            Outcome::Stored | Outcome::Forgotten => {
+                (self.report)(Report::Forgotten(client.name.clone()));
+                client.stored = sequence;
+                let buffer = if client.held.front().is_some_and(|sent| sent.sequence <= sequence) {
+                    client.held.pop_front().map(|sent| sent.buffer)
+                } else {
+                    None
+                };
+                acknowledge(client, sequence, Outcome::Forgotten, buffer);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks whether the store still has what it acknowledged.
+    fn look(&mut self) -> Result<(), Failure> {
+        for at in 0..self.partitions.len() {
+            let Some(client) = self.partitions.get_mut(at) else {
+                continue;
+            };
+            if client.fenced {
+                continue;
+            }
+            let has = self.driver.version(&client.name)?.unwrap_or_default();
+            let ours = Version {
+                epoch: client.epoch,
+                sequence: client.stored,
+            };
+            if has.epoch > ours.epoch {
+                client.fenced = true;
+                (self.report)(Report::Fenced(client.name.clone()));
+                acknowledge(client, ours.sequence, Outcome::Fenced, None);
+            } else if has < ours {
+                self.restore(at, ours.sequence)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn acknowledge(client: &mut Client, sequence: u64, outcome: Outcome, buffer: Option<Buffer>) {
+    // The places of buffers are theirs. A word that finds none follows one that the worker has not read, and that says as much.
+    if buffer.is_none() && client.outgoing.slots() <= BATCHES_MAX {
+        return;
+    }
+    // A worker that has gone needs none.
+    let _ = client.outgoing.push(Acknowledged {
+        sequence,
+        outcome,
+        buffer,
+    });
+}

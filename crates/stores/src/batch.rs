@@ -1,0 +1,305 @@
+//! A batch: changes of one partition that a store takes whole or not at all.
+//!
+//! The worker writes changes into a buffer that is made once ([`Buffer`]); the agent hands the buffer back when the store has
+//! them. In the buffer, numbers little-endian:
+//!
+//! ```text
+//!   clear   0  variable u32
+//!   put     1  variable u32  field length u32  value length u32  field  value
+//!   remove  2  variable u32  field length u32                    field
+//! ```
+//!
+//! `variable` is the variable's number in its partition, in the order in which they were opened.
+
+use crate::driver::Version;
+use crate::name::{PartitionName, VariableName};
+use serde::Serialize;
+
+/// The most bytes in a batch.
+pub const BATCH_BYTES: usize = 256 * 1024;
+/// The most bytes of a field and its value together, encoded. So any element fits into an empty batch.
+pub const ELEMENT_BYTES_MAX: usize = 64 * 1024;
+
+const CLEAR: u8 = 0;
+const PUT: u8 = 1;
+const REMOVE: u8 = 2;
+
+/// A change of one variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<'b> {
+    /// All its fields are gone.
+    Clear {
+        /// Which variable.
+        variable: &'b VariableName,
+    },
+    /// A field has a value.
+    Put {
+        /// Which variable.
+        variable: &'b VariableName,
+        /// Its encoded key.
+        field: &'b [u8],
+        /// Its encoded value.
+        value: &'b [u8],
+    },
+    /// A field is gone.
+    Remove {
+        /// Which variable.
+        variable: &'b VariableName,
+        /// Its encoded key.
+        field: &'b [u8],
+    },
+}
+
+/// Changes of one partition, and the version that they make.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'b> {
+    /// Whose.
+    pub partition: &'b PartitionName,
+    /// What the store has of the partition afterwards.
+    pub version: Version,
+    pub(crate) variables: &'b [VariableName],
+    pub(crate) bytes: &'b [u8],
+}
+
+impl<'b> Batch<'b> {
+    /// Changes in the order in which they take effect.
+    pub fn changes(&self) -> Changes<'b> {
+        Changes {
+            variables: self.variables,
+            rest: self.bytes,
+        }
+    }
+}
+
+/// A batch that is kept beyond its buffer: for what hands batches on later, or once more.
+#[derive(Clone, Debug)]
+pub struct KeptBatch {
+    partition: PartitionName,
+    version: Version,
+    variables: Vec<VariableName>,
+    bytes: Vec<u8>,
+}
+
+impl KeptBatch {
+    /// A copy of a batch.
+    pub fn of(batch: &Batch<'_>) -> Self {
+        KeptBatch {
+            partition: batch.partition.clone(),
+            version: batch.version,
+            variables: batch.variables.to_vec(),
+            bytes: batch.bytes.to_vec(),
+        }
+    }
+
+    /// The batch.
+    pub fn batch(&self) -> Batch<'_> {
+        Batch {
+            partition: &self.partition,
+            version: self.version,
+            variables: &self.variables,
+            bytes: &self.bytes,
+        }
+    }
+}
+
+/// The changes of a batch.
+#[derive(Clone, Debug)]
+pub struct Changes<'b> {
+    variables: &'b [VariableName],
+    rest: &'b [u8],
+}
+
+impl<'b> Changes<'b> {
+    fn take(&mut self, count: usize) -> Option<&'b [u8]> {
+        let (taken, rest) = self.rest.split_at_checked(count)?;
+        self.rest = rest;
+        Some(taken)
+    }
+
+    fn number(&mut self) -> Option<usize> {
+        let bytes = self.take(4)?.try_into().ok()?;
+        usize::try_from(u32::from_le_bytes(bytes)).ok()
+    }
+}
+
+impl<'b> Iterator for Changes<'b> {
+    type Item = Change<'b>;
+
+    fn next(&mut self) -> Option<Change<'b>> {
+        let form = self.take(1)?.first().copied()?;
+        let number = self.number()?;
+        let variable = self.variables.get(number)?;
+        match form {
+            CLEAR => Some(Change::Clear { variable }),
+            PUT => {
+                let (field, value) = (self.number()?, self.number()?);
+                Some(Change::Put {
+                    variable,
+                    field: self.take(field)?,
+                    value: self.take(value)?,
+                })
+            }
+            REMOVE => {
+                let field = self.number()?;
+                Some(Change::Remove {
+                    variable,
+                    field: self.take(field)?,
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Where a worker writes changes. Its memory is made once.
+pub(crate) struct Buffer {
+    bytes: Box<[u8]>,
+    used: usize,
+    changes: u32,
+}
+
+/// There is no more room in the buffer; what did not fit has left no trace in it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NoRoom;
+
+impl Buffer {
+    pub fn new() -> Self {
+        Buffer {
+            bytes: vec![0; BATCH_BYTES].into_boxed_slice(),
+            used: 0,
+            changes: 0,
+        }
+    }
+
+    pub fn empty(&mut self) {
+        (self.used, self.changes) = (0, 0);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
+    pub fn changes(&self) -> u32 {
+        self.changes
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.used).unwrap_or_default()
+    }
+
+    pub fn clear(&mut self, variable: u32) -> Result<(), NoRoom> {
+        let mut end = self.used;
+        self.raw(&mut end, &[CLEAR])?;
+        self.raw(&mut end, &variable.to_le_bytes())?;
+        self.keep(end);
+        Ok(())
+    }
+
+    pub fn put<K: Serialize, V: Serialize>(
+        &mut self,
+        variable: u32,
+        field: &K,
+        value: &V,
+    ) -> Result<(), NoRoom> {
+        let mut end = self.used;
+        self.raw(&mut end, &[PUT])?;
+        self.raw(&mut end, &variable.to_le_bytes())?;
+        let lengths = end;
+        self.raw(&mut end, &[0; 8])?;
+        let field = self.encoded(&mut end, field)?;
+        let value = self.encoded(&mut end, value)?;
+        let mut at = lengths;
+        self.raw(&mut at, &field.to_le_bytes())?;
+        self.raw(&mut at, &value.to_le_bytes())?;
+        self.keep(end);
+        Ok(())
+    }
+
+    pub fn remove<K: Serialize>(&mut self, variable: u32, field: &K) -> Result<(), NoRoom> {
+        let mut end = self.used;
+        self.raw(&mut end, &[REMOVE])?;
+        self.raw(&mut end, &variable.to_le_bytes())?;
+        let lengths = end;
+        self.raw(&mut end, &[0; 4])?;
+        let field = self.encoded(&mut end, field)?;
+        let mut at = lengths;
+        self.raw(&mut at, &field.to_le_bytes())?;
+        self.keep(end);
+        Ok(())
+    }
+
+    fn keep(&mut self, end: usize) {
+        self.used = end;
+        self.changes = self.changes.saturating_add(1);
+    }
+
+    fn raw(&mut self, at: &mut usize, bytes: &[u8]) -> Result<(), NoRoom> {
+        let end = at.checked_add(bytes.len()).ok_or(NoRoom)?;
+        let place = self.bytes.get_mut(*at..end).ok_or(NoRoom)?;
+        place.copy_from_slice(bytes);
+        *at = end;
+        Ok(())
+    }
+
+    fn encoded<T: Serialize>(&mut self, at: &mut usize, value: &T) -> Result<u32, NoRoom> {
+        let place = self.bytes.get_mut(*at..).ok_or(NoRoom)?;
+        let length = postcard::to_slice(value, place).map_err(|_| NoRoom)?.len();
+        *at = at.checked_add(length).ok_or(NoRoom)?;
+        u32::try_from(length).map_err(|_| NoRoom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::Kind;
+
+    #[test]
+    fn changes_are_read_as_they_were_written_and_what_does_not_fit_leaves_no_trace() {
+        let partition = PartitionName::new("f", "m", 0).unwrap();
+        let variables = [
+            partition.variable(Kind::Map, "a").unwrap(),
+            partition.variable(Kind::Set, "b").unwrap(),
+        ];
+        let mut buffer = Buffer::new();
+        buffer.clear(1).unwrap();
+        buffer.put(0, &7u8, &"xy").unwrap();
+        buffer.remove(1, &300u16).unwrap();
+        let full = "z".repeat(BATCH_BYTES);
+        assert_eq!(buffer.put(0, &1u8, &full), Err(NoRoom));
+        assert_eq!(buffer.remove(0, &full), Err(NoRoom));
+        let read = |bytes| {
+            let batch = Batch {
+                partition: &partition,
+                version: Version::default(),
+                variables: &variables,
+                bytes,
+            };
+            batch.changes().collect::<Vec<_>>()
+        };
+        let all = read(buffer.bytes());
+        assert_eq!(
+            all,
+            [
+                Change::Clear {
+                    variable: &variables[1]
+                },
+                Change::Put {
+                    variable: &variables[0],
+                    field: &[7],
+                    value: b"\x02xy"
+                },
+                Change::Remove {
+                    variable: &variables[1],
+                    field: &[0xac, 0x02]
+                },
+            ]
+        );
+        assert_eq!(buffer.changes(), 3);
+        // However it is cut, what is read is a beginning of it.
+        for end in 0..buffer.bytes().len() {
+            let cut = read(&buffer.bytes()[..end]);
+            assert_eq!(cut, all[..cut.len()]);
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What a data store has to do: one small trait, [`Driver`].
+//!
+//! A driver keeps three things. Of a *partition*: its [`Version`], and of each of its variables a table from field to value,
+//! both bytes. Beside them *records*: single values that are swapped by comparison, for locks and pools.
+//!
+//! One call is answered before the next begins, and a call that fails may have been done or not. So each call can be repeated:
+//! batches carry the version that they make, records are compared.
+
+use crate::batch::Batch;
+use crate::name::{PartitionName, VariableName};
+
+/// Which writer, and how much of what it wrote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    /// The writer: each claim of the partition makes a larger one.
+    pub epoch: u64,
+    /// The number of its last batch; 0 before the first.
+    pub sequence: u64,
+}
+
+/// What became of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The store has it, now or from an earlier try.
+    Stored,
+    /// A later writer has claimed the partition: nothing of this one is taken any more.
+    Fenced,
+    /// The store lacks batches that it had acknowledged. Nothing was written.
+    Forgotten,
+}
+
+impl Version {
+    /// What a store that has `self` does with a batch of version `batch`: `None` means that it writes it.
+    ///
+    /// | the store has | and the batch | |
+    /// |---|---|---|
+    /// | a later epoch | | fenced |
+    /// | the same epoch, its sequence or a later one | is repeated | stored |
+    /// | the same epoch, the sequence before | is the next | written |
+    /// | anything earlier | leaves a gap | forgotten |
+    pub fn judge(self, batch: Version) -> Option<Outcome> {
+        if self.epoch > batch.epoch {
+            Some(Outcome::Fenced)
+        } else if self.epoch == batch.epoch && self.sequence >= batch.sequence {
+            Some(Outcome::Stored)
+        } else if self.epoch == batch.epoch && self.sequence.checked_add(1) == Some(batch.sequence) {
+            None
+        } else {
+            Some(Outcome::Forgotten)
+        }
+    }
+}
+
+/// Why a store did not do a call. It may have been done all the same.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("store {store}: {problem}; {remedy}")]
+pub struct Failure {
+    /// Its URI, without a password.
+    pub store: String,
+    /// What it said, or did not.
+    pub problem: String,
+    /// What a person may do.
+    pub remedy: String,
+}
+
+impl Failure {
+    /// A failure of the store at this URI.
+    pub fn new(store: &str, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Failure {
+            store: store.to_owned(),
+            problem: problem.into(),
+            remedy: remedy.into(),
+        }
+    }
+}
+
+/// What [`Driver::swap`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Swapped {
+    /// It was as expected, and is the new one.
+    Done,
+    /// It is this, and was left.
+    Other(Option<Vec<u8>>),
+}
+
+/// A data store, as the agent uses it. Each call waits for the store, for a time that the driver bounds.
+pub trait Driver: Send {
+    /// Makes the caller the partition's writer: a new epoch, larger than the one before and at least `at_least`.
+    fn claim(&mut self, partition: &PartitionName, at_least: u64) -> Result<u64, Failure>;
+
+    /// What the store has of the partition; `None` for nothing.
+    fn version(&mut self, partition: &PartitionName) -> Result<Option<Version>, Failure>;
+
+    /// Sets the version of a partition that the store has forgotten in whole or in part, unless a later epoch has it
+    /// ([`Outcome::Fenced`]).
+    fn restore(&mut self, partition: &PartitionName, version: Version) -> Result<Outcome, Failure>;
+
+    /// Writes batches in their order, each whole or not at all, as [`Version::judge`] says; pushes an outcome for each.
+    fn write(&mut self, batches: &[Batch<'_>], outcomes: &mut Vec<Outcome>) -> Result<(), Failure>;
+
+    /// Reads all fields of a variable, in any order.
+    fn load(&mut self, variable: &VariableName, element: &mut dyn FnMut(&[u8], &[u8]))
+    -> Result<(), Failure>;
+
+    /// All partitions of a function that have ever been claimed, in any order.
+    fn partitions(&mut self, function: &str) -> Result<Vec<PartitionName>, Failure>;
+
+    /// Reads a record.
+    fn record(&mut self, name: &str) -> Result<Option<Vec<u8>>, Failure>;
+
+    /// Makes a record `new` if it is `expected`; `None` is a record that is not there.
+    fn swap(&mut self, name: &str, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swapped, Failure>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_written_once_in_its_order_by_the_last_writer() {
+        let v = |epoch, sequence| Version { epoch, sequence };
+        let cases = [
+            (v(2, 9), v(1, 10), Some(Outcome::Fenced)),
+            (v(2, 9), v(2, 9), Some(Outcome::Stored)),
+            (v(2, 9), v(2, 3), Some(Outcome::Stored)),
+            (v(2, 9), v(2, 10), None),
+            (v(2, 9), v(2, 11), Some(Outcome::Forgotten)),
+            (v(2, 9), v(3, 1), Some(Outcome::Forgotten)),
+            (v(0, 0), v(7, 1), Some(Outcome::Forgotten)),
+            (v(7, 0), v(7, 1), None),
+        ];
+        for (has, batch, said) in cases {
+            assert_eq!(has.judge(batch), said, "{has:?} {batch:?}");
+        }
+    }
+}

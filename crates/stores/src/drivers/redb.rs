@@ -1,0 +1,246 @@
+//! `redb:PATH`, a file: durable without a server.
+//!
+//! All batches of one call are one transaction, which is on the disk when the call answers. So a store takes as many calls in a second as
+//! the disk takes flushes, and the agent's batches grow to fit. One process has the file at a time.
+//!
+//! | table | key | value |
+//! |---|---|---|
+//! | `versions` | partition | epoch, sequence |
+//! | `elements` | variable, 0, field | value |
+//! | `records` | name | value |
+//!
+//! A key of a variable has no byte 0, so an element's key has one reading, and a variable's elements are side by side.
+
+use crate::batch::{Batch, Change};
+use crate::driver::{Driver, Failure, Outcome, Swapped, Version};
+use crate::name::{PartitionName, VariableName};
+use redb::{Database, ReadableDatabase, ReadableTable, Table, TableDefinition, WriteTransaction};
+use std::path::Path;
+
+const VERSIONS: TableDefinition<'_, &str, (u64, u64)> = TableDefinition::new("versions");
+const ELEMENTS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("elements");
+const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records");
+
+/// A store in a file.
+pub struct Redb {
+    database: Database,
+    name: String,
+}
+
+impl Redb {
+    /// Opens the file, or makes it.
+    pub fn open(path: &Path) -> Result<Self, Failure> {
+        let name = format!("redb:{}", path.display());
+        let database = Database::create(path).map_err(|error| {
+            let remedy = match &error {
+                redb::DatabaseError::DatabaseAlreadyOpen => {
+                    "another process has the file: give each process a file of its own"
+                }
+                redb::DatabaseError::Storage(redb::StorageError::Io(_)) => {
+                    "see that its folder is there and may be written to"
+                }
+                _ => "name another file, or move this one away",
+            };
+            Failure::new(&name, error.to_string(), remedy)
+        })?;
+        let store = Redb { database, name };
+        // A table that is not there cannot be read.
+        store.transact(|transaction| {
+            transaction.open_table(VERSIONS)?;
+            transaction.open_table(ELEMENTS)?;
+            transaction.open_table(RECORDS)?;
+            Ok(())
+        })?;
+        Ok(store)
+    }
+
+    fn failed(&self, error: &redb::Error) -> Failure {
+        Failure::new(
+            &self.name,
+            error.to_string(),
+            "see that its disk has room and works",
+        )
+    }
+
+    fn transact<R>(
+        &self,
+        work: impl FnOnce(&WriteTransaction) -> Result<R, redb::Error>,
+    ) -> Result<R, Failure> {
+        let done = || -> Result<R, redb::Error> {
+            let transaction = self.database.begin_write()?;
+            let done = work(&transaction)?;
+            transaction.commit()?;
+            Ok(done)
+        };
+        done().map_err(|error| self.failed(&error))
+    }
+
+    fn read<R>(
+        &self,
+        work: impl FnOnce(&redb::ReadTransaction) -> Result<R, redb::Error>,
+    ) -> Result<R, Failure> {
+        let done = || work(&self.database.begin_read()?);
+        done().map_err(|error| self.failed(&error))
+    }
+}
+
+fn version_of(
+    table: &impl ReadableTable<&'static str, (u64, u64)>,
+    key: &str,
+) -> Result<Version, redb::Error> {
+    let (epoch, sequence) = table.get(key)?.map_or((0, 0), |guard| guard.value());
+    Ok(Version { epoch, sequence })
+}
+
+/// Where a variable's elements begin; they end before the same with `end`.
+fn prefix(variable: &VariableName, last: u8) -> Vec<u8> {
+    let mut key = variable.to_string().into_bytes();
+    key.push(last);
+    key
+}
+
+fn key(variable: &VariableName, field: &[u8]) -> Vec<u8> {
+    let mut key = prefix(variable, 0);
+    key.extend_from_slice(field);
+    key
+}
+
+fn apply(
+    elements: &mut Table<'_, &'static [u8], &'static [u8]>,
+    change: Change<'_>,
+) -> Result<(), redb::Error> {
+    match change {
+        Change::Clear { variable } => {
+            let (from, to) = (prefix(variable, 0), prefix(variable, 1));
+            elements.retain_in(from.as_slice()..to.as_slice(), |_, _| false)?;
+        }
+        Change::Put {
+            variable,
+            field,
+            value,
+        } => {
+            elements.insert(key(variable, field).as_slice(), value)?;
+        }
+        Change::Remove { variable, field } => {
+            elements.remove(key(variable, field).as_slice())?;
+        }
+    }
+    Ok(())
+}
+
+impl Driver for Redb {
+    fn claim(&mut self, partition: &PartitionName, at_least: u64) -> Result<u64, Failure> {
+        let key = partition.to_string();
+        self.transact(|transaction| {
+            let mut versions = transaction.open_table(VERSIONS)?;
+            let has = version_of(&versions, &key)?;
+            let epoch = has.epoch.saturating_add(1).max(at_least);
+            versions.insert(key.as_str(), (epoch, 0))?;
+            Ok(epoch)
+        })
+    }
+
+    fn version(&mut self, partition: &PartitionName) -> Result<Option<Version>, Failure> {
+        let key = partition.to_string();
+        self.read(|transaction| {
+            let has = transaction.open_table(VERSIONS)?.get(key.as_str())?;
+            Ok(has.map(|guard| {
+                let (epoch, sequence) = guard.value();
+                Version { epoch, sequence }
+            }))
+        })
+    }
+
+    fn restore(&mut self, partition: &PartitionName, version: Version) -> Result<Outcome, Failure> {
+        let key = partition.to_string();
+        self.transact(|transaction| {
+            let mut versions = transaction.open_table(VERSIONS)?;
+            let has = version_of(&versions, &key)?;
+            if has.epoch > version.epoch {
+                return Ok(Outcome::Fenced);
+            }
+            let version = version.max(has);
+            versions.insert(key.as_str(), (version.epoch, version.sequence))?;
+            Ok(Outcome::Stored)
+        })
+    }
+
+    fn write(&mut self, batches: &[Batch<'_>], outcomes: &mut Vec<Outcome>) -> Result<(), Failure> {
+        if batches.is_empty() {
+            return Ok(());
+        }
+        let done = self.transact(|transaction| {
+            let mut versions = transaction.open_table(VERSIONS)?;
+            let mut elements = transaction.open_table(ELEMENTS)?;
+            let mut done = Vec::with_capacity(batches.len());
+            for batch in batches {
+                let key = batch.partition.to_string();
+                if let Some(outcome) = version_of(&versions, &key)?.judge(batch.version) {
+                    done.push(outcome);
+                    continue;
+                }
+                for change in batch.changes() {
+                    apply(&mut elements, change)?;
+                }
+                versions.insert(key.as_str(), (batch.version.epoch, batch.version.sequence))?;
+                done.push(Outcome::Stored);
+            }
+            Ok(done)
+        })?;
+        // Only now are they on the disk.
+        outcomes.extend(done);
+        Ok(())
+    }
+
+    fn load(
+        &mut self,
+        variable: &VariableName,
+        element: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), Failure> {
+        let (from, to) = (prefix(variable, 0), prefix(variable, 1));
+        self.read(|transaction| {
+            let elements = transaction.open_table(ELEMENTS)?;
+            for found in elements.range(from.as_slice()..to.as_slice())? {
+                let (key, value) = found?;
+                element(key.value().get(from.len()..).unwrap_or_default(), value.value());
+            }
+            Ok(())
+        })
+    }
+
+    fn partitions(&mut self, function: &str) -> Result<Vec<PartitionName>, Failure> {
+        self.read(|transaction| {
+            let versions = transaction.open_table(VERSIONS)?;
+            let mut all = Vec::new();
+            for found in versions.iter()? {
+                let (key, _) = found?;
+                // A key of a later version of Flowkeep is none of ours.
+                let name = key.value().parse::<PartitionName>();
+                all.extend(name.ok().filter(|name| name.function() == function));
+            }
+            Ok(all)
+        })
+    }
+
+    fn record(&mut self, name: &str) -> Result<Option<Vec<u8>>, Failure> {
+        self.read(|transaction| {
+            let has = transaction.open_table(RECORDS)?.get(name)?;
+            Ok(has.map(|guard| guard.value().to_vec()))
+        })
+    }
+
+    fn swap(&mut self, name: &str, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swapped, Failure> {
+        self.transact(|transaction| {
+            let mut records = transaction.open_table(RECORDS)?;
+            let has = records.get(name)?.map(|guard| guard.value().to_vec());
+            if has.as_deref() != expected {
+                return Ok(Swapped::Other(has));
+            }
+            match new {
+                Some(new) => records.insert(name, new)?,
+                None => records.remove(name)?,
+            };
+            Ok(Swapped::Done)
+        })
+    }
+}

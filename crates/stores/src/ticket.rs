@@ -1,0 +1,251 @@
+//! What waits until a store has a change: [`Ticket`].
+//!
+//! A variable numbers its changes. Each goes to the store in the order of its number, unless a later one of the same element
+//! takes it along. `stored` is the number up to which the store has all. A ticket has the number of the last change before it
+//! was asked for, and is over when `stored` reaches that:
+//!
+//! ```text
+//!   change 1  change 2  ticket(2)  change 3      batch {1, 2}   acknowledged: stored = 2, the ticket is over
+//! ```
+//!
+//! A ticket is a future: an acknowledgement wakes it. It is over with an error where the partition has another writer.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+/// How many batches of a partition are on their way at once.
+pub(crate) const BATCHES_MAX: usize = 2;
+
+/// Another instance has claimed the identity: this one's changes are not stored any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("another instance has claimed these variables; end one of the two, or give each a name of its own")]
+pub struct Fenced;
+
+/// A batch on its way, as one variable knows it.
+struct Sent {
+    sequence: u64,
+    /// All changes up to this one are in it, or were in one before.
+    number: u64,
+    /// When the oldest change in it was made.
+    since: u64,
+}
+
+/// How far a store has a variable.
+#[derive(Default)]
+pub(crate) struct Progress {
+    /// The partition's clock.
+    now: Rc<Cell<u64>>,
+    changed: Cell<u64>,
+    stored: Cell<u64>,
+    fenced: Cell<bool>,
+    sent: RefCell<VecDeque<Sent>>,
+    waiting: RefCell<Vec<(u64, Waker)>>,
+}
+
+impl Progress {
+    pub fn new(now: Rc<Cell<u64>>) -> Rc<Self> {
+        let progress = Progress {
+            now,
+            ..Progress::default()
+        };
+        progress.sent.borrow_mut().reserve(BATCHES_MAX);
+        Rc::new(progress)
+    }
+
+    pub fn now(&self) -> u64 {
+        self.now.get()
+    }
+
+    /// Numbers a change.
+    pub fn change(&self) -> u64 {
+        let number = self.changed.get().saturating_add(1);
+        self.changed.set(number);
+        number
+    }
+
+    pub fn changed(&self) -> u64 {
+        self.changed.get()
+    }
+
+    pub fn stored(&self) -> u64 {
+        self.stored.get()
+    }
+
+    /// All changes up to `number` are in batches up to this one.
+    pub fn send(&self, sequence: u64, number: u64, since: u64) {
+        self.sent.borrow_mut().push_back(Sent {
+            sequence,
+            number,
+            since,
+        });
+    }
+
+    /// Nothing is left to send: what was changed is in batches that are on their way, if any.
+    pub fn nothing_to_send(&self) {
+        if self.sent.borrow().is_empty() {
+            self.reach(self.changed.get());
+        }
+    }
+
+    /// The store has the batch; answers since when its oldest change of this variable had waited.
+    pub fn acknowledge(&self, sequence: u64) -> Option<u64> {
+        let mut oldest = None;
+        loop {
+            let mut sent = self.sent.borrow_mut();
+            if sent.front().is_none_or(|first| first.sequence > sequence) {
+                return oldest;
+            }
+            let first = sent.pop_front();
+            drop(sent);
+            if let Some(first) = first {
+                oldest = oldest.or(Some(first.since));
+                self.reach(first.number);
+            }
+        }
+    }
+
+    /// The store lacks what was sent: it is sent again, as new changes.
+    pub fn forget_sent(&self) {
+        self.sent.borrow_mut().clear();
+    }
+
+    /// Since when the oldest change that is on its way has waited.
+    pub fn sent_since(&self) -> Option<u64> {
+        self.sent.borrow().front().map(|sent| sent.since)
+    }
+
+    pub fn fence(&self) {
+        self.fenced.set(true);
+        self.wake(u64::MAX);
+    }
+
+    pub fn is_fenced(&self) -> bool {
+        self.fenced.get()
+    }
+
+    pub fn is_stored(&self) -> bool {
+        self.stored.get() >= self.changed.get()
+    }
+
+    fn reach(&self, number: u64) {
+        if number > self.stored.get() {
+            self.stored.set(number);
+            self.wake(number);
+        }
+    }
+
+    fn wake(&self, number: u64) {
+        loop {
+            // Waking may poll at once: nothing is borrowed then.
+            let next = {
+                let mut waiting = self.waiting.borrow_mut();
+                let ready = waiting.iter().position(|(wanted, _)| *wanted <= number);
+                ready.map(|at| waiting.swap_remove(at).1)
+            };
+            match next {
+                Some(waker) => waker.wake(),
+                None => return,
+            }
+        }
+    }
+}
+
+/// Waits until the store has all changes of a variable that were made before it was asked for.
+#[must_use = "a ticket that is dropped waits for nothing"]
+pub struct Ticket {
+    progress: Rc<Progress>,
+    number: u64,
+}
+
+impl Ticket {
+    pub(crate) fn of(progress: &Rc<Progress>) -> Self {
+        Ticket {
+            progress: Rc::clone(progress),
+            number: progress.changed(),
+        }
+    }
+
+    /// One that waits for nothing.
+    pub(crate) fn over() -> Self {
+        Ticket {
+            progress: Rc::default(),
+            number: 0,
+        }
+    }
+
+    /// Whether it is over: `None` while the store has not said.
+    pub fn state(&self) -> Option<Result<(), Fenced>> {
+        if self.progress.stored.get() >= self.number {
+            Some(Ok(()))
+        } else {
+            self.progress.is_fenced().then_some(Err(Fenced))
+        }
+    }
+}
+
+impl Future for Ticket {
+    type Output = Result<(), Fenced>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(over) = self.state() {
+            return Poll::Ready(over);
+        }
+        let mut waiting = self.progress.waiting.borrow_mut();
+        let waker = context.waker();
+        if !waiting
+            .iter()
+            .any(|(number, known)| *number == self.number && known.will_wake(waker))
+        {
+            waiting.push((self.number, waker.clone()));
+        }
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_ticket_is_woken_once_by_the_acknowledgement_that_it_waits_for() {
+        let progress = Progress::new(Rc::default());
+        let count = Arc::new(Count::default());
+        let waker = Waker::from(Arc::clone(&count));
+        let mut context = Context::from_waker(&waker);
+        progress.change();
+        let number = progress.change();
+        let mut ticket = Ticket::of(&progress);
+        let mut poll = || Pin::new(&mut ticket).poll(&mut context);
+        assert!(poll().is_pending() && poll().is_pending());
+        progress.send(1, 1, 10);
+        progress.send(2, number, 11);
+        assert_eq!(progress.acknowledge(1), Some(10));
+        assert_eq!((count.0.load(Ordering::Relaxed), poll()), (0, Poll::Pending));
+        assert_eq!(progress.acknowledge(2), Some(11));
+        assert_eq!(
+            (count.0.load(Ordering::Relaxed), poll()),
+            (1, Poll::Ready(Ok(())))
+        );
+        assert!(progress.is_stored());
+        progress.change();
+        let ticket = Ticket::of(&progress);
+        assert_eq!(ticket.state(), None);
+        progress.fence();
+        assert_eq!(ticket.state(), Some(Err(Fenced)));
+    }
+}

@@ -1,0 +1,87 @@
+//! Which store a URI names.
+
+use crate::driver::{Driver, Failure};
+use crate::drivers::memory::Memory;
+#[cfg(feature = "redb")]
+use crate::drivers::redb::Redb;
+#[cfg(feature = "redis")]
+use crate::drivers::redis::{PATIENCE, Redis, without_secret};
+
+const REMEDY: &str = "write memory:, redb:PATH or redis://HOST:PORT";
+
+/// The driver of the store that a URI names.
+///
+/// | URI | store |
+/// |---|---|
+/// | `memory:` | this process |
+/// | `redb:PATH` | a file |
+/// | `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]` | Redis or Valkey |
+pub fn driver(uri: &str) -> Result<Box<dyn Driver>, Failure> {
+    let shown = || uri.chars().take(80).collect::<String>();
+    let Some((scheme, rest)) = uri.split_once(':') else {
+        return Err(Failure::new(&shown(), "it names no kind of store", REMEDY));
+    };
+    match scheme {
+        "memory" if rest.is_empty() => Ok(Box::<Memory>::default()),
+        "memory" => Err(Failure::new(
+            &shown(),
+            "a store in memory has no name",
+            "write memory: and nothing behind it",
+        )),
+        #[cfg(feature = "redb")]
+        "redb" if !rest.is_empty() => Ok(Box::new(Redb::open(rest.as_ref())?)),
+        #[cfg(feature = "redb")]
+        "redb" => Err(Failure::new(&shown(), "it names no file", "write redb:PATH")),
+        #[cfg(feature = "redis")]
+        "redis" => Ok(Box::new(Redis::new(uri, PATIENCE)?)),
+        #[cfg(feature = "redis")]
+        "rediss" => Err(Failure::new(
+            &without_secret(uri),
+            "TLS is not supported yet",
+            "write redis://, over a network that you trust",
+        )),
+        #[cfg(not(all(feature = "redb", feature = "redis")))]
+        "redb" | "redis" => Err(Failure::new(
+            &shown(),
+            format!("this binary has no driver `{scheme}`"),
+            "build it with the cargo feature of that name",
+        )),
+        // What is behind an unknown scheme may be a secret.
+        other => Err(Failure::new(
+            &other.chars().take(20).collect::<String>(),
+            "there is no such kind of store",
+            REMEDY,
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_value_and_the_remedy() {
+        let said = |uri| driver(uri).err().unwrap().to_string();
+        assert!(driver("memory:").is_ok());
+        assert_eq!(
+            said("etcd://x:y@h"),
+            "store etcd: there is no such kind of store; write memory:, redb:PATH or redis://HOST:PORT"
+        );
+        assert!(said("hello").starts_with("store hello: it names no kind of store; write"));
+        assert!(said("memory:x").ends_with("write memory: and nothing behind it"));
+        #[cfg(feature = "redb")]
+        {
+            assert!(said("redb:").ends_with("it names no file; write redb:PATH"));
+            let said = said("redb:/nowhere/at/all");
+            assert!(
+                said.contains("/nowhere/at/all") && said.ends_with("may be written to"),
+                "{said}"
+            );
+        }
+        #[cfg(feature = "redis")]
+        {
+            assert!(said("redis://").contains("write redis://USER"));
+            assert!(!said("rediss://u:secret@h").contains("secret"));
+        }
+    }
+}

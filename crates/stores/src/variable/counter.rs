@@ -1,0 +1,52 @@
+//! A counter.
+
+use super::Table;
+use crate::agent::OpenError;
+use crate::name::Kind;
+use crate::partition::{Options, Partition};
+use crate::ticket::Ticket;
+
+/// A counter, 0 at first. It stops at the ends of its range.
+#[derive(Clone)]
+pub struct Counter(Table<(), i64>);
+
+impl Counter {
+    pub(crate) fn open(partition: &mut Partition, name: &str, options: Options) -> Result<Self, OpenError> {
+        let options = Options {
+            capacity: 1,
+            ..options
+        };
+        Table::open(partition, Kind::Counter, name, options).map(Counter)
+    }
+
+    /// This core's count. The whole function's is a merge ([`Store::sum`](crate::Store::sum)).
+    pub fn get(&self) -> i64 {
+        self.0.get(&()).unwrap_or(0)
+    }
+
+    /// Adds to it; answers the sum.
+    pub fn add(&self, count: i64) -> i64 {
+        let add = |sum: &mut i64| {
+            *sum = sum.saturating_add(count);
+            *sum
+        };
+        // A single element always has room, and none of its calls runs another's code.
+        self.0.change(&(), 0, add).unwrap_or(0)
+    }
+
+    /// Sets it; answers what it was.
+    pub fn set(&self, count: i64) -> i64 {
+        let set = |sum: &mut i64| core::mem::replace(sum, count);
+        self.0.change(&(), 0, set).unwrap_or(0)
+    }
+
+    /// Removes it from the store; it is 0 then. Answers what it was.
+    pub fn delete(&self) -> i64 {
+        self.0.remove(&()).ok().flatten().unwrap_or(0)
+    }
+
+    /// Waits until the store has every change so far.
+    pub fn stored(&self) -> Ticket {
+        self.0.stored()
+    }
+}

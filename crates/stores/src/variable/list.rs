@@ -1,0 +1,199 @@
+//! A list.
+//!
+//! An element is stored under its place, a number that grows from front to back and stays while the element does: the
+//! front's place is `front`, and places are without gaps. So both ends are cheap. `insert` and `remove` in the middle move
+//! the elements behind, as in a `VecDeque`, and each that is moved is a change.
+//!
+//! Places on a line, after two `push_back` and a `push_front`:
+//!
+//! ```text
+//!   place   -1   0   1
+//!           c    a   b        front = -1, length = 3
+//! ```
+//!
+//! A process that dies after some batches of a change of many elements and before the rest leaves gaps at the store. The list closes them when it
+//! is opened.
+
+use super::Table;
+use crate::agent::OpenError;
+use crate::cells::{Refusal, Stored, measure};
+use crate::name::Kind;
+use crate::partition::{Options, Partition};
+use crate::ticket::Ticket;
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// A list with two ends.
+#[derive(Clone)]
+pub struct List<T> {
+    table: Table<i64, T>,
+    front: Rc<Cell<i64>>,
+}
+
+impl<T: Stored> List<T> {
+    pub(crate) fn open(partition: &mut Partition, name: &str, options: Options) -> Result<Self, OpenError> {
+        let table: Table<i64, T> = Table::open(partition, Kind::List, name, options)?;
+        let mut places = Vec::with_capacity(table.len());
+        table.for_each(|place, _| places.push(*place));
+        places.sort_unstable();
+        let front = places.first().copied().unwrap_or(0);
+        let list = List {
+            table,
+            front: Rc::new(Cell::new(front)),
+        };
+        // Front to back: a place that is taken has been moved away from before.
+        for (position, place) in places.into_iter().enumerate() {
+            let to = list.place(position);
+            if to != place
+                && let Some(element) = list.table.remove(&place).ok().flatten()
+            {
+                let _ = list.table.insert(&to, element);
+            }
+        }
+        Ok(list)
+    }
+
+    fn place(&self, position: usize) -> i64 {
+        let position = i64::try_from(position).unwrap_or(i64::MAX);
+        self.front.get().saturating_add(position)
+    }
+
+    /// How many elements it has.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The element at a position, from 0.
+    pub fn get(&self, position: usize) -> Option<T> {
+        self.table.get(&self.place(position))
+    }
+
+    /// The first element.
+    pub fn front(&self) -> Option<T> {
+        self.get(0)
+    }
+
+    /// The last element.
+    pub fn back(&self) -> Option<T> {
+        self.get(self.len().checked_sub(1)?)
+    }
+
+    /// Adds an element behind all others.
+    pub fn push_back(&self, element: T) -> Result<(), Refusal> {
+        self.table.insert(&self.place(self.len()), element).map(drop)
+    }
+
+    /// Adds an element before all others.
+    pub fn push_front(&self, element: T) -> Result<(), Refusal> {
+        let place = self.front.get().saturating_sub(1);
+        self.table.insert(&place, element)?;
+        self.front.set(place);
+        Ok(())
+    }
+
+    /// Removes the last element.
+    pub fn pop_back(&self) -> Result<Option<T>, Refusal> {
+        match self.len().checked_sub(1) {
+            Some(last) => self.table.remove(&self.place(last)),
+            None => Ok(None),
+        }
+    }
+
+    /// Removes the first element.
+    pub fn pop_front(&self) -> Result<Option<T>, Refusal> {
+        let place = self.front.get();
+        let element = self.table.remove(&place)?;
+        if element.is_some() {
+            self.front.set(place.saturating_add(1));
+        }
+        Ok(element)
+    }
+
+    /// Sets the element at a position; answers the one before.
+    pub fn set(&self, position: usize, element: T) -> Result<T, Refusal> {
+        if position >= self.len() {
+            return Err(Refusal::Position);
+        }
+        let before = self.table.insert(&self.place(position), element)?;
+        before.ok_or(Refusal::Position)
+    }
+
+    /// Puts an element at a position; those from there on move by one.
+    pub fn insert(&self, position: usize, element: T) -> Result<(), Refusal> {
+        let count = self.len();
+        if position > count {
+            return Err(Refusal::Position);
+        }
+        // The last one first: should the list be full, nothing has changed.
+        let Some(last) = count.checked_sub(1).and_then(|last| self.get(last)) else {
+            return self.push_back(element);
+        };
+        if position == count {
+            return self.push_back(element);
+        }
+        // What cannot be stored is refused before anything moves.
+        measure(&0i64, &element)?;
+        self.push_back(last)?;
+        for at in (position..count).rev() {
+            if let Some(moved) = at
+                .checked_sub(1)
+                .filter(|_| at > position)
+                .and_then(|from| self.get(from))
+            {
+                self.set(at, moved)?;
+            }
+        }
+        self.set(position, element).map(drop)
+    }
+
+    /// Removes the element at a position; those behind move by one.
+    pub fn remove(&self, position: usize) -> Result<Option<T>, Refusal> {
+        let count = self.len();
+        let Some(element) = self.get(position) else {
+            return Ok(None);
+        };
+        if position == 0 {
+            return self.pop_front();
+        }
+        for at in position..count.saturating_sub(1) {
+            if let Some(moved) = self.get(at + 1) {
+                self.set(at, moved)?;
+            }
+        }
+        self.pop_back()?;
+        Ok(Some(element))
+    }
+
+    /// Keeps the first `count` elements.
+    pub fn truncate(&self, count: usize) -> Result<(), Refusal> {
+        while self.len() > count {
+            self.pop_back()?;
+        }
+        Ok(())
+    }
+
+    /// Removes all elements, at the store in one change.
+    pub fn clear(&self) -> Result<(), Refusal> {
+        self.table.clear()?;
+        self.front.set(0);
+        Ok(())
+    }
+
+    /// Shows each element, from the front on.
+    pub fn for_each(&self, mut each: impl FnMut(&T)) {
+        self.table.read(|cells| {
+            let places = (0..cells.len()).filter_map(|position| cells.get(&self.place(position)));
+            places.for_each(&mut each);
+        });
+    }
+
+    /// Waits until the store has every change so far.
+    pub fn stored(&self) -> Ticket {
+        self.table.stored()
+    }
+}

@@ -1,0 +1,73 @@
+//! A map.
+
+use super::Table;
+use crate::agent::OpenError;
+use crate::cells::{Key, Refusal, Stored};
+use crate::name::Kind;
+use crate::partition::{Options, Partition};
+use crate::ticket::Ticket;
+
+/// A map, in no order.
+#[derive(Clone)]
+pub struct Map<K, V>(Table<K, V>);
+
+impl<K: Key, V: Stored> Map<K, V> {
+    pub(crate) fn open(partition: &mut Partition, name: &str, options: Options) -> Result<Self, OpenError> {
+        Table::open(partition, Kind::Map, name, options).map(Map)
+    }
+
+    /// How many elements it has.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The key's value.
+    pub fn get(&self, key: &K) -> Option<V> {
+        self.0.get(key)
+    }
+
+    /// Whether it has the key.
+    pub fn contains_key(&self, key: &K) -> bool {
+        self.0.read(|cells| cells.get(key).is_some())
+    }
+
+    /// Sets the key's value; answers the one before.
+    pub fn insert(&self, key: &K, value: V) -> Result<Option<V>, Refusal> {
+        self.0.insert(key, value)
+    }
+
+    /// Sets the key's value to what `update` makes of it.
+    pub fn update(&self, key: &K, update: impl FnOnce(Option<V>) -> V) -> Result<(), Refusal> {
+        self.insert(key, update(self.get(key))).map(drop)
+    }
+
+    /// Removes a key; answers its value.
+    pub fn remove(&self, key: &K) -> Result<Option<V>, Refusal> {
+        self.0.remove(key)
+    }
+
+    /// Removes each element that `keep` refuses. Allocates.
+    pub fn retain(&self, keep: impl FnMut(&K, &V) -> bool) -> Result<(), Refusal> {
+        self.0.retain(keep)
+    }
+
+    /// Removes all elements, at the store in one change.
+    pub fn clear(&self) -> Result<(), Refusal> {
+        self.0.clear()
+    }
+
+    /// Shows each element. The map cannot change meanwhile.
+    pub fn for_each(&self, each: impl FnMut(&K, &V)) {
+        self.0.for_each(each);
+    }
+
+    /// Waits until the store has every change so far.
+    pub fn stored(&self) -> Ticket {
+        self.0.stored()
+    }
+}

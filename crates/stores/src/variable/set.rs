@@ -1,0 +1,66 @@
+//! A set.
+
+use super::Table;
+use crate::agent::OpenError;
+use crate::cells::{Key, Refusal};
+use crate::name::Kind;
+use crate::partition::{Options, Partition};
+use crate::ticket::Ticket;
+
+/// A set, in no order.
+#[derive(Clone)]
+pub struct Set<T>(Table<T, ()>);
+
+impl<T: Key> Set<T> {
+    pub(crate) fn open(partition: &mut Partition, name: &str, options: Options) -> Result<Self, OpenError> {
+        Table::open(partition, Kind::Set, name, options).map(Set)
+    }
+
+    /// How many elements it has.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether it has the element.
+    pub fn contains(&self, element: &T) -> bool {
+        self.0.read(|cells| cells.get(element).is_some())
+    }
+
+    /// Adds an element; answers whether it is new. One that is there is no change.
+    pub fn insert(&self, element: &T) -> Result<bool, Refusal> {
+        if self.contains(element) {
+            return Ok(false);
+        }
+        self.0.insert(element, ()).map(|before| before.is_none())
+    }
+
+    /// Removes an element; answers whether it was there.
+    pub fn remove(&self, element: &T) -> Result<bool, Refusal> {
+        self.0.remove(element).map(|before| before.is_some())
+    }
+
+    /// Removes each element that `keep` refuses. Allocates.
+    pub fn retain(&self, mut keep: impl FnMut(&T) -> bool) -> Result<(), Refusal> {
+        self.0.retain(|element, ()| keep(element))
+    }
+
+    /// Removes all elements, at the store in one change.
+    pub fn clear(&self) -> Result<(), Refusal> {
+        self.0.clear()
+    }
+
+    /// Shows each element. The set cannot change meanwhile.
+    pub fn for_each(&self, mut each: impl FnMut(&T)) {
+        self.0.for_each(|element, ()| each(element));
+    }
+
+    /// Waits until the store has every change so far.
+    pub fn stored(&self) -> Ticket {
+        self.0.stored()
+    }
+}

@@ -1,0 +1,295 @@
+use crate::drivers::memory::Memory;
+use crate::{Consistency, OpenError, Options, Partition, PartitionName, Refusal, Store};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Opens the partition `f` on a store, as a process does when it starts.
+fn opened<R>(memory: &Memory, work: impl FnOnce(&mut Partition) -> R) -> R {
+    let (store, agency) = Store::start(Box::new(memory.clone()), PATIENCE, |_| ()).unwrap();
+    let mut partition = Partition::open(&store, PartitionName::new("f", "m", 0).unwrap()).unwrap();
+    let done = work(&mut partition);
+    assert!(partition.finish(PATIENCE));
+    drop(partition);
+    assert_eq!(agency.end(), 0);
+    done
+}
+
+fn small() -> Options {
+    Options {
+        capacity: 16,
+        consistency: Consistency::Through,
+    }
+}
+
+#[test]
+fn every_variable_is_there_after_a_restart() {
+    let memory = Memory::default();
+    opened(&memory, |f| {
+        assert_eq!(f.counter("n", small()).unwrap().add(3), 3);
+        assert_eq!(f.value("v", small()).unwrap().set("x".to_owned()), Ok(None));
+        let list = f.list("l", small()).unwrap();
+        for n in 0..4u32 {
+            list.push_front(n).unwrap();
+        }
+        assert_eq!(list.remove(1), Ok(Some(2)));
+        f.set("s", small()).unwrap().insert(&7u8).unwrap();
+        f.map("m", small())
+            .unwrap()
+            .insert(&(1u8, 2u16), Some(3i8))
+            .unwrap();
+        f.counter_map("c", small())
+            .unwrap()
+            .add(&"k".to_owned(), -2)
+            .unwrap();
+        f.counter(
+            "here",
+            Options {
+                consistency: Consistency::Local,
+                ..small()
+            },
+        )
+        .unwrap()
+        .add(5);
+    });
+    opened(&memory, |f| {
+        let counter = f.counter("n", small()).unwrap();
+        assert_eq!((counter.get(), counter.add(1)), (3, 4));
+        assert_eq!(
+            f.value::<String>("v", small()).unwrap().get().as_deref(),
+            Some("x")
+        );
+        let list = f.list::<u32>("l", small()).unwrap();
+        let mut all = Vec::new();
+        list.for_each(|n| all.push(*n));
+        assert_eq!(all, [3, 1, 0]);
+        assert!(f.set::<u8>("s", small()).unwrap().contains(&7));
+        assert_eq!(f.map("m", small()).unwrap().get(&(1u8, 2u16)), Some(Some(3i8)));
+        assert_eq!(f.counter_map("c", small()).unwrap().get(&"k".to_owned()), -2);
+        assert_eq!(f.counter("here", small()).unwrap().get(), 0);
+        // The same name of another kind is another variable.
+        assert!(f.map::<u8, u8>("n", small()).unwrap().is_empty());
+    });
+}
+
+#[test]
+fn what_cannot_be_opened_is_told_so() {
+    let memory = Memory::default();
+    opened(&memory, |f| {
+        let map = f.map("m", small()).unwrap();
+        for key in 0..16u8 {
+            map.insert(&key, "long".to_owned()).unwrap();
+        }
+        assert_eq!(map.insert(&16, String::new()), Err(Refusal::Full));
+        map.for_each(|_, _| assert_eq!(map.remove(&3), Err(Refusal::Busy)));
+        let again = f.map::<u8, String>("m", small()).err().unwrap();
+        assert_eq!(
+            again.to_string(),
+            "f@m@0@Map@m is opened twice; open it once, or give one of the two another name"
+        );
+    });
+    opened(&memory, |f| {
+        let other = f.map::<u8, u64>("m", small()).err().unwrap();
+        assert!(matches!(other, OpenError::Other(..)), "{other}");
+        let less = Options {
+            capacity: 3,
+            ..small()
+        };
+        let full = f.map::<u8, String>("m", less).err().unwrap();
+        assert_eq!(
+            full.to_string(),
+            "f@m@0@Map@m has 16 elements at the store and a capacity of 3; give it a larger one"
+        );
+        // Neither has taken the place of the one that can be.
+        assert_eq!(f.map::<u8, String>("m", small()).unwrap().len(), 16);
+        f.counter("n", small()).unwrap().add(1);
+    });
+    opened(&memory, |f| assert_eq!(f.counter("n", small()).unwrap().get(), 1));
+}
+
+#[test]
+fn an_identity_that_is_taken_over_fences_the_earlier_one() {
+    let memory = Memory::default();
+    let (store, _agency) = Store::start(Box::new(memory.clone()), PATIENCE, |_| ()).unwrap();
+    let mut first = Partition::open(&store, PartitionName::new("f", "m", 0).unwrap()).unwrap();
+    let counter = first.counter("n", small()).unwrap();
+    counter.add(1);
+    assert!(first.finish(PATIENCE));
+    let count = opened(&memory, |f| f.counter("n", small()).unwrap().add(10));
+    assert_eq!(count, 11);
+    counter.add(100);
+    let ticket = counter.stored();
+    assert!(!first.finish(PATIENCE));
+    assert!(first.figures().fenced && ticket.state() == Some(Err(crate::Fenced)));
+    assert_eq!(opened(&memory, |f| f.counter("n", small()).unwrap().get()), 11);
+}
+
+#[derive(Clone, Debug)]
+enum Call {
+    PushBack(u8),
+    PushFront(u8),
+    PopBack,
+    PopFront,
+    Set(usize, u8),
+    Insert(usize, u8),
+    Remove(usize),
+    Truncate(usize),
+    Clear,
+    Restart,
+}
+
+fn call() -> impl Strategy<Value = Call> {
+    let position = 0..18usize;
+    prop_oneof![
+        3 => any::<u8>().prop_map(Call::PushBack),
+        3 => any::<u8>().prop_map(Call::PushFront),
+        1 => Just(Call::PopBack),
+        1 => Just(Call::PopFront),
+        1 => (position.clone(), any::<u8>()).prop_map(|(at, n)| Call::Set(at, n)),
+        3 => (position.clone(), any::<u8>()).prop_map(|(at, n)| Call::Insert(at, n)),
+        1 => position.clone().prop_map(Call::Remove),
+        1 => position.prop_map(Call::Truncate),
+        1 => Just(Call::Clear),
+        1 => Just(Call::Restart),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_list_is_a_deque_through_restarts(calls in prop::collection::vec(call(), 0..60)) {
+        let memory = Memory::default();
+        let mut model = VecDeque::<u8>::new();
+        let mut calls = calls.into_iter();
+        let mut more = true;
+        while more {
+            more = opened(&memory, |f| {
+                let list = f.list::<u8>("l", small()).unwrap();
+                let same = |model: &VecDeque<u8>| {
+                    let mut all = VecDeque::new();
+                    list.for_each(|n| all.push_back(*n));
+                    assert_eq!(&all, model);
+                    assert_eq!((list.front(), list.back()), (model.front().copied(), model.back().copied()));
+                };
+                same(&model);
+                for call in calls.by_ref() {
+                    let room = model.len() < 16;
+                    match call {
+                        Call::PushBack(n) => if list.push_back(n).is_ok() { model.push_back(n) } else { assert!(!room) },
+                        Call::PushFront(n) => if list.push_front(n).is_ok() { model.push_front(n) } else { assert!(!room) },
+                        Call::PopBack => assert_eq!(list.pop_back(), Ok(model.pop_back())),
+                        Call::PopFront => assert_eq!(list.pop_front(), Ok(model.pop_front())),
+                        Call::Set(at, n) => match model.get_mut(at) {
+                            Some(place) => assert_eq!(list.set(at, n), Ok(std::mem::replace(place, n))),
+                            None => assert_eq!(list.set(at, n), Err(Refusal::Position)),
+                        },
+                        Call::Insert(at, n) => match list.insert(at, n) {
+                            Ok(()) => model.insert(at, n),
+                            Err(Refusal::Position) => assert!(at > model.len()),
+                            Err(refusal) => assert_eq!((refusal, room), (Refusal::Full, false)),
+                        },
+                        Call::Remove(at) => assert_eq!(list.remove(at), Ok(model.remove(at))),
+                        Call::Truncate(count) => {
+                            list.truncate(count).unwrap();
+                            model.truncate(count);
+                        }
+                        Call::Clear => {
+                            list.clear().unwrap();
+                            model.clear();
+                        }
+                        Call::Restart => return true,
+                    }
+                    f.step(0);
+                    same(&model);
+                }
+                false
+            });
+        }
+    }
+}
+
+#[test]
+fn maps_and_sets_are_those_of_the_standard_library() {
+    let memory = Memory::default();
+    opened(&memory, |f| {
+        let (map, set) = (f.map("m", small()).unwrap(), f.set("s", small()).unwrap());
+        let (mut map_model, mut set_model) = (BTreeMap::new(), BTreeSet::new());
+        for n in 0..12u8 {
+            assert_eq!(map.insert(&(n % 5), n), Ok(map_model.insert(n % 5, n)));
+            assert_eq!(set.insert(&(n % 5)), Ok(set_model.insert(n % 5)));
+        }
+        map.update(&2, |n| n.unwrap_or(0) + 100).unwrap();
+        map_model.entry(2).and_modify(|n| *n += 100);
+        map.retain(|key, _| key % 2 == 0).unwrap();
+        map_model.retain(|key, _| key % 2 == 0);
+        set.retain(|key| *key > 1).unwrap();
+        set_model.retain(|key| *key > 1);
+        let (mut map_all, mut set_all) = (BTreeMap::new(), BTreeSet::new());
+        map.for_each(|key, n| {
+            map_all.insert(*key, *n);
+        });
+        set.for_each(|n| {
+            set_all.insert(*n);
+        });
+        assert_eq!((map_all, set_all), (map_model, set_model));
+        assert!(map.contains_key(&0) && !map.contains_key(&1) && set.remove(&3) == Ok(true));
+        map.clear().unwrap();
+        assert!(map.is_empty() && map.insert(&1, 1) == Ok(None));
+    });
+    opened(&memory, |f| {
+        let map = f.map::<u8, u8>("m", small()).unwrap();
+        assert_eq!((map.len(), map.get(&1)), (1, Some(1)));
+        assert_eq!(f.set::<u8>("s", small()).unwrap().len(), 2);
+    });
+}
+
+#[test]
+fn ages_are_of_what_was_stored_though_there_is_always_more() {
+    let (store, _agency) = Store::start(Box::new(Memory::default()), PATIENCE, |_| ()).unwrap();
+    let mut partition = Partition::open(&store, PartitionName::new("f", "m", 0).unwrap()).unwrap();
+    let keys = 30_000;
+    let options = Options {
+        capacity: keys as usize,
+        ..Options::default()
+    };
+    let counts = partition.counter_map::<u32>("c", options).unwrap();
+    let ms = 1_000_000;
+    for now in 1..=40 {
+        for key in 0..keys {
+            counts.add(&key, 1_000_000).unwrap();
+        }
+        partition.step(now * ms);
+        // Two batches take them all, and there are always more by then.
+        let began = std::time::Instant::now();
+        while store.health().batches < partition.figures().batches {
+            assert!(began.elapsed() < PATIENCE);
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+    let ages = partition.figures().ages;
+    assert!(
+        !partition.is_stored() && ages.max_ns() >= ms && ages.max_ns() < 8 * ms,
+        "{}",
+        ages.max_ns()
+    );
+}
+
+#[test]
+fn what_is_taken_back_before_the_store_heard_of_it_is_waited_for_by_none() {
+    let memory = Memory::default();
+    opened(&memory, |f| {
+        let (set, map) = (f.set("s", small()).unwrap(), f.map("m", small()).unwrap());
+        set.insert(&1u8).unwrap();
+        set.remove(&1).unwrap();
+        let ticket = set.stored();
+        f.step(1);
+        assert_eq!(ticket.state(), Some(Ok(())));
+        // Also where another variable has something to say.
+        map.insert(&1u8, 1u8).unwrap();
+        set.insert(&1u8).unwrap();
+        set.remove(&1).unwrap();
+    });
+}

@@ -1,0 +1,141 @@
+//! Timers that outlast the process that armed them.
+//!
+//! A timer is a key, a time by the wall clock (milliseconds since 1970), and what to remember. It is stored like an element of a map; whoever
+//! opens the variable next has all that had not fired, and they fire there, late ones at once.
+//!
+//! *Fired once.* [`Timers::fire`] removes the timer and hands it out. The removal and what the function changes before its next step go to the store in
+//! one batch, if they fit into one. So either the store has the effects and not the timer, or the timer and not the effects; a successor then fires it again,
+//! on variables that have seen nothing of it. An effect outside of the variables (a packet that was sent) can happen twice.
+
+use super::Table;
+use crate::agent::OpenError;
+use crate::cells::{Key, Refusal, Stored};
+use crate::name::Kind;
+use crate::partition::{Options, Partition};
+use crate::ticket::Ticket;
+use std::cell::{Cell, RefCell};
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::rc::Rc;
+
+/// A timer's place in the order; one that was armed again or cancelled since is found out by its number.
+struct Armed<K> {
+    at_ms: u64,
+    number: u64,
+    key: K,
+}
+
+impl<K> Armed<K> {
+    fn order(&self) -> (u64, u64) {
+        (self.at_ms, self.number)
+    }
+}
+
+impl<K> PartialEq for Armed<K> {
+    fn eq(&self, other: &Self) -> bool {
+        self.order() == other.order()
+    }
+}
+
+impl<K> Eq for Armed<K> {}
+
+impl<K> PartialOrd for Armed<K> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<K> Ord for Armed<K> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.order().cmp(&other.order())
+    }
+}
+
+/// Timers by key.
+#[derive(Clone)]
+pub struct Timers<K, V> {
+    table: Table<K, (u64, u64, V)>,
+    order: Rc<RefCell<BinaryHeap<Reverse<Armed<K>>>>>,
+    room: usize,
+    number: Rc<Cell<u64>>,
+}
+
+impl<K: Key, V: Stored> Timers<K, V> {
+    pub(crate) fn open(partition: &mut Partition, name: &str, options: Options) -> Result<Self, OpenError> {
+        let room = options.capacity.saturating_mul(2).max(2);
+        let timers = Timers {
+            table: Table::open(partition, Kind::Timers, name, options)?,
+            order: Rc::new(RefCell::new(BinaryHeap::with_capacity(room))),
+            room,
+            number: Rc::default(),
+        };
+        timers.put_in_order();
+        Ok(timers)
+    }
+
+    /// All timers in order, and nothing else.
+    fn put_in_order(&self) {
+        let mut order = self.order.borrow_mut();
+        order.clear();
+        self.table.for_each(|key, (at_ms, number, _)| {
+            self.number.set(self.number.get().max(*number));
+            order.push(Reverse(Armed {
+                at_ms: *at_ms,
+                number: *number,
+                key: key.clone(),
+            }));
+        });
+    }
+
+    /// How many are armed.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether none is armed.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Arms a timer, or arms it for another time.
+    pub fn arm(&self, key: &K, at_ms: u64, what: V) -> Result<(), Refusal> {
+        let number = self.number.get().saturating_add(1);
+        self.table.insert(key, (at_ms, number, what))?;
+        self.number.set(number);
+        if self.order.borrow().len() >= self.room {
+            self.put_in_order();
+        } else {
+            self.order.borrow_mut().push(Reverse(Armed {
+                at_ms,
+                number,
+                key: key.clone(),
+            }));
+        }
+        Ok(())
+    }
+
+    /// Cancels a timer; answers what was remembered.
+    pub fn cancel(&self, key: &K) -> Result<Option<V>, Refusal> {
+        Ok(self.table.remove(key)?.map(|(_, _, what)| what))
+    }
+
+    /// Takes a timer whose time has come; the earliest first. Call it until there is none.
+    pub fn fire(&self, now_ms: u64) -> Option<(K, V)> {
+        let mut order = self.order.borrow_mut();
+        while order.peek().is_some_and(|Reverse(first)| first.at_ms <= now_ms) {
+            let Reverse(first) = order.pop()?;
+            let is_it = |(at_ms, number, _): &(u64, u64, V)| (*at_ms, *number) == first.order();
+            if self.table.read(|cells| cells.get(&first.key).is_some_and(is_it))
+                && let Ok(Some((_, _, what))) = self.table.remove(&first.key)
+            {
+                return Some((first.key, what));
+            }
+        }
+        None
+    }
+
+    /// Waits until the store has every change so far.
+    pub fn stored(&self) -> Ticket {
+        self.table.stored()
+    }
+}

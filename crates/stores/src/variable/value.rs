@@ -1,0 +1,47 @@
+//! A single value.
+
+use super::Table;
+use crate::agent::OpenError;
+use crate::cells::{Refusal, Stored};
+use crate::name::Kind;
+use crate::partition::{Options, Partition};
+use crate::ticket::Ticket;
+
+/// A single value, or none.
+#[derive(Clone)]
+pub struct Value<T>(Table<(), T>);
+
+impl<T: Stored> Value<T> {
+    pub(crate) fn open(partition: &mut Partition, name: &str, options: Options) -> Result<Self, OpenError> {
+        let options = Options {
+            capacity: 1,
+            ..options
+        };
+        Table::open(partition, Kind::Value, name, options).map(Value)
+    }
+
+    /// The value, if there is one.
+    pub fn get(&self) -> Option<T> {
+        self.0.get(&())
+    }
+
+    /// Sets it; answers the one before.
+    pub fn set(&self, value: T) -> Result<Option<T>, Refusal> {
+        self.0.insert(&(), value)
+    }
+
+    /// Sets it to what `update` makes of it.
+    pub fn update(&self, update: impl FnOnce(Option<T>) -> T) -> Result<(), Refusal> {
+        self.set(update(self.get())).map(drop)
+    }
+
+    /// Removes it; answers what it was.
+    pub fn delete(&self) -> Result<Option<T>, Refusal> {
+        self.0.remove(&())
+    }
+
+    /// Waits until the store has every change so far.
+    pub fn stored(&self) -> Ticket {
+        self.0.stored()
+    }
+}

@@ -1,0 +1,389 @@
+//! What any driver has to do, tried on each.
+//!
+//! A driver is given as a way to open it, again and again, on the same data. To try another one, add it to [`everywhere`].
+//! The same calls go to the driver and to `memory:`, the model; what both answer is compared.
+
+mod server;
+
+use flowkeep_stores::batch::KeptBatch;
+use flowkeep_stores::driver::Swapped;
+use flowkeep_stores::drivers::memory::Memory;
+use flowkeep_stores::{
+    Consistency, CounterMap, Driver, Map, Options, Outcome, Partition, PartitionName, Store, Version,
+};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use server::Server;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Opens a store; each opening is a new connection to the same data.
+type Open<'o> = &'o dyn Fn() -> Box<dyn Driver>;
+
+/// Runs a check on each driver. Prints which could not be had.
+fn everywhere(check: impl Fn(&str, Open<'_>)) {
+    let memory = Memory::default();
+    check("memory", &|| Box::new(memory.clone()));
+    let folder = tempfile::tempdir().unwrap();
+    let uri = format!("redb:{}", folder.path().join("store").display());
+    check("redb", &|| flowkeep_stores::driver_of(&uri).unwrap());
+    match Server::start(&[]) {
+        Ok(server) => check("redis", &|| flowkeep_stores::driver_of(&server.uri()).unwrap()),
+        Err(why) => println!("not run: redis: {why}"),
+    }
+}
+
+fn name(function: &str, runtime: u32) -> PartitionName {
+    PartitionName::new(function, "m", runtime).unwrap()
+}
+
+fn through(capacity: usize) -> Options {
+    Options {
+        capacity,
+        consistency: Consistency::Through,
+    }
+}
+
+/// Opens a partition as a process does when it starts; all is stored when this is over.
+fn process<R>(driver: Box<dyn Driver>, name: PartitionName, work: impl FnOnce(&mut Partition) -> R) -> R {
+    let (store, agency) = Store::start(driver, PATIENCE, |_| ()).unwrap();
+    let mut partition = Partition::open(&store, name).unwrap();
+    let done = work(&mut partition);
+    assert!(partition.finish(PATIENCE), "{:?}", store.health());
+    drop(partition);
+    assert_eq!(agency.end(), 0);
+    done
+}
+
+#[derive(Clone, Debug)]
+enum Call {
+    Insert(u8, String),
+    Remove(u8),
+    Add(u8, i64),
+    Forget(u8),
+    Clear,
+    Step,
+    Restart,
+}
+
+fn calls() -> impl Strategy<Value = Vec<Call>> {
+    let call = prop_oneof![
+        6 => (0..10u8, "[a-z\u{0}\r\n]{0,5}").prop_map(|(key, value)| Call::Insert(key, value)),
+        4 => (0..10u8).prop_map(Call::Remove),
+        6 => (0..10u8, -5..5i64).prop_map(|(key, count)| Call::Add(key, count)),
+        2 => (0..10u8).prop_map(Call::Forget),
+        1 => Just(Call::Clear),
+        6 => Just(Call::Step),
+        1 => Just(Call::Restart),
+    ];
+    prop::collection::vec(call, 0..60)
+}
+
+fn all<K: flowkeep_stores::Key + Ord, V: flowkeep_stores::Stored>(map: &Map<K, V>) -> BTreeMap<K, V> {
+    let mut all = BTreeMap::new();
+    map.for_each(|key, value| {
+        all.insert(key.clone(), value.clone());
+    });
+    all
+}
+
+fn counts(map: &CounterMap<u8>) -> BTreeMap<u8, i64> {
+    let mut all = BTreeMap::new();
+    map.for_each(|key, count| {
+        all.insert(*key, count);
+    });
+    all
+}
+
+#[test]
+fn random_calls_are_a_maps_through_restarts() {
+    everywhere(|driver, open| {
+        let number = RefCell::new(0);
+        let config = Config {
+            failure_persistence: None,
+            max_shrink_time: 60_000,
+            ..Config::with_cases(24)
+        };
+        let mut runner = TestRunner::new(config);
+        let tried = runner.run(&calls(), |calls| {
+            let run = {
+                *number.borrow_mut() += 1;
+                *number.borrow()
+            };
+            let (mut map, mut counter) = (BTreeMap::new(), BTreeMap::new());
+            let (mut calls, mut more) = (calls.into_iter(), true);
+            while more {
+                more = process(open(), name("random", run), |partition| {
+                    let stored = partition.map::<u8, String>("m@%", through(16)).unwrap();
+                    let counted = partition.counter_map::<u8>("c", through(16)).unwrap();
+                    assert_eq!((all(&stored), counts(&counted)), (map.clone(), counter.clone()));
+                    for (now, call) in calls.by_ref().enumerate() {
+                        match call {
+                            Call::Insert(key, value) => {
+                                let before = map.insert(key, value.clone());
+                                assert_eq!(stored.insert(&key, value), Ok(before));
+                            }
+                            Call::Remove(key) => assert_eq!(stored.remove(&key), Ok(map.remove(&key))),
+                            Call::Add(key, count) => {
+                                *counter.entry(key).or_default() += count;
+                                assert_eq!(counted.add(&key, count), Ok(counter[&key]));
+                            }
+                            Call::Forget(key) => {
+                                assert_eq!(counted.remove(&key), Ok(counter.remove(&key)));
+                            }
+                            Call::Clear => {
+                                stored.clear().unwrap();
+                                map.clear();
+                            }
+                            Call::Step => partition.step(now as u64),
+                            Call::Restart => return true,
+                        }
+                    }
+                    false
+                });
+            }
+            Ok(())
+        });
+        assert!(tried.is_ok(), "{driver}: {tried:?}");
+    });
+}
+
+/// A driver that does what it is asked, and then says in some cases that it has not; and that does some calls again later, as a network does that
+/// keeps bytes of a connection that is given up.
+struct Ambiguous {
+    inner: Box<dyn Driver>,
+    random: u64,
+    /// What the network keeps of an earlier call.
+    kept: Vec<KeptBatch>,
+}
+
+impl Ambiguous {
+    fn fails(&mut self) -> bool {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random.is_multiple_of(3)
+    }
+
+    fn lost() -> flowkeep_stores::Failure {
+        flowkeep_stores::Failure::new("test", "the answer was lost", "none")
+    }
+}
+
+impl Driver for Ambiguous {
+    fn claim(&mut self, partition: &PartitionName, at_least: u64) -> Result<u64, flowkeep_stores::Failure> {
+        self.inner.claim(partition, at_least)
+    }
+    fn version(&mut self, partition: &PartitionName) -> Result<Option<Version>, flowkeep_stores::Failure> {
+        self.inner.version(partition)
+    }
+    fn restore(
+        &mut self,
+        partition: &PartitionName,
+        version: Version,
+    ) -> Result<Outcome, flowkeep_stores::Failure> {
+        self.inner.restore(partition, version)
+    }
+    fn write(
+        &mut self,
+        batches: &[flowkeep_stores::batch::Batch<'_>],
+        outcomes: &mut Vec<Outcome>,
+    ) -> Result<(), flowkeep_stores::Failure> {
+        let mut said = Vec::new();
+        if self.fails() {
+            // Only some of them arrive.
+            let some = batches.get(..batches.len() / 2).unwrap_or_default();
+            self.inner.write(some, &mut said)?;
+            return Err(Self::lost());
+        }
+        self.inner.write(batches, &mut said)?;
+        if self.fails() {
+            return Err(Self::lost());
+        }
+        // What an earlier call sent arrives once more: it must change nothing.
+        let kept: Vec<_> = self.kept.iter().map(KeptBatch::batch).collect();
+        self.inner.write(&kept, &mut Vec::new())?;
+        self.kept = batches.iter().map(KeptBatch::of).collect();
+        outcomes.append(&mut said);
+        Ok(())
+    }
+    fn load(
+        &mut self,
+        variable: &flowkeep_stores::VariableName,
+        element: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), flowkeep_stores::Failure> {
+        self.inner.load(variable, element)
+    }
+    fn partitions(&mut self, function: &str) -> Result<Vec<PartitionName>, flowkeep_stores::Failure> {
+        self.inner.partitions(function)
+    }
+    fn record(&mut self, name: &str) -> Result<Option<Vec<u8>>, flowkeep_stores::Failure> {
+        self.inner.record(name)
+    }
+    fn swap(
+        &mut self,
+        name: &str,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<Swapped, flowkeep_stores::Failure> {
+        self.inner.swap(name, expected, new)
+    }
+}
+
+#[test]
+fn ambiguous_batches_count_once() {
+    everywhere(|driver, open| {
+        let ambiguous = Ambiguous {
+            inner: open(),
+            random: 0x9e37_79b9_7f4a_7c15,
+            kept: Vec::new(),
+        };
+        let (store, agency) = Store::start(Box::new(ambiguous), PATIENCE, |_| ()).unwrap();
+        let mut partition = Partition::open(&store, name("ambiguous", 0)).unwrap();
+        let counter = partition.counter("n", through(1)).unwrap();
+        let map = partition.counter_map::<u16>("c", through(64)).unwrap();
+        for n in 0..3000u16 {
+            counter.add(1);
+            map.add(&(n % 50), 1).unwrap();
+            partition.step(u64::from(n));
+            if n % 100 == 0 {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+        assert!(partition.finish(PATIENCE), "{driver}");
+        assert!(store.health().failures > 0, "{driver}");
+        drop(partition);
+        agency.end();
+        process(open(), name("ambiguous", 0), |partition| {
+            assert_eq!(
+                partition.counter("n", through(1)).unwrap().get(),
+                3000,
+                "{driver}"
+            );
+            let map = partition.counter_map::<u16>("c", through(64)).unwrap();
+            let mut sum = 0;
+            map.for_each(|_, count| {
+                assert_eq!(count, 60, "{driver}");
+                sum += count;
+            });
+            assert_eq!(sum, 3000);
+        });
+    });
+}
+
+#[test]
+fn an_earlier_writer_changes_nothing() {
+    everywhere(|driver, open| {
+        let (store, _agency) = Store::start(open(), PATIENCE, |_| ()).unwrap();
+        let mut first = Partition::open(&store, name("fenced", 0)).unwrap();
+        let counter = first.counter("n", through(1)).unwrap();
+        counter.add(1);
+        assert!(first.finish(PATIENCE));
+        let mut second = Partition::open(&store, name("fenced", 0)).unwrap();
+        let later = second.counter("n", through(1)).unwrap();
+        counter.add(100);
+        assert!(!first.finish(PATIENCE) && first.figures().fenced, "{driver}");
+        later.add(10);
+        assert!(second.finish(PATIENCE), "{driver}");
+        let mut third = Partition::open(&store, name("fenced", 0)).unwrap();
+        assert_eq!(third.counter("n", through(1)).unwrap().get(), 11, "{driver}");
+    });
+}
+
+#[test]
+fn partitions_are_each_their_own_at_the_same_time() {
+    everywhere(|driver, open| {
+        let (store, agency) = Store::start(open(), PATIENCE, |_| ()).unwrap();
+        std::thread::scope(|scope| {
+            for runtime in 0..4u32 {
+                let store = store.clone();
+                scope.spawn(move || {
+                    let mut partition = Partition::open(&store, name("many", runtime)).unwrap();
+                    let map = partition.counter_map::<u32>("c", through(2000)).unwrap();
+                    for n in 0..6000u32 {
+                        map.add(&(n % 1500), i64::from(runtime) + 1).unwrap();
+                        partition.step(u64::from(n));
+                    }
+                    assert!(partition.finish(PATIENCE));
+                });
+            }
+        });
+        agency.end();
+        let mut driver_itself = open();
+        let mut found = driver_itself.partitions("many").unwrap();
+        found.sort();
+        assert_eq!(
+            found,
+            (0..4).map(|runtime| name("many", runtime)).collect::<Vec<_>>()
+        );
+        assert_eq!(driver_itself.partitions("man").unwrap(), []);
+        drop(driver_itself);
+        for runtime in 0..4u32 {
+            process(open(), name("many", runtime), |partition| {
+                let map = partition.counter_map::<u32>("c", through(2000)).unwrap();
+                assert_eq!(map.len(), 1500, "{driver}");
+                map.for_each(|_, count| assert_eq!(count, 4 * (i64::from(runtime) + 1), "{driver}"));
+            });
+        }
+    });
+}
+
+#[test]
+fn a_record_is_swapped_if_it_is_as_expected() {
+    everywhere(|driver, open| {
+        let mut store = open();
+        let odd: &[u8] = b"\x00\r\n$-1";
+        type Bytes<'b> = Option<&'b [u8]>;
+        let steps: [(Bytes<'_>, Bytes<'_>, Swapped); 7] = [
+            (None, None, Swapped::Done),
+            (Some(b""), Some(odd), Swapped::Other(None)),
+            (None, Some(odd), Swapped::Done),
+            (None, Some(b"x"), Swapped::Other(Some(odd.to_vec()))),
+            (Some(odd), Some(b""), Swapped::Done),
+            (Some(odd), None, Swapped::Other(Some(Vec::new()))),
+            (Some(b""), None, Swapped::Done),
+        ];
+        for (expected, new, said) in steps {
+            assert_eq!(
+                store.swap("a@%{}", expected, new).unwrap(),
+                said,
+                "{driver} {expected:?}"
+            );
+        }
+        assert_eq!(store.record("a@%{}").unwrap(), None, "{driver}");
+        store.swap("a", None, Some(odd)).unwrap();
+        assert_eq!(store.record("a").unwrap().as_deref(), Some(odd), "{driver}");
+    });
+}
+
+#[test]
+fn a_version_that_is_restored_goes_on_from_there() {
+    everywhere(|driver, open| {
+        let mut store = open();
+        let partition = name("version", 0);
+        assert_eq!(store.version(&partition).unwrap(), None, "{driver}");
+        let first = store.claim(&partition, 1_900_000_000_000).unwrap();
+        assert_eq!(
+            (first, store.claim(&partition, 5).unwrap()),
+            (1_900_000_000_000, first + 1)
+        );
+        let version = |epoch, sequence| Version { epoch, sequence };
+        assert_eq!(
+            store.version(&partition).unwrap(),
+            Some(version(first + 1, 0)),
+            "{driver}"
+        );
+        let mut restore = |epoch, sequence| store.restore(&partition, version(epoch, sequence)).unwrap();
+        assert_eq!(restore(first, 7), Outcome::Fenced, "{driver}");
+        assert_eq!(restore(first + 1, 7), Outcome::Stored, "{driver}");
+        assert_eq!(restore(first + 1, 3), Outcome::Stored, "{driver}");
+        assert_eq!(
+            store.version(&partition).unwrap(),
+            Some(version(first + 1, 7)),
+            "{driver}"
+        );
+    });
+}
