@@ -18,6 +18,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use core::fmt;
+use core::ops::Range;
 use core::ptr::NonNull;
 use nf::{Affinity, ConfigError, Direction, WorkerInfo};
 use wire::Packet;
@@ -315,6 +316,10 @@ pub struct Stages {
     counters: Vec<Vec<u64>>,
     /// Where each function's group state begins.
     pub group_offsets: Vec<u32>,
+    /// Committed bytes of flow state by chain, as places in an actor's state.
+    committed: Vec<Vec<Range<usize>>>,
+    /// Committed bytes of group state, as places in a group's.
+    group_committed: Vec<Range<usize>>,
     /// Bytes of flow state in an actor.
     pub flow_size: usize,
     /// Bytes of group state in a group.
@@ -337,6 +342,8 @@ impl Stages {
             names: Vec::new(),
             counters: Vec::new(),
             group_offsets: Vec::new(),
+            committed: Vec::new(),
+            group_committed: Vec::new(),
             flow_size: 0,
             group_size: 0,
             future_size: 0,
@@ -350,6 +357,7 @@ impl Stages {
         let mut counters: Vec<Vec<u64>> = Vec::new();
         let mut group_offsets = Vec::new();
         let (mut group_size, mut future_size) = (0, 0);
+        let mut group_committed = Vec::new();
         for factory in plan.factories() {
             let stage = factory
                 .instantiate(worker)
@@ -357,6 +365,7 @@ impl Stages {
             let layout = stage.layout();
             group_size = aligned(group_size, layout.group.1);
             group_offsets.push(group_size as u32);
+            push_range(&mut group_committed, group_size, layout.committed[1]);
             group_size += layout.group.0;
             future_size = future_size.max(layout.future);
             counters.push(alloc::vec![0; stage.counters().len() + 1]);
@@ -371,11 +380,14 @@ impl Stages {
             names,
             counters,
             group_offsets,
+            committed: Vec::new(),
+            group_committed,
             flow_size: 0,
             group_size,
             future_size,
         };
         for chain in plan.chains() {
+            let mut committed = Vec::new();
             let mut flow_offset = 0;
             let mut steps = ArrayVec::new();
             for name in &chain.functions {
@@ -387,6 +399,7 @@ impl Stages {
                 let stage = &stages.functions[index];
                 let layout = stage.layout();
                 flow_offset = aligned(flow_offset, layout.flow.1);
+                push_range(&mut committed, flow_offset, layout.committed[0]);
                 let (instance, entry) = stage.entry();
                 steps.push(Step {
                     entry,
@@ -409,6 +422,7 @@ impl Stages {
                 .ways
                 .push(turned.iter().rev().chain(last).copied().collect());
             stages.chains.push(Steps { steps, backward });
+            stages.committed.push(committed);
         }
         Ok(stages)
     }
@@ -423,6 +437,16 @@ impl Stages {
         }
         // SAFETY: the region was zeroed, and what was written since is plain data: every byte has a value.
         unsafe { core::slice::from_raw_parts(region.start().as_ptr(), size) }.into()
+    }
+
+    /// Committed bytes of a chain's flow state, as places in an actor's state.
+    pub fn committed(&self, chain: u8) -> &[Range<usize>] {
+        self.committed.get(usize::from(chain)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Committed bytes of group state, as places in a group's.
+    pub fn group_committed(&self) -> &[Range<usize>] {
+        &self.group_committed
     }
 
     /// The flow state that a new flow of a chain begins with.
@@ -498,6 +522,16 @@ impl Drop for Owned {
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
+
+/// Adds so many bytes from `start` on to a list of places, to the last one if they follow it.
+fn push_range(ranges: &mut Vec<Range<usize>>, start: usize, length: usize) {
+    match ranges.last_mut() {
+        Some(last) if last.end == start => last.end += length,
+        _ if length > 0 => ranges.push(start..start + length),
+        _ => {}
+    }
+}
+
 
 fn aligned(offset: usize, align: usize) -> usize {
     offset.next_multiple_of(align.max(1))

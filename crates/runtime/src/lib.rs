@@ -22,6 +22,7 @@ mod parts;
 
 pub mod peer;
 mod record;
+mod replica;
 pub mod rules;
 mod runner;
 mod settings;

@@ -14,6 +14,8 @@
 //! | 12 | leaving: whether it gets no new groups 1 | 2 |
 //! | 13 | all told | 1 |
 //! | 16 | hear: round 8 | 9 |
+//! | 18 | keeps, of a runtime that has failed: runtime 2, number of the base of its copies here 4, 0 for none | 7 |
+//! | 20 | recovered: runtime 2 | 3 |
 //!
 //! And a switch to a runtime:
 //!
@@ -24,6 +26,7 @@
 //! | 1 | block claimed, by a group of another runtime: as above | 61 |
 //! | 13 | all told | 1 |
 //! | 17 | heard: round 8 | 9 |
+//! | 19 | heir: runtime 2 | 3 |
 //!
 //! Of groups that move (`mobility`, `switch::directory`), to and from a switch:
 //!
@@ -102,6 +105,12 @@ pub enum Message {
     Hear(u64),
     /// By a switch: all before *hear* with this number is in its tables.
     Heard(u64),
+    /// A runtime has failed: the number of the base of its copies that are kept here, 0 for none.
+    Keeps(RuntimeId, u32),
+    /// By a switch: that runtime is let go, its flows go on there ([`crate::replica`]).
+    Heir(RuntimeId),
+    /// All flows of that runtime of which there are copies are here, and were announced.
+    Recovered(RuntimeId),
     /// The block is nobody's, and goes back to the runtime that it belongs to; by a switch to that one: it is over here.
     BlockReturned(Block, RuntimeId),
 }
@@ -221,6 +230,16 @@ impl Message {
                 writer.put(&[if is_asked { 16 } else { 17 }]);
                 writer.put(&round.to_be_bytes());
             }
+            Message::Keeps(runtime, number) => {
+                writer.put(&[18]);
+                writer.put(&runtime.0.to_be_bytes());
+                writer.put(&number.to_be_bytes());
+            }
+            Message::Heir(runtime) | Message::Recovered(runtime) => {
+                let is_heir = matches!(self, Message::Heir(_));
+                writer.put(&[if is_heir { 19 } else { 20 }]);
+                writer.put(&runtime.0.to_be_bytes());
+            }
             Message::BlockReturned(block, runtime) => {
                 writer.put(&[10]);
                 writer.block(block);
@@ -297,6 +316,9 @@ impl Message {
             15 => Message::BlockDoubted(reader.block()?, GroupKey::from_words(reader.words()?)),
             16 => Message::Hear(u64::from_be_bytes(*reader.take::<8>()?)),
             17 => Message::Heard(u64::from_be_bytes(*reader.take::<8>()?)),
+            18 => Message::Keeps(reader.runtime()?, u32::from_be_bytes(*reader.take::<4>()?)),
+            19 => Message::Heir(reader.runtime()?),
+            20 => Message::Recovered(reader.runtime()?),
             10 => Message::BlockReturned(reader.block()?, reader.runtime()?),
             _ => return None,
         };
@@ -420,6 +442,9 @@ mod tests {
             group.prop_map(Message::Taken),
             any::<bool>().prop_map(Message::Leaving),
             Just(Message::AllTold),
+            (any::<u16>(), any::<u32>()).prop_map(|(runtime, number)| Message::Keeps(RuntimeId(runtime), number)),
+            any::<u16>().prop_map(|runtime| Message::Heir(RuntimeId(runtime))),
+            any::<u16>().prop_map(|runtime| Message::Recovered(RuntimeId(runtime))),
             any::<u64>().prop_map(Message::Hear),
             any::<u64>().prop_map(Message::Heard),
         ]

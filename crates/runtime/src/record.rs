@@ -15,6 +15,17 @@
 //! | 8 | held for this flow: place in the chain 1, whether opening (bit 0) and copies (bit 1) 1, packets 2; they follow on the link |
 //! | 9 | handed over: group 40, home 1, packets 2; they follow on the link |
 //! | 10 | whether this runtime takes no groups 1 |
+//! | 11 | copies begin: number of the base 4, the sender's time 8 |
+//! | 12 | copy of a group: slot 4, group 40, bytes of its state in all 2, length of the first piece 2, bytes |
+//! | 13 | copy of a flow: slot 4, slot of its group 4 (all ones: none), bytes of its state in all 2, then as 6 |
+//! | 14 | copy, a further piece: length 2, bytes |
+//! | 15 | changed bytes of a copy: slot 4, whether of a group 1, length 2, runs: offset 2, length 1, bytes |
+//! | 16 | end of a copy: slot 4, whether of a group 1 |
+//! | 17 | block of a copied group: whether claimed 1, address 16, first port 2, ports 2, group 40 |
+//! | 18 | base complete |
+//! | 19 | copies acknowledged: number of the base 4, records of it so far 8 |
+//!
+//! Records 11 to 18 go from a primary to the runtime that keeps its copies, 19 back ([`crate::replica`]).
 //!
 //! The source's time is by its own clock, and so is every time in a state: `target` re-bases them.
 //!
@@ -165,6 +176,23 @@ pub(crate) enum Record<'a> {
         count: u16,
     },
     Leaving(bool),
+    Copy(Copy<'a>),
+}
+
+/// Of copies that another runtime keeps ([`crate::replica`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Copy<'a> {
+    /// All earlier copies of the sender are void.
+    Base { number: u32, now: u64 },
+    Group { slot: u32, group: GroupKey, length: u16, piece: &'a [u8] },
+    Flow { slot: u32, group: u32, length: u16, facts: Facts, piece: &'a [u8] },
+    More(&'a [u8]),
+    Runs { slot: u32, is_group: bool, runs: &'a [u8] },
+    End { slot: u32, is_group: bool },
+    Block { is_claimed: bool, block: Block, group: GroupKey },
+    Whole,
+    /// By the runtime that keeps them.
+    Acknowledged { number: u32, count: u64 },
 }
 
 /// In [`Facts::time_left`]: no function has said how long it lives.
@@ -265,7 +293,19 @@ impl Record<'_> {
             Record::Held { .. } => 5,
             Record::Handed { .. } => 44,
             Record::Leaving(_) => 2,
+            Record::Copy(copy) => copy.length(),
         }
+    }
+
+    /// The first record of `bytes` and what follows it, if it is about copies.
+    #[inline]
+    pub fn read_copy(bytes: &[u8]) -> Option<(Copy<'_>, &[u8])> {
+        let (what, rest) = bytes.split_first()?;
+        if !(11..=19).contains(what) {
+            return None;
+        }
+        let mut reader = Reader(rest);
+        Some((Copy::read(*what, &mut reader)?, reader.0))
     }
 
     /// Whether what was written says something of a group.
@@ -372,7 +412,143 @@ impl Record<'_> {
                 writer.put(&count.to_be_bytes());
             }
             Record::Leaving(is_leaving) => writer.put(&[10, u8::from(*is_leaving)]),
+            Record::Copy(copy) => copy.write(writer),
         }
+    }
+}
+
+impl<'a> Copy<'a> {
+    fn length(&self) -> usize {
+        match self {
+            Copy::Base { .. } | Copy::Acknowledged { .. } => 13,
+            Copy::Group { piece, .. } => 49 + piece.len(),
+            Copy::Flow { piece, .. } => 11 + FLOW_HEAD + piece.len(),
+            Copy::More(piece) => 3 + piece.len(),
+            Copy::Runs { runs, .. } => 8 + runs.len(),
+            Copy::End { .. } => 6,
+            Copy::Block { .. } => 62,
+            Copy::Whole => 1,
+        }
+    }
+
+    fn write(&self, writer: &mut Writer<'_>) {
+        match *self {
+            Copy::Base { number, now } => {
+                writer.put(&[11]);
+                writer.put(&number.to_be_bytes());
+                writer.put(&now.to_be_bytes());
+            }
+            Copy::Group {
+                slot,
+                ref group,
+                length,
+                piece,
+            } => {
+                writer.put(&[12]);
+                writer.put(&slot.to_be_bytes());
+                writer.words(group.words());
+                writer.put(&length.to_be_bytes());
+                writer.piece(piece);
+            }
+            Copy::Flow {
+                slot,
+                group,
+                length,
+                ref facts,
+                piece,
+            } => {
+                writer.put(&[13]);
+                writer.put(&slot.to_be_bytes());
+                writer.put(&group.to_be_bytes());
+                writer.put(&length.to_be_bytes());
+                writer.put(&facts.head(piece.len()));
+                writer.put(piece);
+            }
+            Copy::More(piece) => {
+                writer.put(&[14]);
+                writer.piece(piece);
+            }
+            Copy::Runs { slot, is_group, runs } => {
+                writer.put(&[15]);
+                writer.put(&slot.to_be_bytes());
+                writer.put(&[u8::from(is_group)]);
+                writer.piece(runs);
+            }
+            Copy::End { slot, is_group } => {
+                writer.put(&[16]);
+                writer.put(&slot.to_be_bytes());
+                writer.put(&[u8::from(is_group)]);
+            }
+            Copy::Block {
+                is_claimed,
+                ref block,
+                ref group,
+            } => {
+                writer.put(&[17, u8::from(is_claimed)]);
+                writer.put(block.addr.octets());
+                writer.put(&block.first.to_be_bytes());
+                writer.put(&block.ports.to_be_bytes());
+                writer.words(group.words());
+            }
+            Copy::Whole => writer.put(&[18]),
+            Copy::Acknowledged { number, count } => {
+                writer.put(&[19]);
+                writer.put(&number.to_be_bytes());
+                writer.put(&count.to_be_bytes());
+            }
+        }
+    }
+
+    fn read(what: u8, reader: &mut Reader<'a>) -> Option<Copy<'a>> {
+        Some(match what {
+            11 => Copy::Base {
+                number: reader.u32()?,
+                now: reader.u64()?,
+            },
+            12 => Copy::Group {
+                slot: reader.u32()?,
+                group: reader.group()?,
+                length: reader.u16()?,
+                piece: reader.piece()?,
+            },
+            13 => {
+                let (slot, group, length) = (reader.u32()?, reader.u32()?, reader.u16()?);
+                let (facts, piece, rest) = Facts::read(reader.0)?;
+                reader.0 = rest;
+                Copy::Flow {
+                    slot,
+                    group,
+                    length,
+                    facts,
+                    piece,
+                }
+            }
+            14 => Copy::More(reader.piece()?),
+            15 => Copy::Runs {
+                slot: reader.u32()?,
+                is_group: reader.flag()?,
+                runs: reader.piece()?,
+            },
+            16 => Copy::End {
+                slot: reader.u32()?,
+                is_group: reader.flag()?,
+            },
+            17 => Copy::Block {
+                is_claimed: reader.flag()?,
+                block: Block {
+                    addr: Addr::v6(*reader.take::<16>()?),
+                    first: reader.u16()?,
+                    ports: reader.u16()?,
+                },
+                group: reader.group()?,
+            },
+            18 => Copy::Whole,
+            19 => Copy::Acknowledged {
+                number: reader.u32()?,
+                count: reader.u64()?,
+            },
+            _ => return None,
+        })
     }
 }
 
@@ -434,7 +610,7 @@ impl<'a> Record<'a> {
                 count: reader.u16()?,
             },
             10 => Record::Leaving(reader.take::<1>()?[0] != 0),
-            _ => return None,
+            what => Record::Copy(Copy::read(what, &mut reader)?),
         };
         Some((record, reader.0))
     }
@@ -483,6 +659,9 @@ impl<'a> Reader<'a> {
         let (head, rest) = self.0.split_first_chunk::<N>()?;
         self.0 = rest;
         Some(head)
+    }
+    fn flag(&mut self) -> Option<bool> {
+        self.take::<1>().map(|[byte]| *byte != 0)
     }
     fn u16(&mut self) -> Option<u16> {
         self.take().map(|bytes| u16::from_be_bytes(*bytes))
@@ -588,6 +767,45 @@ mod tests {
             Record::Leaving(true),
             Record::Leaving(false),
         ]);
+        let block = Block {
+            addr: "192.0.2.1".parse().unwrap(),
+            first: 1024,
+            ports: 256,
+        };
+        let copies = [
+            Copy::Base { number: 3, now: 11 },
+            Copy::Group {
+                slot: 4,
+                group,
+                length: 300,
+                piece: b"group",
+            },
+            Copy::Flow {
+                slot: 5,
+                group: u32::MAX,
+                length: 4,
+                facts,
+                piece: b"flow",
+            },
+            Copy::More(b"more"),
+            Copy::Runs {
+                slot: 6,
+                is_group: true,
+                runs: b"runs",
+            },
+            Copy::End {
+                slot: 7,
+                is_group: false,
+            },
+            Copy::Block {
+                is_claimed: true,
+                block,
+                group,
+            },
+            Copy::Whole,
+            Copy::Acknowledged { number: 3, count: 99 },
+        ];
+        records.extend(copies.map(Record::Copy));
         let mut pool = Pool::new(Region::heap(Pool::region_length(1, 2048)), 1, 2048, 0);
         let mut frame = pool.take().unwrap();
         crate::message::Message::begin(&mut frame);

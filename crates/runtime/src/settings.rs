@@ -44,6 +44,8 @@ pub struct Settings {
     pub egress: [u8; 2],
     /// The addresses that are inside, where switches tell the side by them; else none.
     pub inside: Vec<Prefix>,
+    /// Whether another runtime keeps copies of this one's flows, if there is one ([`crate::replica`]).
+    pub replicated: bool,
     /// Take the packets' own timestamps for the time (a replay), as far as they are ahead of what `step` is told.
     pub packet_clock: bool,
     /// The time at the start, in nanoseconds.
@@ -78,6 +80,7 @@ impl Settings {
             switches: 0,
             egress: [0, 0],
             inside: Vec::new(),
+            replicated: false,
             packet_clock: false,
             now: 0,
         }

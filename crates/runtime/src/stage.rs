@@ -94,6 +94,8 @@ pub struct Layout {
     pub group: (usize, usize),
     /// What a waiting call takes: the size of its future, exactly.
     pub future: usize,
+    /// How many bytes at the start of flow and group state are committed ([`FlowState::COMMITTED`]).
+    pub committed: [usize; 2],
 }
 
 /// What other builds must have alike to take a state's bytes for the same state.
@@ -350,6 +352,7 @@ fn layout_of<F: NetworkFunction>() -> Layout {
         flow: (size_of::<F::Flow>(), align_of::<F::Flow>()),
         group: (size_of::<F::Group>(), align_of::<F::Group>()),
         future: future_size(call::<F>),
+        committed: [F::Flow::COMMITTED, F::Group::COMMITTED],
     }
 }
 

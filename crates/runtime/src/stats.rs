@@ -66,6 +66,10 @@ pub enum DropReason {
     MovingFull,
     /// More packets wait for switches of other processes to hear of their flows than may.
     UnheardFull,
+    /// More packets wait for their flows' copies at another runtime than may.
+    ReplicaFull,
+    /// Its runtime failed, and more packets wait for its flows to be recovered than may, or it waited in vain.
+    RecoveryFull,
     /// Kept or passed on for a group that moves, when the runtime at the other end went.
     PeerGone,
     /// No port on the side the packet should leave by.
@@ -80,7 +84,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 34] = {
+    pub const ALL: [DropReason; 36] = {
         use DropReason::*;
         [
             FrameTruncated,
@@ -112,6 +116,8 @@ impl DropReason {
             TooEarly,
             MovingFull,
             UnheardFull,
+            ReplicaFull,
+            RecoveryFull,
             PeerGone,
             NoEgress,
             PortUnsent,
@@ -153,6 +159,8 @@ impl DropReason {
             TooEarly => "too_early",
             MovingFull => "moving_full",
             UnheardFull => "unheard_full",
+            ReplicaFull => "replica_full",
+            RecoveryFull => "recovery_full",
             PeerGone => "peer_gone",
             NoEgress => "no_egress",
             PortUnsent => "port_unsent",
@@ -245,6 +253,14 @@ pub struct RuntimeStats {
     pub flows_refused: u64,
     /// What other runtimes and switches said that was nothing they may say, or more than there is room for.
     pub words_refused: u64,
+    /// Whether another runtime keeps a copy of every flow, and which.
+    pub protected_by: Option<u16>,
+    /// Packets that left without a copy of their flow's state, since no runtime could keep one.
+    pub unprotected: u64,
+    /// Copies of other runtimes' flows that are kept here now.
+    pub copies: u64,
+    /// Flows of failed runtimes that were recovered here, and that could not be.
+    pub recovered: [u64; 2],
     /// Groups now.
     pub groups: u64,
     /// Calls waiting now.

@@ -118,6 +118,7 @@ impl Cluster {
                 fragments_max: 64,
                 packet_clock: false,
                 lead_max: u64::MAX,
+                recovery_max: 0,
                 patient: false,
                 egress: [
                     (number == 0).then_some(0),

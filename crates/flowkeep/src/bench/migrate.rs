@@ -165,6 +165,7 @@ impl Pair {
             fragments_max: 64,
             packet_clock: false,
             lead_max: u64::MAX,
+            recovery_max: 0,
             patient: true,
             egress: [Some(0), Some(0)],
             now,

@@ -34,6 +34,7 @@ impl Routing {
             egress: [None, None],
             packet_clock: false,
             lead_max: u64::MAX,
+            recovery_max: 0,
             patient: false,
             now: 0,
         };

@@ -349,6 +349,7 @@ impl Rig for Cluster {
             fragments_max: 1024,
             packet_clock: false,
             lead_max: u64::MAX,
+            recovery_max: 0,
             patient: false,
             egress: [Some(0), Some(0)],
             now: 0,

@@ -132,11 +132,16 @@ pub struct Header {
     pub flags: u8,
     /// A function has answered in its name, or asked to keep it: it is kept, though nothing may have left yet.
     pub answered: bool,
+    /// Under which base another runtime keeps a copy of it; 0 for none, and with [`STALE`] if the copy is not up to date.
+    pub copied: u8,
     /// The frame of its waiting call, in phase `Waiting`.
     pub frame: u32,
 }
 
 const _: () = assert!(size_of::<Header>() == 64);
+
+/// In [`Header::copied`]: see there.
+pub const STALE: u8 = 0x80;
 
 /// In [`Header::group`]: the flow is its own group.
 pub const NO_GROUP: u32 = u32::MAX;
@@ -152,8 +157,10 @@ impl Header {
         chain: 0,
         flags: 0,
         answered: false,
+        copied: 0,
         frame: 0,
     };
+
 
     /// Whether it processes packets and was judged under this configuration.
     #[inline(always)]
@@ -165,6 +172,12 @@ impl Header {
     #[inline]
     pub fn has_nothing_to_its_name(&self) -> bool {
         !self.answered && self.flags & (flag::SETTLED | flag::SETTLING | flag::HOLDS) == 0
+    }
+
+    /// The copy of the flow, if another runtime keeps one, is not up to date: all of it is sent with its next packet.
+    #[inline]
+    pub fn outdate_copy(&mut self) {
+        self.copied |= if self.copied == 0 { 0 } else { STALE };
     }
 
     /// The orientation of the opening direction in the first (0) or second (1) key.
@@ -278,9 +291,14 @@ impl Slab {
         self.free.len()
     }
 
+    /// Bytes of all states of an actor.
+    pub fn state_length(&self) -> usize {
+        self.second_key - size_of::<Header>()
+    }
+
     /// All states of an actor, and of its group if it is by itself, as bytes: they are plain data.
     pub fn state_bytes(&self, index: u32) -> &[u8] {
-        let length = self.second_key - size_of::<Header>();
+        let length = self.state_length();
         // SAFETY: inside the stride; the region began zeroed and states are plain data without padding, so all bytes are there;
         // whoever has a pointer to a state has given it up when it is moved.
         unsafe { core::slice::from_raw_parts(self.state(index).as_ptr(), length) }

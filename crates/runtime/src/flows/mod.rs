@@ -65,6 +65,17 @@ pub(crate) struct FlowStore {
     seed: HashSeed,
     /// Where flows are by themselves: how far behind the flow's states its group's begin.
     group_offset: usize,
+    /// Flows and groups of which copies may exist and that are over, since they were taken.
+    ended: Vec<Ended>,
+}
+
+/// What is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ended {
+    /// A flow, by its actor.
+    Flow(u32),
+    /// A group, by its place.
+    Group(u32),
 }
 
 impl FlowStore {
@@ -101,6 +112,26 @@ impl FlowStore {
             affinity,
             seed,
             group_offset,
+            ended: Vec::new(),
+        }
+    }
+
+    /// What is over since this was called last, in order: flows that were copied, and groups.
+    pub fn take_ended(&mut self) -> Vec<Ended> {
+        core::mem::take(&mut self.ended)
+    }
+
+    /// Whether anything is.
+    #[inline]
+    pub fn has_ended(&self) -> bool {
+        !self.ended.is_empty()
+    }
+
+    /// Hands the memory of that back.
+    pub fn give_ended(&mut self, mut ended: Vec<Ended>) {
+        if self.ended.is_empty() {
+            ended.clear();
+            self.ended = ended;
         }
     }
 
@@ -264,6 +295,11 @@ impl FlowStore {
         self.slab.state(actor)
     }
 
+    /// How many bytes those are.
+    pub fn state_length(&self) -> usize {
+        self.slab.state_length()
+    }
+
     /// All states of an actor as bytes, and of its group if it is by itself.
     pub fn state_bytes(&self, actor: u32) -> &[u8] {
         self.slab.state_bytes(actor)
@@ -317,6 +353,9 @@ impl FlowStore {
     /// Gives an actor back. It is in no table and no list any more.
     #[inline]
     pub fn end(&mut self, actor: u32) {
+        if self.slab.header(actor).copied != 0 {
+            self.ended.push(Ended::Flow(actor));
+        }
         self.slab.end(actor);
     }
 
@@ -420,7 +459,14 @@ impl FlowStore {
         let header = self.slab.header(actor);
         match header.group {
             NO_GROUP => Some(GroupKey::of_flow(header.key)),
-            index => self.groups.leave(index, actor),
+            index => {
+                let is_copied = header.copied != 0;
+                let left = self.groups.leave(index, actor);
+                if left.is_some() && is_copied {
+                    self.ended.push(Ended::Group(index));
+                }
+                left
+            }
         }
     }
 

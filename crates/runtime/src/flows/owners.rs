@@ -84,6 +84,19 @@ pub struct BlockOwners {
     /// What others say has no more.
     most: usize,
     seed: HashSeed,
+    /// Claims and releases since they were taken, where copies are kept of them.
+    noted: Option<Vec<BlockChange>>,
+}
+
+/// A block was claimed, or released, by a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockChange {
+    /// Claimed, or released.
+    pub is_claimed: bool,
+    /// The block.
+    pub block: Block,
+    /// The group.
+    pub group: GroupKey,
 }
 
 fn table(room: usize) -> Table {
@@ -105,6 +118,33 @@ impl BlockOwners {
             sizes: Vec::with_capacity(SIZES),
             most: blocks.max(BLOCKS),
             seed,
+            noted: None,
+        }
+    }
+
+    /// From now on notes claims and releases.
+    pub fn note_changes(&mut self) {
+        self.noted.get_or_insert_default();
+    }
+
+    /// Claims and releases that were noted since this was called last, in order.
+    pub fn take_changes(&mut self) -> Vec<BlockChange> {
+        self.noted.as_mut().map(core::mem::take).unwrap_or_default()
+    }
+
+    /// Whether claims or releases have been noted.
+    #[inline]
+    pub fn has_changes(&self) -> bool {
+        self.noted.as_ref().is_some_and(|noted| !noted.is_empty())
+    }
+
+    fn note(&mut self, is_claimed: bool, block: Block, group: GroupKey) {
+        if let Some(noted) = &mut self.noted {
+            noted.push(BlockChange {
+                is_claimed,
+                block,
+                group,
+            });
         }
     }
 
@@ -209,6 +249,7 @@ impl BlockOwners {
         if !fits {
             self.widen();
         }
+        self.note(true, block, owner);
         true
     }
 
@@ -252,6 +293,7 @@ impl BlockOwners {
         }
         self.records[at as usize].before = FREE | self.free;
         self.free = at;
+        self.note(false, block, owner);
         Some(owner)
     }
 

@@ -33,8 +33,11 @@
 //! Not here: which barriers are acknowledged ([`crate::outbox::barrier`]); a group whose target is gone, and whose source says *routed*
 //! again: a switch that has forgotten the route with the target may read it late.
 
+pub(crate) mod gate;
+
 use crate::flows::FlowStore;
-use crate::flows::actor::flag;
+use crate::flows::actor::{Header, NO_GROUP, flag};
+use gate::Gate;
 use crate::outbox::Outbox;
 use crate::stats::DropReason;
 use alloc::collections::VecDeque;
@@ -68,6 +71,15 @@ struct Held {
 #[inline]
 pub(crate) fn is_held(flags: u8) -> bool {
     flags & (flag::SETTLING | flag::SECOND_KEY) == flag::SETTLING | flag::SECOND_KEY
+}
+
+/// What a packet of a flow has its mark at the gate under: its group, or itself.
+#[inline]
+pub(crate) fn mark_of(header: &Header, actor: u32) -> u32 {
+    match header.group {
+        NO_GROUP => actor,
+        group => group,
+    }
 }
 
 fn has_room(packets: usize, pool: &Pool) -> bool {
@@ -164,16 +176,21 @@ impl OutputHold {
 
     /// Passes on the packets whose barriers are acknowledged; answers how many.
     #[inline]
-    pub fn release(&mut self, flows: &mut FlowStore, out: &mut Outbox, now: u64) -> usize {
+    pub fn release(&mut self, flows: &mut FlowStore, gate: &mut Gate, out: &mut Outbox, now: u64) -> usize {
         match self.is_empty() {
             true => 0,
-            false => self.release_while(|out, barrier| !out.barrier().is_awaited(barrier, now), flows, out),
+            false => self.release_while(
+                |out, barrier| !out.barrier().is_awaited(barrier, now),
+                flows,
+                gate,
+                out,
+            ),
         }
     }
 
     /// Passes on all packets that wait: no flow is left whose replies could be lost.
-    pub fn release_all(&mut self, flows: &mut FlowStore, out: &mut Outbox) {
-        self.release_while(|_, _| true, flows, out);
+    pub fn release_all(&mut self, flows: &mut FlowStore, gate: &mut Gate, out: &mut Outbox) {
+        self.release_while(|_, _| true, flows, gate, out);
     }
 
     #[cold]
@@ -181,6 +198,7 @@ impl OutputHold {
         &mut self,
         may: impl Fn(&Outbox, u64) -> bool,
         flows: &mut FlowStore,
+        gate: &mut Gate,
         out: &mut Outbox,
     ) -> usize {
         let mut count = 0;
@@ -189,6 +207,11 @@ impl OutputHold {
         }) = self.queue.pop_front_if(|held| may(out, held.barrier))
         {
             self.gone += 1;
+            // Of a flow that is over the copy is, too: nothing is left to wait for.
+            let mark = match actor {
+                OVER => None,
+                actor => Some(mark_of(flows.header(actor), actor)),
+            };
             match actor {
                 OVER => self.over -= 1,
                 actor => {
@@ -200,7 +223,10 @@ impl OutputHold {
             while let Some(packet) = packets.pop() {
                 self.packets -= 1;
                 count += 1;
-                out.pass(packet);
+                match mark {
+                    Some(mark) => gate.pass(actor, mark, packet, out),
+                    None => out.pass(packet),
+                }
             }
         }
         count

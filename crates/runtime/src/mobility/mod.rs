@@ -41,7 +41,7 @@
 //! that a target began anew says *moved* to the one before it, and nobody would tell the new one. A switch that has not answered has it still to read, and
 //! who is slow is told twice as late each time. A target remembers which of these words it has answered: the second one may be late, and the group there by another way.
 //!
-//! Not here: replicas.
+//! Not here: replicas ([`crate::replica`]).
 
 mod ahead;
 mod answers;

@@ -172,7 +172,7 @@ impl Moves {
                     left: count,
                 };
             }
-            Record::Says { .. } | Record::Leaving(_) => {}
+            Record::Says { .. } | Record::Leaving(_) | Record::Copy(_) => {}
         }
     }
 
@@ -454,6 +454,7 @@ impl Moves {
         let is_found = core.flows.insert_keys(actor);
         core.flows.file(actor);
         core.runner.arrive(actor, &mut core.flows, &mut core.out);
+        core.sender.note_arrived(actor);
         if !is_found {
             core.end_actor(actor);
         }

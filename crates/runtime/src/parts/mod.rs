@@ -37,7 +37,9 @@ use crate::env::BURST;
 use crate::flows::FlowStore;
 use crate::flows::actor::{Phase, flag};
 use crate::flows::group::GroupKey;
+use crate::hold::gate::Gate;
 use crate::hold::{OutputHold, is_held};
+use crate::replica::sender::Sender;
 use crate::message::Message;
 use crate::outbox::Outbox;
 use crate::runner::{Effect, Job, Runner, Through};
@@ -137,6 +139,8 @@ pub(crate) struct Core {
     pub out: Outbox,
     pub sessions: Sessions,
     pub silent: Silent,
+    pub gate: Gate,
+    pub sender: Sender,
     /// Actors that accepted moves will need.
     pub reserved: usize,
     /// Whether an operator wants no more groups here.
@@ -162,6 +166,7 @@ impl Core {
         out: Outbox,
         sessions: Sessions,
     ) -> Self {
+        let is_replicated = settings.replicated && settings.switches > 0;
         Core {
             now: settings.now,
             settings,
@@ -171,6 +176,8 @@ impl Core {
             out,
             sessions,
             silent: Silent::default(),
+            gate: Gate::new(),
+            sender: Sender::new(is_replicated),
             reserved: 0,
             is_leaving: false,
             early_looks: 0,
@@ -221,14 +228,37 @@ impl Core {
         if self.out.tap.is_some() {
             self.begin_watched(actor, packet, direction);
         } else {
+            self.begin_fast(actor, packet, direction);
+        }
+    }
+
+    /// [`Core::begin`] of a packet that is not watched.
+    #[inline(always)]
+    pub fn begin_fast(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
+        if self.sender.is_on() {
+            self.begin_copied(actor, packet, direction);
+        } else {
             self.begin::<false>(actor, packet, direction);
         }
     }
 
+    #[inline(never)]
+    fn begin_copied(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
+        self.observe(actor);
+        self.begin::<false>(actor, packet, direction);
+        self.commit_after(actor);
+    }
+
     #[cold]
     #[inline(never)]
-    pub fn begin_watched(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
-        self.begin::<true>(actor, packet, direction);
+    fn begin_watched(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
+        if self.sender.is_on() {
+            self.observe(actor);
+            self.begin::<true>(actor, packet, direction);
+            self.commit_after(actor);
+        } else {
+            self.begin::<true>(actor, packet, direction);
+        }
     }
 
     /// Works off what calls have left to do.
@@ -274,7 +304,7 @@ impl Core {
                 return self.hold.hold_behind(actor, packet, &mut self.out);
             }
         }
-        self.out.pass(packet);
+        self.pass(actor, packet);
     }
 
     /// The actor, and which of its keys, that has this key.
@@ -292,6 +322,20 @@ impl Core {
                 .owner(end)
                 .or_else(|| owner_by_plan(self.runner.plan(), self.flows.affinity(), end, protocol))
         })
+    }
+
+    /// Passes on what has waited for barriers that are acknowledged; answers how many packets.
+    #[inline]
+    pub fn release_held(&mut self) -> usize {
+        self.hold
+            .release(&mut self.flows, &mut self.gate, &mut self.out, self.now)
+    }
+
+    /// Passes on all packets that wait, for whatever: no flow is left whose replies or copies could be missed.
+    pub fn release_all_held(&mut self) {
+        self.hold
+            .release_all(&mut self.flows, &mut self.gate, &mut self.out);
+        self.close_copies();
     }
 
     /// Looks at up to `budget` actors whose time may have come.
@@ -489,7 +533,7 @@ impl Core {
         if self.flows.header(actor).flags & flag::SETTLING != 0 {
             // Its first packet leaves before this one.
             if wire::planted::is("second_packet_overtakes") {
-                return self.out.pass(packet);
+                return self.pass(actor, packet);
             }
             self.settle_all();
             if self.flows.header(actor).phase == Phase::Free {
@@ -498,24 +542,24 @@ impl Core {
             if is_held(self.flows.header(actor).flags) {
                 return self.hold.hold_behind(actor, packet, &mut self.out);
             }
-            return self.out.pass(packet);
+            return self.pass(actor, packet);
         }
         if direction == Direction::Reply {
-            return self.out.pass(packet);
+            return self.pass(actor, packet);
         }
         if self.flows.header(actor).flags & flag::SECOND_KEY != 0 {
             return self.settle_again(actor, packet);
         }
         let Some((mut key, way)) = FlowKey::of(&packet) else {
             self.flows.header_mut(actor).flags |= flag::SETTLED;
-            return self.out.pass(packet);
+            return self.pass(actor, packet);
         };
         if packet.has(packet_flag::TURN_AROUND) {
             // Its replies come back as turned packets, and only they.
             key = key.turned(way.reversed());
         } else if key == self.flows.header(actor).key {
             self.flows.header_mut(actor).flags |= flag::SETTLED;
-            return self.out.pass(packet);
+            return self.pass(actor, packet);
         }
         let hash = key.hash(&self.settings.seed);
         self.flows.prefetch_key(hash);
@@ -569,8 +613,13 @@ impl Core {
             }
             self.announce_second_key(actor, key, &settling.packet);
             if !self.out.barrier().holds(self.now) {
-                self.out.pass(settling.packet);
-            } else if let Some(packet) = self.hold.hold(actor, settling.packet, &mut self.flows, &self.out) {
+                self.pass(actor, settling.packet);
+                continue;
+            }
+            if self.sender.is_on() {
+                self.commit(actor);
+            }
+            if let Some(packet) = self.hold.hold(actor, settling.packet, &mut self.flows, &self.out) {
                 self.refuse_flow(actor, packet, DropReason::UnheardFull);
             }
         }
@@ -607,9 +656,12 @@ impl Core {
     /// Passes the next packet of a flow whose first found no room to wait in, while the next waited for its call: its second key is its own, and told.
     #[cold]
     pub fn settle_again(&mut self, actor: u32, packet: PacketBox) {
+        if self.sender.is_on() {
+            self.commit(actor);
+        }
         if !self.out.barrier().holds(self.now) {
             self.flows.header_mut(actor).flags |= flag::SETTLED;
-            self.out.pass(packet);
+            self.pass(actor, packet);
         } else if let Some(packet) = self.hold.hold(actor, packet, &mut self.flows, &self.out) {
             self.refuse_flow(actor, packet, DropReason::UnheardFull);
         }

@@ -653,6 +653,7 @@ impl Runner {
 
     /// Makes a flow's states those of the instances in force. Answers who would end it, and its chain from now on.
     pub fn adapt(&mut self, actor: u32, flows: &mut FlowStore, out: &mut Outbox) -> (Cut, Option<u8>) {
+        flows.header_mut(actor).outdate_copy();
         let Some(before) = self.before.as_deref() else {
             return (None, None);
         };

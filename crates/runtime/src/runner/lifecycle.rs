@@ -91,13 +91,17 @@ impl Runner {
 
     /// Tells a flow's functions that it has come from another runtime.
     pub fn arrive(&mut self, actor: u32, flows: &mut FlowStore, out: &mut Outbox) {
-        if planted::is("arrived_not_called") {
-            return;
+        if !planted::is("arrived_not_called") {
+            self.arrive_as(actor, Arrival::Migrated, flows, out);
         }
+    }
+
+    /// Tells a flow's functions that it has come, and why.
+    pub fn arrive_as(&mut self, actor: u32, why: Arrival, flows: &mut FlowStore, out: &mut Outbox) {
         // SAFETY: the state is this actor's, with bytes that `is_flow` has found to be its functions'.
         unsafe {
             self.each_step(actor, flows, out, |stage, flow, cx| {
-                stage.arrived(flow, Arrival::Migrated, cx);
+                stage.arrived(flow, why, cx);
             });
         }
     }

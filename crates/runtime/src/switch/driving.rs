@@ -55,6 +55,7 @@ impl<P: Port, L: Port> Switch<P, L> {
     pub fn finished(&self) -> bool {
         self.ports.finished()
             && self.turning.is_empty()
+            && !self.recovery.is_active()
             && !self.directory.has_suspects()
             && !self.outbox.has_messages()
     }
@@ -111,7 +112,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             received,
             sent: sent - unsent,
             turned: self.turned,
-            held: self.fragments.held() as u64,
+            held: self.fragments.held() as u64 + self.recovery.packets() as u64,
             dropped: dropped
                 .filter(|(_, count)| *count > 0)
                 .map(|(reason, count)| Named {

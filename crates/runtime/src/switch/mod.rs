@@ -34,6 +34,7 @@
 //! | `ports` | when ports are read, back-pressure, time |
 //! | `directory` | how routes begin, move and end, so that a group is never at two runtimes and no route stays; blocks of ports |
 //! | `presence` | runtimes and switches that come and go |
+//! | `recovery` | runtimes that have failed and whose flows go on elsewhere |
 //! | `outbox` | packets, messages and empty buffers to other workers |
 //! | `choice` | how a runtime is chosen |
 //! | `messages` | which messages of runtimes are handled, and what is bounded |
@@ -54,6 +55,7 @@ mod messages;
 mod outbox;
 mod ports;
 mod presence;
+mod recovery;
 mod routing;
 
 pub use choice::Policy;
@@ -72,7 +74,8 @@ use nf::{Affinity, Prefix, Side};
 use outbox::Outbox;
 use ports::Ports;
 use presence::Presence;
-use protocols::ownership::SwitchSays;
+use recovery::{Decision, Recovery};
+use protocols::ownership::{RuntimeId, SwitchSays};
 use wire::memory::Region;
 use wire::packet::{Kind, flag as packet_flag};
 use wire::{HashSeed, Packet, PacketBox, PacketList, Pool};
@@ -129,6 +132,8 @@ pub struct Settings {
     /// Whether every port of the cluster waits for its reader: then packets from peers and turned ones wait for room in a
     /// runtime's queue, too, instead of being dropped.
     pub patient: bool,
+    /// How long, in nanoseconds, packets for a runtime that has failed wait for its flows to go on elsewhere; 0 where runtimes keep no copies.
+    pub recovery_max: u64,
     /// The time at the start, in nanoseconds.
     pub now: u64,
 }
@@ -171,6 +176,7 @@ pub struct Switch<P: Port, L: Port> {
     outbox: Outbox<L>,
     directory: Directory,
     presence: Presence,
+    recovery: Recovery,
     choice: Choice,
     fragments: Tracker,
     turning: PacketList,
@@ -223,6 +229,7 @@ impl<P: Port, L: Port> Switch<P, L> {
                 tap: None,
             },
             ports: Ports::new(ports, &settings),
+            recovery: Recovery::new(outbox.runtimes(), settings.recovery_max),
             presence: Presence::new(&outbox, settings.packet_clock.then_some(settings.now)),
             outbox,
             directory,
@@ -260,6 +267,9 @@ impl<P: Port, L: Port> Switch<P, L> {
         if self.presence.is_telling() {
             work += self.presence.tell_some(&self.directory.blocks, &mut self.outbox);
             self.offer_runtimes();
+        }
+        if self.recovery.is_active() {
+            work += self.go_on_recovering();
         }
         let is_too_early =
             self.presence.is_waiting() && self.presence.wait_on(self.local.now, self.choice.available());
@@ -395,7 +405,10 @@ impl<P: Port, L: Port> Switch<P, L> {
                     directory.blocks.release(block);
                     directory.blocks.give_back(home, block, outbox);
                 }
-                Message::Routed(key) => directory.routed(runtime, key, outbox),
+                Message::Routed(key) => {
+                    let recovery = &self.recovery;
+                    directory.routed(runtime, key, |failed| recovery.is_heir(failed, runtime), outbox);
+                }
                 Message::Idle(key, consumed) => directory.idle(runtime, key, consumed),
                 Message::Doubted(key) => directory.moved_before(runtime, &key),
                 Message::Reroute(reroute) => directory.reroute(runtime, &reroute, outbox),
@@ -414,8 +427,10 @@ impl<P: Port, L: Port> Switch<P, L> {
                 }
                 Message::AllTold => self.presence.all_told(runtime),
                 Message::Hear(barrier) => outbox.acknowledge(runtime, barrier),
+                Message::Keeps(failed, number) => self.recovery.note_report(failed.0, runtime, number),
+                Message::Recovered(failed) => self.recovery.note_recovered(failed.0, runtime),
                 // No runtime may say so.
-                Message::Taken(_) | Message::Switch(..) | Message::Heard(_) => {}
+                Message::Taken(_) | Message::Switch(..) | Message::Heard(_) | Message::Heir(_) => {}
             }
         }
         if !bytes.is_empty() {
@@ -441,14 +456,64 @@ impl<P: Port, L: Port> Switch<P, L> {
                     self.directory.blocks.give_back(home, block, &mut self.outbox);
                 }
             }
-            self.directory.gone(runtime, &mut self.outbox);
+            self.recovery.forget_reports_of(runtime);
+            self.directory.leave(runtime);
+            if self.recovery.is_wanted() && !is_there {
+                self.recovery.suspend(runtime, self.local.now);
+                self.directory.suspend(runtime, true);
+            } else {
+                self.end_suspension(runtime);
+            }
         }
         if is_there {
+            if self.recovery.is_suspended(runtime) {
+                self.end_suspension(runtime);
+            }
             self.directory.came(runtime);
             self.directory.blocks.came(runtime, &mut self.outbox);
             self.outbox.begin_session(runtime);
         }
         self.offer_runtimes();
+    }
+
+    /// Decides for runtimes that have failed where their flows go on; answers how much was done.
+    #[cold]
+    fn go_on_recovering(&mut self) -> usize {
+        let mut count = 0;
+        for failed in 0..self.outbox.runtimes() {
+            let outbox = &self.outbox;
+            match self
+                .recovery
+                .decide(failed, self.local.now, |runtime| outbox.is_there(runtime))
+            {
+                Decision::None => continue,
+                Decision::Heir(heir) => {
+                    let message = Message::Heir(RuntimeId(failed as u16));
+                    self.outbox.push_message(usize::from(heir), message);
+                }
+                Decision::Over => self.end_suspension(failed),
+            }
+            count += 1;
+        }
+        count
+    }
+
+    /// What is left of a runtime's routes ends, and what waited for it is routed.
+    #[cold]
+    fn end_suspension(&mut self, runtime: usize) {
+        self.directory.suspend(runtime, false);
+        self.directory.gone(runtime, &mut self.outbox);
+        let mut packets = self.recovery.end(runtime);
+        while !packets.is_empty() {
+            let mut burst = Burst::new();
+            while !burst.is_full()
+                && let Some(packet) = packets.pop()
+            {
+                self.recovery.note_routed();
+                burst.push(packet);
+            }
+            self.route(&mut burst, false);
+        }
     }
 
     /// New groups may go to other runtimes than before.

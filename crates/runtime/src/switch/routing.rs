@@ -181,7 +181,7 @@ impl<P: Port, L: Port> Switch<P, L> {
     }
 
     /// Sends packets to the runtimes that have their groups; `at_home` if another switch has found that this is their home.
-    fn route(&mut self, burst: &mut Burst, at_home: bool) {
+    pub(super) fn route(&mut self, burst: &mut Burst, at_home: bool) {
         let mut lanes = ArrayVec::<Lane, BURST>::new();
         let mut packets = Burst::new();
         for packet in burst.drain(..) {
@@ -273,9 +273,20 @@ impl<P: Port, L: Port> Switch<P, L> {
     #[inline(always)]
     fn send_by(&mut self, packet: PacketBox, route: u32) {
         let runtime = self.directory.runtime(route);
+        if self.recovery.is_active() && self.directory.is_suspended(route) {
+            return self.keep_for_recovery(packet, runtime);
+        }
         match self.outbox.push_packet(runtime, packet, &mut self.local) {
             Ok(()) => self.directory.count_sent(route),
             Err(packet) => self.drop_packet(packet, DropReason::RuntimeBusy),
+        }
+    }
+
+    /// A packet for a runtime that has failed waits.
+    #[cold]
+    fn keep_for_recovery(&mut self, packet: PacketBox, failed: usize) {
+        if let Err((packet, reason)) = self.recovery.keep(failed, packet, &self.local.pool) {
+            self.drop_packet(packet, reason);
         }
     }
 

@@ -48,6 +48,7 @@ fn groups_stay_where_they_are_while_tables_grow() {
         fragments_max: 64,
         packet_clock: false,
         lead_max: u64::MAX,
+        recovery_max: 0,
         patient: false,
         egress: [None, None],
         now: 0,

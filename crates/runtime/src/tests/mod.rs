@@ -14,6 +14,7 @@ mod hostile;
 mod lent;
 mod moves;
 mod orders;
+mod replica;
 mod sessions;
 mod spread;
 mod unheard;

@@ -149,6 +149,8 @@ pub(super) struct Members {
     emitted: u64,
     left: u64,
     gone: Vec<super::Sent>,
+    /// Whether runtimes keep copies of each other's flows.
+    pub(super) is_replicated: bool,
 }
 
 impl Members {
@@ -172,12 +174,22 @@ impl Members {
             emitted: 0,
             left: 0,
             gone: Vec::new(),
+            is_replicated: false,
         }
     }
 
     /// All are there, and know of each other.
     pub(super) fn all(switches: usize, runtimes: usize, policy: Policy, plan: Plan) -> Self {
         let mut members = Members::none(switches, runtimes, policy, plan);
+        (0..switches + runtimes).for_each(|worker| members.start(worker));
+        members.settle();
+        members
+    }
+
+    /// The same, with copies.
+    pub(super) fn copied(switches: usize, runtimes: usize, policy: Policy, plan: Plan) -> Self {
+        let mut members = Members::none(switches, runtimes, policy, plan);
+        members.is_replicated = true;
         (0..switches + runtimes).for_each(|worker| members.start(worker));
         members.settle();
         members
@@ -211,6 +223,7 @@ impl Members {
                     fragments_max: 64,
                     packet_clock: false,
                     lead_max: u64::MAX,
+                    recovery_max: if self.is_replicated { 100 * SECOND } else { 0 },
                     patient: true,
                     egress: [(worker == 0).then_some(0), (worker + 1 == switches).then_some(0)],
                     now: self.now,
@@ -246,6 +259,7 @@ impl Members {
                     switches: switches as u8,
                     egress: [0, switches as u8 - 1],
                     inside: vec!["10.0.0.0/8".parse().unwrap()],
+                    replicated: self.is_replicated,
                     now: self.now,
                     ..Settings::alone(2048)
                 };
@@ -375,7 +389,7 @@ impl Members {
         self.settle();
     }
 
-    fn sent(&mut self) -> Vec<super::Sent> {
+    pub(super) fn sent(&mut self) -> Vec<super::Sent> {
         let mut sent = self.gone.clone();
         for switch in self.switches.iter_mut().flatten() {
             sent.extend(switch.port_mut(0).output.iter().cloned());

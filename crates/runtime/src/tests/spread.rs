@@ -235,6 +235,7 @@ fn make(
                 fragments_max: 64,
                 packet_clock: false,
                 lead_max: u64::MAX,
+                recovery_max: 0,
                 patient: true,
                 egress: [
                     (index == 0).then_some(0),
@@ -500,6 +501,7 @@ fn what_a_peer_took_to_be_at_home_here_is_not_handed_back() {
         fragments_max: 64,
         packet_clock: false,
         lead_max: u64::MAX,
+        recovery_max: 0,
         patient: false,
         egress: [None, None],
         now: 0,

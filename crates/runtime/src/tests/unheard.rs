@@ -271,6 +271,7 @@ fn chosen(is_said: bool) -> usize {
         fragments_max: 4,
         packet_clock: false,
         lead_max: u64::MAX,
+        recovery_max: 0,
         patient: false,
         egress: [Some(0), None],
         now: 0,

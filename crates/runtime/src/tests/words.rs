@@ -303,6 +303,7 @@ fn strange_switch(chain: usize) -> (Switch<QueuePort, Link>, Vec<Stranger>) {
         fragments_max: 16,
         packet_clock: false,
         lead_max: u64::MAX,
+        recovery_max: 0,
         patient: false,
         egress: [Some(0), Some(0)],
         now: 0,

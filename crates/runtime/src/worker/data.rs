@@ -178,7 +178,7 @@ impl<P: Port> Runtime<P> {
                 && (!is_second || header.flags & flag::SECOND_KEY != 0)
             {
                 let direction = header.direction(lane.candidate & 1, lane.way);
-                return self.core.begin::<false>(lane.candidate >> 1, packet, direction);
+                return self.core.begin_fast(lane.candidate >> 1, packet, direction);
             }
         }
         self.meet_rare(packet, lane, link);

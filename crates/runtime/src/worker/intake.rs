@@ -77,6 +77,7 @@ impl<P: Port> Runtime<P> {
                 }
                 Message::BlockClaimed(block, _) => self.core.hear_in_use(link, block),
                 Message::AllTold => self.core.hear_all_told(link),
+                Message::Heir(failed) => self.keeper.note_heir(&mut self.core, link, failed),
                 Message::Heard(round) => self.core.out.barrier_mut().acknowledge(link, round),
                 // Nothing that a switch says.
                 _ => self.core.out.reject(),

@@ -42,6 +42,7 @@ use crate::outbox::{Outbox, Shape};
 use crate::parts::Core;
 use crate::parts::presence::Sessions;
 pub use crate::runner::change;
+use crate::replica::keeper::Keeper;
 use crate::runner::{Bounds, Runner};
 use crate::stats::{DropReason, Named, RuntimeStats};
 use alloc::string::String;
@@ -67,6 +68,7 @@ pub struct Runtime<P: Port> {
     fragments: Tracker,
     core: Core,
     moves: Moves,
+    keeper: Keeper,
     received: u64,
     stalls: u64,
 }
@@ -165,6 +167,7 @@ impl<P: Port> Runtime<P> {
             backlog: links.iter().map(|_| PacketList::new()).collect(),
             core: Core::new(settings, flows, runner, out, sessions),
             moves: Moves::new(),
+            keeper: Keeper::default(),
             peers: Vec::new(),
             links,
             received: 0,
@@ -217,15 +220,17 @@ impl<P: Port> Runtime<P> {
             work.other += self.walk();
             work.other += self.go_on_moving();
             work.other += self.go_on_telling();
-            work.other += self
-                .core
-                .hold
-                .release(&mut self.core.flows, &mut self.core.out, self.core.now);
+            work.other += self.core.release_held();
+            if self.keeper.has_work() {
+                work.other += self.keeper.go_on(&mut self.core);
+            }
+            work.other += self.core.go_on_copying();
         } else {
             // Buffers come home from other runtimes, too.
             work.other += self.hear_runtimes();
             self.stalls += 1;
         }
+        self.keeper.acknowledge(&mut self.core);
         self.core.out.transmit(&mut self.links, &mut self.peers);
         work
     }
@@ -275,9 +280,7 @@ impl<P: Port> Runtime<P> {
     /// Ends up to `budget` flows as if they had expired; `true` when none is left. For a graceful stop.
     pub fn finish(&mut self, budget: usize) -> bool {
         self.moves.stop_moving();
-        self.core
-            .hold
-            .release_all(&mut self.core.flows, &mut self.core.out);
+        self.core.release_all_held();
         self.fragments.finish();
         self.drop_fragments();
         let done = self.core.end_all(budget);
@@ -310,6 +313,7 @@ impl<P: Port> Runtime<P> {
             && self.core.out.records_pending() == 0
             && self.core.out.is_clear()
             && self.core.hold.is_empty()
+            && self.core.gate.packets() == 0
     }
 
     /// The links, for tests and drivers.
@@ -395,10 +399,15 @@ impl<P: Port> Runtime<P> {
             held: self.core.runner.packets()
                 + self.moves.kept() as u64
                 + self.core.hold.packets() as u64
+                + self.core.gate.packets() as u64
                 + self.core.out.hairpins() as u64
                 + self.fragments.held() as u64,
             dropped,
             counters,
+            protected_by: self.core.protected_by(),
+            unprotected: self.core.sender.unprotected(),
+            copies: self.keeper.copies(),
+            recovered: self.keeper.recovered(),
             flows: self.core.flows.active() as u64,
             flows_max: self.core.flows.capacity() as u64,
             flows_opened: self.core.flows_opened,

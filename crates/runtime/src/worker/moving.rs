@@ -5,6 +5,7 @@
 use super::Runtime;
 use crate::env::{Burst, Port};
 use crate::mobility::{Order, OrderError, Receipt};
+use crate::record::Record;
 use alloc::vec::Vec;
 use wire::packet::Kind;
 
@@ -14,8 +15,12 @@ impl<P: Port> Runtime<P> {
         let sessions = peers.iter().map(|peer| peer.as_ref().map_or(0, Port::session));
         self.core.sessions.note_runtimes(sessions.collect());
         let clocks = peers.iter().map(|peer| peer.as_ref().map(Port::has_other_clock));
-        self.moves.join(clocks.collect(), &mut self.core);
+        let clocks: Vec<_> = clocks.collect();
+        let others = clocks.iter().map(|clock| clock.unwrap_or(false));
+        self.keeper.join(others.collect());
+        self.moves.join(clocks, &mut self.core);
         self.peers = peers;
+        self.core.choose_replica();
     }
 
     /// Reads what other runtimes say and hand over.
@@ -55,7 +60,15 @@ impl<P: Port> Runtime<P> {
                 Kind::Empty => self.core.out.recycle(packet),
                 Kind::Message => {
                     let mut bytes = packet.frame();
-                    while let Some(rest) = self.moves.read_record(&mut self.core, peer, bytes) {
+                    loop {
+                        if let Some((copy, rest)) = Record::read_copy(bytes) {
+                            bytes = rest;
+                            self.keeper.take(&mut self.core, peer, copy);
+                            continue;
+                        }
+                        let Some(rest) = self.moves.read_record(&mut self.core, peer, bytes) else {
+                            break;
+                        };
                         bytes = rest;
                         self.apply_moves();
                     }

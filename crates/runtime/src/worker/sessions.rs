@@ -90,6 +90,10 @@ impl<P: Port> Runtime<P> {
             self.peer_gone(runtime as u16);
         }
         self.core.sessions.note_leaving(runtime, false);
+        if before != 0 {
+            self.keeper.peer_gone(&mut self.core, runtime as u16);
+        }
+        self.core.choose_replica();
         if session != 0 && self.core.sessions.has_said_leaving {
             self.core.out.send_record(runtime as u16, &Record::Leaving(true));
         }

@@ -424,6 +424,7 @@ fn switch_settings(script: &Script, index: usize, now: u64) -> runtime::switch::
         egress: egress(shape).map(|port| (port % switches == index).then_some((port / switches) as u8)),
         packet_clock: false,
         lead_max: u64::MAX,
+        recovery_max: 0,
         patient: shape.waits,
         now,
     }

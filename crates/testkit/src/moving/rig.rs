@@ -197,6 +197,7 @@ impl Rig {
                     .map(|side| has(side).then(|| port_of(side, count).1 as u8)),
                 packet_clock: false,
                 lead_max: u64::MAX,
+                recovery_max: 0,
                 patient: false,
                 now: shape.now,
             };

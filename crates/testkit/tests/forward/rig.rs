@@ -181,6 +181,7 @@ impl Router {
                 fragments_max: 64,
                 packet_clock: false,
                 lead_max: u64::MAX,
+                recovery_max: 0,
                 patient: false,
                 egress: [(number == 0).then_some(0), None],
                 now: 0,

@@ -79,6 +79,8 @@ const REJECTED: usize = 64;
 #[derive(Clone, Copy, Default)]
 struct Seat {
     is_there: bool,
+    /// The incarnation before has failed, and its routes stay until it is known where they lead.
+    is_suspended: bool,
     /// How many were before it.
     incarnation: u16,
     /// Packets sent in this session, counted as the runtime counts what it consumes.
@@ -276,8 +278,22 @@ impl Directory {
     }
 
     /// A runtime says that it has a group, or a flow with a reply key.
-    pub fn routed<L: Port>(&mut self, runtime: usize, key: GroupKey, outbox: &mut Outbox<L>) {
+    pub fn routed<L: Port>(
+        &mut self,
+        runtime: usize,
+        key: GroupKey,
+        is_heir_of: impl Fn(usize) -> bool,
+        outbox: &mut Outbox<L>,
+    ) {
         let found = self.find_live(&key);
+        if let Some(index) = found
+            && self.is_suspended(index)
+            && is_heir_of(self.runtime(index))
+        {
+            self.set_source(index, None, Epoch::default());
+            self.routes[index as usize].set(AWAITED, false);
+            return self.turn(index, runtime as u16);
+        }
         if let Some(index) = found {
             self.on_met(index, runtime as u16);
         }
@@ -522,7 +538,7 @@ impl Directory {
                 }
             }
             // The route has ended meanwhile, with a runtime that has gone or with all.
-            _ => self.routed(runtime, key, outbox),
+            _ => self.routed(runtime, key, |_| false, outbox),
         }
     }
 
@@ -549,11 +565,30 @@ impl Directory {
     }
 
     /// A runtime that was there is not any more.
-    pub fn gone<L: Port>(&mut self, runtime: usize, outbox: &mut Outbox<L>) {
+    pub fn leave(&mut self, runtime: usize) {
         let seat = &mut self.runtimes[runtime];
         seat.is_there = false;
         seat.incarnation = seat.incarnation.wrapping_add(1);
         seat.sent = 0;
+    }
+
+    /// From now on routes to the last incarnation of a runtime stay, or do no more.
+    pub fn suspend(&mut self, runtime: usize, is_suspended: bool) {
+        self.runtimes[runtime].is_suspended = is_suspended;
+        // Those of groups on their way there go back to their sources.
+        self.unseen = self.routes.len();
+    }
+
+    /// Whether a route leads to a runtime that is suspended.
+    #[inline]
+    pub fn is_suspended(&self, index: u32) -> bool {
+        let route = &self.routes[index as usize];
+        let seat = self.runtimes.get(usize::from(route.runtime));
+        seat.is_some_and(|seat| seat.is_suspended && route.incarnation.wrapping_add(1) == seat.incarnation)
+    }
+
+    /// What was known by a runtime that is not there any more ends.
+    pub fn gone<L: Port>(&mut self, runtime: usize, outbox: &mut Outbox<L>) {
         self.rejected.retain(|(_, to, _)| *to != runtime);
         self.unseen = self.routes.len();
         let gone = runtime as u16;
@@ -627,6 +662,8 @@ impl Directory {
         } else if is_awaited && has_source {
             // Its source has not let go of it, or has when the other one's last message was lost with it: it is probed.
             self.turn(index, route.source);
+        } else if self.is_suspended(index) {
+            return true;
         } else {
             self.remove(index);
             return false;

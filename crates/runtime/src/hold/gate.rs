@@ -1,0 +1,119 @@
+//! Packets that wait until another runtime has acknowledged the copies of what they depend on (output commit; NFVactor V-C).
+//!
+//! # Theory of operation
+//!
+//! ```text
+//!   packet changes committed state ─► record n to the replica ─► ticket n ─► waits ── acknowledged ≥ n ──► out
+//!   packet changes nothing ─► ticket of the latest record of its flow, or group ─► acknowledged: out, else behind
+//! ```
+//!
+//! Records to the replica are numbered; acknowledgements are cumulative. A flow, or its group where flows are grouped, has a *mark*: the
+//! number of its latest record. Marks share places by the low bits of their index: a shared place makes a packet wait longer, never shorter.
+//!
+//! Invariants: no packet leaves before the record that its mark numbers is acknowledged; packets of one flow leave in order, since marks
+//! grow and the queue is one; no more wait than a quarter of the pool's buffers, nor any while half of them are out: beyond is a counted drop
+//! (`replica_full`).
+//!
+//! Not here: records (`replica`); barriers of routes ([`super::OutputHold`]), which come first.
+
+use super::has_room;
+use crate::outbox::Outbox;
+use crate::stats::DropReason;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use wire::PacketBox;
+
+/// Places of marks: 64 KiB.
+const MARKS: usize = 8192;
+/// Packets that there is room for from the start.
+const WAITING: usize = 1024;
+
+/// A packet and its ticket.
+pub(crate) struct Waiting {
+    pub ticket: u64,
+    pub actor: u32,
+    pub packet: PacketBox,
+}
+
+/// See the module's page.
+pub(crate) struct Gate {
+    /// By the low bits of a flow's or group's index. None while no replica is in use.
+    marks: Option<Box<[u64; MARKS]>>,
+    acknowledged: u64,
+    queue: VecDeque<Waiting>,
+}
+
+impl Gate {
+    /// Open.
+    pub fn new() -> Self {
+        Gate {
+            marks: None,
+            acknowledged: 0,
+            queue: VecDeque::new(),
+        }
+    }
+
+    /// Packets that wait.
+    pub fn packets(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Records are numbered from 1 again, of another base or for another replica; what waits is handed out, to be passed again.
+    pub fn begin(&mut self) -> VecDeque<Waiting> {
+        self.marks = Some(Box::new([0; MARKS]));
+        self.acknowledged = 0;
+        core::mem::replace(&mut self.queue, VecDeque::with_capacity(WAITING))
+    }
+
+    /// No replica is in use: nothing waits any more.
+    pub fn open(&mut self, out: &mut Outbox) -> usize {
+        self.marks = None;
+        let count = self.queue.len();
+        for waiting in self.queue.drain(..) {
+            out.pass(waiting.packet);
+        }
+        count
+    }
+
+    /// The latest record of a flow or group has this number.
+    #[inline]
+    pub fn mark(&mut self, index: u32, number: u64) {
+        if let Some(marks) = &mut self.marks {
+            marks[index as usize % MARKS] = number;
+        }
+    }
+
+    /// Passes a packet of a flow, with the index of its mark, or has it wait.
+    #[inline]
+    pub fn pass(&mut self, actor: u32, index: u32, packet: PacketBox, out: &mut Outbox) {
+        let ticket = self.marks.as_ref().map_or(0, |marks| marks[index as usize % MARKS]);
+        if ticket <= self.acknowledged || wire::planted::is("copy_not_waited_for") {
+            out.pass(packet);
+        } else if has_room(self.queue.len(), out.pool()) {
+            self.queue.push_back(Waiting {
+                ticket,
+                actor,
+                packet,
+            });
+        } else {
+            out.drop_packet(packet, DropReason::ReplicaFull);
+        }
+    }
+
+    /// The replica has all records up to this number; answers how many packets that let go.
+    pub fn acknowledge(&mut self, number: u64, out: &mut Outbox) -> usize {
+        self.acknowledged = self.acknowledged.max(number);
+        let acknowledged = self.acknowledged;
+        let mut count = 0;
+        while let Some(waiting) = self.queue.pop_front_if(|waiting| waiting.ticket <= acknowledged) {
+            out.pass(waiting.packet);
+            count += 1;
+        }
+        count
+    }
+
+    /// The number up to which the replica has all records.
+    pub fn acknowledged(&self) -> u64 {
+        self.acknowledged
+    }
+}

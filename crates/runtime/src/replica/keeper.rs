@@ -1,0 +1,383 @@
+//! The replica's side: copies of other runtimes' flows, as bytes in slots.
+//!
+//! ```text
+//!   link ─► record ─► slot of the primary's copies ─► counted ─► behind the burst: acknowledged
+//! ```
+//!
+//! A slot has the number that the flow, or group, has at its primary. It has room for the longest state there is, and is memory
+//! that the system gives when it is written first.
+//!
+//! Invariants: records of a base are counted as the primary counts them, whatever they are; one that cannot be is rejected and counted
+//! as such; no slot is beyond the most flows, or groups, of a runtime.
+//!
+//! Not here: what becomes of copies when their primary fails (`recovery`).
+
+use super::recovery::Recovery;
+use crate::flows::actor::NO_GROUP;
+use crate::flows::group::GroupKey;
+use crate::message::Message;
+use crate::parts::Core;
+use crate::record::{Copy, Facts, Record};
+use alloc::vec::Vec;
+use hashbrown::HashMap;
+use nf::{Addr, Block};
+use protocols::ownership::RuntimeId;
+
+/// What a copy has besides its state.
+#[derive(Clone, Copy)]
+pub(super) struct FlowCopy {
+    pub facts: Facts,
+    /// Slot of its group, or [`NO_GROUP`].
+    pub group: u32,
+    pub length: u16,
+    /// How much of the state has come.
+    has: u16,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct GroupCopy {
+    pub key: GroupKey,
+    pub length: u16,
+    has: u16,
+}
+
+impl FlowCopy {
+    /// Whether all of it is here.
+    pub fn is_whole(&self) -> bool {
+        self.has == self.length
+    }
+}
+
+impl GroupCopy {
+    /// Whether all of it is here.
+    pub fn is_whole(&self) -> bool {
+        self.has == self.length
+    }
+}
+
+/// Slots with records and states of one length.
+pub(super) struct Slots<T> {
+    pub records: Vec<Option<T>>,
+    states: Vec<u8>,
+    stride: usize,
+    most: usize,
+    pub used: usize,
+}
+
+impl<T> Slots<T> {
+    fn new(most: usize, stride: usize) -> Self {
+        Slots {
+            records: Vec::new(),
+            // Zeroed memory of this size is not touched before it is used.
+            states: alloc::vec![0; most * stride],
+            stride,
+            most,
+            used: 0,
+        }
+    }
+
+    /// Puts a record into a slot, in place of what was there.
+    fn put(&mut self, slot: u32, record: T) -> bool {
+        let index = slot as usize;
+        if index >= self.most {
+            return false;
+        }
+        if index >= self.records.len() {
+            self.records.resize_with(index + 1, || None);
+        }
+        self.used += usize::from(self.records[index].replace(record).is_none());
+        true
+    }
+
+    fn remove(&mut self, slot: u32) -> bool {
+        let removed = self.records.get_mut(slot as usize).and_then(Option::take);
+        self.used -= usize::from(removed.is_some());
+        removed.is_some()
+    }
+
+    pub fn get(&self, slot: u32) -> Option<&T> {
+        self.records.get(slot as usize)?.as_ref()
+    }
+
+    fn get_mut(&mut self, slot: u32) -> Option<&mut T> {
+        self.records.get_mut(slot as usize)?.as_mut()
+    }
+
+    /// The state in a slot, as long as it may be.
+    pub fn state(&self, slot: u32) -> &[u8] {
+        let at = slot as usize * self.stride;
+        self.states.get(at..at + self.stride).unwrap_or_default()
+    }
+
+    fn state_mut(&mut self, slot: u32) -> &mut [u8] {
+        let at = slot as usize * self.stride;
+        self.states.get_mut(at..at + self.stride).unwrap_or_default()
+    }
+}
+
+/// The copies of one primary.
+pub(super) struct Copies {
+    pub number: u32,
+    /// By how much the clock here is ahead of the primary's, in nanoseconds.
+    pub by: i64,
+    count: u64,
+    acknowledged: u64,
+    pub flows: Slots<FlowCopy>,
+    pub groups: Slots<GroupCopy>,
+    pub blocks: HashMap<(Addr, u16), (Block, GroupKey)>,
+    /// What further pieces belong to.
+    current: Option<(u32, bool)>,
+}
+
+/// All copies that a runtime keeps.
+#[derive(Default)]
+pub(crate) struct Keeper {
+    /// By primary.
+    pub(super) primaries: Vec<Option<Copies>>,
+    pub(super) recoveries: Vec<Recovery>,
+    /// Whether each peer has another clock.
+    other_clocks: Vec<bool>,
+    is_unacknowledged: bool,
+    /// Flows that were recovered here, and that could not be.
+    pub(super) recovered: [u64; 2],
+}
+
+impl Keeper {
+    /// There are these other runtimes: whether each has another clock.
+    pub fn join(&mut self, other_clocks: Vec<bool>) {
+        self.primaries.resize_with(other_clocks.len(), || None);
+        self.other_clocks = other_clocks;
+    }
+
+    /// Copies that are kept now.
+    pub fn copies(&self) -> u64 {
+        self.primaries.iter().flatten().map(|copies| copies.flows.used as u64).sum()
+    }
+
+    /// Flows that were recovered here, and that could not be.
+    pub fn recovered(&self) -> [u64; 2] {
+        self.recovered
+    }
+
+    /// Takes in a record of copies from another runtime.
+    pub fn take(&mut self, core: &mut Core, peer: usize, copy: Copy<'_>) {
+        if let Copy::Acknowledged { number, count } = copy {
+            return core.copies_acknowledged(peer as u16, number, count);
+        }
+        if let Copy::Base { number, now } = copy {
+            return self.begin(core, peer, number, now);
+        }
+        if self.is_recovering(peer as u16) {
+            // A primary that was let go: what it sends behind that is void.
+            return core.out.reject();
+        }
+        let Some(Some(copies)) = self.primaries.get_mut(peer) else {
+            return core.out.reject();
+        };
+        copies.count += 1;
+        self.is_unacknowledged = true;
+        if !copies.note(copy) {
+            core.out.reject();
+        }
+    }
+
+    fn begin(&mut self, core: &mut Core, peer: usize, number: u32, now: u64) {
+        let Some(place) = self.primaries.get_mut(peer) else {
+            return core.out.reject();
+        };
+        if number == 0 {
+            *place = None;
+            return;
+        }
+        let is_other = self.other_clocks.get(peer).copied().unwrap_or(false);
+        let difference = i128::from(core.now) - i128::from(now);
+        let by = match is_other {
+            true => difference.clamp(i64::MIN.into(), i64::MAX.into()) as i64,
+            false => 0,
+        };
+        let group_state = core.flows.groups().state_length();
+        let flow_state = core.flows.state_length();
+        *place = Some(Copies {
+            number,
+            by,
+            count: 1,
+            acknowledged: 0,
+            flows: Slots::new(core.flows.capacity(), flow_state),
+            groups: Slots::new(core.settings.groups_max as usize, group_state),
+            blocks: HashMap::new(),
+            current: None,
+        });
+        self.is_unacknowledged = true;
+        self.recoveries.retain(|recovery| usize::from(recovery.failed) != peer);
+    }
+
+    /// Acknowledges what has come since this was called last.
+    #[inline]
+    pub fn acknowledge(&mut self, core: &mut Core) {
+        if self.is_unacknowledged {
+            self.acknowledge_all(core);
+        }
+    }
+
+    fn acknowledge_all(&mut self, core: &mut Core) {
+        self.is_unacknowledged = false;
+        for (peer, copies) in self.primaries.iter_mut().enumerate() {
+            if let Some(copies) = copies
+                && copies.acknowledged != copies.count
+            {
+                copies.acknowledged = copies.count;
+                let acknowledged = Copy::Acknowledged {
+                    number: copies.number,
+                    count: copies.count,
+                };
+                core.out.send_record(peer as u16, &Record::Copy(acknowledged));
+            }
+        }
+    }
+
+    /// A runtime is gone: its copies, if there are any, are to be recovered once all switches say so.
+    pub fn peer_gone(&mut self, core: &mut Core, runtime: u16) {
+        if !core.sender.is_wanted() {
+            return;
+        }
+        let copies = self.primaries.get(usize::from(runtime)).and_then(Option::as_ref);
+        let number = copies.map_or(0, |copies| copies.number);
+        if number > 0 {
+            self.recoveries.retain(|recovery| recovery.failed != runtime);
+            self.recoveries.push(Recovery::new(runtime));
+        }
+        core.out.announce(Message::Keeps(RuntimeId(runtime), number));
+        core.choose_replica();
+    }
+}
+
+impl Copies {
+    /// Notes a record; `false` if it cannot be.
+    fn note(&mut self, copy: Copy<'_>) -> bool {
+        match copy {
+            Copy::Group {
+                slot,
+                group,
+                length,
+                piece,
+            } => {
+                let record = GroupCopy {
+                    key: group,
+                    length,
+                    has: 0,
+                };
+                if usize::from(length) > self.groups.stride || !self.groups.put(slot, record) {
+                    return false;
+                }
+                self.current = Some((slot, true));
+                self.append(piece)
+            }
+            Copy::Flow {
+                slot,
+                group,
+                length,
+                facts,
+                piece,
+            } => {
+                let record = FlowCopy {
+                    facts,
+                    group,
+                    length,
+                    has: 0,
+                };
+                let has_group = group == NO_GROUP || self.groups.get(group).is_some();
+                if usize::from(length) > self.flows.stride || !has_group || !self.flows.put(slot, record) {
+                    return false;
+                }
+                self.current = Some((slot, false));
+                self.append(piece)
+            }
+            Copy::More(piece) => self.append(piece),
+            Copy::Runs { slot, is_group, runs } => self.change(slot, is_group, runs),
+            Copy::End { slot, is_group } => {
+                self.current = None;
+                // A copy may have ended before it was sent.
+                match is_group {
+                    true => self.groups.remove(slot),
+                    false => self.flows.remove(slot),
+                };
+                true
+            }
+            Copy::Block {
+                is_claimed,
+                block,
+                group,
+            } => {
+                let place = (block.addr, block.first);
+                if !is_claimed {
+                    self.blocks.remove(&place);
+                } else if self.blocks.len() >= self.flows.most && !self.blocks.contains_key(&place) {
+                    return false;
+                } else {
+                    self.blocks.insert(place, (block, group));
+                }
+                true
+            }
+            Copy::Whole => true,
+            Copy::Base { .. } | Copy::Acknowledged { .. } => false,
+        }
+    }
+
+    /// A further piece of the state at hand.
+    fn append(&mut self, piece: &[u8]) -> bool {
+        let Some((slot, is_group)) = self.current else {
+            return false;
+        };
+        let record = match is_group {
+            true => self.groups.get_mut(slot).map(|record| (&mut record.has, record.length)),
+            false => self.flows.get_mut(slot).map(|record| (&mut record.has, record.length)),
+        };
+        let Some((has, length)) = record else {
+            return false;
+        };
+        let (from, to) = (usize::from(*has), usize::from(*has) + piece.len());
+        if to > usize::from(length) {
+            return false;
+        }
+        *has = to as u16;
+        let state = match is_group {
+            true => self.groups.state_mut(slot),
+            false => self.flows.state_mut(slot),
+        };
+        match state.get_mut(from..to) {
+            Some(place) => place.copy_from_slice(piece),
+            None => return false,
+        }
+        true
+    }
+
+    fn change(&mut self, slot: u32, is_group: bool, runs: &[u8]) -> bool {
+        let length = match is_group {
+            true => self.groups.get(slot).map(|record| record.length),
+            false => self.flows.get(slot).map(|record| record.length),
+        };
+        let Some(length) = length else {
+            return false;
+        };
+        let state = match is_group {
+            true => self.groups.state_mut(slot),
+            false => self.flows.state_mut(slot),
+        };
+        let Some(state) = state.get_mut(..usize::from(length)) else {
+            return false;
+        };
+        let mut rest = runs;
+        while let Some(([high, low, count], behind)) = rest.split_first_chunk::<3>() {
+            let at = usize::from(u16::from_be_bytes([*high, *low]));
+            let Some((run, behind)) = behind.split_at_checked(usize::from(*count)) else {
+                return false;
+            };
+            let Some(place) = state.get_mut(at..at + run.len()) else {
+                return false;
+            };
+            place.copy_from_slice(run);
+            rest = behind;
+        }
+        rest.is_empty()
+    }
+}

@@ -1,0 +1,53 @@
+//! Copies of flows at another runtime, and flows that go on there when their runtime fails (NFVactor V-C and V-D, NFActor 4.1 to 4.3).
+//!
+//! # Theory of operation
+//!
+//! A runtime is the *primary* of its flows. Another runtime, its *replica*, keeps a copy of each: bytes, no function's code runs. One replica has the
+//! copies of all flows of its primary, so all records go over one link, in order.
+//!
+//! ```text
+//!   primary                                                    replica
+//!   chain ─► state compared with what it was before            ┌─────────────────────────┐
+//!     │ committed bytes changed: record n ───── link ────────► │ copies by slot          │
+//!     ▼                                                        └─────────────────────────┘
+//!   gate (`hold::gate`): packet waits for n ◄── acknowledged n ──┘
+//!     └─► out
+//! ```
+//!
+//! | record | when |
+//! |---|---|
+//! | base | a replica is chosen: at the start, and when the one before is gone |
+//! | group, flow: all bytes | with the first packet of a flow; when a function was told of something; all flows, some each step, behind *base* |
+//! | runs: changed committed bytes | with a packet that changed some |
+//! | block, end | before any other record that follows it |
+//! | whole | behind the last flow of the base: the runtime is protected |
+//!
+//! Lazy bytes ([`nf::FlowState::COMMITTED`]) go with *all bytes* only. A deadline is copied as time left and does not run at the replica: a
+//! recovered flow lives a little longer, never shorter.
+//!
+//! *Ends need no acknowledgement of their own.* What a flow gave back may be taken by another flow of the same runtime at once: that flow's record
+//! is behind the end on the same link, and no packet of that flow leaves before its record is acknowledged.
+//!
+//! # Recovery
+//!
+//! ```text
+//!   F fails ─► each switch: routes to F are suspended, their packets wait      each runtime: Keeps{F, base} to all switches, 0 for none
+//!              all runtimes there have reported: the highest base is the heir ─► Heir{F}
+//!   heir: Heir of every switch that is there ─► installs copies, some each step: arrived(Recovered), Routed, BlockClaimed
+//!         ─► Recovered{F}, behind all that ─► switch: other routes of F end, what waited is routed
+//! ```
+//!
+//! No switch gives a group of F to a runtime while F is suspended. An heir installs nothing before every switch has let F go, so no flow is active
+//! twice as long as switches see the end of F's sessions only when F is gone: that is the lease's business (`protocols::membership`).
+//!
+//! The heir is the primary of what it recovered: its own replica gets the copies as those of any new flow.
+//!
+//! Invariants: a packet leaves only when the record of its flow's state, and of its group's, is acknowledged, unless no replica could be chosen, which is
+//! counted (`unprotected`); copies are bounded by the number of flows of a runtime; bytes from another process are checked before they are a state.
+//!
+//! Not here: packets that functions hold or that wait for calls at the primary, which are lost with it; more than one replica; snapshots; groups that move
+//! while their runtime fails have what `mobility::lost` gives them.
+
+pub mod keeper;
+mod recovery;
+pub mod sender;

@@ -1,0 +1,243 @@
+//! Flows of a runtime that failed go on here.
+//!
+//! ```text
+//!   copies ─► Heir of every switch that is there ─► blocks claimed ─► flows, some each step: group, bytes checked, arrived(Recovered), Routed
+//!          ─► Recovered, behind all that ─► copies are forgotten
+//! ```
+//!
+//! What is installed is announced as a runtime announces what is new: switches have suspended the routes of the failed runtime and
+//! turn each that is announced.
+//!
+//! Invariants: a copy is installed once, or counted as lost; nothing is installed before every switch that is there has let the failed runtime go;
+//! bytes that are no states of their functions end there (`recovered[1]`).
+
+use super::keeper::{Copies, FlowCopy, Keeper};
+use crate::flows::actor::{Change, NO_GROUP, flag};
+use crate::flows::group::GroupKey;
+use crate::message::Message;
+use crate::parts::Core;
+use crate::record::NO_DEADLINE;
+use alloc::vec::Vec;
+use nf::{Affinity, Arrival};
+use protocols::ownership::{RuntimeId, Switches};
+
+/// Flows installed in a step.
+const INSTALLS: usize = 512;
+
+/// A runtime whose flows are to go on here.
+pub(crate) struct Recovery {
+    pub failed: u16,
+    /// Which switches have let it go.
+    let_go: Switches,
+    /// The next slot; none before the blocks are claimed.
+    next: Option<u32>,
+    /// By slot of a group: one more than its place here; 0 for none.
+    groups: Vec<u32>,
+}
+
+impl Recovery {
+    pub fn new(failed: u16) -> Self {
+        Recovery {
+            failed,
+            let_go: Switches::NONE,
+            next: None,
+            groups: Vec::new(),
+        }
+    }
+}
+
+impl Keeper {
+    /// Whether copies of a runtime are being installed.
+    pub(super) fn is_recovering(&self, runtime: u16) -> bool {
+        let mut recoveries = self.recoveries.iter();
+        recoveries.any(|recovery| recovery.failed == runtime)
+    }
+
+    /// A switch has let a runtime go, whose flows are to go on here.
+    pub fn note_heir(&mut self, core: &mut Core, switch: usize, failed: RuntimeId) {
+        let recovery = self.recoveries.iter_mut().find(|recovery| recovery.failed == failed.0);
+        match recovery {
+            Some(recovery) => recovery.let_go = recovery.let_go.with(switch as u8),
+            // It is there again, or is nobody's.
+            None => core.out.reject(),
+        }
+    }
+
+    /// Whether there is anything to recover.
+    #[inline]
+    pub fn has_work(&self) -> bool {
+        !self.recoveries.is_empty()
+    }
+
+    /// Goes on with recoveries; answers how many flows were installed.
+    #[cold]
+    pub fn go_on(&mut self, core: &mut Core) -> usize {
+        let mut count = 0;
+        let mut left = Vec::new();
+        for mut recovery in core::mem::take(&mut self.recoveries) {
+            let mut switches = 0..core.settings.switches;
+            let is_ready =
+                switches.all(|switch| recovery.let_go.has(switch) || !core.out.is_present(usize::from(switch)));
+            let place = usize::from(recovery.failed);
+            let Some(copies) = self.primaries.get_mut(place).and_then(Option::take) else {
+                continue;
+            };
+            if is_ready {
+                count += self.install_some(core, &mut recovery, &copies);
+            }
+            let is_over = recovery.next.is_some_and(|next| next as usize >= copies.flows.records.len());
+            if is_over {
+                self.end_recovery(core, &recovery, &copies);
+            } else {
+                self.primaries[place] = Some(copies);
+                left.push(recovery);
+            }
+        }
+        self.recoveries = left;
+        count
+    }
+
+    fn install_some(&mut self, core: &mut Core, recovery: &mut Recovery, copies: &Copies) -> usize {
+        let mut count = 0;
+        let Some(mut next) = recovery.next else {
+            for (block, group) in copies.blocks.values() {
+                if core.flows.owners.claim(*block, *group) {
+                    core.out.announce(Message::BlockClaimed(*block, *group));
+                }
+            }
+            recovery.groups = alloc::vec![0; copies.groups.records.len()];
+            recovery.next = Some(0);
+            return 1;
+        };
+        while count < INSTALLS && core.out.has_room() && (next as usize) < copies.flows.records.len() {
+            if let Some(copy) = copies.flows.get(next) {
+                count += 1;
+                match install(core, recovery, copies, next, copy) {
+                    Some(()) => self.recovered[0] += 1,
+                    None => self.recovered[1] += 1,
+                }
+            }
+            next += 1;
+        }
+        recovery.next = Some(next);
+        count.max(1)
+    }
+
+    fn end_recovery(&mut self, core: &mut Core, recovery: &Recovery, copies: &Copies) {
+        for (block, group) in copies.blocks.values() {
+            if core.flows.owners.at(block.addr, block.first) == Some(*group) && !core.has_group(group) {
+                core.flows.owners.release(*block);
+                core.out.announce(Message::BlockReleased(*block));
+            }
+        }
+        core.out.announce(Message::Recovered(RuntimeId(recovery.failed)));
+    }
+}
+
+/// Installs one flow; `None` if it cannot be.
+fn install(
+    core: &mut Core,
+    recovery: &mut Recovery,
+    copies: &Copies,
+    slot: u32,
+    copy: &FlowCopy,
+) -> Option<()> {
+    let travelling = core.runner.travelling(copy.facts.chain, &core.flows)?;
+    let bytes = copies.flows.state(slot).get(..travelling.length())?;
+    if !copy.is_whole() || usize::from(copy.length) != travelling.length() {
+        return None;
+    }
+    let group = install_group(core, recovery, copies, copy)?;
+    let Some(actor) = core.flows.arrive() else {
+        abandon_if_empty(core, group);
+        return None;
+    };
+    let (now, timeout) = (core.now, core.settings.timeout_default);
+    let generation = core.runner.young();
+    let header = core.flows.header_mut(actor);
+    header.generation = generation;
+    header.key = copy.facts.key;
+    header.deadline = match copy.facts.time_left {
+        NO_DEADLINE => now.saturating_add(timeout),
+        left => now.saturating_add(left).max(1),
+    };
+    header.chain = copy.facts.chain;
+    header.flags = copy.facts.flags & !(flag::HOLDS | flag::SETTLING);
+    header.answered = copy.facts.answered;
+    header.group = NO_GROUP;
+    header.frame = 0;
+    core.flows.set_second_key(actor, copy.facts.second);
+    let (own, group_bytes) = bytes.split_at(travelling.own.min(bytes.len()));
+    let state = core.flows.state_bytes_mut(actor);
+    for (at, piece) in [(0, own), (travelling.group.0, group_bytes)] {
+        if let Some(place) = state.get_mut(at..at + piece.len()) {
+            place.copy_from_slice(piece);
+        }
+    }
+    if !core.runner.is_flow(actor, &core.flows) {
+        core.flows.end(actor);
+        abandon_if_empty(core, group);
+        return None;
+    }
+    core.flows.join_group(actor, group);
+    core.runner.rebase_flows(&[actor], copies.by, &core.flows);
+    core.flows.header_mut(actor).change(Change::Install);
+    let is_found = core.flows.insert_keys(actor);
+    core.flows.file(actor);
+    core.runner
+        .arrive_as(actor, Arrival::Recovered, &mut core.flows, &mut core.out);
+    if core.flows.affinity() == Affinity::Flow {
+        core.out.announce(Message::Routed(GroupKey::of_flow(copy.facts.key)));
+    }
+    if copy.facts.flags & flag::ANNOUNCED != 0 {
+        core.out
+            .announce(Message::Routed(GroupKey::of_flow(copy.facts.second)));
+    }
+    core.sender.note_arrived(actor);
+    if !is_found {
+        core.end_actor(actor);
+        return None;
+    }
+    Some(())
+}
+
+/// The place of a flow's group, installed with its first flow; `None` if it cannot be.
+fn install_group(core: &mut Core, recovery: &mut Recovery, copies: &Copies, copy: &FlowCopy) -> Option<u32> {
+    if core.flows.affinity() == Affinity::Flow {
+        return Some(NO_GROUP);
+    }
+    let known = recovery.groups.get_mut(copy.group as usize)?;
+    let group = copies.groups.get(copy.group)?;
+    if *known != 0 && core.flows.groups().at(group.key) == Some(*known - 1) {
+        return Some(*known - 1);
+    }
+    let length = core.flows.groups().state_length();
+    if !group.is_whole() || usize::from(group.length) != length {
+        return None;
+    }
+    let (index, is_new) = core.flows.enter_group(group.key)?;
+    if !is_new {
+        // It began here by itself: what was copied is older.
+        return None;
+    }
+    core.flows
+        .group_bytes_mut(index)
+        .copy_from_slice(copies.groups.state(copy.group).get(..length)?);
+    if !core.runner.is_group(index, &core.flows) {
+        core.flows.abandon_group(index);
+        return None;
+    }
+    core.runner.rebase_group(index, copies.by, &core.flows);
+    *known = index + 1;
+    core.out.announce(Message::Routed(group.key));
+    Some(index)
+}
+
+/// Forgets a group that was made for a flow that is none.
+fn abandon_if_empty(core: &mut Core, group: u32) {
+    if group != NO_GROUP && core.flows.groups().flows(group) == 0 {
+        let key = core.flows.groups().key(group);
+        core.flows.abandon_group(group);
+        core.tell_idle(key);
+    }
+}

@@ -1,0 +1,266 @@
+//! Runtimes that fail: their flows go on at the runtime that has copies, and nothing has left that a copy does not know.
+
+use super::groups::{OURS, packet_of};
+use super::lent::{Lender, fill};
+use super::sessions::{Members, SECOND, everywhere};
+use super::*;
+use crate::switch::Policy;
+use nf::{Cx, Endpoint, FlowState, Packet, Verdict, WorkerInfo, network_function};
+use proptest::prelude::*;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+use std::vec;
+
+#[derive(FlowState, Default, Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct Stamped {
+    count: u32,
+}
+
+/// Writes into each packet how many of its flow came before, and translates the source: port + 1000.
+pub(super) struct Stamp;
+
+#[network_function]
+impl NetworkFunction for Stamp {
+    const NAME: &'static str = "stamp";
+    type Config = NoConfig;
+    type Flow = Stamped;
+    type Group = ();
+    fn new(_: &Arc<NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+        Ok(Stamp)
+    }
+    fn process(&self, packet: &mut Packet, flow: &mut Stamped, cx: &mut Cx<Self>) -> Verdict {
+        flow.count += 1;
+        packet.frame_mut()[28..32].copy_from_slice(&flow.count.to_be_bytes());
+        let (inside, _) = cx.opened_by();
+        match cx.direction() {
+            nf::Direction::Opening => {
+                packet.set_source(Endpoint::new("203.0.113.1".parse().unwrap(), inside.port + 1000))
+            }
+            nf::Direction::Reply => packet.set_destination(inside),
+        };
+        Verdict::Forward
+    }
+    fn timeout(&self, _: &Stamped) -> Option<Duration> {
+        Some(Duration::from_secs(100))
+    }
+}
+
+fn out(port: u16) -> (Side, Vec<u8>) {
+    udp(1, port, 1, 80, false, &[0; 8])
+}
+
+fn reply(port: u16) -> (Side, Vec<u8>) {
+    let mut frame = Vec::new();
+    etherparse::PacketBuilder::ipv4([192, 0, 2, 1], [203, 0, 113, 1], 64)
+        .udp(80, port + 1000)
+        .write(&mut frame, &[0; 8])
+        .unwrap();
+    (Side::Outside, frame)
+}
+
+/// By inside port: the stamps that left, in order.
+fn stamps(members: &mut Members) -> HashMap<u16, Vec<u32>> {
+    let mut stamps: HashMap<u16, Vec<u32>> = HashMap::new();
+    for (side, frame) in members.sent() {
+        let port = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
+        let port = match side {
+            Side::Outside => port(20) - 1000,
+            Side::Inside => port(22),
+        };
+        let stamp = u32::from_be_bytes(frame[28..32].try_into().unwrap());
+        stamps.entry(port).or_default().push(stamp);
+    }
+    stamps
+}
+
+/// No flow has begun anew or gone back, and each packet left once.
+fn assert_stamps_grow(members: &mut Members, what: &str) {
+    for (port, mut stamps) in stamps(members) {
+        let count = stamps.len();
+        // Packets of both directions leave by several switches, so in the order of these.
+        stamps.sort_unstable();
+        stamps.dedup();
+        assert_eq!(stamps.len(), count, "a stamp of {port} was given twice: {what}");
+    }
+}
+
+fn stamped(switches: usize, runtimes: usize, policy: Policy) -> Members {
+    Members::copied(switches, runtimes, policy, plan(vec![factory::<Stamp>()]))
+}
+
+#[test]
+fn flows_go_on_when_their_runtime_fails() {
+    for switches in [1, 2] {
+        let mut members = stamped(switches, 3, Policy::RoundRobin);
+        let first = switches;
+        members.feed(0, (0..60).map(|n| out(2000 + n)));
+        members.feed(0, (0..60).map(|n| out(2000 + n)));
+        let before = members.flows();
+        assert_eq!(before.iter().sum::<u64>(), 60);
+        for runtime in 0..3 {
+            let stats = members.runtime(runtime).stats();
+            assert_eq!(stats.protected_by, Some((runtime as u16 + 1) % 3), "{switches}");
+            assert_eq!(stats.copies, before[(runtime + 2) % 3]);
+        }
+        members.stop(first);
+        members.settle();
+        let stats = members.runtime(1).stats();
+        assert_eq!(stats.recovered, [before[0], 0]);
+        assert_eq!(members.flows().iter().sum::<u64>(), 60);
+        // Replies first: they find their flows by keys that only the failed runtime had announced.
+        members.feed(switches - 1, (0..60).map(|n| reply(2000 + n)));
+        members.feed(0, (0..60).map(|n| out(2000 + n)));
+        for (port, mut stamps) in stamps(&mut members) {
+            stamps.sort_unstable();
+            assert_eq!(stamps, [1, 2, 3, 4], "{port}");
+        }
+        members.assert_one_home();
+        // All is protected again, so the next may fail, too.
+        members.stop(first + 1);
+        members.settle();
+        members.feed(0, (0..60).map(|n| out(2000 + n)));
+        for (port, stamps) in stamps(&mut members) {
+            assert_eq!(stamps.iter().max(), Some(&5), "{port}");
+        }
+        assert_stamps_grow(&mut members, "two failures");
+        assert_eq!(members.flows()[2], 60);
+        members.assert_nothing_stays();
+    }
+}
+
+#[test]
+fn no_packet_leaves_before_its_copy_is_acknowledged() {
+    // A replica that takes no step acknowledges nothing.
+    let mut members = stamped(1, 2, Policy::LeastLoaded);
+    members.switch(0).port_mut(0).input.extend((0..20).map(|n| out(3000 + n)));
+    for _ in 0..200 {
+        members.now += 1000;
+        members.step(0);
+        members.step(1);
+    }
+    let held = members.runtime(0).stats().held;
+    assert_eq!((members.sent().len(), held), (0, 10));
+    members.settle();
+    assert_eq!(members.sent().len(), 20);
+    assert_eq!(members.runtime(0).stats().unprotected, 0);
+}
+
+#[test]
+fn without_a_replica_packets_leave_and_are_counted_when_they_have_waited() {
+    let mut members = stamped(1, 2, Policy::LeastLoaded);
+    members.switch(0).port_mut(0).input.extend((0..20).map(|n| out(3000 + n)));
+    for _ in 0..200 {
+        members.now += 1000;
+        members.step(0);
+        members.step(1);
+    }
+    members.stop(2);
+    members.settle();
+    let stats = members.runtime(0).stats();
+    assert_eq!((stats.protected_by, stats.unprotected), (None, 10));
+    // A replica comes: the base is sent.
+    members.start(2);
+    members.settle();
+    assert_eq!(members.runtime(0).stats().protected_by, Some(1));
+    assert_eq!(members.runtime(1).stats().copies, members.flows()[0]);
+}
+
+#[test]
+fn groups_and_their_blocks_go_on() {
+    let mut members = Members::copied(2, 3, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
+    fill(&mut members, 0, 1..10);
+    let before = members.flows();
+    members.stop(2);
+    members.settle();
+    assert_eq!(members.runtime(1).stats().recovered, [before[0], 0]);
+    members.assert_one_home();
+    members.assert_blocks_are_known("recovered");
+    members.start(2);
+    members.settle();
+    // What it had lent before is in use.
+    fill(&mut members, 1, 20..35);
+    members.assert_one_home();
+    members.assert_blocks_are_known("it is there again");
+    members.check();
+    members.assert_nothing_stays();
+    let _ = (OURS, packet_of);
+}
+
+#[test]
+fn a_runtime_that_ends_in_order_leaves_no_flow_to_be_recovered() {
+    let mut members = stamped(1, 2, Policy::LeastLoaded);
+    members.feed(0, (0..20).map(|n| out(3000 + n)));
+    while !members.runtime(0).finish(64) {
+        members.step(0);
+    }
+    members.settle();
+    members.stop(1);
+    members.settle();
+    assert_eq!(members.runtime(1).stats().recovered, [0, 0]);
+}
+
+#[test]
+fn flows_that_moved_are_copied_from_where_they_are() {
+    let mut members = stamped(1, 3, Policy::LeastLoaded);
+    members.feed(0, (0..30).map(|n| out(3000 + n)));
+    members.runtime(0).order(everywhere(0, 3)).unwrap();
+    members.settle();
+    assert_eq!(members.flows()[0], 0);
+    assert_eq!(members.runtime(1).stats().copies, 0, "the source's are over");
+    for failed in [1, 2] {
+        members.stop(failed);
+        members.settle();
+        members.feed(0, (0..30).map(|n| out(3000 + n)));
+        members.start(failed);
+        members.settle();
+    }
+    for (port, stamps) in stamps(&mut members) {
+        assert_eq!(stamps, [1, 2, 3], "{port}");
+    }
+    members.assert_one_home();
+    members.assert_nothing_stays();
+}
+
+/// Traffic of both directions, in which a runtime fails after so many single steps of workers in some order.
+fn fail_after(order: &[u8], switches: usize, failed: usize, lost: bool) {
+    let what = std::format!("{order:?}, {switches} switches, {failed} fails, lost {lost}");
+    let mut members = stamped(switches, 3, Policy::LeastLoaded);
+    members.feed(0, (0..12).map(|n| out(3000 + n)));
+    for (index, worker) in order.iter().enumerate() {
+        let n = index as u16 % 16;
+        let packet = if index % 3 == 0 { reply(3000 + n) } else { out(3000 + n) };
+        let at = if index % 3 == 0 { switches - 1 } else { 0 };
+        members.switch(at).port_mut(0).input.push_back(packet);
+        members.now += 1000;
+        members.step(usize::from(*worker) % (switches + 3));
+    }
+    members.stop(switches + failed);
+    if lost {
+        (0..switches + 3).for_each(|other| members.lose(switches + failed, other));
+    }
+    members.settle();
+    // What was on its way to it is lost, too.
+    (0..switches + 3).for_each(|other| members.lose(other, switches + failed));
+    members.assert_one_home();
+    members.feed(0, (0..16).map(|n| out(3000 + n)));
+    members.feed(0, (0..16).map(|n| out(3000 + n)));
+    assert_stamps_grow(&mut members, &what);
+    let ports: HashSet<u16> = stamps(&mut members).into_keys().collect();
+    assert_eq!(ports.len(), 16, "{what}");
+    members.assert_nothing_stays();
+    let _ = SECOND;
+}
+
+proptest! {
+    #[test]
+    fn whenever_a_runtime_fails_no_flow_goes_back(
+        order in proptest::collection::vec(0..5_u8, 0..120),
+        switches in 1..3_usize,
+        failed in 0..3_usize,
+        lost: bool,
+    ) {
+        fail_after(&order, switches, failed, lost);
+    }
+}
