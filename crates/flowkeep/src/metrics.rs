@@ -102,6 +102,7 @@ pub fn text(snapshot: &Snapshot) -> String {
     packets(&mut text, snapshot);
     switches(&mut text, snapshot);
     runtimes(&mut text, snapshot);
+    copies(&mut text, snapshot);
     words(&mut text, snapshot);
     ports(&mut text, snapshot);
     links(&mut text, snapshot);
@@ -284,6 +285,36 @@ fn runtimes(text: &mut Text, snapshot: &Snapshot) {
                 count,
             );
         }
+    }
+}
+
+/// Copies of flows at other runtimes.
+fn copies(text: &mut Text, snapshot: &Snapshot) {
+    let mut metric = text.gauge(
+        "runtime_protected",
+        "Whether another runtime has a copy of each of a runtime's flows.",
+    );
+    for (number, runtime) in runtimes_of(snapshot) {
+        metric.sample(&[("runtime", &number)], u64::from(runtime.protected_by.is_some()));
+    }
+    let mut metric = text.gauge("copies", "Copies of other runtimes' flows that a runtime keeps.");
+    for (number, runtime) in runtimes_of(snapshot) {
+        metric.sample(&[("runtime", &number)], runtime.copies);
+    }
+    let mut metric = text.counter(
+        "recovered_flows",
+        "Flows of failed runtimes that went on at a runtime, and those of which the copies were no flows or had no room.",
+    );
+    for (number, runtime) in runtimes_of(snapshot) {
+        metric.sample(&[("runtime", &number), ("how", "recovered")], runtime.recovered[0]);
+        metric.sample(&[("runtime", &number), ("how", "lost")], runtime.recovered[1]);
+    }
+    let mut metric = text.counter(
+        "unprotected_packets",
+        "Packets that left without a copy of their flow's state, since no runtime could keep one.",
+    );
+    for (number, runtime) in runtimes_of(snapshot) {
+        metric.sample(&[("runtime", &number)], runtime.unprotected);
     }
 }
 

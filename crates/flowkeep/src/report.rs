@@ -87,6 +87,21 @@ pub struct RuntimeStatus {
     /// It is not there: it was removed, or has yet to be added.
     #[serde(default)]
     pub absent: bool,
+    /// The runtime that has a copy of each of its flows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protected_by: Option<u16>,
+    /// Packets that left without a copy of their flow's state, since no runtime could keep one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unprotected_packets: u64,
+    /// Copies of other runtimes' flows that it keeps.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub copies: u64,
+    /// Flows of failed runtimes that go on here.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub recovered_flows: u64,
+    /// Flows of failed runtimes that could not go on here.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unrecovered_flows: u64,
     /// Flows that came from other runtimes and were over, since their bytes were no state of their functions or nobody expected them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub refused_flows: u64,
@@ -304,6 +319,11 @@ impl From<&Snapshot> for Status {
                     absent: snapshot.absent.contains(&snapshot.runtime_number(number)),
                     refused_flows: runtime.flows_refused,
                     refused_words: runtime.words_refused,
+                    protected_by: runtime.protected_by,
+                    unprotected_packets: runtime.unprotected,
+                    copies: runtime.copies,
+                    recovered_flows: runtime.recovered[0],
+                    unrecovered_flows: runtime.recovered[1],
                 })
                 .collect(),
             switches: snapshot
@@ -351,6 +371,38 @@ fn joined(function: &str, name: &str) -> String {
         name.to_owned()
     } else {
         format!("{function}/{name}")
+    }
+}
+
+impl Status {
+    /// Where the runtimes' copies are, where copies are kept.
+    fn write_copies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let has_copies = |runtime: &RuntimeStatus| {
+            runtime.protected_by.is_some() || runtime.copies + runtime.recovered_flows + runtime.unprotected_packets > 0
+        };
+        if !self.runtimes.iter().any(has_copies) {
+            return Ok(());
+        }
+        let mut table = Table::new(&[
+            ">Runtime",
+            "Protected by",
+            ">Copies of others",
+            ">Recovered flows",
+            ">Unrecovered",
+            ">Unprotected packets",
+        ]);
+        for runtime in &self.runtimes {
+            let by = runtime.protected_by.map(|by| format!("runtime {by}"));
+            table.row([
+                runtime.runtime.to_string(),
+                by.unwrap_or_else(|| "none yet".to_owned()),
+                grouped(runtime.copies),
+                grouped(runtime.recovered_flows),
+                grouped(runtime.unrecovered_flows),
+                grouped(runtime.unprotected_packets),
+            ]);
+        }
+        write!(f, "\n{table}")
     }
 }
 
@@ -421,6 +473,7 @@ impl fmt::Display for Status {
             ]);
         }
         write!(f, "{table}")?;
+        self.write_copies(f)?;
         for runtime in &self.runtimes {
             let who = format!("runtime {}", runtime.runtime);
             refused(f, &who, "flows of other runtimes", runtime.refused_flows)?;

@@ -123,6 +123,8 @@ pub struct Config {
     pub cluster: Cluster,
     /// Bounds on what moves between runtimes at a time.
     pub migration: Migration,
+    /// Whether flows go on when their runtime fails.
+    pub replication: Replication,
     /// The user, by name or number, that the process becomes once its ports are open; for one that is started as root. Default: it stays root, with
     /// the few capabilities that it needs.
     #[schemars(example = &"flowkeep")]
@@ -159,6 +161,7 @@ impl Default for Config {
             member: Vec::new(),
             cluster: Cluster::default(),
             migration: Migration::default(),
+            replication: Replication::default(),
             user: None,
             control: Control::default(),
             metrics: Metrics::default(),
@@ -342,6 +345,52 @@ impl Default for Migration {
     }
 }
 
+/// What becomes of a runtime's flows when it fails (NFVactor V-C, V-D).
+#[derive(Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq)]
+#[serde(deny_unknown_fields, default)]
+pub struct Replication {
+    /// `"commit"`: another runtime has a copy of a flow's committed state before a packet that changed it leaves, and the flow goes on there when its runtime fails.
+    /// `"none"`: its flows end. Default `"none"`.
+    #[schemars(example = &"commit")]
+    pub policy: ReplicationPolicy,
+    /// With `"commit"`: after how long without an answer another process is taken to have failed, from `"10ms"` to `"1h"`. Default `"200ms"`. Shorter than the
+    /// longest pause of a healthy process means that healthy runtimes lose their flows to others.
+    #[schemars(with = "String", example = &"200ms")]
+    #[serde(deserialize_with = "values::wait")]
+    pub silence: nf::Period,
+    /// With `"commit"`: how long packets for a failed runtime wait at most for its flows to go on elsewhere, from `"10ms"` to `"1h"`. Default `"2s"`.
+    #[schemars(with = "String", example = &"2s")]
+    #[serde(deserialize_with = "values::wait")]
+    pub recovery_max: nf::Period,
+}
+
+/// Whether packets wait for copies.
+#[derive(Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum ReplicationPolicy {
+    /// No copies.
+    None,
+    /// They wait.
+    Commit,
+}
+
+impl Default for Replication {
+    fn default() -> Self {
+        Replication {
+            policy: ReplicationPolicy::None,
+            silence: nf::Period::new(std::time::Duration::from_millis(200)),
+            recovery_max: nf::Period::seconds(2),
+        }
+    }
+}
+
+impl Replication {
+    /// Whether runtimes keep copies of each other's flows.
+    pub fn is_on(&self) -> bool {
+        self.policy == ReplicationPolicy::Commit
+    }
+}
+
 /// The control socket.
 #[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq, Default)]
 #[serde(deny_unknown_fields, default)]
@@ -429,6 +478,7 @@ impl Config {
             member: self.member.clone(),
             cluster: self.cluster.clone(),
             migration: self.migration,
+            replication: self.replication,
             user: self.user.clone(),
             control: self.control.clone(),
             metrics: self.metrics.clone(),

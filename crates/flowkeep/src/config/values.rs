@@ -370,6 +370,16 @@ pub fn move_timeout<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
     }
 }
 
+/// How long something is waited for.
+pub fn wait<'de, D: Deserializer<'de>>(deserializer: D) -> Result<nf::Period, D::Error> {
+    let period = nf::Period::deserialize(deserializer)?;
+    let bounds = std::time::Duration::from_millis(10)..=std::time::Duration::from_secs(3600);
+    match bounds.contains(&period.duration()) {
+        true => Ok(period),
+        false => Err(serde::de::Error::custom("from 10ms to 1h; write for example \"200ms\"")),
+    }
+}
+
 impl<'de> Deserialize<'de> for Threads {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Words;

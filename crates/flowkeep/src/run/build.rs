@@ -555,6 +555,10 @@ impl Shape<'_> {
             }),
             packet_clock: self.packet_clock,
             lead_max: self.lead_max,
+            recovery_max: match config.replication.is_on() {
+                true => config.replication.recovery_max.duration().as_nanos() as u64,
+                false => 0,
+            },
             patient: self.patient,
             now: self.now,
         };
@@ -627,6 +631,7 @@ impl Shape<'_> {
             } else {
                 Vec::new()
             },
+            replicated: config.replication.is_on(),
             packet_clock: self.packet_clock,
             now: self.now,
             ..alone

@@ -133,6 +133,9 @@ impl<'a> Neighbours<'a> {
         settings.frame_max = self.frame_max;
         settings.spared = SPARED;
         settings.ports = self.ports;
+        if self.config.replication.is_on() {
+            settings.dead_after_ns = self.config.replication.silence.duration().as_nanos() as u64;
+        }
         let channel = Peer::new(link, settings, monotonic_ns())?;
         Ok(WorkerLink::Channel(Box::new(channel)))
     }

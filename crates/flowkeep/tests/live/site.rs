@@ -25,6 +25,7 @@ use flowkeep::lab::Namespace;
 use flowkeep::lab::process::{Ended, Process, Run};
 use serde_json::Value;
 use std::fs;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 pub const SERVER: &str = "203.0.113.1";
@@ -296,7 +297,10 @@ fn cluster_name() -> String {
 /// A process of the cluster, and what its control socket is called.
 struct Member {
     socket: String,
-    process: Process,
+    process: Mutex<Process>,
+    /// How it was started: the host, and the words.
+    host: Namespace,
+    words: String,
 }
 
 /// The hosts with their addresses, nothing running yet; or a line that says what is missing.
@@ -452,11 +456,53 @@ impl Site {
         let socket = self.network.folder.path(socket);
         let flowkeep = env!("CARGO_BIN_EXE_flowkeep");
         let words = format!("{program} {flowkeep} {words} --json --for 5m --socket {socket}");
-        let process = host.start(&words).unwrap();
-        self.cluster.push(Member { socket, process });
-        let (began, number) = (Instant::now(), self.cluster.len() - 1);
+        let process = Mutex::new(host.start(&words).unwrap());
+        self.cluster.push(Member {
+            socket,
+            process,
+            host: host.clone(),
+            words,
+        });
+        self.wait_for(self.cluster.len() - 1);
+    }
+
+    /// Ends a process of the cluster as `kill -9` does.
+    pub fn kill(&self, member: usize) {
+        let number = self.cluster[member].process.lock().unwrap().id();
+        let words = format!("kill -KILL {number}");
+        self.network.gateway.run(&words, Run::within(PATIENCE)).unwrap();
+    }
+
+    /// Starts a process of the cluster again that was killed.
+    pub fn revive(&self, member: usize) {
+        let Member {
+            process, host, words, ..
+        } = &self.cluster[member];
+        *process.lock().unwrap() = host.start(words).unwrap();
+        self.wait_for(member);
+    }
+
+    /// Ends the cluster where a process was killed, whose packets are in no account.
+    pub fn end_after_failures(mut self) {
+        for member in self.cluster.drain(..) {
+            let process = member.process.into_inner().unwrap();
+            let kill = format!("kill -TERM {}", process.id());
+            self.network.gateway.run(&kill, Run::within(PATIENCE)).unwrap();
+            let ended = end_of(process, PATIENCE).unwrap();
+            println!("{}", ended.err);
+            let report: Value = serde_json::from_str(ended.out.lines().last().expect("a report")).unwrap();
+            println!("{}", report["packets"]);
+            self.log
+                .expect("graceful end", ended.status.success(), format!("{ended:?}"));
+        }
+        self.log.end(1);
+    }
+
+    fn wait_for(&self, number: usize) {
+        let began = Instant::now();
+        let words = &self.cluster[number].words;
         while self.asked_of(number, "status --json").is_err() {
-            let process = &mut self.cluster[number].process;
+            let mut process = self.cluster[number].process.lock().unwrap();
             assert!(
                 began.elapsed() < PATIENCE && process.ended().unwrap().is_none(),
                 "{words}: {:?}",
@@ -483,7 +529,8 @@ impl Site {
         self.status_of(0)
     }
 
-    fn status_of(&self, member: usize) -> Value {
+    /// The figures of one process.
+    pub fn status_of(&self, member: usize) -> Value {
         serde_json::from_str(&self.asked_of(member, "status --json").unwrap()).unwrap()
     }
 
@@ -521,7 +568,7 @@ impl Site {
         let figures = self.asked("status --json").unwrap_or_else(|error| error);
         let (mut came, mut went, mut reports) = (0, 0, Vec::new());
         for member in self.cluster.drain(..) {
-            let (process, began) = (member.process, Instant::now());
+            let (process, began) = (member.process.into_inner().unwrap(), Instant::now());
             let number = process.id();
             let kill = format!("kill -TERM {number}");
             self.network.gateway.run(&kill, Run::within(PATIENCE)).unwrap();

@@ -167,10 +167,6 @@ impl Keeper {
         if let Copy::Base { number, now } = copy {
             return self.begin(core, peer, number, now);
         }
-        if self.is_recovering(peer as u16) {
-            // A primary that was let go: what it sends behind that is void.
-            return core.out.reject();
-        }
         let Some(Some(copies)) = self.primaries.get_mut(peer) else {
             return core.out.reject();
         };
@@ -208,7 +204,6 @@ impl Keeper {
             current: None,
         });
         self.is_unacknowledged = true;
-        self.recoveries.retain(|recovery| usize::from(recovery.failed) != peer);
     }
 
     /// Acknowledges what has come since this was called last.
@@ -240,11 +235,12 @@ impl Keeper {
         if !core.sender.is_wanted() {
             return;
         }
-        let copies = self.primaries.get(usize::from(runtime)).and_then(Option::as_ref);
-        let number = copies.map_or(0, |copies| copies.number);
-        if number > 0 {
+        let copies = self.primaries.get_mut(usize::from(runtime)).and_then(Option::take);
+        let number = copies.as_ref().map_or(0, |copies| copies.number);
+        if let Some(copies) = copies {
+            // What was not installed of its predecessor is lost with it.
             self.recoveries.retain(|recovery| recovery.failed != runtime);
-            self.recoveries.push(Recovery::new(runtime));
+            self.recoveries.push(Recovery::new(runtime, copies, core.now));
         }
         core.out.announce(Message::Keeps(RuntimeId(runtime), number));
         core.choose_replica();

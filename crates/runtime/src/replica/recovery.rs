@@ -23,10 +23,15 @@ use protocols::ownership::{RuntimeId, Switches};
 
 /// Flows installed in a step.
 const INSTALLS: usize = 512;
+/// How long, in nanoseconds, switches are waited for.
+const PATIENCE: u64 = 30_000_000_000;
 
 /// A runtime whose flows are to go on here.
 pub(crate) struct Recovery {
     pub failed: u16,
+    copies: Copies,
+    /// When it is given up, if switches do not let it go.
+    until: u64,
     /// Which switches have let it go.
     let_go: Switches,
     /// The next slot; none before the blocks are claimed.
@@ -36,9 +41,11 @@ pub(crate) struct Recovery {
 }
 
 impl Recovery {
-    pub fn new(failed: u16) -> Self {
+    pub fn new(failed: u16, copies: Copies, now: u64) -> Self {
         Recovery {
             failed,
+            copies,
+            until: now.saturating_add(PATIENCE),
             let_go: Switches::NONE,
             next: None,
             groups: Vec::new(),
@@ -47,12 +54,6 @@ impl Recovery {
 }
 
 impl Keeper {
-    /// Whether copies of a runtime are being installed.
-    pub(super) fn is_recovering(&self, runtime: u16) -> bool {
-        let mut recoveries = self.recoveries.iter();
-        recoveries.any(|recovery| recovery.failed == runtime)
-    }
-
     /// A switch has let a runtime go, whose flows are to go on here.
     pub fn note_heir(&mut self, core: &mut Core, switch: usize, failed: RuntimeId) {
         let recovery = self.recoveries.iter_mut().find(|recovery| recovery.failed == failed.0);
@@ -60,6 +61,15 @@ impl Keeper {
             Some(recovery) => recovery.let_go = recovery.let_go.with(switch as u8),
             // It is there again, or is nobody's.
             None => core.out.reject(),
+        }
+    }
+
+    /// Another switch is at the end of a link: it is told which copies wait for it.
+    pub fn switch_came(&mut self, core: &mut Core, switch: usize) {
+        for recovery in &mut self.recoveries {
+            recovery.let_go = recovery.let_go.without(switch as u8);
+            let keeps = Message::Keeps(RuntimeId(recovery.failed), recovery.copies.number);
+            core.out.send(switch, &keeps);
         }
     }
 
@@ -78,18 +88,16 @@ impl Keeper {
             let mut switches = 0..core.settings.switches;
             let is_ready =
                 switches.all(|switch| recovery.let_go.has(switch) || !core.out.is_present(usize::from(switch)));
-            let place = usize::from(recovery.failed);
-            let Some(copies) = self.primaries.get_mut(place).and_then(Option::take) else {
-                continue;
-            };
             if is_ready {
-                count += self.install_some(core, &mut recovery, &copies);
+                count += self.install_some(core, &mut recovery);
+            } else if recovery.next.is_none() && recovery.until <= core.now {
+                self.recovered[1] += recovery.copies.flows.used as u64;
+                continue;
             }
-            let is_over = recovery.next.is_some_and(|next| next as usize >= copies.flows.records.len());
-            if is_over {
-                self.end_recovery(core, &recovery, &copies);
+            let records = recovery.copies.flows.records.len();
+            if recovery.next.is_some_and(|next| next as usize >= records) {
+                self.end_recovery(core, &recovery);
             } else {
-                self.primaries[place] = Some(copies);
                 left.push(recovery);
             }
         }
@@ -97,22 +105,23 @@ impl Keeper {
         count
     }
 
-    fn install_some(&mut self, core: &mut Core, recovery: &mut Recovery, copies: &Copies) -> usize {
+    fn install_some(&mut self, core: &mut Core, recovery: &mut Recovery) -> usize {
         let mut count = 0;
+        let (copies, groups) = (&recovery.copies, &mut recovery.groups);
         let Some(mut next) = recovery.next else {
             for (block, group) in copies.blocks.values() {
                 if core.flows.owners.claim(*block, *group) {
                     core.out.announce(Message::BlockClaimed(*block, *group));
                 }
             }
-            recovery.groups = alloc::vec![0; copies.groups.records.len()];
+            *groups = alloc::vec![0; copies.groups.records.len()];
             recovery.next = Some(0);
             return 1;
         };
         while count < INSTALLS && core.out.has_room() && (next as usize) < copies.flows.records.len() {
             if let Some(copy) = copies.flows.get(next) {
                 count += 1;
-                match install(core, recovery, copies, next, copy) {
+                match install(core, groups, copies, next, copy) {
                     Some(()) => self.recovered[0] += 1,
                     None => self.recovered[1] += 1,
                 }
@@ -123,8 +132,8 @@ impl Keeper {
         count.max(1)
     }
 
-    fn end_recovery(&mut self, core: &mut Core, recovery: &Recovery, copies: &Copies) {
-        for (block, group) in copies.blocks.values() {
+    fn end_recovery(&mut self, core: &mut Core, recovery: &Recovery) {
+        for (block, group) in recovery.copies.blocks.values() {
             if core.flows.owners.at(block.addr, block.first) == Some(*group) && !core.has_group(group) {
                 core.flows.owners.release(*block);
                 core.out.announce(Message::BlockReleased(*block));
@@ -137,7 +146,7 @@ impl Keeper {
 /// Installs one flow; `None` if it cannot be.
 fn install(
     core: &mut Core,
-    recovery: &mut Recovery,
+    groups: &mut [u32],
     copies: &Copies,
     slot: u32,
     copy: &FlowCopy,
@@ -147,7 +156,7 @@ fn install(
     if !copy.is_whole() || usize::from(copy.length) != travelling.length() {
         return None;
     }
-    let group = install_group(core, recovery, copies, copy)?;
+    let group = install_group(core, groups, copies, copy)?;
     let Some(actor) = core.flows.arrive() else {
         abandon_if_empty(core, group);
         return None;
@@ -202,11 +211,11 @@ fn install(
 }
 
 /// The place of a flow's group, installed with its first flow; `None` if it cannot be.
-fn install_group(core: &mut Core, recovery: &mut Recovery, copies: &Copies, copy: &FlowCopy) -> Option<u32> {
+fn install_group(core: &mut Core, groups: &mut [u32], copies: &Copies, copy: &FlowCopy) -> Option<u32> {
     if core.flows.affinity() == Affinity::Flow {
         return Some(NO_GROUP);
     }
-    let known = recovery.groups.get_mut(copy.group as usize)?;
+    let known = groups.get_mut(copy.group as usize)?;
     let group = copies.groups.get(copy.group)?;
     if *known != 0 && core.flows.groups().at(group.key) == Some(*known - 1) {
         return Some(*known - 1);

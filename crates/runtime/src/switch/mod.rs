@@ -265,7 +265,12 @@ impl<P: Port, L: Port> Switch<P, L> {
         }
         work += self.directory.tidy();
         if self.presence.is_telling() {
-            work += self.presence.tell_some(&self.directory.blocks, &mut self.outbox);
+            let recovery = &self.recovery;
+            work += self.presence.tell_some(
+                |runtime| recovery.is_suspended(runtime),
+                &self.directory.blocks,
+                &mut self.outbox,
+            );
             self.offer_runtimes();
         }
         if self.recovery.is_active() {
@@ -427,7 +432,16 @@ impl<P: Port, L: Port> Switch<P, L> {
                 }
                 Message::AllTold => self.presence.all_told(runtime),
                 Message::Hear(barrier) => outbox.acknowledge(runtime, barrier),
-                Message::Keeps(failed, number) => self.recovery.note_report(failed.0, runtime, number),
+                Message::Keeps(failed, number) => {
+                    let is_known = outbox.is_there(usize::from(failed.0))
+                        || self.recovery.is_suspended(usize::from(failed.0));
+                    if is_known {
+                        self.recovery.note_report(failed.0, runtime, number);
+                    } else if number > 0 {
+                        // Nothing here leads there, or no more.
+                        outbox.push_message(runtime, Message::Heir(failed));
+                    }
+                }
                 Message::Recovered(failed) => self.recovery.note_recovered(failed.0, runtime),
                 // No runtime may say so.
                 Message::Taken(_) | Message::Switch(..) | Message::Heard(_) | Message::Heir(_) => {}
@@ -457,8 +471,12 @@ impl<P: Port, L: Port> Switch<P, L> {
                 }
             }
             self.recovery.forget_reports_of(runtime);
+            if self.recovery.is_suspended(runtime) {
+                // It has failed again.
+                self.end_suspension(runtime);
+            }
             self.directory.leave(runtime);
-            if self.recovery.is_wanted() && !is_there {
+            if self.recovery.is_wanted() {
                 self.recovery.suspend(runtime, self.local.now);
                 self.directory.suspend(runtime, true);
             } else {
@@ -466,9 +484,6 @@ impl<P: Port, L: Port> Switch<P, L> {
             }
         }
         if is_there {
-            if self.recovery.is_suspended(runtime) {
-                self.end_suspension(runtime);
-            }
             self.directory.came(runtime);
             self.directory.blocks.came(runtime, &mut self.outbox);
             self.outbox.begin_session(runtime);

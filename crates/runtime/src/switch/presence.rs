@@ -165,10 +165,16 @@ impl Presence {
 
     /// Tells runtimes that have begun which blocks are others', behind all that was to be said to them before; answers how many were told some.
     #[cold]
-    pub fn tell_some<L: Port>(&mut self, blocks: &Blocks, outbox: &mut Outbox<L>) -> usize {
+    pub fn tell_some<L: Port>(
+        &mut self,
+        is_suspended: impl Fn(usize) -> bool,
+        blocks: &Blocks,
+        outbox: &mut Outbox<L>,
+    ) -> usize {
         let mut done = 0;
         for (runtime, mut left) in core::mem::take(&mut self.telling) {
-            let is_early = self.is_among_others && !self.runtimes[runtime].has_told;
+            // What its predecessor had may yet go on elsewhere.
+            let is_early = self.is_among_others && !self.runtimes[runtime].has_told || is_suspended(runtime);
             if is_early || outbox.has_messages_for(runtime) || blocks.is_asking() || !outbox.has_room(runtime)
             {
                 self.telling.push((runtime, left));

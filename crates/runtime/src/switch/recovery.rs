@@ -11,8 +11,8 @@
 //! While a runtime is suspended its routes stay, so that no other runtime is chosen for its groups; the heir's announcements turn them. When that is over,
 //! what is left of them ends, and what has waited is routed in the order in which it came.
 //!
-//! A report may come before this switch sees the end of the session that it is about, and is kept until then. If the runtime is there again, in whatever
-//! incarnation, its suspension is over: what its heir announces after that is added, where no other runtime was chosen.
+//! A report may come before this switch sees the end of the session that it is about, and is kept until then. The runtime may be there again meanwhile: routes know
+//! their incarnation, and it is told which blocks are in use, and gets new groups, only when the suspension is over.
 //!
 //! Invariants: packets that wait are bounded (`recovery_full`), and are a quarter of the buffers at most; a suspension ends.
 //!

@@ -230,7 +230,7 @@ fn fail_after(order: &[u8], switches: usize, failed: usize, lost: bool) {
     members.feed(0, (0..12).map(|n| out(3000 + n)));
     for (index, worker) in order.iter().enumerate() {
         let n = index as u16 % 16;
-        let packet = if index % 3 == 0 { reply(3000 + n) } else { out(3000 + n) };
+        let packet = if index % 3 == 0 { reply(3000 + n % 12) } else { out(3000 + n) };
         let at = if index % 3 == 0 { switches - 1 } else { 0 };
         members.switch(at).port_mut(0).input.push_back(packet);
         members.now += 1000;

@@ -76,6 +76,7 @@ impl<P: Port> Runtime<P> {
             self.apply_moves();
         }
         if session != 0 {
+            self.keeper.switch_came(&mut self.core, link);
             let part = Part::Moves(0);
             self.core.sessions.telling.push_back(Telling { link, part });
         }
@@ -252,6 +253,13 @@ impl<P: Port> Runtime<P> {
             if flows.is_empty() {
                 self.core.sessions.taken.remove(&words);
             } else if !self.moves.is_moving(&group, &self.core.settings.seed) {
+                if self.core.settings.replicated {
+                    // It goes on elsewhere from a copy, with what it took: nothing is given back here.
+                    if self.core.may_end_now() {
+                        self.moves.drop_copy(&mut self.core, group);
+                    }
+                    continue;
+                }
                 for actor in flows {
                     if self.core.may_end_now() && self.core.flows.header(actor).phase == Phase::Active {
                         self.core.end_actor(actor);

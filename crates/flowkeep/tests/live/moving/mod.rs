@@ -17,6 +17,7 @@
 //! come twice or in another order in any case. Nothing is tried again.
 
 mod adding;
+mod failing;
 pub mod probe;
 
 use crate::network::PATIENCE;

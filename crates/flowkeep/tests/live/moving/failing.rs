@@ -1,0 +1,138 @@
+//! Runtimes are killed while real clients talk through the chain: no connection fails.
+//!
+//! ```text
+//!   switch ─┬─ left: runtime 0 ─┐ copies of each other's flows (`[replication] policy = "commit"`)
+//!           └─ right: runtime 1 ┘
+//!   clients: 200 downloads, each compared byte by byte; iperf3, TCP, up and down; SSH, words back and forth; two probes of 1000 numbered datagrams a second
+//!     └ meanwhile: kill -9 of right; it starts again; once all flows have copies, kill -9 of left
+//! ```
+//!
+//! Every flow is at one of the two, so each failure concerns about half of the clients. What a killed process had in hand is lost: of TCP that is sent
+//! again, of the probes it is one gap for each failure, whose length is said. Nothing comes twice or in another order.
+
+use super::{Contents, PATIENCE, asked, probe, serve};
+use crate::site::{Links, SERVER, Site, site};
+use crate::ssh;
+use flowkeep::lab::process::Run;
+use serde_json::Value;
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const CONFIG: &str = r#"
+[replication]
+policy = "commit"
+
+[[function.load_balancer.services]]
+name = "ssh"
+addresses = ["192.0.2.80"]
+ports = 22
+protocol = "tcp"
+backends = [{ name = "ssh", endpoint = "203.0.113.11:22" }]
+"#;
+
+/// By their places among the processes: the nodes, with their runtimes.
+const NODES: [(usize, u64); 2] = [(1, 0), (2, 1)];
+const DOWNLOADERS: [u8; 2] = [1, 2];
+
+fn of_runtime(site: &Site, (member, runtime): (usize, u64)) -> Value {
+    let status = site.status_of(member);
+    let all = status["runtimes"].as_array().cloned().unwrap_or_default();
+    let found = all.into_iter().find(|of| of["runtime"] == runtime);
+    found.unwrap_or_default()
+}
+
+/// Waits until each node has copies of all flows of the other.
+fn protected(site: &Site) -> Duration {
+    let began = Instant::now();
+    for (node, other) in [(NODES[0], NODES[1]), (NODES[1], NODES[0])] {
+        while of_runtime(site, node)["protected_by"] != other.1 {
+            assert!(
+                began.elapsed() < PATIENCE,
+                "never protected: {}",
+                of_runtime(site, node)
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    began.elapsed()
+}
+
+/// Kills a node; the other goes on with its flows.
+fn fail(site: &Site, failed: (usize, u64), heir: (usize, u64)) {
+    let copies = of_runtime(site, heir)["copies"].as_u64().unwrap_or(0);
+    let before = of_runtime(site, heir)["recovered_flows"].as_u64().unwrap_or(0);
+    let began = Instant::now();
+    site.kill(failed.0);
+    let recovered = || of_runtime(site, heir)["recovered_flows"].as_u64().unwrap_or(0) - before;
+    while recovered() == 0 && began.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    let after = of_runtime(site, heir);
+    println!(
+        "runtime {} killed: {copies} copies a moment before, {} flows went on: {after}",
+        failed.1,
+        recovered()
+    );
+    let lost = after["unrecovered_flows"].as_u64().unwrap_or(0);
+    site.log
+        .expect("flows go on", recovered() > 0 && lost == 0, after.to_string());
+    site.revive(failed.0);
+    println!("protected again after {:?}", protected(site));
+}
+
+fn failing(links: Links) {
+    let programs: Vec<_> = [super::PROGRAMS, ssh::PROGRAMS].concat();
+    let Some(mut site) = site("afpacket", &programs) else {
+        return;
+    };
+    let _directory = ssh::PrivilegeSeparation::new();
+    let contents: Contents = serve(&mut site);
+    site.start_members(links, CONFIG);
+    println!("protected after {:?}", protected(&site));
+    let on = AtomicBool::new(true);
+    let (site_of, on_of) = (&site, &on);
+    std::thread::scope(|scope| {
+        let _on = super::On(on_of);
+        for host in DOWNLOADERS {
+            let content = &contents.file;
+            scope.spawn(move || super::downloads(site_of, host, content));
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        for (host, port) in [("10.0.1.6", 7006), ("10.0.1.7", 7007)] {
+            scope.spawn(move || probed(site_of, host, port, on_of));
+        }
+        for (host, port, how) in [(3, 5201, "--bitrate 5M"), (4, 5202, "--bitrate 5M --reverse")] {
+            scope.spawn(move || super::stream(site_of, host, port, how, &super::Missing::default()));
+        }
+        scope.spawn(move || super::words(site_of));
+        std::thread::sleep(Duration::from_secs(2));
+        fail(site_of, NODES[1], NODES[0]);
+        std::thread::sleep(Duration::from_secs(1));
+        fail(site_of, NODES[0], NODES[1]);
+    });
+    let list = asked(&site, 1, "flow list").unwrap_or_default();
+    println!("{} flows listed at the end", list["flows"].as_array().map_or(0, Vec::len));
+    let _ = (SERVER, Run::within(PATIENCE), fs::metadata("/"));
+    site.end_after_failures();
+}
+
+fn probed(site: &Site, host: &str, port: u16, on: &AtomicBool) {
+    let mut seen = probe::probe(&site.network.client, &site.network.server, host, port, on);
+    let told = seen.told();
+    println!("{told}; {} missing, longest gap {} ms", seen.missing(), seen.longest_gap());
+    let good = seen.sent > 1000 && seen.crooked() == 0 && seen.longest_gap() < 1000;
+    site.log.expect(&format!("probe from {host}"), good, told);
+    let _ = on.load(Ordering::Acquire);
+}
+
+#[test]
+fn runtimes_that_are_killed_over_shared_memory() {
+    failing(Links::Memory);
+}
+
+#[test]
+fn runtimes_that_are_killed_over_geneve() {
+    failing(Links::Geneve);
+}
