@@ -27,6 +27,8 @@ pub(crate) enum Stream {
     Kinds = 6,
     /// What the clocks of processes say at the beginning.
     Clock = 7,
+    /// Whether runtimes keep copies of each other's flows.
+    Copies = 8,
 }
 
 impl Random {

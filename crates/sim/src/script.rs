@@ -83,6 +83,8 @@ pub(crate) struct Apart {
     pub noise: Noise,
     /// Frames that a channel has room for.
     pub frames: u16,
+    /// Runtimes keep copies of each other's flows, which go on when one fails.
+    pub copied: bool,
 }
 
 /// How a talk is held.
@@ -397,6 +399,7 @@ impl Script {
             } else {
                 random.of_these(&[64, 128])
             },
+            copied: Random::of(self.seed, Stream::Copies, self.scenario as u64).once_in(2),
         });
         // Packets come into buffers of whoever receives them.
         let words = 16 * u16::from(shape.switches) + 56;

@@ -424,10 +424,17 @@ fn switch_settings(script: &Script, index: usize, now: u64) -> runtime::switch::
         egress: egress(shape).map(|port| (port % switches == index).then_some((port / switches) as u8)),
         packet_clock: false,
         lead_max: u64::MAX,
-        recovery_max: 0,
+        recovery_max: if is_copied(script) { RECOVERY_MAX } else { 0 },
         patient: shape.waits,
         now,
     }
+}
+
+/// How long packets of a failed runtime wait, in nanoseconds.
+const RECOVERY_MAX: u64 = 500_000_000;
+
+fn is_copied(script: &Script) -> bool {
+    script.shape.apart.is_some_and(|apart| apart.copied)
 }
 
 fn runtime_settings(script: &Script, index: usize, now: u64, life: u64) -> runtime::Settings {
@@ -452,6 +459,7 @@ fn runtime_settings(script: &Script, index: usize, now: u64, life: u64) -> runti
         switches: shape.switches,
         egress: egress(shape).map(|port| (port % usize::from(shape.switches)) as u8),
         inside: if shape.by_address { inside() } else { Vec::new() },
+        replicated: is_copied(script),
         now,
         ..runtime::Settings::alone(shape.flows_max)
     }
