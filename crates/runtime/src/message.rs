@@ -14,8 +14,8 @@
 //! | 12 | leaving: whether it gets no new groups 1 | 2 |
 //! | 13 | all told | 1 |
 //! | 16 | hear: round 8 | 9 |
-//! | 18 | keeps, of a runtime that has failed: runtime 2, number of the base of its copies here 4, 0 for none | 7 |
-//! | 20 | recovered: runtime 2 | 3 |
+//! | 20 | keeps, of a runtime that has failed: runtime 2, number of the base of its copies here 4, 0 for none | 7 |
+//! | 22 | recovered: runtime 2 | 3 |
 //!
 //! And a switch to a runtime:
 //!
@@ -26,7 +26,7 @@
 //! | 1 | block claimed, by a group of another runtime: as above | 61 |
 //! | 13 | all told | 1 |
 //! | 17 | heard: round 8 | 9 |
-//! | 19 | heir: runtime 2 | 3 |
+//! | 21 | heir: runtime 2 | 3 |
 //!
 //! Of groups that move (`mobility`, `switch::directory`), to and from a switch:
 //!
@@ -231,13 +231,13 @@ impl Message {
                 writer.put(&round.to_be_bytes());
             }
             Message::Keeps(runtime, number) => {
-                writer.put(&[18]);
+                writer.put(&[20]);
                 writer.put(&runtime.0.to_be_bytes());
                 writer.put(&number.to_be_bytes());
             }
             Message::Heir(runtime) | Message::Recovered(runtime) => {
                 let is_heir = matches!(self, Message::Heir(_));
-                writer.put(&[if is_heir { 19 } else { 20 }]);
+                writer.put(&[if is_heir { 21 } else { 22 }]);
                 writer.put(&runtime.0.to_be_bytes());
             }
             Message::BlockReturned(block, runtime) => {
@@ -316,9 +316,9 @@ impl Message {
             15 => Message::BlockDoubted(reader.block()?, GroupKey::from_words(reader.words()?)),
             16 => Message::Hear(u64::from_be_bytes(*reader.take::<8>()?)),
             17 => Message::Heard(u64::from_be_bytes(*reader.take::<8>()?)),
-            18 => Message::Keeps(reader.runtime()?, u32::from_be_bytes(*reader.take::<4>()?)),
-            19 => Message::Heir(reader.runtime()?),
-            20 => Message::Recovered(reader.runtime()?),
+            20 => Message::Keeps(reader.runtime()?, u32::from_be_bytes(*reader.take::<4>()?)),
+            21 => Message::Heir(reader.runtime()?),
+            22 => Message::Recovered(reader.runtime()?),
             10 => Message::BlockReturned(reader.block()?, reader.runtime()?),
             _ => return None,
         };

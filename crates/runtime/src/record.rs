@@ -15,17 +15,17 @@
 //! | 8 | held for this flow: place in the chain 1, whether opening (bit 0) and copies (bit 1) 1, packets 2; they follow on the link |
 //! | 9 | handed over: group 40, home 1, packets 2; they follow on the link |
 //! | 10 | whether this runtime takes no groups 1 |
-//! | 11 | copies begin: number of the base 4, the sender's time 8 |
-//! | 12 | copy of a group: slot 4, group 40, bytes of its state in all 2, length of the first piece 2, bytes |
-//! | 13 | copy of a flow: slot 4, slot of its group 4 (all ones: none), bytes of its state in all 2, then as 6 |
-//! | 14 | copy, a further piece: length 2, bytes |
-//! | 15 | changed bytes of a copy: slot 4, whether of a group 1, length 2, runs: offset 2, length 1, bytes |
-//! | 16 | end of a copy: slot 4, whether of a group 1 |
-//! | 17 | block of a copied group: whether claimed 1, address 16, first port 2, ports 2, group 40 |
-//! | 18 | base complete |
-//! | 19 | copies acknowledged: number of the base 4, records of it so far 8 |
+//! | 12 | copies begin: number of the base 4, the sender's time 8 |
+//! | 13 | copy of a group: slot 4, group 40, bytes of its state in all 2, length of the first piece 2, bytes |
+//! | 14 | copy of a flow: slot 4, slot of its group 4 (all ones: none), bytes of its state in all 2, then as 6 |
+//! | 15 | copy, a further piece: length 2, bytes |
+//! | 16 | changed bytes of a copy: slot 4, whether of a group 1, length 2, runs: offset 2, length 1, bytes |
+//! | 17 | end of a copy: slot 4, whether of a group 1 |
+//! | 18 | block of a copied group: whether claimed 1, address 16, first port 2, ports 2, group 40 |
+//! | 19 | base complete |
+//! | 20 | copies acknowledged: number of the base 4, records of it so far 8 |
 //!
-//! Records 11 to 18 go from a primary to the runtime that keeps its copies, 19 back ([`crate::replica`]).
+//! Records 12 to 19 go from a primary to the runtime that keeps its copies, 20 back ([`crate::replica`]).
 //!
 //! The source's time is by its own clock, and so is every time in a state: `target` re-bases them.
 //!
@@ -301,7 +301,7 @@ impl Record<'_> {
     #[inline]
     pub fn read_copy(bytes: &[u8]) -> Option<(Copy<'_>, &[u8])> {
         let (what, rest) = bytes.split_first()?;
-        if !(11..=19).contains(what) {
+        if !(12..=20).contains(what) {
             return None;
         }
         let mut reader = Reader(rest);
@@ -434,7 +434,7 @@ impl<'a> Copy<'a> {
     fn write(&self, writer: &mut Writer<'_>) {
         match *self {
             Copy::Base { number, now } => {
-                writer.put(&[11]);
+                writer.put(&[12]);
                 writer.put(&number.to_be_bytes());
                 writer.put(&now.to_be_bytes());
             }
@@ -444,7 +444,7 @@ impl<'a> Copy<'a> {
                 length,
                 piece,
             } => {
-                writer.put(&[12]);
+                writer.put(&[13]);
                 writer.put(&slot.to_be_bytes());
                 writer.words(group.words());
                 writer.put(&length.to_be_bytes());
@@ -457,7 +457,7 @@ impl<'a> Copy<'a> {
                 ref facts,
                 piece,
             } => {
-                writer.put(&[13]);
+                writer.put(&[14]);
                 writer.put(&slot.to_be_bytes());
                 writer.put(&group.to_be_bytes());
                 writer.put(&length.to_be_bytes());
@@ -465,17 +465,17 @@ impl<'a> Copy<'a> {
                 writer.put(piece);
             }
             Copy::More(piece) => {
-                writer.put(&[14]);
+                writer.put(&[15]);
                 writer.piece(piece);
             }
             Copy::Runs { slot, is_group, runs } => {
-                writer.put(&[15]);
+                writer.put(&[16]);
                 writer.put(&slot.to_be_bytes());
                 writer.put(&[u8::from(is_group)]);
                 writer.piece(runs);
             }
             Copy::End { slot, is_group } => {
-                writer.put(&[16]);
+                writer.put(&[17]);
                 writer.put(&slot.to_be_bytes());
                 writer.put(&[u8::from(is_group)]);
             }
@@ -484,15 +484,15 @@ impl<'a> Copy<'a> {
                 ref block,
                 ref group,
             } => {
-                writer.put(&[17, u8::from(is_claimed)]);
+                writer.put(&[18, u8::from(is_claimed)]);
                 writer.put(block.addr.octets());
                 writer.put(&block.first.to_be_bytes());
                 writer.put(&block.ports.to_be_bytes());
                 writer.words(group.words());
             }
-            Copy::Whole => writer.put(&[18]),
+            Copy::Whole => writer.put(&[19]),
             Copy::Acknowledged { number, count } => {
-                writer.put(&[19]);
+                writer.put(&[20]);
                 writer.put(&number.to_be_bytes());
                 writer.put(&count.to_be_bytes());
             }
@@ -501,17 +501,17 @@ impl<'a> Copy<'a> {
 
     fn read(what: u8, reader: &mut Reader<'a>) -> Option<Copy<'a>> {
         Some(match what {
-            11 => Copy::Base {
+            12 => Copy::Base {
                 number: reader.u32()?,
                 now: reader.u64()?,
             },
-            12 => Copy::Group {
+            13 => Copy::Group {
                 slot: reader.u32()?,
                 group: reader.group()?,
                 length: reader.u16()?,
                 piece: reader.piece()?,
             },
-            13 => {
+            14 => {
                 let (slot, group, length) = (reader.u32()?, reader.u32()?, reader.u16()?);
                 let (facts, piece, rest) = Facts::read(reader.0)?;
                 reader.0 = rest;
@@ -523,17 +523,17 @@ impl<'a> Copy<'a> {
                     piece,
                 }
             }
-            14 => Copy::More(reader.piece()?),
-            15 => Copy::Runs {
+            15 => Copy::More(reader.piece()?),
+            16 => Copy::Runs {
                 slot: reader.u32()?,
                 is_group: reader.flag()?,
                 runs: reader.piece()?,
             },
-            16 => Copy::End {
+            17 => Copy::End {
                 slot: reader.u32()?,
                 is_group: reader.flag()?,
             },
-            17 => Copy::Block {
+            18 => Copy::Block {
                 is_claimed: reader.flag()?,
                 block: Block {
                     addr: Addr::v6(*reader.take::<16>()?),
@@ -542,8 +542,8 @@ impl<'a> Copy<'a> {
                 },
                 group: reader.group()?,
             },
-            18 => Copy::Whole,
-            19 => Copy::Acknowledged {
+            19 => Copy::Whole,
+            20 => Copy::Acknowledged {
                 number: reader.u32()?,
                 count: reader.u64()?,
             },
