@@ -14,6 +14,8 @@
 //! | 12 | leaving: whether it gets no new groups 1 | 2 |
 //! | 13 | all told | 1 |
 //! | 16 | hear: round 8 | 9 |
+//! | 18 | lease asked for: incarnation 8, the asker's clock 8 | 17 |
+//! | 19 | lease granted: incarnation of the grantor 8, the asker's clock as it said it 8 | 17 |
 //!
 //! And a switch to a runtime:
 //!
@@ -24,6 +26,8 @@
 //! | 1 | block claimed, by a group of another runtime: as above | 61 |
 //! | 13 | all told | 1 |
 //! | 17 | heard: round 8 | 9 |
+//! | 18 | lease asked for: as above; between switches, too | 17 |
+//! | 19 | lease granted: as above; between switches, too | 17 |
 //!
 //! Of groups that move (`mobility`, `switch::directory`), to and from a switch:
 //!
@@ -102,6 +106,10 @@ pub enum Message {
     Hear(u64),
     /// By a switch: all before *hear* with this number is in its tables.
     Heard(u64),
+    /// This incarnation of the sender asks for its lease, at this reading of its own clock.
+    LeaseAsked(u64, u64),
+    /// This incarnation of the sender grants the lease that was asked for at this reading of the asker's clock.
+    LeaseGranted(u64, u64),
     /// The block is nobody's, and goes back to the runtime that it belongs to; by a switch to that one: it is over here.
     BlockReturned(Block, RuntimeId),
 }
@@ -221,6 +229,12 @@ impl Message {
                 writer.put(&[if is_asked { 16 } else { 17 }]);
                 writer.put(&round.to_be_bytes());
             }
+            Message::LeaseAsked(incarnation, asked) | Message::LeaseGranted(incarnation, asked) => {
+                let is_asked = matches!(self, Message::LeaseAsked(..));
+                writer.put(&[if is_asked { 18 } else { 19 }]);
+                writer.put(&incarnation.to_be_bytes());
+                writer.put(&asked.to_be_bytes());
+            }
             Message::BlockReturned(block, runtime) => {
                 writer.put(&[10]);
                 writer.block(block);
@@ -297,6 +311,14 @@ impl Message {
             15 => Message::BlockDoubted(reader.block()?, GroupKey::from_words(reader.words()?)),
             16 => Message::Hear(u64::from_be_bytes(*reader.take::<8>()?)),
             17 => Message::Heard(u64::from_be_bytes(*reader.take::<8>()?)),
+            kind @ (18 | 19) => {
+                let incarnation = u64::from_be_bytes(*reader.take::<8>()?);
+                let asked = u64::from_be_bytes(*reader.take::<8>()?);
+                match kind {
+                    18 => Message::LeaseAsked(incarnation, asked),
+                    _ => Message::LeaseGranted(incarnation, asked),
+                }
+            }
             10 => Message::BlockReturned(reader.block()?, reader.runtime()?),
             _ => return None,
         };
@@ -422,6 +444,8 @@ mod tests {
             Just(Message::AllTold),
             any::<u64>().prop_map(Message::Hear),
             any::<u64>().prop_map(Message::Heard),
+            (any::<u64>(), any::<u64>()).prop_map(|(i, a)| Message::LeaseAsked(i, a)),
+            (any::<u64>(), any::<u64>()).prop_map(|(i, a)| Message::LeaseGranted(i, a)),
         ]
     }
 

@@ -165,6 +165,8 @@ pub(crate) enum Record<'a> {
         count: u16,
     },
     Leaving(bool),
+    /// Which incarnation the sender is, by views: the first of a session.
+    Incarnation(u64),
 }
 
 /// In [`Facts::time_left`]: no function has said how long it lives.
@@ -265,6 +267,7 @@ impl Record<'_> {
             Record::Held { .. } => 5,
             Record::Handed { .. } => 44,
             Record::Leaving(_) => 2,
+            Record::Incarnation(_) => 9,
         }
     }
 
@@ -372,6 +375,10 @@ impl Record<'_> {
                 writer.put(&count.to_be_bytes());
             }
             Record::Leaving(is_leaving) => writer.put(&[10, u8::from(*is_leaving)]),
+            Record::Incarnation(incarnation) => {
+                writer.put(&[11]);
+                writer.put(&incarnation.to_be_bytes());
+            }
         }
     }
 }
@@ -434,6 +441,7 @@ impl<'a> Record<'a> {
                 count: reader.u16()?,
             },
             10 => Record::Leaving(reader.take::<1>()?[0] != 0),
+            11 => Record::Incarnation(reader.u64()?),
             _ => return None,
         };
         Some((record, reader.0))
@@ -587,6 +595,7 @@ mod tests {
             },
             Record::Leaving(true),
             Record::Leaving(false),
+            Record::Incarnation(1 << 60),
         ]);
         let mut pool = Pool::new(Region::heap(Pool::region_length(1, 2048)), 1, 2048, 0);
         let mut frame = pool.take().unwrap();

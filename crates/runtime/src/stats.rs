@@ -76,11 +76,13 @@ pub enum DropReason {
     ConfigurationChanged,
     /// In flight when the run was broken off.
     Stopped,
+    /// The worker has no lease: it may be another's by now.
+    NoLease,
 }
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 34] = {
+    pub const ALL: [DropReason; 35] = {
         use DropReason::*;
         [
             FrameTruncated,
@@ -117,6 +119,7 @@ impl DropReason {
             PortUnsent,
             ConfigurationChanged,
             Stopped,
+            NoLease,
         ]
     };
 
@@ -158,6 +161,7 @@ impl DropReason {
             PortUnsent => "port_unsent",
             ConfigurationChanged => "configuration_changed",
             Stopped => "stopped",
+            NoLease => "no_lease",
         }
     }
 }
