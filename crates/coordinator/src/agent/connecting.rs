@@ -132,6 +132,20 @@ pub async fn enrol(address: &str, token: &str) -> Result<(String, Identity), Cal
     Ok((read.member, identity))
 }
 
+/// The same, at the first of these addresses that answers, without an async runtime of one's own.
+pub fn enrol_at(addresses: &[String], token: &str) -> Result<(String, Identity), CallError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|why| CallError::from(Status::internal(why.to_string())))?;
+    let mut failed = CallError::from(Status::invalid_argument("no coordinator's address"));
+    for address in addresses {
+        match runtime.block_on(enrol(address, token)) {
+            Err(unreached @ CallError::Connection { .. }) => failed = unreached,
+            answered => return answered,
+        }
+    }
+    Err(failed)
+}
+
 fn client_of(identity: &Identity) -> Result<(), CallError> {
     client(identity).map(|_| ()).map_err(CallError::Tls)
 }
