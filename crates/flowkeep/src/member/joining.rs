@@ -159,7 +159,7 @@ impl Joining {
 }
 
 fn enrol(words: &Words, token: &str, directory: &Path, member: &str) -> Result<Identity, JoinError> {
-    let (of, identity) = enrol_at(&words.coordinators, token).map_err(JoinError::NotEnrolled)?;
+    let (of, identity) = enrol_at(&words.coordinators, token, PATIENCE).map_err(JoinError::NotEnrolled)?;
     if of != member {
         let member = member.to_owned();
         return Err(JoinError::OtherMember { of, member });
