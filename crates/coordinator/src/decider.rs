@@ -29,7 +29,7 @@ use crate::proto;
 use crate::refusal::Refusal;
 use crate::server::{Event, Events};
 use crate::translate;
-use book::{Book, Slot};
+use book::{Book, NoNumber, Slot};
 use prost::Message;
 use protocols::membership::{
     Coordinator, Entry, Incarnation, Input, Output, Role, Standing, Timing, View, WorkerId,
@@ -450,7 +450,8 @@ impl Decider {
                 member,
                 incarnation,
                 roles,
-            } => self.on_join(&member, incarnation, &roles, answer),
+                numbers,
+            } => self.on_join(&member, incarnation, (&roles, &numbers), answer),
             Question::Leave { member, incarnation } => {
                 let lives = self.lives_of(&member);
                 let lives = lives.into_iter().filter(|(_, life)| *life == incarnation);
@@ -513,7 +514,7 @@ impl Decider {
         &mut self,
         member: &str,
         incarnation: Incarnation,
-        roles: &[Role],
+        (roles, numbers): (&[Role], &[u16]),
         answer: oneshot::Sender<Answer>,
     ) {
         let mut places = BTreeMap::new();
@@ -523,10 +524,20 @@ impl Decider {
             slots.push(Slot::new(member, *role, *place));
             *place += 1;
         }
-        let Some(ids) = self.book.numbers_for(&slots) else {
-            let why = format!("a cluster has {} workers at most", translate::WORKERS_MAX);
-            let _ = answer.send(Answer::Refused(Refusal::Full, why));
-            return;
+        let ids = match self.book.numbers_for(&slots, numbers) {
+            Ok(ids) => ids,
+            Err(NoNumber::Full) => {
+                let why = format!("a cluster has {} workers at most", translate::WORKERS_MAX);
+                let _ = answer.send(Answer::Refused(Refusal::Full, why));
+                return;
+            }
+            Err(NoNumber::Taken(id, owner)) => {
+                let why = format!(
+                    "{id:?} is `{owner}`'s by the log, or this place of `{member}` has another number: members have the numbers that they had first"
+                );
+                let _ = answer.send(Answer::Refused(Refusal::NumberTaken, why));
+                return;
+            }
         };
         let is_under_way = |id: &WorkerId| {
             self.machine.view().has(*id, incarnation) || self.joining.contains(&(*id, incarnation))

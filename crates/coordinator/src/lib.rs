@@ -23,8 +23,8 @@
 //! | agent (at a member) | the connection, heartbeats | the network |
 //! | worker (at a member) | a [`Seat`](agent::Seat) with its `Membership`: view, leases | nothing: rings and atomics only |
 //!
-//! The data path meets the coordinator nowhere but at the seat. **No worker of `flowkeep` has a seat yet**: the data path does not
-//! look at leases.
+//! The data path meets the coordinator nowhere but at the seat. Workers of `flowkeep` have their membership themselves, and lend it to
+//! the seat for each turn (`flowkeep::run`, `runtime::members`).
 //!
 //! # Messages
 //!

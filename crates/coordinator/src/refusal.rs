@@ -35,6 +35,8 @@ pub enum Refusal {
     Incarnation,
     /// A number, a name or a list is not as it must be.
     Malformed,
+    /// The number that a worker wishes for is another's.
+    NumberTaken,
     /// There are as many workers as may be.
     Full,
     /// Too many ask at once.
@@ -54,7 +56,7 @@ pub enum Refusal {
 }
 
 /// All of them.
-pub const ALL: [Refusal; 22] = [
+pub const ALL: [Refusal; 23] = [
     Refusal::NotTls,
     Refusal::SlowHandshake,
     Refusal::Connections,
@@ -69,6 +71,7 @@ pub const ALL: [Refusal; 22] = [
     Refusal::Foreign,
     Refusal::Incarnation,
     Refusal::Malformed,
+    Refusal::NumberTaken,
     Refusal::Full,
     Refusal::Busy,
     Refusal::Settling,
@@ -97,6 +100,7 @@ impl Refusal {
             Refusal::Foreign => "worker-of-another-member",
             Refusal::Incarnation => "incarnation-over",
             Refusal::Malformed => "malformed",
+            Refusal::NumberTaken => "number-taken",
             Refusal::Full => "too-many-workers",
             Refusal::Busy => "busy",
             Refusal::Settling => "settling",
@@ -116,7 +120,7 @@ impl Refusal {
             | Refusal::TokenForged
             | Refusal::CertificateRole => Code::Unauthenticated,
             Refusal::Role | Refusal::Foreign => Code::PermissionDenied,
-            Refusal::Incarnation => Code::FailedPrecondition,
+            Refusal::Incarnation | Refusal::NumberTaken => Code::FailedPrecondition,
             Refusal::Malformed => Code::InvalidArgument,
             Refusal::Full | Refusal::Busy | Refusal::Connections => Code::ResourceExhausted,
             Refusal::NoMember => Code::NotFound,

@@ -14,6 +14,7 @@ pub mod flows;
 pub mod fragments;
 mod hold;
 
+pub mod members;
 pub mod message;
 pub mod microthread;
 pub mod mobility;

@@ -16,6 +16,8 @@
 //! | 16 | hear: round 8 | 9 |
 //! | 20 | keeps, of a runtime that has failed: runtime 2, number of the base of its copies here 4, 0 for none | 7 |
 //! | 22 | recovered: runtime 2 | 3 |
+//! | 18 | lease asked for: incarnation 8, the asker's clock 8 | 17 |
+//! | 19 | lease granted: incarnation of the grantor 8, the asker's clock as it said it 8 | 17 |
 //!
 //! And a switch to a runtime:
 //!
@@ -27,6 +29,8 @@
 //! | 13 | all told | 1 |
 //! | 17 | heard: round 8 | 9 |
 //! | 21 | heir: runtime 2 | 3 |
+//! | 18 | lease asked for: as above; between switches, too | 17 |
+//! | 19 | lease granted: as above; between switches, too | 17 |
 //!
 //! Of groups that move (`mobility`, `switch::directory`), to and from a switch:
 //!
@@ -111,6 +115,10 @@ pub enum Message {
     Heir(RuntimeId),
     /// All flows of that runtime of which there are copies are here, and were announced.
     Recovered(RuntimeId),
+    /// This incarnation of the sender asks for its lease, at this reading of its own clock.
+    LeaseAsked(u64, u64),
+    /// This incarnation of the sender grants the lease that was asked for at this reading of the asker's clock.
+    LeaseGranted(u64, u64),
     /// The block is nobody's, and goes back to the runtime that it belongs to; by a switch to that one: it is over here.
     BlockReturned(Block, RuntimeId),
 }
@@ -240,6 +248,12 @@ impl Message {
                 writer.put(&[if is_heir { 21 } else { 22 }]);
                 writer.put(&runtime.0.to_be_bytes());
             }
+            Message::LeaseAsked(incarnation, asked) | Message::LeaseGranted(incarnation, asked) => {
+                let is_asked = matches!(self, Message::LeaseAsked(..));
+                writer.put(&[if is_asked { 18 } else { 19 }]);
+                writer.put(&incarnation.to_be_bytes());
+                writer.put(&asked.to_be_bytes());
+            }
             Message::BlockReturned(block, runtime) => {
                 writer.put(&[10]);
                 writer.block(block);
@@ -319,6 +333,14 @@ impl Message {
             20 => Message::Keeps(reader.runtime()?, u32::from_be_bytes(*reader.take::<4>()?)),
             21 => Message::Heir(reader.runtime()?),
             22 => Message::Recovered(reader.runtime()?),
+            kind @ (18 | 19) => {
+                let incarnation = u64::from_be_bytes(*reader.take::<8>()?);
+                let asked = u64::from_be_bytes(*reader.take::<8>()?);
+                match kind {
+                    18 => Message::LeaseAsked(incarnation, asked),
+                    _ => Message::LeaseGranted(incarnation, asked),
+                }
+            }
             10 => Message::BlockReturned(reader.block()?, reader.runtime()?),
             _ => return None,
         };
@@ -447,6 +469,8 @@ mod tests {
             any::<u16>().prop_map(|runtime| Message::Recovered(RuntimeId(runtime))),
             any::<u64>().prop_map(Message::Hear),
             any::<u64>().prop_map(Message::Heard),
+            (any::<u64>(), any::<u64>()).prop_map(|(i, a)| Message::LeaseAsked(i, a)),
+            (any::<u64>(), any::<u64>()).prop_map(|(i, a)| Message::LeaseGranted(i, a)),
         ]
     }
 

@@ -176,6 +176,8 @@ pub(crate) enum Record<'a> {
         count: u16,
     },
     Leaving(bool),
+    /// Which incarnation the sender is, by views: the first of a session.
+    Incarnation(u64),
     Copy(Copy<'a>),
 }
 
@@ -294,6 +296,7 @@ impl Record<'_> {
             Record::Handed { .. } => 44,
             Record::Leaving(_) => 2,
             Record::Copy(copy) => copy.length(),
+            Record::Incarnation(_) => 9,
         }
     }
 
@@ -413,6 +416,10 @@ impl Record<'_> {
             }
             Record::Leaving(is_leaving) => writer.put(&[10, u8::from(*is_leaving)]),
             Record::Copy(copy) => copy.write(writer),
+            Record::Incarnation(incarnation) => {
+                writer.put(&[11]);
+                writer.put(&incarnation.to_be_bytes());
+            }
         }
     }
 }
@@ -610,6 +617,7 @@ impl<'a> Record<'a> {
                 count: reader.u16()?,
             },
             10 => Record::Leaving(reader.take::<1>()?[0] != 0),
+            11 => Record::Incarnation(reader.u64()?),
             what => Record::Copy(Copy::read(what, &mut reader)?),
         };
         Some((record, reader.0))
@@ -766,6 +774,7 @@ mod tests {
             },
             Record::Leaving(true),
             Record::Leaving(false),
+            Record::Incarnation(1 << 60),
         ]);
         let block = Block {
             addr: "192.0.2.1".parse().unwrap(),

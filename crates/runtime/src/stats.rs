@@ -80,11 +80,13 @@ pub enum DropReason {
     ConfigurationChanged,
     /// In flight when the run was broken off.
     Stopped,
+    /// The worker has no lease: it may be another's by now.
+    NoLease,
 }
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 36] = {
+    pub const ALL: [DropReason; 37] = {
         use DropReason::*;
         [
             FrameTruncated,
@@ -123,6 +125,7 @@ impl DropReason {
             PortUnsent,
             ConfigurationChanged,
             Stopped,
+            NoLease,
         ]
     };
 
@@ -166,6 +169,7 @@ impl DropReason {
             PortUnsent => "port_unsent",
             ConfigurationChanged => "configuration_changed",
             Stopped => "stopped",
+            NoLease => "no_lease",
         }
     }
 }

@@ -3,13 +3,14 @@
 use crate::identity::{Identity, SERVER_NAME, TlsError, Token, Unreadable, client, client_by_token};
 use crate::proto;
 use crate::proto::coordinator_client::CoordinatorClient;
+use crate::refusal::{self, Refusal};
 use hyper_util::rt::TokioIo;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tonic::Status;
@@ -23,6 +24,8 @@ pub type Client = CoordinatorClient<Channel>;
 const CONNECT: Duration = Duration::from_secs(5);
 const CALL: Duration = Duration::from_secs(30);
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// Between two tries to enrol.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// Why a call or a connection failed.
 #[derive(Debug, thiserror::Error)]
@@ -130,6 +133,37 @@ pub async fn enrol(address: &str, token: &str) -> Result<(String, Identity), Cal
     // Whether it is one of that authority, and of use with this key.
     client_of(&identity)?;
     Ok((read.member, identity))
+}
+
+/// The same, at the first of these addresses that answers, without an async runtime of one's own. A coordinator that begins is waited for, `patience` long.
+pub fn enrol_at(
+    addresses: &[String],
+    token: &str,
+    patience: Duration,
+) -> Result<(String, Identity), CallError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|why| CallError::from(Status::internal(why.to_string())))?;
+    let mut failed = CallError::from(Status::invalid_argument("no coordinator's address"));
+    let end = Instant::now() + patience;
+    loop {
+        for address in addresses {
+            match runtime.block_on(enrol(address, token)) {
+                Err(unreached @ CallError::Connection { .. }) => failed = unreached,
+                Err(CallError::Refused(status))
+                    if [Refusal::Settling, Refusal::Busy, Refusal::LogUnwritable]
+                        .into_iter()
+                        .any(|refusal| refusal::is(&status, refusal)) =>
+                {
+                    failed = CallError::Refused(status);
+                }
+                answered => return answered,
+            }
+        }
+        if Instant::now() >= end {
+            return Err(failed);
+        }
+        std::thread::sleep(AGAIN);
+    }
 }
 
 fn client_of(identity: &Identity) -> Result<(), CallError> {

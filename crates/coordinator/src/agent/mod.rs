@@ -9,7 +9,8 @@
 //!              ◄─ views, suspects: ring ─── the newest of each ◄──────────── NotifyView ────
 //! ```
 //!
-//! A seat has the worker's [`Membership`](protocols::membership::Membership): its view, its leases. It is the worker's alone. What it
+//! A seat has the worker's [`Membership`](protocols::membership::Membership): its view, its leases; or the worker has it, and lends it for each
+//! turn ([`Seat::turn_with`]). It is the worker's alone. What a seat
 //! shares with the agent are atomics and two rings; neither end waits for the other. A ring that is full loses nothing that
 //! counts: the agent keeps the newest words and tries again, and a seat says again what it has withdrawn.
 //!
@@ -19,12 +20,12 @@
 //!
 //! States of an agent: *joining* (asks until a view has its workers) → *attending* ⇄ *alone* (no coordinator answers).
 //!
-//! Not here: what a worker does with views and leases; nothing in `flowkeep` makes seats yet.
+//! Not here: what a worker does with views and leases (`runtime::members`).
 
 mod connecting;
 mod running;
 mod seat;
 
-pub use connecting::{CallError, Client, connect, enrol};
+pub use connecting::{CallError, Client, connect, enrol, enrol_at};
 pub use running::{Agent, AgentError, AgentEvent, Settings};
 pub use seat::{Figures, Seat};

@@ -43,6 +43,8 @@ pub struct Settings {
     pub incarnation: u64,
     /// A worker for each.
     pub roles: Vec<Role>,
+    /// The number of each, as the members' configuration has it; none at all: any.
+    pub numbers: Vec<u16>,
     /// Between two heartbeats.
     pub heartbeat: Duration,
     /// How long to try to join.
@@ -239,6 +241,7 @@ async fn join(settings: &mut Settings, ways: &mut Ways) -> Result<proto::JoinAns
             let request = proto::JoinRequest {
                 incarnation: settings.incarnation,
                 roles: settings.roles.iter().map(|role| translate::role(*role)).collect(),
+                numbers: settings.numbers.iter().map(|number| u32::from(*number)).collect(),
             };
             Ok::<_, CallError>(within(client.join(request)).await?)
         };
@@ -260,6 +263,7 @@ async fn join(settings: &mut Settings, ways: &mut Ways) -> Result<proto::JoinAns
                     Refusal::Malformed,
                     Refusal::NoCertificate,
                     Refusal::Full,
+                    Refusal::NumberTaken,
                 ]
                 .into_iter()
                 .any(|refusal| refusal::is(status, refusal))

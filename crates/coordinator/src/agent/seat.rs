@@ -83,10 +83,7 @@ pub struct Seat {
     membership: Membership,
     id: WorkerId,
     incarnation: Incarnation,
-    shared: Arc<Shared>,
-    words: Consumer<Word>,
-    withdrawn: Producer<Withdrawn>,
-    say_at: u64,
+    speaking: Speaking,
 }
 
 impl Seat {
@@ -99,10 +96,12 @@ impl Seat {
             membership: Membership::new(id, incarnation, term, view),
             id,
             incarnation,
-            shared: shared.clone(),
-            words,
-            withdrawn: says,
-            say_at: 0,
+            speaking: Speaking {
+                shared: shared.clone(),
+                words,
+                withdrawn: says,
+                say_at: 0,
+            },
         };
         let desk = Desk {
             id,
@@ -134,47 +133,66 @@ impl Seat {
 
     /// Where the worker writes its figures.
     pub fn figures(&self) -> &Figures {
-        &self.shared.figures
+        &self.speaking.shared.figures
     }
 
     /// The worker is linked, and may get groups.
     pub fn set_ready(&self) {
-        self.shared.ready.store(true, Ordering::Relaxed);
+        self.speaking.shared.ready.store(true, Ordering::Relaxed);
     }
 
     /// One step of the worker, at `now` of its clock (nanoseconds): takes over what the coordinator has said. Says whether its view
     /// is another one than before.
     pub fn turn(&mut self, now: u64) -> bool {
+        self.speaking.turn(now, &mut self.membership)
+    }
+
+    /// The same for a worker that has its membership itself, as this seat had it at the beginning.
+    pub fn turn_with(&mut self, now: u64, membership: &mut Membership) -> bool {
+        self.speaking.turn(now, membership)
+    }
+}
+
+/// What passes between a worker and the agent.
+struct Speaking {
+    shared: Arc<Shared>,
+    words: Consumer<Word>,
+    withdrawn: Producer<Withdrawn>,
+    say_at: u64,
+}
+
+impl Speaking {
+    fn turn(&mut self, now: u64, membership: &mut Membership) -> bool {
         let steps = self.shared.steps.load(Ordering::Relaxed);
         self.shared.steps.store(steps.wrapping_add(1), Ordering::Relaxed);
-        let before = self.membership.view().number;
-        let was_fenced = self.membership.is_fenced();
+        let before = membership.view().number;
+        let was_fenced = membership.is_fenced();
         while let Ok(word) = self.words.pop() {
             match word {
-                Word::View(view) => self.membership.adopt(view, |_| ()),
-                Word::Suspects(list, suspects) => self.membership.suspect(list, &suspects),
+                Word::View(view) => membership.adopt(view, |_| ()),
+                Word::Suspects(list, suspects) => membership.suspect(list, &suspects),
             }
             self.say_at = now;
         }
         if now >= self.say_at {
             self.say_at = now.saturating_add(AGAIN);
             let withdrawn = &mut self.withdrawn;
-            self.membership.poll(now, |notice| {
+            membership.poll(now, |notice| {
                 if let Notice::Withdrawn(id, incarnation, list) = notice {
                     // What has no room is said again.
                     let _ = withdrawn.push((id, incarnation, list));
                 }
             });
         }
-        let view = self.membership.view().number;
+        let view = membership.view().number;
         self.shared.view.store(view, Ordering::Release);
-        self.shared.list.store(self.membership.list(), Ordering::Release);
-        view != before || was_fenced != self.membership.is_fenced()
+        self.shared.list.store(membership.list(), Ordering::Release);
+        view != before || was_fenced != membership.is_fenced()
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.shared.gone.store(true, Ordering::Release);
+        self.speaking.shared.gone.store(true, Ordering::Release);
     }
 }

@@ -30,6 +30,8 @@ pub enum Question {
         incarnation: Incarnation,
         /// A worker for each.
         roles: Vec<Role>,
+        /// The number that each shall have; none at all: any.
+        numbers: Vec<u16>,
     },
     /// A member's workers act no more.
     Leave {

@@ -44,6 +44,15 @@ struct Known {
     record: u64,
 }
 
+/// Why places get no numbers.
+#[derive(Debug, PartialEq, Eq)]
+pub enum NoNumber {
+    /// There are too many workers.
+    Full,
+    /// The number is another place's, of this member, or the place has another one.
+    Taken(WorkerId, String),
+}
+
 /// Numbers and tokens.
 #[derive(Default)]
 pub struct Book {
@@ -68,27 +77,41 @@ impl Book {
         Some(before.map(|before| before.record))
     }
 
-    /// The numbers of these places: those they have, or the smallest that nobody has. `None`: there are too many workers.
-    pub fn numbers_for(&self, slots: &[Slot]) -> Option<Vec<WorkerId>> {
+    /// The numbers of these places: those they have, those that are `wished` for, or the smallest that nobody has.
+    pub fn numbers_for(&self, slots: &[Slot], wished: &[u16]) -> Result<Vec<WorkerId>, NoNumber> {
         let mut taken: BTreeSet<WorkerId> = BTreeSet::new();
         let mut ids = Vec::new();
-        for slot in slots {
-            let id = match self.slots.get(slot) {
-                Some(known) => known.id,
-                None => {
+        for (place, slot) in slots.iter().enumerate() {
+            let wish = wished.get(place).map(|number| WorkerId {
+                role: slot.role,
+                number: *number,
+            });
+            let known = self.slots.get(slot).map(|known| known.id);
+            let id = match (known, wish) {
+                (Some(known), None) => known,
+                (Some(known), Some(wish)) if known == wish => known,
+                (None, Some(wish)) if !self.names.contains_key(&wish) && !taken.contains(&wish) => wish,
+                (_, Some(wish)) => {
+                    let owner = self.name(wish).unwrap_or_default().to_owned();
+                    return Err(NoNumber::Taken(wish, owner));
+                }
+                (None, None) => {
                     let all = (0..=u16::MAX).map(|number| WorkerId {
                         role: slot.role,
                         number,
                     });
                     let mut free = all.filter(|id| !self.names.contains_key(id) && !taken.contains(id));
-                    free.next()?
+                    free.next().ok_or(NoNumber::Full)?
                 }
             };
             taken.insert(id);
             ids.push(id);
         }
         let new = taken.iter().filter(|id| !self.names.contains_key(id)).count();
-        (self.names.len() + new <= WORKERS_MAX).then_some(ids)
+        match self.names.len() + new <= WORKERS_MAX {
+            true => Ok(ids),
+            false => Err(NoNumber::Full),
+        }
     }
 
     /// The newest life of a place.
@@ -142,14 +165,27 @@ mod tests {
         let mut book = Book::default();
         let slot = |member: &str, place| Slot::new(member, Role::Runtime, place);
         let all = [slot("a", 0), slot("a", 1)];
-        let ids = book.numbers_for(&all).unwrap();
+        let ids = book.numbers_for(&all, &[]).unwrap();
         assert_eq!(ids, [WorkerId::runtime(0), WorkerId::runtime(1)]);
         for (record, (slot, id)) in (5..).zip(all.iter().zip(&ids)) {
             assert_eq!(book.number(record, &slot.record(*id, Incarnation(1))), Some(None));
         }
         // Another member gets others; the first keeps its own, at a later life too.
-        assert_eq!(book.numbers_for(&[slot("b", 0)]).unwrap(), [WorkerId::runtime(2)]);
-        assert_eq!(book.numbers_for(&all).unwrap(), ids);
+        assert_eq!(
+            book.numbers_for(&[slot("b", 0)], &[]).unwrap(),
+            [WorkerId::runtime(2)]
+        );
+        assert_eq!(book.numbers_for(&all, &[]).unwrap(), ids);
+        // A number that is wished for is had, unless it is another's.
+        assert_eq!(
+            book.numbers_for(&[slot("b", 0)], &[7]).unwrap(),
+            [WorkerId::runtime(7)]
+        );
+        assert_eq!(book.numbers_for(&all, &[0, 1]).unwrap(), ids);
+        let taken =
+            |wished: u16, owner: &str| Err(NoNumber::Taken(WorkerId::runtime(wished), owner.to_owned()));
+        assert_eq!(book.numbers_for(&[slot("b", 0)], &[1]), taken(1, "a"));
+        assert_eq!(book.numbers_for(&all, &[0, 5]), taken(5, ""));
         let later = all[0].record(ids[0], Incarnation(2));
         assert_eq!(book.number(9, &later), Some(Some(5)));
         assert_eq!(book.life(&all[0]), Some(Incarnation(2)));
@@ -166,7 +202,7 @@ mod tests {
                 .map(|place| Slot::new("a", Role::Runtime, place))
                 .collect::<Vec<_>>()
         };
-        assert!(book.numbers_for(&many(WORKERS_MAX as u32)).is_some());
-        assert!(book.numbers_for(&many(WORKERS_MAX as u32 + 1)).is_none());
+        assert!(book.numbers_for(&many(WORKERS_MAX as u32), &[]).is_ok());
+        assert!(book.numbers_for(&many(WORKERS_MAX as u32 + 1), &[]).is_err());
     }
 }

@@ -179,10 +179,21 @@ impl Coordinator for Service {
             );
             return Err(self.refuse(Some(&peer), Refusal::Malformed, why));
         };
+        let numbers: Option<Vec<u16>> = request
+            .numbers
+            .iter()
+            .map(|number| u16::try_from(*number).ok())
+            .collect();
+        let numbers = numbers.filter(|numbers| numbers.is_empty() || numbers.len() == roles.len());
+        let Some(numbers) = numbers else {
+            let why = "a number for each worker, or none, and none above 65535".to_owned();
+            return Err(self.refuse(Some(&peer), Refusal::Malformed, why));
+        };
         let question = Question::Join {
             member,
             incarnation: Incarnation(request.incarnation),
             roles,
+            numbers,
         };
         let Answer::Done(lives) = self.ask(&peer, question).await? else {
             return Err(Status::internal("another answer"));

@@ -110,6 +110,7 @@ fn certificates_tokens_and_rights_are_refused_by_name_and_nobody_else_notices() 
             as_admin
                 .join(proto::JoinRequest {
                     incarnation: 1,
+                    numbers: Vec::new(),
                     roles: vec![1],
                 })
                 .await
@@ -132,7 +133,11 @@ fn certificates_tokens_and_rights_are_refused_by_name_and_nobody_else_notices() 
         // Numbers that cannot be.
         for roles in [vec![], vec![7], vec![1; 257]] {
             let incarnation = 1;
-            let request = proto::JoinRequest { incarnation, roles };
+            let request = proto::JoinRequest {
+                incarnation,
+                roles,
+                numbers: Vec::new(),
+            };
             let refused = as_member.join(request).await.unwrap_err();
             assert!(refusal::is(&refused, Refusal::Malformed), "{refused:?}");
         }

@@ -312,6 +312,7 @@ fn an_incarnation_that_is_over_is_refused() {
         let roles = vec![proto::WorkerRole::Switch.into()];
         let ask = |incarnation| proto::JoinRequest {
             incarnation,
+            numbers: Vec::new(),
             roles: roles.clone(),
         };
         // The same life again is answered as before: the answer may have been lost.

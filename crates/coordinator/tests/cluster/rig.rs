@@ -112,6 +112,7 @@ impl Cluster {
             identity: self.identity(&Caller::Member(name.into())),
             incarnation,
             roles: roles.to_vec(),
+            numbers: Vec::new(),
             heartbeat: Duration::from_millis(50),
             patience: PATIENCE,
             events: Arc::new(|_| ()),

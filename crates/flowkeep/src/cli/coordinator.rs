@@ -25,7 +25,7 @@ use std::time::Duration;
 The coordinator says who is a member, by numbered views. No packet needs it: without it a cluster goes on as it is. A second process, \
 the guard, starts it again when it ends by accident.
 
-Members of this version have no seat yet: `flowkeep node` and `flowkeep switch` do not join.
+`flowkeep node` and `flowkeep switch` join with --join and a token.
 
 Exit codes: 0 told to end; 2 it cannot start as it is told to; 130 broken off by a second signal.
 

@@ -4,6 +4,7 @@ use super::{Failure, MemberWords, PageSize, Run, Scenario};
 use crate::apply::{Source, absolute};
 use crate::config::{self, Chain, Config, Port, Side, Uri, problem::Problem};
 pub use crate::lab::job::LabJob;
+use crate::member::joining;
 use crate::member::{Kind, Written};
 use crate::registry::Registry;
 use crate::signals::StopSignal;
@@ -55,6 +56,8 @@ pub struct MemberJob {
     pub socket: Option<PathBuf>,
     /// Where it writes events, if the command line says.
     pub events: Option<String>,
+    /// With a coordinator: how it is joined.
+    pub join: Option<joining::Words>,
     /// The configuration's file.
     pub path: PathBuf,
     /// What stands in it.
@@ -91,6 +94,11 @@ pub(super) fn member_job(words: MemberWords, kind: Kind, registry: &Registry) ->
             name: words.member,
             socket: words.socket,
             events: words.events,
+            join: (!words.join.is_empty()).then_some(joining::Words {
+                coordinators: words.join,
+                token: words.token,
+                identity: words.identity,
+            }),
             path: absolute(&words.config),
             text,
             tree,

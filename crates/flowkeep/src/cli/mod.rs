@@ -200,6 +200,15 @@ struct MemberWords {
     /// End with one JSON object instead of a table
     #[arg(long)]
     json: bool,
+    /// Be a member by the coordinator's views: where coordinators may be. All members of a cluster join, or none
+    #[arg(long, value_name = "ADDRESS:PORT,…", value_delimiter = ',')]
+    join: Vec<String>,
+    /// The word by which this process gets its certificate (flowkeep cluster token), the first time
+    #[arg(long, value_name = "WORD", requires = "join")]
+    token: Option<String>,
+    /// Where the certificate is, or goes: ca.pem, MEMBER.pem, MEMBER.key
+    #[arg(long, value_name = "DIRECTORY", requires = "join")]
+    identity: Option<PathBuf>,
 }
 
 #[derive(Subcommand, Debug)]

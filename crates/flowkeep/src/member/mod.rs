@@ -19,6 +19,7 @@
 //! Not here: links ([`crate::run`](crate)), which numbers workers have ([`crate::config::layout`]).
 
 pub mod incarnation;
+pub mod joining;
 pub mod secrets;
 pub mod strangers;
 
@@ -88,6 +89,8 @@ pub struct Membership {
     pub meeting: PathBuf,
     /// The configuration's file.
     pub file: PathBuf,
+    /// With a coordinator: how it is joined.
+    pub joining: Option<joining::Joining>,
 }
 
 impl Drop for Membership {
@@ -135,6 +138,7 @@ impl Membership {
             secrets,
             meeting,
             file: written.path.to_owned(),
+            joining: None,
         })
     }
 }
@@ -184,7 +188,7 @@ fn which(kind: Kind, name: &str, config: &Config, written: &Written<'_>) -> Resu
 }
 
 /// Where members remember things.
-fn directory(config: &Config) -> PathBuf {
+pub(crate) fn directory(config: &Config) -> PathBuf {
     if let Some(directory) = &config.cluster.directory {
         return directory.clone();
     }

@@ -9,6 +9,7 @@ use super::staff::{Door, Maker, Parked, Staff};
 use crate::config::layout::{Layout, PortPlace, WorkerId};
 use crate::config::{Clock, Config, Idle, Port, Side, Threads};
 use crate::member::Membership;
+use crate::member::joining::JoinError;
 use adapters::clock::allowed_cpus;
 use adapters::idle::Sleeper;
 use adapters::large::at_once;
@@ -100,6 +101,9 @@ pub enum RunError {
     /// Rights cannot be given up.
     #[error("{0}")]
     Privileges(String),
+    /// The coordinator does not take it in.
+    #[error(transparent)]
+    Join(#[from] JoinError),
     /// A thread cannot be started.
     #[error("a thread cannot be started: {0}")]
     Thread(std::io::Error),
@@ -119,6 +123,7 @@ impl RunError {
             | RunError::NoSuchPort { .. }
             | RunError::Function { .. } => true,
             RunError::Memory(_)
+            | RunError::Join(_)
             | RunError::Thread(_)
             | RunError::Privileges(_)
             | RunError::Kernel(_)
@@ -370,6 +375,7 @@ fn follow_kernel(config: &Config, layout: &Layout, plan: &Plan) -> Result<Vec<Ke
 pub(super) fn seat(worker: Worker, inbox: super::driver::Inbox) -> Seat {
     Seat {
         worker,
+        place: None,
         inbox,
         end: super::driver::End::None,
         finishing: None,

@@ -18,6 +18,7 @@
 //! queue ([`End`]), so a full queue does not delay it.
 
 use super::links::WorkerLink;
+use super::seats::{self, Place};
 use crate::apply::Ticket;
 use crate::cluster::LinkStats;
 use crate::config::Idle;
@@ -356,6 +357,14 @@ pub(super) enum Worker {
 }
 
 impl Worker {
+    /// Which worker it is.
+    pub fn id(&self) -> WorkerId {
+        match self {
+            Worker::Switch(switch) => WorkerId::Switch(switch.number().into()),
+            Worker::Runtime(runtime) => WorkerId::Runtime(runtime.number().into()),
+        }
+    }
+
     /// Shows each link, whose it is and to whom.
     fn each_link(&mut self, mut show: impl FnMut(WorkerId, LinkTo, &mut WorkerLink)) {
         match self {
@@ -374,6 +383,8 @@ impl Worker {
 /// A worker with its queue and what it is at.
 pub(super) struct Seat {
     pub worker: Worker,
+    /// In a cluster with a coordinator.
+    pub place: Option<Place>,
     pub inbox: Inbox,
     /// How far its end has come.
     pub end: End,
@@ -534,6 +545,9 @@ impl Driver {
                     }
                 }
             }
+            if seat.place.is_some() {
+                add(Some(now.saturating_add(seats::LOOK)));
+            }
             seat.worker.each_link(|_, _, link| add(link.next_at()));
         }
         let wait = due.map(|at| Duration::from_nanos(at.saturating_sub(now)));
@@ -543,6 +557,9 @@ impl Driver {
 
 impl Seat {
     fn step(&mut self, now: u64, packet_clock: bool, events: &SyncSender<String>) -> bool {
+        if let Some(place) = &mut self.place {
+            place.attend(now, &mut self.worker);
+        }
         match &mut self.worker {
             Worker::Switch(switch) => switch.step(now) > 0,
             Worker::Runtime(runtime) => {

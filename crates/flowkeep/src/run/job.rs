@@ -8,17 +8,20 @@ use crate::cli::{FAILURE, USAGE};
 use crate::cluster::Cluster;
 use crate::config::{self, Config, Problem};
 use crate::control::{self, server};
+use crate::member::joining::Joining;
 use crate::member::secrets::Secrets;
 use crate::member::strangers::Strangers;
-use crate::member::{Membership, Written};
+use crate::member::{self, Membership, Written};
 use crate::metrics;
 use crate::report::{LinkStatus, Status};
 use crate::signals::Hangup;
 use adapters::report::Report;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -68,8 +71,13 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
     let mut told = tell(reports.take());
     let (mut strangers, mut look_at) = (Strangers::default(), Instant::now());
     let mut applying: Option<JoinHandle<()>> = None;
+    let fence = running.fence();
     let outcome = running.wait(|cluster: &dyn Cluster| {
         told |= tell(reports.take());
+        let removed_by = fence.load(Ordering::Acquire);
+        if removed_by > 0 {
+            begin_again(removed_by);
+        }
         if member.is_some() && Instant::now() >= look_at {
             look_at = Instant::now() + LOOK;
             let links: Vec<LinkStatus> = links.stats().iter().map(LinkStatus::from).collect();
@@ -108,10 +116,28 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
     Ok(ExitCode::from(if failed { FAILURE } else { 0 }))
 }
 
+/// A view has removed this member: none of its workers has any effect, and others have its flows or will. The process begins again with the same words, as
+/// another incarnation. Nothing of it is kept but what files have.
+fn begin_again(view: u32) -> ! {
+    let _ = writeln!(
+        io::stderr(),
+        "view {view} is without this member: it begins again, as another incarnation"
+    );
+    let error = std::process::Command::new("/proc/self/exe")
+        .args(std::env::args_os().skip(1))
+        .exec();
+    let _ = writeln!(io::stderr(), "it cannot begin again: {error}; start it again");
+    std::process::exit(FAILURE.into())
+}
+
 /// Becomes a member of a cluster of several processes.
 fn join(job: &MemberJob, config: &mut Config) -> Result<Membership, Failed> {
     let membership = Membership::new(job.kind, &job.name, config, &job.written());
-    let membership = membership.map_err(|problem| (USAGE, problem.to_string()))?;
+    let mut membership = membership.map_err(|problem| (USAGE, problem.to_string()))?;
+    if let Some(words) = &job.join {
+        let joining = Joining::prepare(words, &member::directory(config), &job.name);
+        membership.joining = Some(joining.map_err(|why| (FAILURE, why.to_string()))?);
+    }
     if job.socket.is_some() {
         config.control.socket.clone_from(&job.socket);
     }

@@ -29,6 +29,7 @@ mod neighbours;
 mod orders;
 mod part;
 pub mod privileges;
+mod seats;
 mod staff;
 mod watching;
 
@@ -36,11 +37,12 @@ use crate::apply::report::Change;
 use crate::apply::{Ask, Live, Source};
 use crate::cluster::{Cluster, Cursor, LinkStats, PortStats, Snapshot, Subject, ThreadShare, Watching};
 use crate::config::Config;
-use crate::config::layout::{Layout, PortPlace};
+use crate::config::layout::{Layout, PortPlace, WorkerId};
 use crate::member::Membership;
 use crate::moving::{self, Leaving, Order, Receipt, Removal, UnderWay, no_such_runtime};
 use adapters::open::Ports;
 use adapters::report::{Report, Reports};
+use coordinator::agent::{Agent, Seat};
 use driver::{Answer, End, Handle, Question, Unanswered};
 use part::Part;
 use protocols::channel::Protection;
@@ -48,7 +50,7 @@ use runtime::PortCounters;
 use runtime::worker::FlowView;
 use staff::{Door, Staff};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::thread::JoinHandle;
@@ -86,6 +88,9 @@ pub struct Running {
     kernel: Vec<kernel::Kernel>,
     /// Of a cluster of several processes: that this process, and no other, is this member. Held until its links are gone.
     member: Option<Membership>,
+    /// With a coordinator: the agent, and whether a view has removed a worker of this process.
+    agent: Option<Agent>,
+    fence: seats::Fence,
 }
 
 /// The links to other processes of a running member.
@@ -209,7 +214,7 @@ pub fn start_member(
 fn launch(
     config: Config,
     layout: Layout,
-    member: Option<Membership>,
+    mut member: Option<Membership>,
     ports: Ports,
     events: Option<Events>,
     source: Option<Source>,
@@ -244,6 +249,16 @@ fn launch(
         }
     });
     let on_threads = on_threads.collect();
+    let fence = seats::Fence::default();
+    let mut threads = threads;
+    let mut agent = None;
+    if let Some(member) = &mut member
+        && let Some(joining) = member.joining.take()
+    {
+        let (joined, all) = joining.join(&member.layout, member.incarnation.number())?;
+        agent = Some(joined);
+        seat_all(&mut threads, all, &fence);
+    }
     let shared = Arc::new_cyclic(|me| Shared {
         began: Instant::now(),
         switches,
@@ -287,7 +302,19 @@ fn launch(
         reports,
         kernel,
         member,
+        agent,
+        fence,
     })
+}
+
+/// Gives each worker its seat.
+fn seat_all(threads: &mut [driver::Driver], all: Vec<(WorkerId, Seat)>, fence: &seats::Fence) {
+    let mut all: BTreeMap<WorkerId, Seat> = all.into_iter().collect();
+    for seat in threads.iter_mut().flat_map(|thread| &mut thread.seats) {
+        if let Some(place) = all.remove(&seat.worker.id()) {
+            seat.place = Some(seats::Place::take(place, &mut seat.worker, fence.clone()));
+        }
+    }
 }
 
 /// What the thread of the event log does.
@@ -340,6 +367,11 @@ impl Running {
         Links(self.shared.clone())
     }
 
+    /// By which view a worker of this process was removed; 0 while none was. It has no effect any more, and the process is to begin again.
+    pub fn fence(&self) -> Arc<AtomicU32> {
+        self.fence.clone()
+    }
+
     /// The cluster, for whoever asks it things.
     pub fn cluster(&self) -> Arc<dyn Cluster> {
         self.shared.clone()
@@ -383,6 +415,15 @@ impl Running {
             let _ = thread.join();
         }
         self.kernel.clear();
+        // What it owned has ended or is elsewhere, and its seats are given up. If no coordinator hears it, one sees its end later.
+        let left = self.agent.take().map(Agent::leave);
+        if let Some(Err(why)) = left {
+            use std::io::Write as _;
+            let _ = writeln!(
+                std::io::stderr(),
+                "the coordinator has not heard that this member leaves: {why}"
+            );
+        }
         drop(self.member.take());
         let events = match self.writer.take().map(JoinHandle::join) {
             Some(Ok(written)) => written,

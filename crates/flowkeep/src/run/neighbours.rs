@@ -26,6 +26,8 @@ use runtime::peer::{self, FrameLink, Peer};
 
 /// Buffers of a worker's pool that links do not receive into: for what the worker itself has to say. A quarter of the smallest pool.
 const SPARED: usize = 2048;
+/// Where views say who is gone: after how long, in nanoseconds, a link gives a silent end up by itself. A cut that is shorter ends no session.
+const SUSPENDED: u64 = 3_600_000_000_000;
 
 /// Makes links for one member.
 pub(super) struct Neighbours<'a> {
@@ -135,6 +137,9 @@ impl<'a> Neighbours<'a> {
         settings.ports = self.ports;
         if self.config.replication.is_on() {
             settings.dead_after_ns = self.config.replication.silence.duration().as_nanos() as u64;
+        }
+        if self.member.joining.is_some() {
+            settings.dead_after_ns = SUSPENDED;
         }
         let channel = Peer::new(link, settings, monotonic_ns())?;
         Ok(WorkerLink::Channel(Box::new(channel)))

@@ -130,11 +130,23 @@ pub struct Member {
 impl Member {
     /// Starts one, and does not wait for anything.
     pub fn start(folder: &Folder, config: &std::path::Path, command: &str, name: &str) -> Member {
+        Member::start_with(folder, config, command, name, &[])
+    }
+
+    /// The same, with more words.
+    pub fn start_with(
+        folder: &Folder,
+        config: &std::path::Path,
+        command: &str,
+        name: &str,
+        more: &[&str],
+    ) -> Member {
         let log = |what: &str| std::fs::File::create(folder.0.join(format!("{name}.{what}"))).unwrap();
         let process = Command::new(env!("CARGO_BIN_EXE_flowkeep"))
             .arg(command)
             .arg(config)
             .args(["--member", name, "--json"])
+            .args(more)
             .stdin(Stdio::null())
             .stdout(log("out"))
             .stderr(log("err"))
@@ -220,6 +232,26 @@ impl Member {
             }
             assert!(began.elapsed() < PATIENCE, "{}: {receipt}", self.name);
             std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Moves flows until some have: a runtime that has just begun is not met by all yet.
+    #[track_caller]
+    pub fn wait_until_moved(&self, to: u16) -> u64 {
+        let began = Instant::now();
+        loop {
+            let order = Order {
+                to: vec![to],
+                ..Order::default()
+            };
+            if let Answer::Ordered(_) = self.client().ask(&Request::Move(order)).unwrap() {
+                let moved = self.migrate(to).flows_moved;
+                if self.status().runtimes.iter().all(|runtime| runtime.flows == 0) || moved > 0 {
+                    return moved.max(1);
+                }
+            }
+            assert!(began.elapsed() < PATIENCE, "{}: nothing moves", self.name);
+            std::thread::sleep(Duration::from_millis(50));
         }
     }
 

@@ -50,6 +50,21 @@ impl Membership {
         }
     }
 
+    /// Which worker it is.
+    pub fn me(&self) -> WorkerId {
+        self.me
+    }
+
+    /// Which life of it.
+    pub fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// How long leases last.
+    pub fn term(&self) -> Term {
+        self.term
+    }
+
     /// The view in force here.
     pub fn view(&self) -> &View {
         &self.view
@@ -121,6 +136,33 @@ impl Membership {
                 self.view.is_majority(weight + self.view.weight(self.me))
             }
         }
+    }
+
+    /// Until when this worker may act ([`Membership::may_act`]) with the leases that it has, in nanoseconds of its clock: the largest number where it needs
+    /// none.
+    pub fn may_act_until(&self) -> u64 {
+        if self.is_fenced {
+            return 0;
+        }
+        let mut untils: Vec<(u64, u32)> = Vec::new();
+        for (id, lease) in &self.leases {
+            untils.push((lease.until(), self.view.weight(*id)));
+        }
+        untils.sort_unstable_by(|a, b| b.cmp(a));
+        if self.me.role == Role::Runtime {
+            return untils.first().map_or(0, |(until, _)| *until);
+        }
+        let mut weight = self.view.weight(self.me);
+        let mut until = u64::MAX;
+        let mut others = untils.into_iter();
+        while !self.view.is_majority(weight) {
+            let Some((next, more)) = others.next() else {
+                return 0;
+            };
+            until = next;
+            weight += more;
+        }
+        until
     }
 
     /// Until when this worker, a runtime, may act on what a switch sent, in nanoseconds of its clock.

@@ -59,6 +59,7 @@ impl Moves {
                 self.hear_says(core, peer as u16, group, says, flows, figures);
             }
             Record::Leaving(is_leaving) => core.sessions.note_leaving(peer, is_leaving),
+            Record::Incarnation(incarnation) => core.sessions.note_incarnation(peer, incarnation),
             other => self.take_piece(core, peer, other),
         }
         Some(rest)

@@ -172,7 +172,7 @@ impl Moves {
                     left: count,
                 };
             }
-            Record::Says { .. } | Record::Leaving(_) | Record::Copy(_) => {}
+            Record::Says { .. } | Record::Leaving(_) | Record::Incarnation(_) | Record::Copy(_) => {}
         }
     }
 

@@ -395,6 +395,29 @@ impl Outbox {
         self.runtimes.transmit(peers, self.now, &mut self.pool);
     }
 
+    /// Drops the packets that wait to be transmitted: the worker has no lease.
+    #[cold]
+    pub fn drop_unleased(&mut self) {
+        for link in 0..self.lanes.len() {
+            let lane = &mut self.lanes[link];
+            let mut all = core::mem::take(&mut lane.held_back);
+            lane.packets.drain(..).for_each(|packet| all.push(packet));
+            while let Some(packet) = lane.more.pop() {
+                all.push(packet);
+            }
+            while let Some(packet) = all.pop() {
+                match packet.kind() {
+                    Kind::Data => {
+                        self.passed -= 1;
+                        self.drop_packet(packet, DropReason::NoLease);
+                    }
+                    // On their way home.
+                    Kind::Empty | Kind::Message => self.lanes[link].push(packet),
+                }
+            }
+        }
+    }
+
     /// Asks switches that a message was sent to since, and that are apart, to say when they have read it.
     #[inline]
     fn ask_for_acknowledgements(&mut self) {

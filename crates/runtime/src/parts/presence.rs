@@ -3,6 +3,7 @@
 //! Not here: what a switch that restarts is told (`worker::sessions`).
 
 use crate::env::Port;
+use crate::members::End;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use hashbrown::HashMap;
@@ -20,6 +21,13 @@ pub(crate) struct Sessions {
     pub switches: Vec<u64>,
     pub has_absent: bool,
     pub runtimes: Vec<u64>,
+    /// The same ends, as views have them.
+    pub switch_ends: Vec<End>,
+    pub runtime_ends: Vec<End>,
+    /// Whether workers go by views only.
+    pub by_views: bool,
+    /// The newest view.
+    pub view: u32,
     /// By runtime, whether it has said that it takes no groups.
     pub leaving: Vec<bool>,
     pub telling: VecDeque<Telling>,
@@ -68,6 +76,7 @@ impl Sessions {
             has_absent,
             beginning: may_have_lent.then_some(Beginning { told, since: None }),
             switches: links.iter().map(Port::session).collect(),
+            switch_ends: links.iter().map(|_| End::default()).collect(),
             ..Sessions::default()
         }
     }
@@ -78,15 +87,49 @@ impl Sessions {
         self.telling.is_empty() && self.taken.is_empty() && self.refused.is_empty()
     }
 
-    /// Whether another is at a runtime's end than was.
+    /// Whether another is at a switch's end than was, and that one is gone.
+    #[inline(always)]
+    pub fn is_switch_over(&self, link: usize, session: u64) -> bool {
+        let known = self.switches[link];
+        let end = &self.switch_ends[link];
+        (session != known || end.is_fenced(session)) && end.is_over(known, session, self.by_views)
+    }
+
+    /// The same of a runtime's end.
     #[inline]
     pub fn is_runtime_over(&self, runtime: usize, session: u64) -> bool {
-        self.runtimes.get(runtime).is_some_and(|known| *known != session)
+        let Some(known) = self.runtimes.get(runtime) else {
+            return false;
+        };
+        let end = &self.runtime_ends[runtime];
+        (session != *known || end.is_fenced(session)) && end.is_over(*known, session, self.by_views)
+    }
+
+    /// Whether a runtime's end brings what its worker says: it is not suspended.
+    #[inline]
+    pub fn may_read_runtime(&self, runtime: usize, session: u64) -> bool {
+        let known = self.runtimes.get(runtime);
+        known.is_none_or(|known| session == *known)
+    }
+
+    /// Whether what a runtime's end brings is dropped.
+    pub fn is_runtime_fenced(&self, runtime: usize, session: u64) -> bool {
+        let end = self.runtime_ends.get(runtime);
+        end.is_some_and(|end| end.is_fenced(session))
+    }
+
+    /// Another runtime says which life it is.
+    pub fn note_incarnation(&mut self, runtime: usize, life: u64) {
+        if let (Some(end), Some(known)) = (self.runtime_ends.get_mut(runtime), self.runtimes.get(runtime)) {
+            // That it is over by now is noted when its link is looked at next.
+            end.note_life(life, *known);
+        }
     }
 
     /// Notes which workers are at the ends of the links to other runtimes at the beginning.
     pub fn note_runtimes(&mut self, sessions: Vec<u64>) {
         self.leaving = alloc::vec![false; sessions.len()];
+        self.runtime_ends = alloc::vec![End::default(); sessions.len()];
         self.runtimes = sessions;
     }
 

@@ -75,6 +75,8 @@ pub(super) fn is_valid(message: &Message, runtime: usize, runtimes: usize, block
         | Message::Installed(..)
         | Message::Leaving(_)
         | Message::Hear(_)
+        | Message::LeaseAsked(..)
+        | Message::LeaseGranted(..)
         | Message::AllTold => true,
     }
 }

@@ -37,6 +37,7 @@
 //! | `recovery` | runtimes that have failed and whose flows go on elsewhere |
 //! | `outbox` | packets, messages and empty buffers to other workers |
 //! | `choice` | how a runtime is chosen |
+//! | `leases` | the lease by which it acts, those it grants, which runtimes are members |
 //! | `messages` | which messages of runtimes are handled, and what is bounded |
 //! | `driving` | for the thread that runs the switch: links, figures, taps |
 //!
@@ -51,6 +52,7 @@
 mod choice;
 mod directory;
 mod driving;
+mod leases;
 mod messages;
 mod outbox;
 mod ports;
@@ -63,19 +65,23 @@ pub use choice::Policy;
 use crate::chain::Plan;
 use crate::env::{BURST, Burst, Port};
 use crate::fragments::Tracker;
+use crate::members::Leases;
 use crate::message::Message;
-use crate::stats::Drops;
+use crate::stats::{DropReason, Drops};
 use crate::watch::MaybeEye;
 use crate::watch::trace::Event;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
+use arrayvec::ArrayVec;
 use choice::Choice;
 use directory::Directory;
 use nf::{Affinity, Prefix, Side};
 use outbox::Outbox;
 use ports::Ports;
 use presence::Presence;
-use recovery::{Decision, Recovery};
+use protocols::membership::WorkerId;
 use protocols::ownership::{RuntimeId, SwitchSays};
+use recovery::{Decision, Recovery};
 use wire::memory::Region;
 use wire::packet::{Kind, flag as packet_flag};
 use wire::{HashSeed, Packet, PacketBox, PacketList, Pool};
@@ -182,6 +188,13 @@ pub struct Switch<P: Port, L: Port> {
     turning: PacketList,
     turned: u64,
     handed_over: u64,
+    /// Of a switch that acts by leases and views.
+    leases: Option<Box<Leases>>,
+    /// Until when it may act, and when leases are to be asked for. Without leases: for ever, and never.
+    lease_until: u64,
+    lease_due: u64,
+    /// The newest view.
+    view: u32,
 }
 
 /// The home switch of a group: by the upper half of its hash, since the lower chooses buckets.
@@ -238,6 +251,10 @@ impl<P: Port, L: Port> Switch<P, L> {
             turning: PacketList::new(),
             turned: 0,
             handed_over: 0,
+            leases: None,
+            lease_until: u64::MAX,
+            lease_due: u64::MAX,
+            view: 0,
             plan,
             settings,
         };
@@ -257,6 +274,9 @@ impl<P: Port, L: Port> Switch<P, L> {
         self.local.now = self.local.now.max(now);
         let mut work = 0;
         self.ports.settle(&mut self.local.pool);
+        if self.local.now >= self.lease_due {
+            work += self.attend_leases();
+        }
         if self.fragments.expire(self.local.now) {
             work += self.drop_fragments();
         }
@@ -286,11 +306,15 @@ impl<P: Port, L: Port> Switch<P, L> {
             work += self.read_switch(index);
         }
         self.flush_all();
-        work += self.take_turned();
+        if self.is_leased() {
+            work += self.take_turned();
+        }
         if work > 0 {
             self.ports.moved();
         }
-        work += self.read_ports();
+        if self.is_leased() {
+            work += self.read_ports();
+        }
         work += self.directory.probe(&mut self.outbox);
         self.flush_all();
         work
@@ -334,7 +358,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         let count = burst.len();
         if count > 0 {
             self.catch_up();
-            self.take_from_switch(burst);
+            self.take_from_switch(index, burst);
         }
         count
     }
@@ -366,7 +390,13 @@ impl<P: Port, L: Port> Switch<P, L> {
 
     /// Processed packets leave, messages are handled, buffers come home.
     fn take_from_runtime(&mut self, runtime: usize, burst: Burst) {
+        let is_leased = self.is_leased();
         for packet in burst {
+            if !is_leased && packet.kind() == Kind::Data {
+                self.outbox
+                    .drop_packet(packet, DropReason::NoLease, &mut self.local);
+                continue;
+            }
             if self.directory.has_rejected()
                 && packet.kind() == Kind::Data
                 && let Some(reason) = self.directory.rejection(runtime, &packet)
@@ -393,6 +423,8 @@ impl<P: Port, L: Port> Switch<P, L> {
         self.directory.prefetch_rerouted(bytes);
         let (directory, outbox) = (&mut self.directory, &mut self.outbox);
         let mut is_choice_changed = false;
+        // A runtime asks and grants once in a frame, as a rule.
+        let mut leases_heard = ArrayVec::<Message, 4>::new();
         while let Some((message, rest)) = Message::read(bytes) {
             bytes = rest;
             if !messages::is_valid(&message, runtime, outbox.runtimes(), &directory.blocks) {
@@ -443,6 +475,9 @@ impl<P: Port, L: Port> Switch<P, L> {
                     }
                 }
                 Message::Recovered(failed) => self.recovery.note_recovered(failed.0, runtime),
+                lease @ (Message::LeaseAsked(..) | Message::LeaseGranted(..)) => {
+                    let _ = leases_heard.try_push(lease);
+                }
                 // No runtime may say so.
                 Message::Taken(_) | Message::Switch(..) | Message::Heard(_) | Message::Heir(_) => {}
             }
@@ -450,6 +485,9 @@ impl<P: Port, L: Port> Switch<P, L> {
         if !bytes.is_empty() {
             // No record.
             outbox.reject();
+        }
+        for lease in leases_heard {
+            self.hear_of_lease(WorkerId::runtime(runtime as u16), lease);
         }
         if is_choice_changed {
             self.offer_runtimes();
@@ -486,6 +524,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         if is_there {
             self.directory.came(runtime);
             self.directory.blocks.came(runtime, &mut self.outbox);
+            self.greet(runtime);
             self.outbox.begin_session(runtime);
         }
         self.offer_runtimes();
@@ -537,7 +576,9 @@ impl<P: Port, L: Port> Switch<P, L> {
     }
 
     fn flush_all(&mut self) {
-        self.ports.flush(&mut self.outbox, &mut self.local);
+        if self.is_leased() {
+            self.ports.flush(&mut self.outbox, &mut self.local);
+        }
         self.outbox.flush(&mut self.local);
     }
 

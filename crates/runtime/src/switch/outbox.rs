@@ -22,10 +22,12 @@
 
 use super::Local;
 use crate::env::{BURST, Burst, LinkTo, Port, give_or_keep};
+use crate::members::End;
 use crate::message::Message;
 use crate::stats::DropReason;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use protocols::membership::{Role, WorkerId};
 use wire::packet::Kind;
 use wire::{PacketBox, PacketList, Pool, planted};
 
@@ -40,6 +42,10 @@ struct Peer<L> {
     link: L,
     /// The session whose end this switch has not seen yet.
     session: u64,
+    /// The same end, as views have it.
+    end: End,
+    /// The link is down, and the runtime a member still: nothing is sent there.
+    is_suspended: bool,
     burst: Burst,
     queue: VecDeque<Message>,
     /// For the runtime that this switch has yet to meet.
@@ -62,12 +68,16 @@ pub(super) struct Outbox<L> {
     rejected: u64,
     /// The runtime whose messages go first when there are buffers again.
     next: usize,
+    /// Whether a runtime is gone only by a view.
+    by_views: bool,
 }
 
 impl<L: Port> Outbox<L> {
     pub fn new(runtimes: Vec<L>, switches: Vec<Option<L>>, most: usize) -> Self {
         let runtimes = runtimes.into_iter().map(|link| Peer {
             session: link.session(),
+            end: End::default(),
+            is_suspended: false,
             enough: link.room().min(2 * BURST),
             link,
             burst: Burst::new(),
@@ -82,6 +92,7 @@ impl<L: Port> Outbox<L> {
             most,
             rejected: 0,
             next: 0,
+            by_views: false,
         }
     }
 
@@ -105,21 +116,105 @@ impl<L: Port> Outbox<L> {
     /// What a runtime's link has brought.
     pub fn receive(&mut self, runtime: usize, local: &mut Local) -> Burst {
         let mut burst = Burst::new();
-        let link = &mut self.runtimes[runtime].link;
-        link.receive(local.now, &mut local.pool, &mut burst);
+        let peer = &mut self.runtimes[runtime];
+        if peer.link.session() != peer.session {
+            self.receive_none(runtime, local);
+            return burst;
+        }
+        peer.link.receive(local.now, &mut local.pool, &mut burst);
         burst
+    }
+
+    /// [`Outbox::receive`] of a link that brings nothing that counts: what a fenced runtime sends is dropped, and a session that begins while the one before is
+    /// suspended waits.
+    #[cold]
+    fn receive_none(&mut self, runtime: usize, local: &mut Local) {
+        let peer = &mut self.runtimes[runtime];
+        let session = peer.link.session();
+        peer.is_suspended = peer.end.is_suspended(peer.session, session, self.by_views);
+        if !peer.end.is_fenced(session) {
+            return;
+        }
+        let mut burst = Burst::new();
+        peer.link.receive(local.now, &mut local.pool, &mut burst);
+        for packet in burst {
+            match packet.kind() {
+                Kind::Data => self.drop_packet(packet, DropReason::PeerGone, local),
+                Kind::Message | Kind::Empty => self.give_home(packet, local),
+            }
+        }
+    }
+
+    /// From now on a runtime is gone only by a view.
+    pub fn go_by_views(&mut self) {
+        self.by_views = true;
+    }
+
+    /// A runtime says which life it is; whether that is another than was known.
+    pub fn note_life(&mut self, runtime: usize, life: u64) -> bool {
+        let Some(peer) = self.runtimes.get_mut(runtime) else {
+            return false;
+        };
+        let is_other = peer.end.life() != life;
+        peer.end.note_life(life, peer.session);
+        is_other
+    }
+
+    /// Which life it is; 0 while it has not said so.
+    pub fn life(&self, runtime: usize) -> u64 {
+        self.runtimes[runtime].end.life()
+    }
+
+    /// Lives of a runtime up to this one are over; whether its session is by that.
+    pub fn remove(&mut self, runtime: usize, life: u64) -> bool {
+        let by_views = self.by_views;
+        let peer = self.runtimes.get_mut(runtime);
+        peer.is_some_and(|peer| peer.end.remove(life, peer.session, by_views))
+    }
+
+    /// Says something of leases, beyond a link's room; whether it could.
+    pub fn send_of_lease(&mut self, to: WorkerId, message: Message, local: &mut Local) -> bool {
+        let number = usize::from(to.number);
+        let is_there = match to.role {
+            Role::Switch => matches!(self.switches.get(number), Some(Some(link)) if link.session() != 0),
+            Role::Runtime => self.is_there(number) && !self.runtimes[number].is_suspended,
+        };
+        if !is_there {
+            return false;
+        }
+        let Some(mut frame) = local.pool.take() else {
+            return false;
+        };
+        Message::begin(&mut frame);
+        let fits = message.append(&mut frame);
+        debug_assert!(fits, "a record fits into an empty frame");
+        match to.role {
+            Role::Runtime => self.runtimes[number].push(frame, local),
+            Role::Switch => {
+                if let Some(Some(link)) = self.switches.get_mut(number) {
+                    let mut burst = Burst::from_iter([frame]);
+                    link.transmit(local.now, &mut local.pool, &mut burst);
+                }
+            }
+        }
+        true
     }
 
     /// Whether the runtime at the other end is another one, or gone.
     pub fn is_over(&self, runtime: usize) -> bool {
         let peer = &self.runtimes[runtime];
-        peer.link.session() != peer.session
+        let session = peer.link.session();
+        let has_changed = session != peer.session || peer.end.is_fenced(session);
+        has_changed && peer.end.is_over(peer.session, session, self.by_views)
     }
 
     /// Notes that a session is over. Messages for the runtime that was there are handed back, buffers on their way home are left.
     pub fn end_session(&mut self, runtime: usize, local: &mut Local) -> VecDeque<Message> {
         let peer = &mut self.runtimes[runtime];
-        let before = core::mem::replace(&mut peer.session, peer.link.session());
+        let session = peer.end.session(peer.link.session());
+        let before = core::mem::replace(&mut peer.session, session);
+        peer.end.begin();
+        peer.is_suspended = false;
         if before == 0 {
             return VecDeque::new();
         }
@@ -131,7 +226,20 @@ impl<L: Port> Outbox<L> {
         for frame in frames {
             self.give_home(frame, local);
         }
+        if self.by_views {
+            self.drop_unsent(runtime, local);
+        }
         self.take_queue(runtime)
+    }
+
+    /// Packets for a runtime that is gone, which another would get.
+    fn drop_unsent(&mut self, runtime: usize, local: &mut Local) {
+        for packet in core::mem::take(&mut self.runtimes[runtime].burst) {
+            match packet.kind() {
+                Kind::Data => self.drop_packet(packet, DropReason::PeerGone, local),
+                Kind::Message | Kind::Empty => self.give_home(packet, local),
+            }
+        }
     }
 
     /// A runtime is met: what waited for it is to be said.
@@ -175,6 +283,9 @@ impl<L: Port> Outbox<L> {
         local: &mut Local,
     ) -> Result<(), PacketBox> {
         let peer = &mut self.runtimes[runtime];
+        if peer.is_suspended {
+            return Err(packet);
+        }
         if peer.burst.is_full() {
             peer.link.transmit(local.now, &mut local.pool, &mut peer.burst);
         }
@@ -241,7 +352,7 @@ impl<L: Port> Outbox<L> {
             self.write_messages(local);
         }
         for peer in &mut self.runtimes {
-            if !peer.burst.is_empty() {
+            if !peer.burst.is_empty() && !peer.is_suspended {
                 peer.link.transmit(local.now, &mut local.pool, &mut peer.burst);
             }
         }
@@ -266,6 +377,9 @@ impl<L: Port> Outbox<L> {
             return true;
         }
         let peer = &mut self.runtimes[runtime];
+        if peer.is_suspended {
+            return true;
+        }
         while !peer.queue.is_empty() || peer.acknowledged.is_some() {
             if !peer.queue.is_empty() && peer.link.room() <= peer.burst.len() {
                 return true;

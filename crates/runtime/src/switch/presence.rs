@@ -35,6 +35,8 @@ const STEP: u64 = 1000;
 struct Runtime {
     /// Gets no new groups.
     is_leaving: bool,
+    /// By the view; where there are no views, all are.
+    is_member: bool,
     /// Has said what it has.
     has_told: bool,
     /// Has not been told yet which blocks are in use, and gets no new groups before.
@@ -61,6 +63,7 @@ impl Presence {
     pub fn new<L: Port>(outbox: &Outbox<L>, began: Option<u64>) -> Self {
         let runtimes = (0..outbox.runtimes()).map(|index| Runtime {
             is_leaving: false,
+            is_member: true,
             has_told: outbox.is_there(index),
             is_new: false,
         });
@@ -77,8 +80,10 @@ impl Presence {
 
     /// Runtimes that new groups may go to.
     pub fn available<L: Port>(&self, outbox: &Outbox<L>) -> Vec<u16> {
-        let there =
-            (0..self.runtimes.len()).filter(|index| outbox.is_there(*index) && !self.runtimes[*index].is_new);
+        let there = (0..self.runtimes.len()).filter(|index| {
+            let runtime = &self.runtimes[*index];
+            outbox.is_there(*index) && runtime.is_member && !runtime.is_new
+        });
         let (leaving, staying): (Vec<u16>, Vec<u16>) = there
             .map(|index| index as u16)
             .partition(|index| self.is_leaving(*index));
@@ -99,6 +104,11 @@ impl Presence {
         }
     }
 
+    /// Whether the view lists what is at a runtime's end as one that may have groups.
+    pub fn set_member(&mut self, runtime: usize, is_member: bool) {
+        self.runtimes[runtime].is_member = is_member;
+    }
+
     /// A runtime has told what it has.
     pub fn all_told(&mut self, runtime: usize) {
         self.runtimes[runtime].has_told = true;
@@ -109,6 +119,7 @@ impl Presence {
         let known = &mut self.runtimes[runtime];
         *known = Runtime {
             is_leaving: known.is_leaving && !was_there,
+            is_member: known.is_member,
             has_told: false,
             is_new: is_there,
         };

@@ -94,10 +94,12 @@ impl<P: Port, L: Port> Switch<P, L> {
     }
 
     /// Routes what another switch has handed over.
-    pub(super) fn take_from_switch(&mut self, burst: Burst) {
+    pub(super) fn take_from_switch(&mut self, switch: usize, burst: Burst) {
         let mut packets = Burst::new();
+        let is_leased = self.is_leased();
         for packet in burst {
             match packet.kind() {
+                Kind::Data if !is_leased => self.drop_packet(packet, DropReason::NoLease),
                 Kind::Data if fragments::is_astray(&packet) => {
                     self.route(&mut packets, true);
                     // It may be the first packet that tells this switch the time.
@@ -110,11 +112,8 @@ impl<P: Port, L: Port> Switch<P, L> {
                 }
                 Kind::Data => packets.push(packet),
                 Kind::Empty => self.outbox.give_home(packet, &mut self.local),
-                Kind::Message => {
-                    // Switches tell each other nothing.
-                    self.outbox.reject();
-                    self.outbox.give_home(packet, &mut self.local);
-                }
+                // Of leases, and nothing else.
+                Kind::Message => self.handle_of_switch(switch, packet),
             }
         }
         self.route(&mut packets, true);

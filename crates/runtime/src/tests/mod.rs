@@ -11,6 +11,7 @@ mod groups;
 mod grown;
 mod heard;
 mod hostile;
+mod leases;
 mod lent;
 mod moves;
 mod orders;

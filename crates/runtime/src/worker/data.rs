@@ -324,6 +324,21 @@ impl<P: Port> Runtime<P> {
         self.core.begin_seen(actor, packet, Direction::Opening);
     }
 
+    /// Drops the packets of a burst, each counted as consumed; what would have begun a group says that it has not.
+    #[cold]
+    pub(super) fn refuse_all(&mut self, link: usize, burst: &mut Burst, reason: DropReason) {
+        for mut packet in burst.drain(..) {
+            let lane = self.identify(&mut packet);
+            self.core.out.count_consumed(link);
+            match lane {
+                Ok(lane) if self.moves.is_idle() && self.core.find(lane.hash, &lane.key).is_none() => {
+                    self.decline(packet, &lane, reason);
+                }
+                _ => self.core.out.drop_packet(packet, reason),
+            }
+        }
+    }
+
     /// Refuses a packet that would open a flow. The switch made a route for it, which nobody else would end.
     #[cold]
     fn decline(&mut self, packet: PacketBox, lane: &Lane, reason: DropReason) {

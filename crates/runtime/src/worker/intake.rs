@@ -5,6 +5,7 @@
 use super::Runtime;
 use crate::env::{Burst, Port};
 use crate::message::Message;
+use crate::stats::DropReason;
 use wire::packet::Kind;
 use wire::{PacketBox, PacketList};
 
@@ -22,7 +23,16 @@ impl<P: Port> Runtime<P> {
             burst.iter_mut().for_each(|packet| packet.clear_turns());
         }
         self.received += burst.len() as u64;
-        self.take_up(link, burst);
+        self.take_up_leased(link, burst);
+    }
+
+    /// Looks at the lease of the switch that sent a burst before it is processed.
+    #[inline(always)]
+    fn take_up_leased(&mut self, link: usize, burst: &mut Burst) {
+        match self.core.now < self.lease_until[link] {
+            true => self.take_up(link, burst),
+            false => self.refuse_all(link, burst, DropReason::NoLease),
+        }
     }
 
     /// Takes buffers that came home out of a burst, and acts on messages, each behind the packets before it.
@@ -35,7 +45,7 @@ impl<P: Port> Runtime<P> {
                 Kind::Empty => self.core.out.recycle(packet),
                 Kind::Message => {
                     self.received += packets.len() as u64;
-                    self.take_up(link, &mut packets);
+                    self.take_up_leased(link, &mut packets);
                     self.handle(link, &packet);
                     self.core.out.recycle(packet);
                     if !self.core.out.has_room() {
@@ -78,6 +88,9 @@ impl<P: Port> Runtime<P> {
                 Message::BlockClaimed(block, _) => self.core.hear_in_use(link, block),
                 Message::AllTold => self.core.hear_all_told(link),
                 Message::Heir(failed) => self.keeper.note_heir(&mut self.core, link, failed),
+                lease @ (Message::LeaseAsked(..) | Message::LeaseGranted(..)) => {
+                    self.hear_of_lease(link, lease);
+                }
                 Message::Heard(round) => self.core.out.barrier_mut().acknowledge(link, round),
                 // Nothing that a switch says.
                 _ => self.core.out.reject(),

@@ -26,6 +26,7 @@ mod calls;
 mod data;
 mod effects;
 mod intake;
+mod leases;
 mod links;
 mod moving;
 pub mod parking;
@@ -37,6 +38,7 @@ use crate::chain::{Plan, Stages};
 use crate::env::{Burst, Port};
 use crate::flows::{FlowStore, Room};
 use crate::fragments::Tracker;
+use crate::members::Leases;
 use crate::mobility::Moves;
 use crate::outbox::{Outbox, Shape};
 use crate::parts::Core;
@@ -45,6 +47,7 @@ pub use crate::runner::change;
 use crate::replica::keeper::Keeper;
 use crate::runner::{Bounds, Runner};
 use crate::stats::{DropReason, Named, RuntimeStats};
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use nf::{Affinity, ConfigError};
@@ -71,6 +74,12 @@ pub struct Runtime<P: Port> {
     keeper: Keeper,
     received: u64,
     stalls: u64,
+    /// Of a runtime that acts by leases and views.
+    leases: Option<Box<Leases>>,
+    /// By link, until when its lease lasts; of all links the latest; and when the next is to be asked for. Without leases: for ever, and never.
+    lease_until: Vec<u64>,
+    lease_any: u64,
+    lease_due: u64,
 }
 
 /// What the frame in hand has for packets to come goes home: the memory of a pool that misses buffers is left to whoever has them, for ever ([`Pool`]), and tests
@@ -169,6 +178,10 @@ impl<P: Port> Runtime<P> {
             moves: Moves::new(),
             keeper: Keeper::default(),
             peers: Vec::new(),
+            leases: None,
+            lease_until: links.iter().map(|_| u64::MAX).collect(),
+            lease_any: u64::MAX,
+            lease_due: u64::MAX,
             links,
             received: 0,
             stalls: 0,
@@ -182,6 +195,9 @@ impl<P: Port> Runtime<P> {
         let mut work = Work::default();
         self.core.out.write_pending();
         self.core.early_looks = BURST_LOOKS;
+        if self.core.now >= self.lease_due {
+            work.other += self.attend_leases();
+        }
         if self.core.out.has_room() || self.fetch_home() {
             for link in 0..self.links.len() {
                 if !self.core.out.is_clear() {
@@ -194,8 +210,10 @@ impl<P: Port> Runtime<P> {
                     burst.push(packet);
                 }
                 // What was put aside came before it.
-                if !self.is_session_over(link) {
+                if self.may_read(link) {
                     self.links[link].receive(self.core.now, self.core.out.pool_mut(), &mut burst);
+                } else if self.is_fenced(link) {
+                    self.drop_fenced(link);
                 }
                 work.packets += burst.len();
                 self.data(link, &mut burst);
@@ -231,7 +249,7 @@ impl<P: Port> Runtime<P> {
             self.stalls += 1;
         }
         self.keeper.acknowledge(&mut self.core);
-        self.core.out.transmit(&mut self.links, &mut self.peers);
+        self.transmit();
         work
     }
 
@@ -243,7 +261,7 @@ impl<P: Port> Runtime<P> {
             return false;
         }
         for link in 0..self.links.len() {
-            while !self.is_session_over(link) {
+            while self.may_read(link) {
                 let mut burst = Burst::new();
                 self.links[link].receive(self.core.now, self.core.out.pool_mut(), &mut burst);
                 if burst.is_empty() {
@@ -284,7 +302,7 @@ impl<P: Port> Runtime<P> {
         self.fragments.finish();
         self.drop_fragments();
         let done = self.core.end_all(budget);
-        self.core.out.transmit(&mut self.links, &mut self.peers);
+        self.transmit();
         done && self.core.out.is_clear()
     }
 

@@ -35,8 +35,14 @@ impl<P: Port> Runtime<P> {
                 if self.core.out.pool().free() >= crate::mobility::ANSWERS
                     && let Some(link) = &mut self.peers[peer]
                 {
-                    link.receive(self.core.now, self.core.out.pool_mut(), &mut burst);
+                    let is_heard = self.core.sessions.may_read_runtime(peer, link.session());
+                    if is_heard || self.core.sessions.is_runtime_fenced(peer, link.session()) {
+                        link.receive(self.core.now, self.core.out.pool_mut(), &mut burst);
+                    }
                     is_over = self.core.sessions.is_runtime_over(peer, link.session());
+                    if !is_heard {
+                        self.drop_unheard(&mut burst);
+                    }
                 }
                 if !burst.is_empty() {
                     count += self.take_from_runtime(peer, burst);
@@ -99,7 +105,7 @@ impl<P: Port> Runtime<P> {
         let ready = self.moves.settle_moves(&mut self.core);
         if !ready.is_empty() {
             // *Behind* goes behind all that these groups have sent.
-            self.core.out.transmit(&mut self.links, &mut self.peers);
+            self.transmit();
         }
         work += ready.len();
         for id in ready {

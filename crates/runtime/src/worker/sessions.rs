@@ -30,6 +30,8 @@
 //!
 //! A ring's other end was there from the beginning, and of one that begins with this runtime there is nothing to tell: it costs nothing.
 //!
+//! *Where workers go by views* ([`crate::members`]) a session is over when a view has removed its worker, and not before.
+//!
 //! Invariants: with *all told*, the switch has every route and block that leads here; words for a switch that is gone are not said to the next.
 //!
 //! Not here: the switch's side (`switch::presence`).
@@ -54,14 +56,28 @@ impl<P: Port> Runtime<P> {
     /// Whether another is at a switch's end than was when what is known was said.
     #[inline(always)]
     pub(super) fn is_session_over(&self, link: usize) -> bool {
-        self.links[link].session() != self.core.sessions.switches[link]
+        let session = self.links[link].session();
+        self.core.sessions.is_switch_over(link, session)
+    }
+
+    /// Whether a link brings what the switch that is known says: it is neither over nor suspended.
+    #[inline(always)]
+    pub(super) fn may_read(&self, link: usize) -> bool {
+        self.links[link].session() == self.core.sessions.switches[link]
+    }
+
+    /// Whether what a link brings is dropped.
+    #[inline]
+    pub(super) fn is_fenced(&self, link: usize) -> bool {
+        self.core.sessions.switch_ends[link].is_fenced(self.links[link].session())
     }
 
     /// Another switch, or none, is at the end of a link. All that the old one sent is processed.
     #[cold]
     pub(super) fn session_over(&mut self, link: usize) {
-        let session = self.links[link].session();
+        let session = self.core.sessions.switch_ends[link].session(self.links[link].session());
         let before = core::mem::replace(&mut self.core.sessions.switches[link], session);
+        self.core.sessions.switch_ends[link].begin();
         self.core.sessions.has_absent = self.core.sessions.switches.contains(&0);
         self.core.sessions.telling.retain(|telling| telling.link != link);
         self.core.out.session_over(link, session != 0);
@@ -76,6 +92,7 @@ impl<P: Port> Runtime<P> {
             self.apply_moves();
         }
         if session != 0 {
+            self.greet_switch(link);
             self.keeper.switch_came(&mut self.core, link);
             let part = Part::Moves(0);
             self.core.sessions.telling.push_back(Telling { link, part });
@@ -86,11 +103,16 @@ impl<P: Port> Runtime<P> {
     #[cold]
     pub(super) fn runtime_session_over(&mut self, runtime: usize) {
         let session = self.peers[runtime].as_ref().map_or(0, Port::session);
+        let session = self.core.sessions.runtime_ends[runtime].session(session);
+        self.core.sessions.runtime_ends[runtime].begin();
         let before = core::mem::replace(&mut self.core.sessions.runtimes[runtime], session);
         if before != 0 {
             self.peer_gone(runtime as u16);
         }
         self.core.sessions.note_leaving(runtime, false);
+        if session != 0 {
+            self.greet_runtime(runtime);
+        }
         if before != 0 {
             self.keeper.peer_gone(&mut self.core, runtime as u16);
         }

@@ -1,0 +1,194 @@
+//! How a member joins a cluster with a coordinator: certificates by token, then a seat for each of its workers.
+//!
+//! ```text
+//!   --join A,B --token WORD      no certificate yet ─► Enrol, once ─► ca.pem, NAME.pem, NAME.key in the identity's directory
+//!   --join A,B                   the certificate of the directory
+//!                                ─► Join, when the workers are made ─► seats ─► first step
+//! ```
+//!
+//! The identity's directory is the one named, or `MEMBER.identity` where the member remembers its incarnation. Where it has a certificate, a token is not
+//! looked at: a process that begins again has used it.
+//!
+//! Numbers of workers are those of the configuration ([`crate::config::layout`]): the coordinator is asked for them, and refuses what is another member's.
+//!
+//! Not here: the agent (`coordinator::agent`).
+
+use crate::config::layout::{Layout, WorkerId};
+use coordinator::agent::{Agent, AgentError, AgentEvent, CallError, Seat, Settings, enrol_at};
+use coordinator::identity::{AuthorityError, Identity, write_private};
+use protocols::membership::{self, Role};
+use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long to try: a coordinator may be starting, and the life before of this member must be fenced.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two heartbeats.
+const HEARTBEAT: Duration = Duration::from_millis(10);
+
+/// What a command line says of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Words {
+    /// Where coordinators may be.
+    pub coordinators: Vec<String>,
+    /// For the first time.
+    pub token: Option<String>,
+    /// Where the certificate is, or goes.
+    pub identity: Option<PathBuf>,
+}
+
+/// Why a member does not join.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// The certificate's files.
+    #[error("{0}")]
+    Identity(#[from] AuthorityError),
+    /// There is no certificate and no token.
+    #[error("{} has no certificate of member `{member}`; get a token with: flowkeep cluster token DIRECTORY --member {member}, and give it with --token", directory.display())]
+    NoToken {
+        /// Where it would be.
+        directory: PathBuf,
+        /// The member.
+        member: String,
+    },
+    /// The token is no good, or no coordinator answers.
+    #[error("not enrolled: {0}")]
+    NotEnrolled(CallError),
+    /// The token is another member's.
+    #[error("the token is of member `{of}`, and this is `{member}`")]
+    OtherMember {
+        /// The token's.
+        of: String,
+        /// This one.
+        member: String,
+    },
+    /// No seat.
+    #[error("{0}")]
+    NotJoined(#[from] AgentError),
+    /// Other numbers than the configuration's.
+    #[error("the coordinator gives {given}, and the configuration says {planned}")]
+    Numbers {
+        /// What it gives.
+        given: String,
+        /// What was asked for.
+        planned: String,
+    },
+}
+
+/// A member that has a certificate.
+#[derive(Clone)]
+pub struct Joining {
+    coordinators: Vec<String>,
+    identity: Identity,
+}
+
+impl std::fmt::Debug for Joining {
+    // The key is for nobody's eyes.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Joining")
+            .field("coordinators", &self.coordinators)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Joining {
+    /// Reads the certificate of the identity's directory, or gets one by the token.
+    pub fn prepare(words: &Words, state: &Path, member: &str) -> Result<Self, JoinError> {
+        let own = || state.join(format!("{member}.identity"));
+        let directory = words.identity.clone().unwrap_or_else(own);
+        let has_one = directory.join(format!("{member}.pem")).exists();
+        let identity = match (&words.token, has_one) {
+            (_, true) => Identity::read(&directory, member)?,
+            (Some(token), false) => enrol(words, token, &directory, member)?,
+            (None, false) => {
+                let member = member.to_owned();
+                return Err(JoinError::NoToken { directory, member });
+            }
+        };
+        Ok(Joining {
+            coordinators: words.coordinators.clone(),
+            identity,
+        })
+    }
+
+    /// Joins: the agent, and a seat for each worker of this process.
+    pub fn join(
+        self,
+        layout: &Layout,
+        incarnation: u64,
+    ) -> Result<(Agent, Vec<(WorkerId, Seat)>), JoinError> {
+        let switches = layout.switches_here.clone().map(|number| (Role::Switch, number));
+        let runtimes = layout.runtimes_here.clone().map(|number| (Role::Runtime, number));
+        let planned: Vec<membership::WorkerId> = switches
+            .chain(runtimes)
+            .map(|(role, number)| membership::WorkerId {
+                role,
+                number: number as u16,
+            })
+            .collect();
+        let settings = Settings {
+            coordinators: self.coordinators,
+            identity: self.identity,
+            incarnation,
+            roles: planned.iter().map(|id| id.role).collect(),
+            numbers: planned.iter().map(|id| id.number).collect(),
+            heartbeat: HEARTBEAT,
+            patience: PATIENCE,
+            events: Arc::new(say),
+        };
+        let (agent, seats) = Agent::join(settings)?;
+        let given: Vec<membership::WorkerId> = seats.iter().map(Seat::id).collect();
+        if given != planned {
+            return Err(JoinError::Numbers {
+                given: format!("{given:?}"),
+                planned: format!("{planned:?}"),
+            });
+        }
+        let of = |seat: Seat| {
+            let number = seat.id().number.into();
+            let id = match seat.id().role {
+                Role::Switch => WorkerId::Switch(number),
+                Role::Runtime => WorkerId::Runtime(number),
+            };
+            (id, seat)
+        };
+        Ok((agent, seats.into_iter().map(of).collect()))
+    }
+}
+
+fn enrol(words: &Words, token: &str, directory: &Path, member: &str) -> Result<Identity, JoinError> {
+    let (of, identity) = enrol_at(&words.coordinators, token, PATIENCE).map_err(JoinError::NotEnrolled)?;
+    if of != member {
+        let member = member.to_owned();
+        return Err(JoinError::OtherMember { of, member });
+    }
+    let made = std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory);
+    made.map_err(|source| AuthorityError::File {
+        path: directory.to_owned(),
+        source,
+    })?;
+    let authority = directory.join("ca.pem");
+    if !authority.exists() {
+        write_private(&authority, &identity.authority)?;
+    }
+    identity.write(directory, member)?;
+    Ok(identity)
+}
+
+/// Lines for people, on standard error.
+fn say(event: AgentEvent) {
+    let _ = match event {
+        AgentEvent::Attends(address) => writeln!(std::io::stderr(), "the coordinator at {address} is heard"),
+        AgentEvent::Alone(why) => {
+            writeln!(
+                std::io::stderr(),
+                "no coordinator is heard, and the cluster goes on: {why}"
+            )
+        }
+    };
+}

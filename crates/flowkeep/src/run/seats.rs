@@ -1,0 +1,125 @@
+//! A worker's seat in a cluster with a coordinator, on the thread that steps the worker.
+//!
+//! ```text
+//!   agent thread ── views, suspects ──► Place::attend, before each step ──► Membership of the worker
+//!                ◄── steps, view, load, withdrawn leases ──┘                └─► members: who is removed
+//! ```
+//!
+//! A worker that finds itself removed by a view says so once ([`Fence`]): its process begins again, as another incarnation.
+//!
+//! Not here: the agent (`coordinator::agent`), leases and what a view's removals do (`runtime::members`).
+
+use super::driver::Worker;
+use adapters::clock::monotonic_ns;
+use coordinator::agent;
+use protocols::membership::View;
+use runtime::members::gone_between;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// How often a worker's figures are written for the heartbeats, in nanoseconds.
+const FIGURES: u64 = 200_000_000;
+/// The longest sleep of a thread with a seat, in nanoseconds: heartbeats tell of steps, and leases are asked for.
+pub(super) const LOOK: u64 = 4_000_000;
+
+/// By which view a worker of this process was removed; 0 while none was.
+pub(super) type Fence = Arc<AtomicU32>;
+
+/// A worker's seat.
+pub(super) struct Place {
+    seat: agent::Seat,
+    fence: Fence,
+    /// The view that the worker was told of last.
+    known: View,
+    figures_at: u64,
+    /// The thread's processor time at the last figures, and when that was.
+    cpu: Option<(u64, u64)>,
+    is_ready: bool,
+}
+
+impl Place {
+    /// The worker begins to act by leases and views.
+    pub fn take(mut seat: agent::Seat, worker: &mut Worker, fence: Fence) -> Self {
+        let membership = seat.membership().clone();
+        let known = membership.view().clone();
+        match worker {
+            Worker::Switch(switch) => switch.begin_membership(membership),
+            Worker::Runtime(runtime) => runtime.begin_membership(membership),
+        }
+        Place {
+            seat,
+            fence,
+            known,
+            figures_at: 0,
+            cpu: None,
+            is_ready: false,
+        }
+    }
+
+    /// Takes over what the coordinator has said, before a step at `now`, and says what this worker has done.
+    #[inline]
+    pub fn attend(&mut self, now: u64, worker: &mut Worker) {
+        let membership = match worker {
+            Worker::Switch(switch) => switch.membership_mut(),
+            Worker::Runtime(runtime) => runtime.membership_mut(),
+        };
+        let Some(membership) = membership else { return };
+        if self.seat.turn_with(now, membership) {
+            let (number, is_fenced) = (membership.view().number, membership.is_fenced());
+            let removed = gone_between(&self.known, membership.view());
+            self.known = membership.view().clone();
+            match worker {
+                Worker::Switch(switch) => switch.members(number, &removed),
+                Worker::Runtime(runtime) => runtime.members(number, &removed),
+            }
+            if is_fenced {
+                self.fence.store(number, Ordering::Release);
+            }
+        }
+        if now >= self.figures_at {
+            self.figures_at = now.saturating_add(FIGURES);
+            self.write_figures(worker);
+        }
+    }
+
+    #[cold]
+    fn write_figures(&mut self, worker: &Worker) {
+        let (is_linked, packets, dropped, flows, buffers) = match worker {
+            Worker::Switch(switch) => {
+                let stats = switch.stats();
+                let dropped: u64 = stats.dropped.iter().map(|named| named.count).sum();
+                let out = switch.pool().total() - switch.pool().free();
+                (switch.is_linked(), stats.received, dropped, stats.routes, out)
+            }
+            Worker::Runtime(runtime) => {
+                let stats = runtime.stats();
+                let dropped: u64 = stats.dropped.iter().map(|named| named.count).sum();
+                let out = runtime.pool().total() - runtime.pool().free();
+                (runtime.is_linked(), stats.received, dropped, stats.flows, out)
+            }
+        };
+        if is_linked && !std::mem::replace(&mut self.is_ready, true) {
+            self.seat.set_ready();
+        }
+        let (at, cpu) = (
+            monotonic_ns(),
+            super::cpu_ns(rustix::thread::gettid().as_raw_nonzero().get()),
+        );
+        let figures = self.seat.figures();
+        if let Some((then, before)) = self.cpu.replace((at, cpu))
+            && at > then
+        {
+            let share = cpu.saturating_sub(before).saturating_mul(1000) / (at - then);
+            figures
+                .cpu
+                .store(u32::try_from(share).unwrap_or(u32::MAX), Ordering::Relaxed);
+        }
+        figures.packets.store(packets, Ordering::Relaxed);
+        figures.dropped_packets.store(dropped, Ordering::Relaxed);
+        figures.flows.store(flows, Ordering::Relaxed);
+        // Buffers in use; tables are made at the start.
+        figures
+            .memory
+            .store(buffers as u64 * wire::packet::FRAME_MAX as u64, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,287 @@
+//! Members that join a coordinator: seats, leases and views of a running cluster.
+//!
+//! The coordinator is a process of its own, killed as `kill -9` does. Nothing is waited for by the clock, but for the four seconds that a node stands still.
+
+use super::rig::{Folder, Member, PATIENCE, wait_for_word};
+use super::{MONITOR, steady};
+use flowkeep::report::Status;
+use serde_json::Value;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Machines of tests are slow: a worker that has no processor for a while is not to be suspected.
+const TIMES: [&str; 6] = ["--lease", "1s", "--suspicion", "1500ms", "--settling", "2s"];
+
+fn flowkeep(words: &[&str]) -> (bool, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_flowkeep")).args(words).output();
+    let output = output.expect("it runs");
+    let said = [output.stdout, output.stderr].concat();
+    (
+        output.status.success(),
+        String::from_utf8_lossy(&said).trim().to_owned(),
+    )
+}
+
+/// A coordinator without a guard, so that one that is killed stays so.
+struct Coordinator {
+    folder: String,
+    address: String,
+    process: Child,
+}
+
+impl Coordinator {
+    fn init(folder: &Folder) -> Self {
+        let place = folder.0.join("cluster").display().to_string();
+        let made = flowkeep(&["cluster", "init", &place]);
+        assert!(made.0, "{}", made.1);
+        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = free.local_addr().expect("an address").to_string();
+        drop(free);
+        let process = Self::start(&place, &address);
+        Coordinator {
+            folder: place,
+            address,
+            process,
+        }
+    }
+
+    fn start(place: &str, address: &str) -> Child {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flowkeep"));
+        command.args(["coordinator", "--data", place, "--listen", address, "--unguarded"]);
+        command.args(TIMES).stderr(Stdio::null());
+        command.spawn().expect("it starts")
+    }
+
+    fn kill(&mut self) {
+        self.process.kill().expect("it was there");
+        self.process.wait().expect("it ends");
+    }
+
+    fn begin_again(&mut self) {
+        self.process = Self::start(&self.folder, &self.address);
+    }
+
+    fn token(&self, member: &str) -> String {
+        let (is_good, token) = flowkeep(&["cluster", "token", &self.folder, "--member", member]);
+        assert!(is_good, "{token}");
+        token
+    }
+
+    /// The view, if a coordinator answers.
+    fn view(&self) -> Option<Value> {
+        let words = [
+            "cluster",
+            "status",
+            "--at",
+            &self.address,
+            "--identity",
+            &self.folder,
+        ];
+        let (is_good, said) = flowkeep(&[&words[..], &["--json"]].concat());
+        is_good.then(|| serde_json::from_str(&said).expect("JSON"))
+    }
+
+    /// Waits until its view is as wanted.
+    #[track_caller]
+    fn wait_until(&self, what: &str, mut is_so: impl FnMut(&Value) -> bool) -> Value {
+        let began = Instant::now();
+        loop {
+            let view = self.view();
+            if let Some(view) = &view
+                && is_so(view)
+            {
+                return view.clone();
+            }
+            assert!(began.elapsed() < PATIENCE, "{what}, but {view:?}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Coordinator {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The incarnation of a member's worker that runs, if one does.
+fn runs(view: &Value, member: &str) -> Option<u64> {
+    let mut workers = view["workers"].as_array()?.iter();
+    let worker = workers.find(|worker| worker["name"] == member && worker["standing"] == "running")?;
+    worker["incarnation"].as_u64()
+}
+
+fn is_listed(view: &Value, member: &str) -> bool {
+    let workers = view["workers"].as_array().expect("a list");
+    workers.iter().any(|worker| worker["name"] == member)
+}
+
+fn no_lease(status: &Status) -> u64 {
+    let dropped = status.packets.dropped.get("no_lease");
+    dropped.copied().unwrap_or(0)
+}
+
+/// Flows at all runtimes of a member.
+fn flows(status: &Status) -> u64 {
+    status.runtimes.iter().map(|runtime| runtime.flows).sum()
+}
+
+struct Site {
+    folder: Folder,
+    config: std::path::PathBuf,
+    coordinator: Coordinator,
+}
+
+impl Site {
+    /// A coordinator, and a configuration of a switch and two nodes. `hosts`: each on a host of its own.
+    fn new(name: &str, has_hosts: bool) -> Site {
+        let folder = Folder::new(name);
+        let hosts = [1, 2, 3].map(|number| match has_hosts {
+            true => folder.host(number),
+            false => "here".to_owned(),
+        });
+        let members = [
+            ("front", "switches", hosts[0].as_str()),
+            ("left", "runtimes", hosts[1].as_str()),
+            ("right", "runtimes", hosts[2].as_str()),
+        ];
+        // For hours: it ends when it is told to.
+        let text = folder.members(&members) + &folder.generated(&steady(400, 2000, 1 << 40)) + MONITOR;
+        let config = folder.write("cluster.toml", &text);
+        let coordinator = Coordinator::init(&folder);
+        Site {
+            folder,
+            config,
+            coordinator,
+        }
+    }
+
+    /// A member with a token.
+    fn start(&self, command: &str, name: &str) -> Member {
+        let token = self.coordinator.token(name);
+        let join = ["--join", &self.coordinator.address, "--token", &token];
+        Member::start_with(&self.folder, &self.config, command, name, &join)
+    }
+
+    fn all(&self) -> [Member; 3] {
+        let all = [("switch", "front"), ("node", "left"), ("node", "right")];
+        let all = all.map(|(command, name)| self.start(command, name));
+        self.coordinator.wait_until("all are to run", |view| {
+            ["front", "left", "right"]
+                .iter()
+                .all(|name| runs(view, name).is_some())
+        });
+        all
+    }
+}
+
+/// Waits until so many more packets have left.
+#[track_caller]
+fn passes(front: &Member, packets: u64) -> Status {
+    let before = front.status().packets.out;
+    front.wait_until("traffic passes", |status| status.packets.out >= before + packets)
+}
+
+#[test]
+fn members_join_by_token_and_go_on_without_the_coordinator() {
+    let mut site = Site::new("joined", false);
+    // It is in the plan, and joins while the others run.
+    let front = site.start("switch", "front");
+    let left = site.start("node", "left");
+    site.coordinator.wait_until("two run", |view| {
+        runs(view, "front").is_some() && runs(view, "left").is_some()
+    });
+    passes(&front, 2000);
+    assert!(flows(&left.status()) > 0);
+    let right = site.start("node", "right");
+    site.coordinator
+        .wait_until("the third runs", |view| runs(view, "right").is_some());
+    let moved = left.wait_until_moved(1);
+    assert!(moved > 0);
+    right.wait_until("it has flows", |status| flows(status) > 0);
+    // Heartbeats carry load.
+    site.coordinator.wait_until("load is told", |view| {
+        let workers = view["workers"].as_array().expect("a list");
+        let mut of_right = workers.iter().filter(|worker| worker["name"] == "right");
+        of_right.all(|worker| worker["flows"].as_u64() > Some(0) && worker["packets"].as_u64() > Some(0))
+    });
+    let before = site.coordinator.view().expect("it answers");
+    let dropped: Vec<u64> = [&front, &left, &right]
+        .iter()
+        .map(|one| no_lease(&one.status()))
+        .collect();
+    site.coordinator.kill();
+    passes(&front, 10_000);
+    wait_for_word(&site.folder, "left", "no coordinator is heard");
+    passes(&front, 2000);
+    site.coordinator.begin_again();
+    let after = site.coordinator.wait_until("all run", |view| {
+        runs(view, "right").is_some() && runs(view, "front").is_some()
+    });
+    passes(&front, 10_000);
+    assert_eq!(
+        before["view"], after["view"],
+        "nothing was decided twice: {after}"
+    );
+    let later: Vec<u64> = [&front, &left, &right]
+        .iter()
+        .map(|one| no_lease(&one.status()))
+        .collect();
+    assert_eq!(dropped, later, "traffic was not disturbed");
+    // One leaves of its own will: its flows move, and the view is without it.
+    right.stop(&site.folder);
+    site.coordinator
+        .wait_until("it is no member", |view| !is_listed(view, "right"));
+    passes(&front, 2000);
+    left.stop(&site.folder);
+    front.stop(&site.folder);
+}
+
+/// A node that stands still for longer than its lease: fenced, removed by a view, its flows begin elsewhere, and it begins again.
+fn stands_still(name: &str, has_hosts: bool) {
+    let site = Site::new(name, has_hosts);
+    let [front, left, right] = site.all();
+    passes(&front, 4000);
+    let spread = [flows(&left.status()), flows(&right.status())];
+    assert!(spread.iter().all(|flows| *flows > 0), "{spread:?}");
+    let life = runs(&site.coordinator.view().expect("it answers"), "right").expect("it runs");
+    right.signal("-STOP");
+    std::thread::sleep(Duration::from_secs(4));
+    site.coordinator
+        .wait_until("it is removed", |view| !is_listed(view, "right"));
+    left.wait_until("all flows are here", |status| flows(status) == 400);
+    passes(&front, 2000);
+    // What it had in its ring, and in hand, leaves by nothing from now on: what leaves is the other's, but for what is between the two.
+    let passed = |status: &Status| status.runtimes.iter().map(|runtime| runtime.passed).sum::<u64>();
+    let before = (passed(&left.status()), front.status().packets.out);
+    right.signal("-CONT");
+    wait_for_word(&site.folder, "right", "it begins again, as another incarnation");
+    let view = site
+        .coordinator
+        .wait_until("another life of it runs", |view| runs(view, "right").is_some());
+    let out = front.status().packets.out - before.1;
+    let of_left = passed(&left.status()) - before.0;
+    assert!(runs(&view, "right") > Some(life));
+    assert!(
+        out <= of_left + 400,
+        "{out} packets have left, and the one that lives made {of_left}"
+    );
+    // The new life takes flows.
+    assert!(left.wait_until_moved(1) > 0);
+    right.wait_until("it has flows again", |status| flows(status) > 0);
+    passes(&front, 4000);
+    for member in [right, left, front] {
+        member.stop(&site.folder);
+    }
+}
+
+#[test]
+fn a_node_that_stands_still_is_fenced_and_begins_again() {
+    stands_still("still", false);
+}
+
+#[test]
+fn so_is_one_of_another_host() {
+    stands_still("still-far", true);
+}

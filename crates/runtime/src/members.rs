@@ -1,0 +1,313 @@
+//! A worker's place in the cluster's membership: which lives of others are over, and the leases that it acts by.
+//!
+//! # Theory of operation
+//!
+//! A worker that has begun with a membership ([`Leases`]) acts by leases and views. One without it acts as if each lease lasted for ever, and takes the
+//! end of a link's session for the end of the worker there.
+//!
+//! ```text
+//!   step n      asker ── LeaseAsked(life, its now) ──► grantor: keeps the question
+//!   step n + 1                                         grantor: promises, with the time of this step
+//!               asker ◄── LeaseGranted(life, asked) ── grantor
+//! ```
+//!
+//! A grantor answers in the step after that in which it read the question. The time of a step is read before the step: a worker that is stopped in the middle
+//! of one would promise from a time that is long over, and its promise would end before the lease.
+//!
+//! Views come by one door, `members` of a worker: each [`WorkerGone`] is a life that a view has removed. An [`End`] is what is known of the worker at a
+//! link's other end.
+//!
+//! ```text
+//!              session ends                  removed
+//!   present ────────────────► suspended ───────────────► gone: what was that worker's ends; the next session begins
+//!      └── removed: the session is fenced, what it brings is dropped ──► gone
+//! ```
+//!
+//! | suspended | what happens |
+//! |---|---|
+//! | packets for it | counted drops, and what the link still holds waits |
+//! | messages for it | wait |
+//! | the next session of the link | is not read before the view has removed the life of this one |
+//!
+//! Each end says its life first in a session: in [`LeaseAsked`](crate::message::Message::LeaseAsked) between switches and others, in
+//! [`Record::Incarnation`](crate::record::Record::Incarnation) between runtimes. A runtime whose life a switch has not heard, or that its view does not list, gets no new groups.
+//!
+//! Invariants: a life that a view has removed has no effect on this worker afterwards; a worker looks at its lease by the time of its step, so what it does
+//! without one is at most what it does in the step in which the lease ends.
+//!
+//! Not here: views and leases themselves (`protocols::membership`), the coordinator; what ends with a worker ([`crate::worker`], [`crate::switch`]).
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use protocols::membership::{Incarnation, Membership, Role, Standing, WorkerId};
+
+/// A worker's life that a view has removed, or one before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WorkerGone {
+    /// The worker.
+    pub worker: WorkerId,
+    /// The newest of its lives that is over.
+    pub incarnation: Incarnation,
+}
+
+/// The lives that are members in one view and not in another.
+pub fn gone_between(
+    before: &protocols::membership::View,
+    after: &protocols::membership::View,
+) -> Vec<WorkerGone> {
+    let is_gone = |member: &&protocols::membership::Member| !after.has(member.id, member.incarnation);
+    let gone = before.members().iter().filter(is_gone);
+    gone.map(|member| WorkerGone {
+        worker: member.id,
+        incarnation: member.incarnation,
+    })
+    .collect()
+}
+
+/// What is known of the worker at a link's other end.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct End {
+    /// Its life in this session; 0 before it has said so.
+    life: u64,
+    /// No life up to this one is a member any more.
+    removed: u64,
+    /// The session that is heard no more; 0 for none.
+    fenced: u64,
+}
+
+impl End {
+    /// A link's session, as far as it counts.
+    #[inline]
+    pub fn session(&self, link: u64) -> u64 {
+        match link == self.fenced {
+            true => 0,
+            false => link,
+        }
+    }
+
+    /// Whether what the link brings is dropped.
+    pub fn is_fenced(&self, link: u64) -> bool {
+        link != 0 && link == self.fenced
+    }
+
+    /// Whether the session that is known is over, and what was its worker's ends. `by_views`: a worker goes by views only. One that has not said which life
+    /// it is has no lease, and its session ends with the link.
+    pub fn is_over(&self, known: u64, link: u64, by_views: bool) -> bool {
+        let may_end = known == 0 || !by_views || self.life == 0 || self.is_removed();
+        self.session(link) != known && may_end
+    }
+
+    /// Whether the link is down, and the worker a member still.
+    pub fn is_suspended(&self, known: u64, link: u64, by_views: bool) -> bool {
+        self.session(link) != known && !self.is_over(known, link, by_views)
+    }
+
+    /// Another session begins.
+    pub fn begin(&mut self) {
+        self.life = 0;
+    }
+
+    /// The life that the other end has said that it is; 0 for none.
+    pub fn life(&self) -> u64 {
+        self.life
+    }
+
+    fn is_removed(&self) -> bool {
+        self.life != 0 && self.life <= self.removed
+    }
+
+    /// The other end says which life it is, in the session that is known. Says whether that session is over by it.
+    pub fn note_life(&mut self, life: u64, known: u64) -> bool {
+        self.life = life;
+        self.fence(known)
+    }
+
+    /// Lives up to this one are over. Says whether the session that is known is over by it. Without views there is no life to tell: it is.
+    pub fn remove(&mut self, life: u64, known: u64, by_views: bool) -> bool {
+        self.removed = self.removed.max(life);
+        if !by_views && self.life == 0 {
+            self.life = self.removed;
+        }
+        self.fence(known)
+    }
+
+    fn fence(&mut self, known: u64) -> bool {
+        let is_over = known != 0 && self.is_removed();
+        if is_over {
+            self.fenced = known;
+        }
+        is_over
+    }
+}
+
+/// Questions for a lease that may stay unanswered at the usual interval, and at the longer one.
+const FEW: u32 = 8;
+const MANY: u32 = 64;
+/// The interval when still more are unanswered, in nanoseconds.
+const SELDOM: u64 = 10_000_000_000;
+
+/// What a worker asks one other.
+#[derive(Clone, Copy, Default)]
+struct Asking {
+    unanswered: u32,
+    at: u64,
+}
+
+/// A worker's membership, and what of it goes on in frames.
+pub(crate) struct Leases {
+    pub machine: Membership,
+    /// Questions to be answered in the next step: one of each worker, the newest.
+    asked: Vec<(WorkerId, u64, u64)>,
+    /// By switch, and by runtime.
+    asking: [Vec<Asking>; 2],
+    due: u64,
+}
+
+impl Leases {
+    pub fn new(machine: Membership, switches: usize, runtimes: usize) -> Box<Self> {
+        Box::new(Leases {
+            machine,
+            asked: Vec::with_capacity(switches + runtimes),
+            asking: [switches, runtimes].map(|count| alloc::vec![Asking::default(); count]),
+            due: 0,
+        })
+    }
+
+    /// When [`Leases::go_on`] has something to do.
+    pub fn due(&self) -> u64 {
+        self.due
+    }
+
+    /// Which life this worker is.
+    pub fn life(&self) -> u64 {
+        self.machine.incarnation().0
+    }
+
+    /// A question has come; it is answered in the next step.
+    pub fn note_question(&mut self, from: WorkerId, life: u64, asked: u64) {
+        self.due = 0;
+        self.asked.retain(|(known, ..)| *known != from);
+        if self.asked.len() < self.asked.capacity() {
+            self.asked.push((from, life, asked));
+        }
+    }
+
+    /// A grant has come.
+    pub fn note_grant(&mut self, now: u64, from: WorkerId, life: u64, asked: u64) {
+        self.machine.renew(now, from, Incarnation(life), asked);
+        if !self.asked.is_empty() {
+            self.due = 0;
+        }
+        let Some(asking) = self.asking_of(from) else {
+            return;
+        };
+        let before = core::mem::take(&mut asking.unanswered);
+        if before > FEW {
+            // It is back; what was asked long ago is of no use.
+            asking.at = 0;
+            self.due = 0;
+        }
+    }
+
+    fn asking_of(&mut self, worker: WorkerId) -> Option<&mut Asking> {
+        let all = match worker.role {
+            Role::Switch => &mut self.asking[0],
+            Role::Runtime => &mut self.asking[1],
+        };
+        all.get_mut(usize::from(worker.number))
+    }
+
+    /// Questions of the step before that are granted: the worker, and its reading.
+    pub fn grant_all(&mut self, now: u64, mut grant: impl FnMut(WorkerId, u64)) {
+        let machine = &mut self.machine;
+        // A question that is not granted yet may be later: the lease counts from when it was asked for.
+        self.asked.retain(|(from, life, asked)| {
+            let granted = machine.grant(now, *from, Incarnation(*life), *asked);
+            granted.inspect(|asked| grant(*from, *asked)).is_none()
+        });
+    }
+
+    /// The workers to be asked for their leases now; `ask` says whether it could, with `now`, by [`Message::LeaseAsked`](crate::message::Message::LeaseAsked).
+    pub fn ask_all(&mut self, now: u64, mut ask: impl FnMut(WorkerId) -> bool) {
+        let lease = self.machine.term().lease;
+        let every = (lease / 4).max(1);
+        self.due = now.saturating_add(every);
+        let me = self.machine.me();
+        let roles = [(Role::Switch, 0), (Role::Runtime, 1)];
+        for (role, place) in roles {
+            if role == Role::Runtime && me.role == Role::Runtime {
+                continue;
+            }
+            for (number, asking) in self.asking[place].iter_mut().enumerate() {
+                let number = number as u16;
+                let worker = WorkerId { role, number };
+                if worker == me || now < asking.at {
+                    continue;
+                }
+                let interval = match asking.unanswered {
+                    ..FEW => every,
+                    FEW..MANY => lease.saturating_mul(2),
+                    _ => SELDOM.max(lease),
+                };
+                match ask(worker) {
+                    true => {
+                        asking.at = now.saturating_add(interval);
+                        asking.unanswered = asking.unanswered.saturating_add(1);
+                    }
+                    // Nobody is there.
+                    false => *asking = Asking::default(),
+                }
+            }
+        }
+    }
+
+    /// A worker is met: it is asked at once.
+    pub fn note_met(&mut self, worker: WorkerId) {
+        self.due = 0;
+        if let Some(asking) = self.asking_of(worker) {
+            *asking = Asking::default();
+        }
+    }
+
+    /// How a life of another stands by the view, if it is a member.
+    pub fn standing(&self, worker: WorkerId, life: u64) -> Option<Standing> {
+        let member = self.machine.view().member(worker)?;
+        (member.incarnation.0 == life).then_some(member.standing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_over_by_views_only() {
+        let mut end = End::default();
+        assert!(end.is_over(0, 7, true), "one that begins is met");
+        end.begin();
+        assert!(!end.note_life(3, 7));
+        assert!(!end.is_over(7, 7, true) && !end.is_over(7, 0, true));
+        assert!(end.is_suspended(7, 0, true) && end.is_suspended(7, 8, true));
+        assert!(end.is_over(7, 0, false), "without views it is the session");
+        // An earlier life has been removed, and this one has not.
+        assert!(!end.remove(2, 7, true));
+        assert!(!end.is_over(7, 8, true));
+        assert!(end.remove(3, 7, true));
+        assert!(end.is_over(7, 7, true) && end.is_over(7, 8, true));
+        assert_eq!((end.session(7), end.session(8)), (0, 8));
+    }
+
+    #[test]
+    fn a_life_that_is_heard_of_late_is_fenced() {
+        let mut end = End::default();
+        end.begin();
+        assert!(!end.remove(5, 7, true), "which life it is has not been said");
+        assert!(!end.is_over(7, 7, true));
+        assert!(end.note_life(5, 7));
+        assert!(end.is_over(7, 7, true) && end.is_fenced(7));
+        // The next one.
+        end.begin();
+        assert!(!end.note_life(6, 8));
+        assert!(!end.is_over(8, 8, true));
+    }
+}

@@ -1,0 +1,168 @@
+//! A switch's membership: the leases by which it acts and those it grants, and which runtimes are members.
+//!
+//! A switch without its lease reads no port, sends nothing by any, and turns nothing around: what ports have waits there, what comes from other workers is a
+//! counted drop (`no_lease`). Messages are handled. New groups go to runtimes that the view lists as running, and whose life has been heard.
+//!
+//! Between switches only leases are said; a packet that a removed switch has handed over is routed as any other.
+//!
+//! Not here: rules and bounds ([`crate::members`]); what ends with a runtime (`directory`, `outbox`).
+
+use super::Switch;
+use crate::env::Port;
+use crate::members::{Leases, WorkerGone};
+use crate::message::Message;
+use protocols::membership::{Membership, Role, Standing, WorkerId};
+use wire::PacketBox;
+
+impl<P: Port, L: Port> Switch<P, L> {
+    /// Begins to act by leases and views. To be called before the first step.
+    pub fn begin_membership(&mut self, machine: Membership) {
+        self.view = machine.view().number;
+        let leases = Leases::new(machine, self.outbox.switches(), self.outbox.runtimes());
+        self.leases = Some(leases);
+        self.outbox.go_by_views();
+        for runtime in 0..self.outbox.runtimes() {
+            self.presence.set_member(runtime, false);
+        }
+        self.refresh_leases();
+        self.offer_runtimes();
+    }
+
+    /// Its membership, for who hears the coordinator. What has changed in it is in force with [`Switch::members`].
+    pub fn membership_mut(&mut self) -> Option<&mut Membership> {
+        self.leases.as_mut().map(|leases| &mut leases.machine)
+    }
+
+    /// The one door for "these lives are over by this view". Views come in the order of their numbers; one that is not newer changes nothing. All that a
+    /// removed runtime has said and that was not handled is dropped.
+    pub fn members(&mut self, view: u32, removed: &[WorkerGone]) {
+        if view <= self.view {
+            return;
+        }
+        self.view = view;
+        let of_runtimes = removed.iter().filter(|gone| gone.worker.role == Role::Runtime);
+        for gone in of_runtimes {
+            let runtime = usize::from(gone.worker.number);
+            if self.outbox.remove(runtime, gone.incarnation.0) {
+                self.session_over(runtime);
+            }
+        }
+        self.refresh_leases();
+        self.note_members();
+    }
+
+    /// The newest view that it has been told of; 0 before the first.
+    pub fn view_number(&self) -> u32 {
+        self.view
+    }
+
+    /// Whether it may act, and reads its ports.
+    pub fn is_linked(&self) -> bool {
+        self.is_leased() && !self.presence.is_waiting()
+    }
+
+    /// Whether it has its lease, by the time of this step.
+    #[inline(always)]
+    pub(super) fn is_leased(&self) -> bool {
+        self.local.now < self.lease_until
+    }
+
+    /// Which runtimes may get new groups.
+    #[cold]
+    pub(super) fn note_members(&mut self) {
+        let Some(leases) = &self.leases else {
+            return;
+        };
+        for runtime in 0..self.outbox.runtimes() {
+            let id = WorkerId::runtime(runtime as u16);
+            let standing = leases.standing(id, self.outbox.life(runtime));
+            let is_member = matches!(standing, Some(Standing::Running | Standing::Leaving));
+            self.presence.set_member(runtime, is_member);
+        }
+        self.offer_runtimes();
+    }
+
+    #[cold]
+    pub(super) fn refresh_leases(&mut self) {
+        if let Some(leases) = &self.leases {
+            self.lease_until = leases.machine.may_act_until();
+            self.lease_due = leases.due();
+        }
+    }
+
+    /// Answers the questions of the step before, and asks for the own lease.
+    #[cold]
+    pub(super) fn attend_leases(&mut self) -> usize {
+        let Some(leases) = &mut self.leases else {
+            return 0;
+        };
+        let (now, life) = (self.local.now, leases.life());
+        let (outbox, local, mut done) = (&mut self.outbox, &mut self.local, 0);
+        leases.grant_all(now, |to, asked| {
+            let is_sent = outbox.send_of_lease(to, Message::LeaseGranted(life, asked), local);
+            done += usize::from(is_sent);
+        });
+        leases.ask_all(now, |to| {
+            outbox.send_of_lease(to, Message::LeaseAsked(life, now), local)
+        });
+        self.lease_due = leases.due();
+        // Without runtimes' leases it may be done.
+        self.lease_until = leases.machine.may_act_until();
+        done
+    }
+
+    /// A worker asks for its lease, or grants this switch's. Says whether a runtime's life is another one than was known.
+    #[cold]
+    pub(super) fn hear_of_lease(&mut self, from: WorkerId, message: Message) {
+        let now = self.local.now;
+        let Some(leases) = &mut self.leases else {
+            return;
+        };
+        let life = match message {
+            Message::LeaseAsked(life, asked) => {
+                leases.note_question(from, life, asked);
+                life
+            }
+            Message::LeaseGranted(life, asked) => {
+                leases.note_grant(now, from, life, asked);
+                life
+            }
+            _ => return,
+        };
+        self.refresh_leases();
+        let runtime = usize::from(from.number);
+        if from.role == Role::Runtime && self.outbox.note_life(runtime, life) {
+            self.note_members();
+        }
+    }
+
+    /// A runtime is met: it is told at once which life this is, and asked.
+    pub(super) fn greet(&mut self, runtime: usize) {
+        if let Some(leases) = &mut self.leases {
+            let id = WorkerId::runtime(runtime as u16);
+            leases.note_met(id);
+            let asked = Message::LeaseAsked(leases.life(), self.local.now);
+            self.outbox.send_of_lease(id, asked, &mut self.local);
+            self.lease_due = leases.due();
+        }
+    }
+
+    /// What another switch says: of leases, and nothing else.
+    #[cold]
+    pub(super) fn handle_of_switch(&mut self, switch: usize, frame: PacketBox) {
+        let mut bytes = frame.frame();
+        while let Some((message, rest)) = Message::read(bytes) {
+            bytes = rest;
+            match message {
+                Message::LeaseAsked(..) | Message::LeaseGranted(..) if self.leases.is_some() => {
+                    self.hear_of_lease(WorkerId::switch(switch as u16), message);
+                }
+                _ => self.outbox.reject(),
+            }
+        }
+        if !bytes.is_empty() {
+            self.outbox.reject();
+        }
+        self.outbox.give_home(frame, &mut self.local);
+    }
+}

@@ -1,0 +1,237 @@
+//! Leases and views: a worker without its lease has no effect, and a worker is gone by a view and not before.
+
+use super::flows::Meter;
+use super::sessions::Members;
+use super::*;
+use crate::members::{WorkerGone, gone_between};
+use crate::switch::Policy;
+use protocols::membership::{Incarnation, Member, Membership, Standing, Term, View, WorkerId};
+use std::vec;
+
+const LEASE: u64 = 1_000_000;
+const TERM: Term = Term { lease: LEASE };
+
+/// One switch and two runtimes, as workers.
+const ALL: [WorkerId; 3] = [WorkerId::switch(0), WorkerId::runtime(0), WorkerId::runtime(1)];
+
+fn view(number: u32, lives: &[(WorkerId, u64)]) -> View {
+    let member = |(id, life): &(WorkerId, u64)| Member {
+        id: *id,
+        incarnation: Incarnation(*life),
+        standing: Standing::Running,
+    };
+    View::new(number, lives.iter().map(member).collect())
+}
+
+fn first() -> View {
+    view(1, &ALL.map(|id| (id, 1)))
+}
+
+/// A worker begins with a membership.
+fn begin(members: &mut Members, worker: usize, life: u64, view: View) {
+    let machine = Membership::new(ALL[worker], Incarnation(life), TERM, view);
+    match worker {
+        0 => members.switch(0).begin_membership(machine),
+        _ => members.runtime(worker - 1).begin_membership(machine),
+    }
+}
+
+/// A worker hears of a view.
+fn hear(members: &mut Members, worker: usize, view: &View) {
+    let machine = match worker {
+        0 => members.switch(0).membership_mut(),
+        _ => members.runtime(worker - 1).membership_mut(),
+    };
+    let machine = machine.unwrap();
+    let gone = gone_between(machine.view(), view);
+    machine.adopt(view.clone(), |_| ());
+    match worker {
+        0 => members.switch(0).members(view.number, &gone),
+        _ => members.runtime(worker - 1).members(view.number, &gone),
+    }
+}
+
+fn with_leases() -> Members {
+    let mut members = Members::none(1, 2, Policy::LeastLoaded, plan(vec![factory::<Meter>()]));
+    for worker in 0..3 {
+        members.start(worker);
+        begin(&mut members, worker, 1, first());
+    }
+    // Some questions and answers.
+    for _ in 0..8 {
+        members.settle();
+        members.now += LEASE / 4;
+    }
+    members.settle();
+    members
+}
+
+fn packets(flows: core::ops::Range<u8>) -> Vec<(Side, Vec<u8>)> {
+    flows.map(|host| udp(host, 1000, 1, 53, false, b"x")).collect()
+}
+
+fn sent(members: &mut Members) -> usize {
+    members.switch(0).port_mut(0).output.len()
+}
+
+#[test]
+fn with_leases_traffic_passes_and_leases_are_renewed() {
+    let mut members = with_leases();
+    members.feed(0, packets(1..9));
+    assert_eq!((sent(&mut members), members.flows()), (8, vec![4, 4]));
+    for _ in 0..40 {
+        members.now += LEASE / 4;
+        members.settle();
+    }
+    members.feed(0, packets(1..9));
+    assert_eq!((sent(&mut members), members.dropped("no_lease")), (16, 0));
+    members.check();
+}
+
+#[test]
+fn a_runtime_that_stood_still_transmits_nothing_after_its_lease() {
+    let mut members = with_leases();
+    members.feed(0, packets(1..9));
+    let before = sent(&mut members);
+    // Packets are on their way to both, and one stands still.
+    members.switch(0).port_mut(0).input.extend(packets(1..9));
+    for _ in 0..4 {
+        members.now += 1000;
+        members.step(0);
+    }
+    for _ in 0..20 {
+        members.now += LEASE / 4;
+        for _ in 0..4 {
+            members.now += 1000;
+            members.step(0);
+            members.step(2);
+        }
+    }
+    let of_the_other = sent(&mut members) - before;
+    assert_eq!(of_the_other, 4, "the one that runs has its lease");
+    members.now += 1000;
+    members.step(1);
+    members.step(0);
+    assert_eq!(sent(&mut members) - before, 4);
+    assert_eq!(members.dropped("no_lease"), 4);
+    // It is a member still: it has its lease again, and its flows.
+    for _ in 0..12 {
+        members.now += LEASE / 4;
+        members.settle();
+    }
+    members.feed(0, packets(1..9));
+    assert_eq!(sent(&mut members) - before, 12);
+    members.check();
+}
+
+#[test]
+fn a_switch_without_a_majority_reads_no_port_and_sends_nothing() {
+    let mut members = with_leases();
+    members.feed(0, packets(1..9));
+    let before = sent(&mut members);
+    // Both runtimes stand still: of four votes the switch has two.
+    members.switch(0).port_mut(0).input.extend(packets(1..9));
+    members.now += 2 * LEASE;
+    for _ in 0..20 {
+        members.now += 1000;
+        members.step(0);
+    }
+    assert_eq!(members.switch(0).port_mut(0).input.len(), 8);
+    for _ in 0..12 {
+        members.now += LEASE / 4;
+        members.settle();
+    }
+    // What waited has come in, and what a runtime had before its own lease was back is counted.
+    assert!(members.switch(0).port_mut(0).input.is_empty());
+    let dropped = members.dropped("no_lease") as usize;
+    assert_eq!(sent(&mut members) - before + dropped, 8);
+    members.feed(0, packets(1..9));
+    assert_eq!(sent(&mut members) - before + dropped, 16);
+    members.check();
+}
+
+#[test]
+fn a_link_that_ends_suspends_and_a_view_removes() {
+    let mut members = with_leases();
+    members.feed(0, packets(1..9));
+    members.stop(1);
+    members.settle();
+    let before = sent(&mut members);
+    members.feed(0, packets(1..9));
+    // Its flows are nobody's meanwhile.
+    assert_eq!(members.flows(), vec![0, 4]);
+    assert_eq!(
+        (sent(&mut members) - before, members.dropped("runtime_busy")),
+        (4, 4)
+    );
+    // Another life of it begins; before the view it is not heard.
+    members.start(1);
+    begin(
+        &mut members,
+        1,
+        2,
+        view(2, &[(ALL[0], 1), (ALL[1], 2), (ALL[2], 1)]),
+    );
+    members.settle();
+    members.feed(0, packets(1..9));
+    assert_eq!(members.flows(), vec![0, 4]);
+    let second = view(2, &[(ALL[0], 1), (ALL[1], 2), (ALL[2], 1)]);
+    hear(&mut members, 0, &second);
+    hear(&mut members, 2, &second);
+    for _ in 0..12 {
+        members.now += LEASE / 4;
+        members.settle();
+    }
+    let before = sent(&mut members);
+    members.feed(0, packets(1..9));
+    assert_eq!((sent(&mut members) - before, members.flows()), (8, vec![4, 4]));
+    assert_eq!(members.switch(0).view_number(), 2);
+    members.check();
+}
+
+#[test]
+fn what_a_removed_life_says_is_dropped() {
+    let mut members = with_leases();
+    members.feed(0, packets(1..9));
+    // It has packets in hand, and what it makes of them comes when it is removed already.
+    members.switch(0).port_mut(0).input.extend(packets(1..9));
+    for _ in 0..3 {
+        members.now += 1000;
+        members.step(0);
+    }
+    members.now += 1000;
+    members.step(1);
+    let second = view(2, &[(ALL[0], 1), (ALL[2], 1)]);
+    hear(&mut members, 0, &second);
+    hear(&mut members, 2, &second);
+    let before = sent(&mut members);
+    members.settle();
+    assert_eq!(sent(&mut members) - before, 4, "the other one's");
+    assert_eq!(members.dropped("peer_gone"), 4);
+    // Its flows begin at the other.
+    members.feed(0, packets(1..9));
+    assert_eq!(members.runtime(1).stats().flows, 8);
+    assert_eq!(sent(&mut members) - before, 12);
+    // It hears of it in the end, and has no effect.
+    hear(&mut members, 1, &second);
+    assert!(members.runtime(0).membership_mut().unwrap().is_fenced());
+    members.settle();
+    members.check();
+}
+
+#[test]
+fn without_leases_the_door_ends_what_was_a_workers() {
+    let mut members = Members::all(1, 2, Policy::LeastLoaded, plan(vec![factory::<Meter>()]));
+    members.feed(0, packets(1..9));
+    let gone = [WorkerGone {
+        worker: ALL[1],
+        incarnation: Incarnation(1),
+    }];
+    members.switch(0).members(1, &gone);
+    members.runtime(1).members(1, &gone);
+    // Said again, it changes nothing.
+    members.switch(0).members(1, &gone);
+    members.feed(0, packets(1..9));
+    assert_eq!(members.runtime(1).stats().flows, 8);
+    members.check();
+}
