@@ -243,7 +243,7 @@ impl Keeper {
             self.recoveries.push(Recovery::new(runtime, copies, core.now));
         }
         core.out.announce(Message::Keeps(RuntimeId(runtime), number));
-        core.choose_replica();
+        core.replica_gone(runtime);
     }
 }
 

@@ -55,12 +55,10 @@ impl Recovery {
 
 impl Keeper {
     /// A switch has let a runtime go, whose flows are to go on here.
-    pub fn note_heir(&mut self, core: &mut Core, switch: usize, failed: RuntimeId) {
-        let recovery = self.recoveries.iter_mut().find(|recovery| recovery.failed == failed.0);
-        match recovery {
-            Some(recovery) => recovery.let_go = recovery.let_go.with(switch as u8),
-            // It is there again, or is nobody's.
-            None => core.out.reject(),
+    pub fn note_heir(&mut self, switch: usize, failed: RuntimeId) {
+        // A recovery that is over was told of by the switch late.
+        if let Some(recovery) = self.recoveries.iter_mut().find(|recovery| recovery.failed == failed.0) {
+            recovery.let_go = recovery.let_go.with(switch as u8);
         }
     }
 

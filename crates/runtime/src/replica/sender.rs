@@ -185,8 +185,16 @@ impl Core {
         self.use_replica(chosen);
     }
 
+    /// The session of a link to a runtime is over: if it was the replica, its copies are no longer this runtime's.
+    #[cold]
+    pub fn replica_gone(&mut self, runtime: u16) {
+        if self.sender.to == Some(runtime) {
+            self.sender.to = None;
+        }
+        self.choose_replica();
+    }
+
     fn use_replica(&mut self, to: Option<u16>) {
-        let had = self.sender.to.is_some();
         self.sender.to = to;
         self.sender.whole = None;
         self.sender.before.actor = None;
@@ -194,9 +202,7 @@ impl Core {
         self.sender.arrived.clear();
         let Some(to) = to else {
             self.sender.walk = None;
-            if had {
-                self.sender.unprotected += self.gate.open(&mut self.out) as u64;
-            }
+            self.sender.unprotected += self.gate.open(&mut self.out) as u64;
             return;
         };
         self.sender.number += 1;
@@ -249,7 +255,11 @@ impl Core {
 
     /// The replica has so many records of a base.
     pub fn copies_acknowledged(&mut self, peer: u16, number: u32, count: u64) {
-        if self.sender.to != Some(peer) || self.sender.number != number || count > self.sender.sent {
+        if self.sender.to != Some(peer) || self.sender.number != number {
+            // Of a base that is void by now.
+            return;
+        }
+        if count > self.sender.sent {
             return self.out.reject();
         }
         self.gate.acknowledge(count, &mut self.out);

@@ -168,6 +168,20 @@ fn without_a_replica_packets_leave_and_are_counted_when_they_have_waited() {
 }
 
 #[test]
+fn a_replica_that_begins_anew_is_sent_all_again() {
+    let mut members = stamped(1, 2, Policy::LeastLoaded);
+    members.feed(0, (0..20).map(|n| out(3000 + n)));
+    let before = members.flows()[0];
+    // At once: no step of the primary sees that nobody is there.
+    members.start(2);
+    members.settle();
+    assert_eq!(members.runtime(0).stats().protected_by, Some(1));
+    assert!(members.runtime(1).stats().copies >= before);
+    members.feed(0, (0..20).map(|n| out(3000 + n)));
+    assert_eq!(members.sent().len(), 40);
+}
+
+#[test]
 fn groups_and_their_blocks_go_on() {
     let mut members = Members::copied(2, 3, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
     fill(&mut members, 0, 1..10);
