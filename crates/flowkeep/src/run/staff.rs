@@ -86,8 +86,14 @@ impl Maker {
         }
     }
 
-    /// Makes a runtime at the ends that `slot` has. Where that fails they are still there.
-    fn make(&self, number: u16, slot: &mut Slot) -> Result<Runtime<WorkerLink>, RunError> {
+    /// Makes a runtime at the ends that `slot` has. Where that fails they are still there. `others_follow`: another configuration's functions replace its own
+    /// before the first packet.
+    fn make(
+        &self,
+        number: u16,
+        slot: &mut Slot,
+        others_follow: bool,
+    ) -> Result<Runtime<WorkerLink>, RunError> {
         let settings = runtime::Settings {
             info: self.info(number),
             ..self.settings.clone()
@@ -96,7 +102,11 @@ impl Maker {
         let pool = super::build::own_pool(origin, settings.held_max);
         adapters::large::at_once(|| {
             let plan = self.plan.clone();
-            let stages = Stages::new(&plan, &settings.info)
+            let make = match others_follow || slot.legacy.is_some() {
+                true => Stages::detached,
+                false => Stages::new,
+            };
+            let stages = make(&plan, &settings.info)
                 .map_err(|(function, source)| RunError::Function { function, source })?;
             // From here on nothing fails.
             let (links, peers) = (mem::take(&mut slot.links), mem::take(&mut slot.peers));
@@ -227,7 +237,7 @@ impl Staff {
         };
         drop(parked);
         let made = aside(|| {
-            let mut runtime = self.maker.make(number, &mut slot)?;
+            let mut runtime = self.maker.make(number, &mut slot, prepared.is_some())?;
             drop(prepared.map(|prepared| runtime.catch_up(prepared)));
             Ok(runtime)
         });
