@@ -77,6 +77,7 @@ pub mod driver;
 pub mod drivers;
 pub mod lock;
 pub mod merge;
+pub mod migrate;
 pub mod name;
 pub mod partition;
 mod uri;
@@ -87,7 +88,7 @@ pub use lock::Lock;
 pub use merge::Cycle;
 pub use name::{Kind, PartitionName, VariableName};
 pub use partition::{Defaults, Partition, Stores};
-pub use uri::driver as driver_of;
+pub use uri::{check, driver as driver_of, without_secret};
 pub use variables::{
     Consistency, Counter, CounterMap, Fenced, Figures, Key, List, Map, Options, Refusal, Set, Stored, Ticket,
     Timers, Value, figures,

@@ -105,6 +105,21 @@ impl Buffer {
         Ok(())
     }
 
+    /// The same, of what is encoded already.
+    pub fn put_encoded(&mut self, variable: u32, field: &[u8], value: &[u8]) -> Result<(), NoRoom> {
+        let length = |bytes: &[u8]| u32::try_from(bytes.len()).map_err(|_| NoRoom);
+        let (field_length, value_length) = (length(field)?, length(value)?);
+        let mut end = self.used;
+        self.raw(&mut end, &[PUT])?;
+        self.raw(&mut end, &variable.to_le_bytes())?;
+        self.raw(&mut end, &field_length.to_le_bytes())?;
+        self.raw(&mut end, &value_length.to_le_bytes())?;
+        self.raw(&mut end, field)?;
+        self.raw(&mut end, value)?;
+        self.keep(end);
+        Ok(())
+    }
+
     /// A field is gone.
     pub fn remove<K: Serialize>(&mut self, variable: u32, field: &K) -> Result<(), NoRoom> {
         let mut end = self.used;

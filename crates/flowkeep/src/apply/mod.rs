@@ -598,6 +598,7 @@ fn fixed(before: &Config, now: &Config, differences: &[settings::Difference]) ->
         ("control", before.control == now.control),
         ("metrics", before.metrics == now.metrics),
         ("log", before.log == now.log),
+        ("store", before.store == now.store),
     ];
     let mut all = Vec::new();
     for (setting, _) in same.iter().filter(|(_, same)| !same) {

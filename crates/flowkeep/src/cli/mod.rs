@@ -25,6 +25,7 @@ mod moving;
 mod orders;
 mod pages;
 mod staff;
+mod storing;
 mod watching;
 
 #[cfg(test)]
@@ -109,6 +110,9 @@ enum Verb {
     Lab(LabVerb),
     /// Say something to a function of the running cluster
     Function(FunctionVerb),
+    /// Look at stores of functions' variables
+    #[command(subcommand)]
+    Store(storing::StoreVerb),
     /// End the running cluster gracefully
     #[command(after_help = "Example:\n  flowkeep stop")]
     Stop(Asking),
@@ -845,6 +849,7 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
         Verb::Switch(words) => return Ok((jobs.run)(jobs::member_job(words, Kind::Switch, registry)?)),
         Verb::Coordinator(words) => return coordinator::coordinator(&words),
         Verb::Cluster(verb) => clusters::cluster(verb, out)?,
+        Verb::Store(verb) => storing::store(&verb, out)?,
         Verb::Bench(bench) => {
             return Ok((jobs.bench)(
                 jobs::BenchJob {

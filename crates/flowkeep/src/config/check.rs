@@ -16,6 +16,7 @@ pub fn check(config: &mut Config, registry: &Registry, document: &mut Document<'
     chains(config, registry, document);
     affinities(config, document);
     instances(config, document);
+    super::store::check(config, document);
 }
 
 fn ports(config: &Config, document: &mut Document<'_, '_>) {

@@ -100,6 +100,9 @@ pub enum RunError {
     /// Rights cannot be given up.
     #[error("{0}")]
     Privileges(String),
+    /// A store of variables cannot be opened.
+    #[error(transparent)]
+    Store(#[from] stores::Failure),
     /// A thread cannot be started.
     #[error("a thread cannot be started: {0}")]
     Thread(std::io::Error),
@@ -120,6 +123,7 @@ impl RunError {
             | RunError::Function { .. } => true,
             RunError::Memory(_)
             | RunError::Thread(_)
+            | RunError::Store(_)
             | RunError::Privileges(_)
             | RunError::Kernel(_)
             | RunError::NoSuchInterface { .. }
@@ -148,6 +152,8 @@ pub(super) struct Built {
     pub doors: Vec<Door>,
     /// For runtimes that come and go.
     pub staff: Option<Staff>,
+    /// Where functions' variables are kept.
+    pub stores: crate::store::Opened,
 }
 
 /// Buffers of each switch: what its ports and the runtimes' queues may hold together.
@@ -203,12 +209,23 @@ pub(super) fn build(
     // Who answers takes the time of what it answers, so what is read must not run away from it.
     let answering = opened.iter().any(|open| open.port.answers());
     let rules = config.rules();
+    let names: Vec<String> = config.functions.keys().cloned().collect();
     let plan = Plan::new(rules, config.take_factories())?;
     claim(&plan, &mut opened)?;
     // Threads, links and all that comes in by them are made with less.
     if let Some(privileges) = privileges {
         privileges.drop().map_err(RunError::Privileges)?;
     }
+    let named = member.map_or("", |member| member.name.as_str());
+    let stores = crate::store::open(
+        &config.store,
+        &names,
+        named,
+        packet_clock,
+        events,
+        ports.reports(),
+    )?;
+    let plan = plan.keeping(stores.keeper.clone());
     let kernel = follow_kernel(&config, layout, &plan)?;
     let seed = match (member, config.threads) {
         (Some(member), _) => member.secrets.seed,
@@ -308,6 +325,7 @@ pub(super) fn build(
         config,
         plan,
         sides,
+        stores,
     })
 }
 

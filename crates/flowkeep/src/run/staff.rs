@@ -374,7 +374,7 @@ impl Staff {
             }
             std::thread::sleep(LOOK);
         }
-        let runtime = match handle.leave() {
+        let mut runtime = match handle.leave() {
             Ok(runtime) => runtime,
             Err(why) => {
                 reopen();
@@ -383,6 +383,8 @@ impl Staff {
         };
         shared.drop_runtime(number);
         infos.retain(|info| info.runtime != number);
+        // What a store has not taken goes on with the next of this number.
+        runtime.finish_variables(crate::store::LAST_CHANGES);
         let Remains { links, peers, legacy } = runtime.dismantle();
         let last = RuntimeStats {
             flows_max: 0,
