@@ -74,7 +74,8 @@ impl Folder {
         self.file(
             "gateway.toml",
             &format!(
-                "runtimes = 2\n[[port]]\nname = \"lan\"\nside = \"inside\"\ninput = \"{input}\"\noutput = \"pcap:/dev/null\"\n\
+                "runtimes = 2\n[[port]]\nname = \"lan\"\nside = \"inside\"\ninput = \"{input}\"\n\
+                 [[port]]\nname = \"wan\"\nside = \"outside\"\noutput = \"pcap:/dev/null\"\n\
                  [[chain]]\nname = \"all\"\nfunctions = [\"counter\"]\n[function.counter]\n{counter}\n\
                  [log]\nevents = \"{}\"\n[control]\nsocket = \"{}\"\n{store}",
                 self.path("events.jsonl"),
@@ -186,7 +187,7 @@ fn replayed(uri: &str, counter: &str) -> (i64, i64) {
     let (done, said, error) = output(&["run", &config, "--json"]);
     assert!(done, "{said}{error}");
     let last: Value = serde_json::from_str(said.lines().last().expect("a line")).expect("JSON");
-    let packets = last["packets"]["received"].as_i64().expect("a count");
+    let packets = last["packets"]["in"].as_i64().expect("a count");
     assert_eq!(packets, 30_000);
     let bytes = last["ports"][0]["received_bytes"].as_i64().expect("a count");
     (packets, bytes)

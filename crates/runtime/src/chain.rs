@@ -504,6 +504,16 @@ impl Stages {
         }
     }
 
+    /// Of stages that have been succeeded and are over: drops the instances that have handles of the worker's variables, since those share
+    /// counts of references with what stays at the worker.
+    pub fn drop_handles(&mut self) {
+        let Stages {
+            functions, variables, ..
+        } = self;
+        let mut number = 0..;
+        functions.retain(|_| number.next().is_none_or(|number| !variables.was_adopted(number)));
+    }
+
     /// Where a function's counters are.
     pub fn counters_of(&mut self, function: usize) -> NonNull<u64> {
         NonNull::from(&mut self.counters[function][..]).cast()

