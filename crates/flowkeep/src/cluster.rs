@@ -16,6 +16,7 @@ use crate::apply::report::Change;
 use crate::capture::{Frame, Wanted};
 use crate::config::layout::WorkerId;
 use crate::moving::{Leaving, Order, Part, Receipt, Removal, UnderWay};
+use crate::store::figures::{StoreStatus, VariablesStatus};
 use crate::trace::Step;
 use protocols::channel::{AGREED, DropReason};
 use runtime::PortCounters;
@@ -230,6 +231,10 @@ pub struct Snapshot {
     pub member: Option<String>,
     /// And who the others are.
     pub others: Vec<OtherMember>,
+    /// Each store of variables.
+    pub stores: Vec<StoreStatus>,
+    /// Each function's variables in them, on each runtime.
+    pub variables: Vec<VariablesStatus>,
 }
 
 /// Where all packets are.

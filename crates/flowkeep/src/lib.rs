@@ -28,6 +28,7 @@ pub mod sim;
 pub mod top;
 pub mod trace;
 
+mod store;
 pub use nf;
 
 /// The functions that come with Flowkeep.
@@ -41,6 +42,7 @@ pub fn functions() -> registry::Registry {
         ::functions::http_parser::HttpParser,
         ::functions::forward::Forward,
         ::functions::host_limits::HostLimits,
+        ::functions::counter::Counter,
     ]
 }
 

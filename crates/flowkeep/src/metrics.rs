@@ -39,10 +39,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The text being written.
 #[derive(Debug, Default)]
-struct Text(String);
+pub(crate) struct Text(String);
 
 /// A metric whose samples are being written.
-struct Metric<'t> {
+pub(crate) struct Metric<'t> {
     text: &'t mut String,
     name: &'static str,
     suffix: &'static str,
@@ -50,12 +50,12 @@ struct Metric<'t> {
 
 impl Text {
     /// A figure that only grows.
-    fn counter(&mut self, name: &'static str, help: &str) -> Metric<'_> {
+    pub fn counter(&mut self, name: &'static str, help: &str) -> Metric<'_> {
         self.metric(name, "counter", "_total", help)
     }
 
     /// A figure of the moment.
-    fn gauge(&mut self, name: &'static str, help: &str) -> Metric<'_> {
+    pub fn gauge(&mut self, name: &'static str, help: &str) -> Metric<'_> {
         self.metric(name, "gauge", "", help)
     }
 
@@ -73,7 +73,7 @@ impl Text {
 }
 
 impl Metric<'_> {
-    fn sample(&mut self, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+    pub fn sample(&mut self, labels: &[(&str, &str)], value: impl std::fmt::Display) {
         let _ = write!(self.text, "flowkeep_{}{}", self.name, self.suffix);
         for (index, (name, value)) in labels.iter().enumerate() {
             let _ = write!(
@@ -106,6 +106,7 @@ pub fn text(snapshot: &Snapshot) -> String {
     words(&mut text, snapshot);
     ports(&mut text, snapshot);
     links(&mut text, snapshot);
+    crate::store::figures::metrics(&mut text, &snapshot.stores, &snapshot.variables);
     text.0.push_str("# EOF\n");
     text.0
 }

@@ -6,6 +6,7 @@
 use crate::apply::report::Listed;
 use crate::cluster::{Cursor, LinkStats, Snapshot};
 use crate::member::secrets;
+use crate::store::figures::{StoreStatus, VariablesStatus};
 use protocols::channel::DropReason;
 use runtime::stats::Named;
 use runtime::worker::FlowView;
@@ -172,6 +173,12 @@ pub struct Status {
     /// Each link to another process.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<LinkStatus>,
+    /// Each store of variables.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stores: Vec<StoreStatus>,
+    /// Each function's variables in them, on each runtime.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variables: Vec<VariablesStatus>,
 }
 
 /// Another member of a cluster of several processes.
@@ -361,6 +368,8 @@ impl From<&Snapshot> for Status {
                 })
                 .collect(),
             links: snapshot.links.iter().map(LinkStatus::from).collect(),
+            stores: snapshot.stores.clone(),
+            variables: snapshot.variables.clone(),
         }
     }
 }
@@ -540,6 +549,38 @@ impl fmt::Display for Status {
                 ]);
             }
             write!(f, "\n{table}")?;
+        }
+        if !self.variables.is_empty() {
+            let mut table = Table::new(&[
+                "Variables",
+                ">Changes",
+                ">Batches",
+                ">Age p50",
+                ">p99",
+                ">max",
+                "",
+            ]);
+            for of in &self.variables {
+                let age = |seconds: f64| human_time(Duration::from_secs_f64(seconds.max(0.0)));
+                table.row([
+                    format!("{} on runtime {}", of.function, of.runtime),
+                    grouped(of.changes),
+                    grouped(of.batches),
+                    age(of.age_p50_seconds),
+                    age(of.age_p99_seconds),
+                    age(of.age_max_seconds),
+                    match (of.fenced, of.late) {
+                        (true, _) => "another process has them",
+                        (_, true) => "late",
+                        _ => "",
+                    }
+                    .to_owned(),
+                ]);
+            }
+            write!(f, "\n{table}")?;
+        }
+        for problem in self.stores.iter().filter_map(|store| store.problem.as_ref()) {
+            writeln!(f, "{problem}")?;
         }
         let counted: Vec<(&String, &u64)> = self.counters.iter().filter(|(_, count)| **count > 0).collect();
         if !counted.is_empty() {

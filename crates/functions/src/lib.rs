@@ -11,6 +11,7 @@ extern crate std;
 static COUNTING: testkit::CountingAllocator = testkit::CountingAllocator;
 
 mod budget;
+pub mod counter;
 pub mod firewall;
 pub mod flow_monitor;
 pub mod forward;

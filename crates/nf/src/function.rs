@@ -2,7 +2,7 @@
 
 use crate::{Cx, FlowState};
 use alloc::boxed::Box;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
@@ -182,6 +182,15 @@ impl ConfigError {
     }
 }
 
+/// A variable that cannot be opened.
+impl From<variables::OpenError> for ConfigError {
+    fn from(error: variables::OpenError) -> Self {
+        let said = error.to_string();
+        let (problem, remedy) = said.rsplit_once("; ").unwrap_or((&said, ""));
+        ConfigError::new("variables", problem, remedy)
+    }
+}
+
 impl core::fmt::Display for ConfigError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         if let Some(FilePlace { file, line, .. }) = self.place.as_deref() {
@@ -247,6 +256,46 @@ pub trait NetworkFunction: Sized + 'static {
 
     /// Makes the instance of one runtime. It need not be `Sync`: one worker calls it.
     fn new(config: &Arc<Self::Config>, worker: &WorkerInfo) -> Result<Self, ConfigError>;
+
+    /// As [`new`](Self::new), for a function with variables: they are opened here, each under a name of its own, and what a store has of them is
+    /// there. In an instance that replaces another ([`take_over`](Self::take_over)) they are there from then on; the variables are the
+    /// same ones. A runtime calls this one, never [`new`](Self::new).
+    ///
+    /// ```
+    /// # use nf::{network_function, variables, ConfigError, Cx, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo};
+    /// # use std::sync::Arc;
+    /// struct Seen(variables::Counter);
+    ///
+    /// #[network_function]
+    /// impl NetworkFunction for Seen {
+    ///     # const NAME: &'static str = "seen";
+    ///     # type Config = NoConfig;
+    ///     # type Flow = ();
+    ///     # type Group = ();
+    ///     fn new(config: &Arc<NoConfig>, worker: &WorkerInfo) -> Result<Self, ConfigError> {
+    ///         Self::with_variables(config, worker, &mut variables::Variables::local())
+    ///     }
+    ///     fn with_variables(
+    ///         _: &Arc<NoConfig>,
+    ///         _: &WorkerInfo,
+    ///         variables: &mut variables::Variables,
+    ///     ) -> Result<Self, ConfigError> {
+    ///         Ok(Seen(variables.counter("packets", variables::Options::default())?))
+    ///     }
+    ///     fn process(&self, _: &mut Packet, _: &mut (), _: &mut Cx<Self>) -> Verdict {
+    ///         self.0.add(1);
+    ///         Verdict::Forward
+    ///     }
+    /// }
+    /// ```
+    fn with_variables(
+        config: &Arc<Self::Config>,
+        worker: &WorkerInfo,
+        variables: &mut variables::Variables,
+    ) -> Result<Self, ConfigError> {
+        let _ = variables;
+        Self::new(config, worker)
+    }
 
     /// What happens to a packet, when this takes waiting. The default drops: it is only reached when `process_now`
     /// declines and there is no `async fn process`.

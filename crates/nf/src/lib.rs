@@ -35,8 +35,10 @@
 //! }
 //! ```
 //!
-//! Not here: how any of this is run (`flowkeep-runtime`), and shared objects and variables, which come with the object
-//! space.
+//! Variables ([`variables`]) are kept beyond a flow, an instance and, with a store, a process:
+//! [`NetworkFunction::with_variables`].
+//!
+//! Not here: how any of this is run (`flowkeep-runtime`), and shared objects, which come with the object space.
 #![no_std]
 
 extern crate alloc;
@@ -63,5 +65,7 @@ pub use nf_macros::{FlowState, Plain, network_function};
 pub use plain::FlowState;
 pub use time::{Tick, Time};
 pub use units::{ByteSize, Period};
+#[doc(no_inline)]
+pub use variables;
 pub use wire::packet::Side;
 pub use wire::{Addr, Endpoint, FlowKey, Packet, Prefix};

@@ -20,6 +20,7 @@ use arrayvec::ArrayVec;
 use core::fmt;
 use core::ops::Range;
 use core::ptr::NonNull;
+use nf::variables::{Keeper, Variables, WorkerVariables};
 use nf::{Affinity, ConfigError, Direction, WorkerInfo};
 use wire::Packet;
 use wire::memory::Region;
@@ -49,6 +50,7 @@ pub struct Plan {
     factories: Arc<[Box<dyn Factory>]>,
     affinity: Affinity,
     icmp_errors: bool,
+    keeper: Keeper,
 }
 
 /// Why a plan cannot be.
@@ -190,7 +192,20 @@ impl Plan {
             factories: factories.into(),
             affinity,
             icmp_errors,
+            keeper: Keeper::default(),
         })
+    }
+
+    /// Has the functions' variables kept there.
+    #[must_use]
+    pub fn keeping(mut self, keeper: Keeper) -> Self {
+        self.keeper = keeper;
+        self
+    }
+
+    /// Where the functions' variables are kept.
+    pub fn keeper(&self) -> &Keeper {
+        &self.keeper
     }
 
     /// How flows are grouped.
@@ -326,9 +341,12 @@ pub struct Stages {
     pub group_size: usize,
     /// The largest future.
     pub future_size: usize,
+    /// What the functions have opened.
+    pub variables: WorkerVariables,
 }
 
-// SAFETY: the pointers in steps point into `functions` and `counters`, boxes that move with the whole.
+// SAFETY: the pointers in steps point into `functions` and `counters`, boxes that move with the whole, as do `variables` and the
+// functions' handles of them.
 unsafe impl Send for Stages {}
 
 impl Stages {
@@ -347,11 +365,31 @@ impl Stages {
             flow_size: 0,
             group_size: 0,
             future_size: 0,
+            variables: WorkerVariables::default(),
         }
     }
 
     /// Instantiates a plan's functions for one worker.
     pub fn new(plan: &Plan, worker: &WorkerInfo) -> Result<Self, (String, ConfigError)> {
+        Self::opening(plan, worker, Keeper::begin)
+    }
+
+    /// The same, of instances that shall replace those that the worker has: their variables are those that are there.
+    pub fn following(plan: &Plan, worker: &WorkerInfo) -> Result<Self, (String, ConfigError)> {
+        Self::opening(plan, worker, Keeper::follow)
+    }
+
+    /// The same, of instances that others replace before the first packet: no store hears of them.
+    pub fn detached(plan: &Plan, worker: &WorkerInfo) -> Result<Self, (String, ConfigError)> {
+        Self::opening(plan, worker, |_, _, _| Variables::local())
+    }
+
+    fn opening(
+        plan: &Plan,
+        worker: &WorkerInfo,
+        open: impl Fn(&Keeper, &str, u32) -> Variables,
+    ) -> Result<Self, (String, ConfigError)> {
+        let mut variables = WorkerVariables::default();
         let mut functions = Vec::new();
         let mut names = Vec::new();
         let mut counters: Vec<Vec<u64>> = Vec::new();
@@ -359,9 +397,11 @@ impl Stages {
         let (mut group_size, mut future_size) = (0, 0);
         let mut group_committed = Vec::new();
         for factory in plan.factories() {
+            let mut opened = open(&plan.keeper, factory.name(), u32::from(worker.runtime));
             let stage = factory
-                .instantiate(worker)
+                .instantiate(worker, &mut opened)
                 .map_err(|error| (factory.name().to_string(), error))?;
+            variables.take(functions.len(), opened);
             let layout = stage.layout();
             group_size = aligned(group_size, layout.group.1);
             group_offsets.push(group_size as u32);
@@ -385,6 +425,7 @@ impl Stages {
             flow_size: 0,
             group_size,
             future_size,
+            variables,
         };
         for chain in plan.chains() {
             let mut committed = Vec::new();
@@ -475,6 +516,7 @@ impl Stages {
     /// they are, since calls that wait know them by address. Both have the same functions in the same order.
     pub fn succeed(&mut self, before: &mut Stages) {
         debug_assert_eq!(self.names, before.names);
+        self.variables.adopt(&mut before.variables);
         core::mem::swap(&mut self.counters, &mut before.counters);
         let counters = &mut self.counters;
         let steps = self.chains.iter_mut().flat_map(|chain| &mut chain.steps);
@@ -484,6 +526,16 @@ impl Stages {
         for (stage, before) in self.functions.iter().zip(&before.functions) {
             stage.take_over(&**before);
         }
+    }
+
+    /// Of stages that have been succeeded and are over: drops the instances that have handles of the worker's variables, since those share
+    /// counts of references with what stays at the worker.
+    pub fn drop_handles(&mut self) {
+        let Stages {
+            functions, variables, ..
+        } = self;
+        let mut number = 0..;
+        functions.retain(|_| number.next().is_none_or(|number| !variables.was_adopted(number)));
     }
 
     /// Where a function's counters are.

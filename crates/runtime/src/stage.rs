@@ -28,6 +28,7 @@ use core::fmt::Debug;
 use core::ptr::NonNull;
 use nf::cx::RawCx;
 use nf::plain::Plain;
+use nf::variables::Variables;
 use nf::{
     Affinity, Arrival, Claim, ConfigError, Cx, Departure, FlowState, Keep, NetworkFunction, Packet, Verdict,
     WorkerInfo,
@@ -250,7 +251,11 @@ pub trait Factory: Send + Sync {
     /// What its flow state is, and its group state.
     fn schemas(&self) -> [Schema; 2];
     /// Makes the instance of one worker.
-    fn instantiate(&self, worker: &WorkerInfo) -> Result<Box<dyn Stage>, ConfigError>;
+    fn instantiate(
+        &self,
+        worker: &WorkerInfo,
+        variables: &mut Variables,
+    ) -> Result<Box<dyn Stage>, ConfigError>;
     /// [`NetworkFunction::owner_of`].
     fn owner_of(&self, outside: Endpoint, protocol: u8) -> Option<Endpoint>;
     /// [`NetworkFunction::claims`].
@@ -322,8 +327,13 @@ impl<F: NetworkFunction> Factory for Configured<F> {
     fn schemas(&self) -> [Schema; 2] {
         [Schema::of::<F::Flow>(), Schema::of::<F::Group>()]
     }
-    fn instantiate(&self, worker: &WorkerInfo) -> Result<Box<dyn Stage>, ConfigError> {
-        Ok(Box::new(Instance(F::new(&self.config, worker)?)))
+    fn instantiate(
+        &self,
+        worker: &WorkerInfo,
+        variables: &mut Variables,
+    ) -> Result<Box<dyn Stage>, ConfigError> {
+        let instance = F::with_variables(&self.config, worker, variables)?;
+        Ok(Box::new(Instance(instance)))
     }
     fn owner_of(&self, outside: Endpoint, protocol: u8) -> Option<Endpoint> {
         F::owner_of(&self.config, outside, protocol)

@@ -25,16 +25,17 @@
 //! Invariants: a batch is acknowledged only after the store has said that it has it; batches of a partition reach the driver in
 //! the order of their sequence; the agent holds no more than 2 batches of a partition.
 
-use crate::batch::{Batch, Buffer};
+use crate::batch::Batch;
 use crate::driver::{Driver, Failure, Outcome, Version};
 use crate::name::{NameError, PartitionName, VariableName};
-use crate::ticket::BATCHES_MAX;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant, SystemTime};
+use variables::BATCHES_MAX;
+use variables::buffer::Buffer;
 
 /// How long after a failure the agent tries again, at first.
 pub const RETRY_FIRST: Duration = Duration::from_millis(10);
@@ -79,21 +80,15 @@ pub enum OpenError {
     /// The name cannot be one.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// The function has it already.
-    #[error("{0} is opened twice; open it once, or give one of the two another name")]
-    Twice(VariableName),
     /// What the store has is something else.
     #[error("{0} at the store is no {1}; give the variable another name, or remove it there")]
-    Other(VariableName, &'static str),
-    /// The store has more.
-    #[error("{0} has {1} elements at the store and a capacity of {2}; give it a larger one")]
-    Capacity(VariableName, usize, usize),
+    Other(String, &'static str),
+    /// A variable cannot be opened.
+    #[error(transparent)]
+    Variable(#[from] variables::OpenError),
     /// A lock's record is none.
     #[error("the record {0} is no lock; give the lock another name, or remove the record")]
     Lock(String),
-    /// More variables than there are numbers.
-    #[error("a function has too many variables; use a map")]
-    Many,
 }
 
 /// How a store does.
@@ -450,12 +445,14 @@ impl Agent {
         Ok((self.next, batches, acknowledged))
     }
 
-    /// Numbers a variable. One that could not be opened in the end loses its number to the next.
+    /// Numbers a variable. A number stays its variable's, though an instance that wanted it is given up.
     fn name(&mut self, partition: u64, number: u32, variable: &VariableName) {
         let mut clients = self.partitions.iter_mut();
         if let Some(client) = clients.find(|client| client.number == partition) {
-            client.variables.truncate(number as usize);
-            client.variables.push(variable.clone());
+            match client.variables.get_mut(number as usize) {
+                Some(place) => *place = variable.clone(),
+                None => client.variables.push(variable.clone()),
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! A batch: changes of one partition that a store takes whole or not at all.
 //!
-//! The worker writes changes into a buffer that is made once ([`Buffer`]); the agent hands the buffer back when the store has
+//! The worker writes changes into a buffer that is made once ([`Buffer`](variables::buffer::Buffer)); the agent hands the buffer back when the store has
 //! them. In the buffer, numbers little-endian:
 //!
 //! ```text
@@ -13,16 +13,9 @@
 
 use crate::driver::Version;
 use crate::name::{PartitionName, VariableName};
-use serde::Serialize;
 
-/// The most bytes in a batch.
-pub const BATCH_BYTES: usize = 256 * 1024;
-/// The most bytes of a field and its value together, encoded. So any element fits into an empty batch.
-pub const ELEMENT_BYTES_MAX: usize = 64 * 1024;
-
-const CLEAR: u8 = 0;
-const PUT: u8 = 1;
-const REMOVE: u8 = 2;
+pub use variables::buffer::{BATCH_BYTES, ELEMENT_BYTES_MAX};
+use variables::buffer::{CLEAR, PUT, REMOVE};
 
 /// A change of one variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,108 +144,11 @@ impl<'b> Iterator for Changes<'b> {
     }
 }
 
-/// Where a worker writes changes. Its memory is made once.
-pub(crate) struct Buffer {
-    bytes: Box<[u8]>,
-    used: usize,
-    changes: u32,
-}
-
-/// There is no more room in the buffer; what did not fit has left no trace in it.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct NoRoom;
-
-impl Buffer {
-    pub fn new() -> Self {
-        Buffer {
-            bytes: vec![0; BATCH_BYTES].into_boxed_slice(),
-            used: 0,
-            changes: 0,
-        }
-    }
-
-    pub fn empty(&mut self) {
-        (self.used, self.changes) = (0, 0);
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.used == 0
-    }
-
-    pub fn changes(&self) -> u32 {
-        self.changes
-    }
-
-    pub fn bytes(&self) -> &[u8] {
-        self.bytes.get(..self.used).unwrap_or_default()
-    }
-
-    pub fn clear(&mut self, variable: u32) -> Result<(), NoRoom> {
-        let mut end = self.used;
-        self.raw(&mut end, &[CLEAR])?;
-        self.raw(&mut end, &variable.to_le_bytes())?;
-        self.keep(end);
-        Ok(())
-    }
-
-    pub fn put<K: Serialize, V: Serialize>(
-        &mut self,
-        variable: u32,
-        field: &K,
-        value: &V,
-    ) -> Result<(), NoRoom> {
-        let mut end = self.used;
-        self.raw(&mut end, &[PUT])?;
-        self.raw(&mut end, &variable.to_le_bytes())?;
-        let lengths = end;
-        self.raw(&mut end, &[0; 8])?;
-        let field = self.encoded(&mut end, field)?;
-        let value = self.encoded(&mut end, value)?;
-        let mut at = lengths;
-        self.raw(&mut at, &field.to_le_bytes())?;
-        self.raw(&mut at, &value.to_le_bytes())?;
-        self.keep(end);
-        Ok(())
-    }
-
-    pub fn remove<K: Serialize>(&mut self, variable: u32, field: &K) -> Result<(), NoRoom> {
-        let mut end = self.used;
-        self.raw(&mut end, &[REMOVE])?;
-        self.raw(&mut end, &variable.to_le_bytes())?;
-        let lengths = end;
-        self.raw(&mut end, &[0; 4])?;
-        let field = self.encoded(&mut end, field)?;
-        let mut at = lengths;
-        self.raw(&mut at, &field.to_le_bytes())?;
-        self.keep(end);
-        Ok(())
-    }
-
-    fn keep(&mut self, end: usize) {
-        self.used = end;
-        self.changes = self.changes.saturating_add(1);
-    }
-
-    fn raw(&mut self, at: &mut usize, bytes: &[u8]) -> Result<(), NoRoom> {
-        let end = at.checked_add(bytes.len()).ok_or(NoRoom)?;
-        let place = self.bytes.get_mut(*at..end).ok_or(NoRoom)?;
-        place.copy_from_slice(bytes);
-        *at = end;
-        Ok(())
-    }
-
-    fn encoded<T: Serialize>(&mut self, at: &mut usize, value: &T) -> Result<u32, NoRoom> {
-        let place = self.bytes.get_mut(*at..).ok_or(NoRoom)?;
-        let length = postcard::to_slice(value, place).map_err(|_| NoRoom)?.len();
-        *at = at.checked_add(length).ok_or(NoRoom)?;
-        u32::try_from(length).map_err(|_| NoRoom)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::name::Kind;
+    use variables::buffer::{Buffer, NoRoom};
 
     #[test]
     fn changes_are_read_as_they_were_written_and_what_does_not_fit_leaves_no_trace() {

@@ -105,6 +105,9 @@ pub trait Driver: Send {
     /// All partitions of a function that have ever been claimed, in any order.
     fn partitions(&mut self, function: &str) -> Result<Vec<PartitionName>, Failure>;
 
+    /// All variables of which the store has an element, in any order.
+    fn variables(&mut self) -> Result<Vec<VariableName>, Failure>;
+
     /// Reads a record.
     fn record(&mut self, name: &str) -> Result<Option<Vec<u8>>, Failure>;
 

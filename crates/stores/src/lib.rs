@@ -19,7 +19,7 @@
 //! member (FlexState III-B). A variable's key is the partition, its kind and its name: `nat@edge1@0@Counter@mappings`. Partitions share nothing, so
 //! there is no lock and no message on the packet path. The whole function's view is a merge ([`merge`]).
 //!
-//! *Changes* ([`variable`], `cells`). A call changes the local copy and puts the element into the variable's list of what waits, if it is not there.
+//! *Changes* (the crate `variables`). A call changes the local copy and puts the element into the variable's list of what waits, if it is not there.
 //! A counter that is added to a thousand times within an interval is one write.
 //!
 //! *Batches* ([`partition`], [`batch`]). Where an interval is over, the worker writes what waits into one of two buffers and hands it over. It gets the
@@ -73,26 +73,23 @@
 
 pub mod agent;
 pub mod batch;
-mod cells;
 pub mod driver;
 pub mod drivers;
-pub mod figures;
 pub mod lock;
 pub mod merge;
+pub mod migrate;
 pub mod name;
 pub mod partition;
-mod ticket;
 mod uri;
-pub mod variable;
 
 pub use agent::{Agency, Health, OpenError, Report, Store};
-pub use cells::{Key, Refusal, Stored};
 pub use driver::{Driver, Failure, Outcome, Version};
-pub use figures::Figures;
 pub use lock::Lock;
 pub use merge::Cycle;
 pub use name::{Kind, PartitionName, VariableName};
-pub use partition::{Consistency, Options, Partition};
-pub use ticket::{Fenced, Ticket};
-pub use uri::driver as driver_of;
-pub use variable::{Counter, CounterMap, List, Map, Set, Timers, Value};
+pub use partition::{Defaults, Partition, Stores};
+pub use uri::{check, driver as driver_of, without_secret};
+pub use variables::{
+    Consistency, Counter, CounterMap, Fenced, Figures, Key, List, Map, Options, Refusal, Set, Stored, Ticket,
+    Timers, Value, figures,
+};

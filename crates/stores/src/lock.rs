@@ -17,9 +17,9 @@
 
 use crate::agent::{OpenError, Store};
 use crate::driver::Swapped;
-use crate::partition::decoded;
-use crate::ticket::Fenced;
 use std::time::{Duration, Instant};
+use variables::Fenced;
+use variables::decoded;
 
 /// What the store has of a lock: token, holder, renewals, length of the lease in milliseconds.
 type Record = (u64, Option<String>, u64, u64);

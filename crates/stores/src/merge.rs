@@ -7,14 +7,13 @@
 //! All of this waits for the store: it is for the control side, not for packets.
 
 use crate::agent::{OpenError, Store, elements};
-use crate::cells::{Key, Stored};
 use crate::name::{Kind, PartitionName};
-use crate::partition::decoded;
 use std::collections::{HashMap, HashSet};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use variables::{Key, Stored, decoded};
 
 impl Store {
     /// Folds every element of a variable over all partitions of a function, in no order.
@@ -34,7 +33,7 @@ impl Store {
             let at = variable.clone();
             // One partition at a time, so that the agent's own work goes on in between.
             for (key, value) in self.with(move |driver| elements(driver, &at))? {
-                let wrong = || OpenError::Other(variable.clone(), std::any::type_name::<(K, V)>());
+                let wrong = || OpenError::Other(variable.to_string(), std::any::type_name::<(K, V)>());
                 let key = decoded::<K>(&key).ok_or_else(wrong)?;
                 let value = decoded::<V>(&value).ok_or_else(wrong)?;
                 folded = fold(folded, &partition, key, value);

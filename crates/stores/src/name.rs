@@ -13,6 +13,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+pub use variables::Kind;
 
 /// The most bytes that a function's, member's or variable's name may have.
 pub const NAME_BYTES_MAX: usize = 255;
@@ -107,44 +108,6 @@ impl FromStr for PartitionName {
         } else {
             Err(wrong())
         }
-    }
-}
-
-/// What a variable is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// A single value.
-    Value,
-    /// A count.
-    Counter,
-    /// A list.
-    List,
-    /// A set.
-    Set,
-    /// A map.
-    Map,
-    /// A map of counts.
-    CounterMap,
-    /// Timers.
-    Timers,
-}
-
-impl Kind {
-    /// All of them.
-    pub const ALL: [Kind; 7] = [
-        Kind::Value,
-        Kind::Counter,
-        Kind::List,
-        Kind::Set,
-        Kind::Map,
-        Kind::CounterMap,
-        Kind::Timers,
-    ];
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
     }
 }
 

@@ -5,7 +5,7 @@ use crate::drivers::memory::Memory;
 #[cfg(feature = "redb")]
 use crate::drivers::redb::Redb;
 #[cfg(feature = "redis")]
-use crate::drivers::redis::{PATIENCE, Redis, without_secret};
+use crate::drivers::redis::{PATIENCE, Redis};
 
 const REMEDY: &str = "write memory:, redb:PATH or redis://HOST:PORT";
 
@@ -52,6 +52,23 @@ pub fn driver(uri: &str) -> Result<Box<dyn Driver>, Failure> {
             "there is no such kind of store",
             REMEDY,
         )),
+    }
+}
+
+/// Whether a URI names a store that this binary has a driver for. Opens nothing.
+pub fn check(uri: &str) -> Result<(), Failure> {
+    match uri.split_once(':') {
+        #[cfg(feature = "redb")]
+        Some(("redb", path)) if !path.is_empty() => Ok(()),
+        _ => driver(uri).map(drop),
+    }
+}
+
+/// A store's URI as it may be shown: without user and password.
+pub fn without_secret(uri: &str) -> String {
+    match (uri.split_once("://"), uri.rfind('@')) {
+        (Some((scheme, _)), Some(at)) => format!("{scheme}://…{}", uri.get(at..).unwrap_or_default()),
+        _ => uri.to_owned(),
     }
 }
 

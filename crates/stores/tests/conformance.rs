@@ -387,3 +387,72 @@ fn a_version_that_is_restored_goes_on_from_there() {
         );
     });
 }
+
+#[test]
+fn what_a_store_has_is_listed_and_taken_over_whole() {
+    use flowkeep_stores::migrate::{Migrated, inspect, migrate};
+    everywhere(|driver, open| {
+        for (function, runtime) in [("a@{}b", 0), ("a@{}b", 1), ("c", 0)] {
+            process(open(), name(function, runtime), |partition| {
+                let counts = partition.counter_map::<u32>("counts %", through(20_000)).unwrap();
+                // More than a batch of them.
+                for key in 0..20_000 {
+                    counts.add(&key, i64::from(runtime) + 1).unwrap();
+                }
+                partition.counter("n", through(1)).unwrap().add(7);
+                partition
+                    .set::<u8>("gone", through(4))
+                    .unwrap()
+                    .insert(&1)
+                    .unwrap();
+                partition.step(1);
+                partition.set::<u8>("never", through(4)).unwrap();
+            });
+            process(open(), name(function, runtime), |partition| {
+                partition
+                    .set::<u8>("gone", through(4))
+                    .unwrap()
+                    .remove(&1)
+                    .unwrap();
+            });
+        }
+        let found = inspect(open().as_mut()).unwrap();
+        let named: Vec<(String, u64, Option<i64>)> = found
+            .iter()
+            .map(|found| (found.variable.to_string(), found.elements, found.sum))
+            .collect();
+        let expected = [
+            ("a%40%7B%7Db@m@0@Counter@n", 1, 7),
+            ("a%40%7B%7Db@m@0@CounterMap@counts%20%25", 20_000, 20_000),
+            ("a%40%7B%7Db@m@1@Counter@n", 1, 7),
+            ("a%40%7B%7Db@m@1@CounterMap@counts%20%25", 20_000, 40_000),
+            ("c@m@0@Counter@n", 1, 7),
+            ("c@m@0@CounterMap@counts%20%25", 20_000, 20_000),
+        ];
+        let expected = expected.map(|(name, elements, sum)| (name.to_owned(), elements, Some(sum)));
+        assert_eq!(named, expected, "{driver}");
+        // Into a store that has something else of one of them.
+        let other = Memory::default();
+        process(Box::new(other.clone()), name("c", 0), |partition| {
+            partition
+                .counter_map::<u32>("counts %", through(20_000))
+                .unwrap()
+                .add(&99_999, 1)
+                .unwrap();
+        });
+        let migrated = migrate(open().as_mut(), &mut other.clone()).unwrap();
+        let all = Migrated {
+            partitions: 3,
+            variables: 6,
+            elements: 60_003,
+        };
+        assert_eq!(migrated, all, "{driver}");
+        assert_eq!(inspect(&mut other.clone()).unwrap(), found, "{driver}");
+        // And back, over what is there; a function goes on with it.
+        migrate(&mut other.clone(), open().as_mut()).unwrap();
+        assert_eq!(inspect(open().as_mut()).unwrap(), found, "{driver}");
+        process(open(), name("c", 0), |partition| {
+            assert_eq!(partition.counter("n", through(1)).unwrap().add(1), 8);
+        });
+    });
+}

@@ -23,7 +23,12 @@ struct Row {
 const TABLE: &[Row] = &[
     row("flowkeep-wire", &[], &[]),
     row("flowkeep-nf-macros", &[], &["flowkeep-nf"]),
-    row("flowkeep-nf", &["flowkeep-wire", "flowkeep-nf-macros"], &[]),
+    row("flowkeep-variables", &[], &[]),
+    row(
+        "flowkeep-nf",
+        &["flowkeep-wire", "flowkeep-nf-macros", "flowkeep-variables"],
+        &[],
+    ),
     row(
         "flowkeep-functions",
         &["flowkeep-wire", "flowkeep-nf"],
@@ -40,7 +45,7 @@ const TABLE: &[Row] = &[
         &["flowkeep-wire", "flowkeep-runtime", "flowkeep-protocols"],
         &["flowkeep-nf", "flowkeep-testkit"],
     ),
-    row("flowkeep-stores", &["flowkeep-runtime"], &["flowkeep-testkit"]),
+    row("flowkeep-stores", &["flowkeep-variables"], &["flowkeep-testkit"]),
     row(
         "flowkeep-testkit",
         &["flowkeep-wire", "flowkeep-nf", "flowkeep-runtime"],
@@ -70,6 +75,7 @@ const TABLE: &[Row] = &[
             "flowkeep-testkit",
             "flowkeep-sim",
             "flowkeep-coordinator",
+            "flowkeep-stores",
         ],
         &[],
     ),

@@ -354,7 +354,8 @@ impl Live {
             }
         }
         let plan = Plan::new(config.rules(), factories)
-            .map_err(|error| refused(change, point("chain", &error.to_string(), "")))?;
+            .map_err(|error| refused(change, point("chain", &error.to_string(), "")))?
+            .keeping(held.plan.keeper().clone());
         if let Err(error) = fits(&plan, &held.plan) {
             return Err(refused(change, point(&place_of(&error), &error.to_string(), "")));
         }
@@ -598,6 +599,7 @@ fn fixed(before: &Config, now: &Config, differences: &[settings::Difference]) ->
         ("control", before.control == now.control),
         ("metrics", before.metrics == now.metrics),
         ("log", before.log == now.log),
+        ("store", before.store == now.store),
     ];
     let mut all = Vec::new();
     for (setting, _) in same.iter().filter(|(_, same)| !same) {

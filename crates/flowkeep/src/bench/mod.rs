@@ -13,6 +13,7 @@ mod message;
 mod migrate;
 pub mod report;
 mod stage;
+mod store;
 mod switch;
 mod traffic;
 
@@ -57,7 +58,7 @@ impl Default for Options {
 }
 
 /// The scenarios, with what each measures.
-pub const SCENARIOS: [(&str, &str); 7] = [
+pub const SCENARIOS: [(&str, &str); 8] = [
     ("chain", "firewall, NAT and load balancer on one core, per packet"),
     ("switch", "routing a packet to its runtime"),
     ("launch", "what a new flow costs over its packet"),
@@ -72,6 +73,10 @@ pub const SCENARIOS: [(&str, &str); 7] = [
     (
         "migrate",
         "flows of firewall, NAT and load balancer moved between two runtimes",
+    ),
+    (
+        "store",
+        "a counter whose counts are kept in stores: throughput, and how old the counts there are",
     ),
     (
         "live",
@@ -183,6 +188,7 @@ pub fn run(scenario: &str, options: &Options) -> Result<Report, String> {
         "stage" => stage::measure,
         "message" => message::measure,
         "migrate" => migrate::measure,
+        "store" => store::measure,
         other => {
             let known: Vec<&str> = SCENARIOS.iter().map(|(name, _)| *name).collect();
             return Err(format!(
@@ -244,6 +250,7 @@ pub fn job(job: crate::cli::jobs::BenchJob, _registry: &crate::registry::Registr
         crate::cli::Scenario::Stage => "stage",
         crate::cli::Scenario::Message => "message",
         crate::cli::Scenario::Migrate => "migrate",
+        crate::cli::Scenario::Store => "store",
         crate::cli::Scenario::Live => return live_job(&job),
     };
     if scenario == "message" && message::serve() {

@@ -25,6 +25,7 @@ mod moving;
 mod orders;
 mod pages;
 mod staff;
+mod storing;
 mod watching;
 
 #[cfg(test)]
@@ -109,6 +110,9 @@ enum Verb {
     Lab(LabVerb),
     /// Say something to a function of the running cluster
     Function(FunctionVerb),
+    /// Look at stores of functions' variables
+    #[command(subcommand)]
+    Store(storing::StoreVerb),
     /// End the running cluster gracefully
     #[command(after_help = "Example:\n  flowkeep stop")]
     Stop(Asking),
@@ -683,6 +687,8 @@ pub enum Scenario {
     Message,
     /// Flows moved between two runtimes
     Migrate,
+    /// Counts that are kept in stores
+    Store,
     /// On veth pairs, against the kernel's nftables (root)
     Live,
 }
@@ -710,7 +716,7 @@ struct Bench {
     /// What to measure
     #[arg(value_enum)]
     scenario: Scenario,
-    /// Numbers of flows; by default 10000,100000,1000000; 1000,10000 with `live`, 500,1000,100000,200000 with `migrate`
+    /// Numbers of flows; by default 10000,100000,1000000; 1000,10000 with `live`, 50000 with `store`, 500,1000,100000,200000 with `migrate`
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     flows: Vec<u32>,
     /// How often each case is measured; the median counts
@@ -737,6 +743,7 @@ impl Bench {
     fn flows(&self) -> Vec<u32> {
         match (&self.flows[..], self.scenario) {
             ([], Scenario::Live) => vec![1000, 10_000],
+            ([], Scenario::Store) => vec![50_000],
             ([], Scenario::Migrate) => vec![500, 1000, 100_000, 200_000],
             ([], _) => vec![10_000, 100_000, 1_000_000],
             (flows, _) => flows.to_vec(),
@@ -854,6 +861,7 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
         Verb::Switch(words) => return Ok((jobs.run)(jobs::member_job(words, Kind::Switch, registry)?)),
         Verb::Coordinator(words) => return coordinator::coordinator(&words),
         Verb::Cluster(verb) => clusters::cluster(verb, out)?,
+        Verb::Store(verb) => storing::store(&verb, out)?,
         Verb::Bench(bench) => {
             return Ok((jobs.bench)(
                 jobs::BenchJob {

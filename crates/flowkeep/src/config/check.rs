@@ -16,6 +16,7 @@ pub fn check(config: &mut Config, registry: &Registry, document: &mut Document<'
     chains(config, registry, document);
     affinities(config, document);
     instances(config, document);
+    super::store::check(config, document);
 }
 
 fn ports(config: &Config, document: &mut Document<'_, '_>) {
@@ -209,7 +210,10 @@ fn instances(config: &Config, document: &mut Document<'_, '_>) {
         seed: 0,
     };
     for (name, function) in &config.functions {
-        if let Err(error) = function.factory.instantiate(&worker) {
+        if let Err(error) = function
+            .factory
+            .instantiate(&worker, &mut nf::variables::Variables::local())
+        {
             if let Some(place) = &error.place {
                 let setting = format!("function.{name}.{}", error.at);
                 let problem = Problem::on_line(place).saying(setting, &*error.problem, &*error.remedy);

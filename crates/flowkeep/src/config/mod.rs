@@ -41,6 +41,7 @@ pub mod document;
 pub mod layout;
 pub mod problem;
 pub mod schema;
+pub mod store;
 pub mod values;
 
 #[cfg(test)]
@@ -133,6 +134,8 @@ pub struct Config {
     pub control: Control,
     /// Figures for Prometheus.
     pub metrics: Metrics,
+    /// Where functions' variables are kept.
+    pub store: store::Store,
     /// What is written down while it runs.
     pub log: Log,
     /// Each function's own settings, by the name that chains use. Read from the tables `[function.NAME]`; a function
@@ -165,6 +168,7 @@ impl Default for Config {
             user: None,
             control: Control::default(),
             metrics: Metrics::default(),
+            store: store::Store::default(),
             log: Log::default(),
             functions: BTreeMap::new(),
         }
@@ -482,6 +486,7 @@ impl Config {
             user: self.user.clone(),
             control: self.control.clone(),
             metrics: self.metrics.clone(),
+            store: self.store.clone(),
             log: self.log.clone(),
             functions: BTreeMap::new(),
         }
@@ -549,7 +554,41 @@ pub fn read_tree(path: &Path, registry: &Registry) -> Result<(Config, toml::Tabl
         vec![Problem::of_file(&path.display().to_string()).saying("", error.message(), "")]
     })?;
     name_files(&mut tree, registry);
+    hide_passwords(&mut tree);
     Ok((config, tree, text))
+}
+
+/// Replaces the URIs of stores by what may be shown of them, and a word on the rest.
+fn hide_passwords(tree: &mut toml::Table) {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    for (name, value) in tree
+        .get_mut("store")
+        .and_then(toml::Value::as_table_mut)
+        .into_iter()
+        .flatten()
+    {
+        match value {
+            toml::Value::String(uri) if name == "uri" => {
+                let shown = stores::without_secret(uri);
+                if shown != *uri {
+                    let mut hasher = DefaultHasher::new();
+                    uri.hash(&mut hasher);
+                    *uri = format!("{shown} ({:08x})", hasher.finish() as u32);
+                }
+            }
+            toml::Value::Table(functions) if name == "function" => {
+                for own in functions.iter_mut().filter_map(|(_, own)| own.as_table_mut()) {
+                    let mut tree = toml::Table::new();
+                    tree.insert("store".to_owned(), toml::Value::Table(std::mem::take(own)));
+                    hide_passwords(&mut tree);
+                    if let Some(toml::Value::Table(hidden)) = tree.remove("store") {
+                        *own = hidden;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
 }
 
 /// Puts a word on what is in them beside the files that settings name, so that it counts when configurations are compared.

@@ -104,6 +104,9 @@ pub enum RunError {
     /// The coordinator does not take it in.
     #[error(transparent)]
     Join(#[from] JoinError),
+    /// A store of variables cannot be opened.
+    #[error(transparent)]
+    Store(#[from] stores::Failure),
     /// A thread cannot be started.
     #[error("a thread cannot be started: {0}")]
     Thread(std::io::Error),
@@ -125,6 +128,7 @@ impl RunError {
             RunError::Memory(_)
             | RunError::Join(_)
             | RunError::Thread(_)
+            | RunError::Store(_)
             | RunError::Privileges(_)
             | RunError::Kernel(_)
             | RunError::NoSuchInterface { .. }
@@ -153,6 +157,8 @@ pub(super) struct Built {
     pub doors: Vec<Door>,
     /// For runtimes that come and go.
     pub staff: Option<Staff>,
+    /// Where functions' variables are kept.
+    pub stores: crate::store::Opened,
 }
 
 /// Buffers of each switch: what its ports and the runtimes' queues may hold together.
@@ -208,12 +214,23 @@ pub(super) fn build(
     // Who answers takes the time of what it answers, so what is read must not run away from it.
     let answering = opened.iter().any(|open| open.port.answers());
     let rules = config.rules();
+    let names: Vec<String> = config.functions.keys().cloned().collect();
     let plan = Plan::new(rules, config.take_factories())?;
     claim(&plan, &mut opened)?;
     // Threads, links and all that comes in by them are made with less.
     if let Some(privileges) = privileges {
         privileges.drop().map_err(RunError::Privileges)?;
     }
+    let named = member.map_or("", |member| member.name.as_str());
+    let stores = crate::store::open(
+        &config.store,
+        &names,
+        named,
+        packet_clock,
+        events,
+        ports.reports(),
+    )?;
+    let plan = plan.keeping(stores.keeper.clone());
     let kernel = follow_kernel(&config, layout, &plan)?;
     let seed = match (member, config.threads) {
         (Some(member), _) => member.secrets.seed,
@@ -313,6 +330,7 @@ pub(super) fn build(
         config,
         plan,
         sides,
+        stores,
     })
 }
 

@@ -128,6 +128,7 @@ impl fmt::Display for Unanswered {
 
 /// What may be asked.
 pub(super) enum Question {
+    Variables,
     Stats,
     Finished,
     Drained,
@@ -176,6 +177,7 @@ pub(super) enum Question {
 
 /// What is answered.
 pub(super) enum Answer {
+    Variables(Vec<(String, nf::variables::Figures)>),
     Switch {
         stats: SwitchStats,
         ports: Vec<PortCounters>,
@@ -473,6 +475,9 @@ impl Driver {
                 _ => std::thread::sleep(NAP),
             }
         }
+        self.seats
+            .iter_mut()
+            .for_each(|seat| seat.finish_variables(&self.events));
     }
 
     /// Whether nobody here goes on, and nobody comes.
@@ -583,6 +588,15 @@ impl Seat {
         }
     }
 
+    /// The last changes of variables go to their stores, as far as those take them.
+    fn finish_variables(&mut self, events: &SyncSender<String>) {
+        if let Worker::Runtime(runtime) = &mut self.worker
+            && !runtime.finish_variables(crate::store::LAST_CHANGES)
+        {
+            let _ = events.try_send(crate::store::line("", "variables_left", &[]));
+        }
+    }
+
     /// Hands event lines to the writer; if it is behind, they wait here and the runtime's log fills up.
     fn pass_on(&mut self, events: &SyncSender<String>) -> bool {
         if self.lines.is_empty() {
@@ -664,6 +678,7 @@ impl Seat {
                     moved,
                 }
             }
+            (Worker::Runtime(runtime), Question::Variables) => Answer::Variables(runtime.variables()),
             (Worker::Runtime(runtime), Question::Stats) => Answer::Runtime(runtime.stats()),
             (Worker::Runtime(runtime), Question::Drained) => {
                 let stats = runtime.stats();

@@ -40,6 +40,7 @@ use crate::config::Config;
 use crate::config::layout::{Layout, PortPlace, WorkerId};
 use crate::member::Membership;
 use crate::moving::{self, Leaving, Order, Receipt, Removal, UnderWay, no_such_runtime};
+use crate::store::figures::{StoreStatus, VariablesStatus};
 use adapters::open::Ports;
 use adapters::report::{Report, Reports};
 use coordinator::agent::{Agent, Seat};
@@ -86,6 +87,8 @@ pub struct Running {
     reports: Reports,
     /// Follows the kernel's tables, for chains that forward; ends when this does.
     kernel: Vec<kernel::Kernel>,
+    /// The threads of the stores of variables.
+    agencies: Vec<stores::Agency>,
     /// Of a cluster of several processes: that this process, and no other, is this member. Held until its links are gone.
     member: Option<Membership>,
     /// With a coordinator: the agent, and whether a view has removed a worker of this process.
@@ -145,6 +148,8 @@ struct Shared {
     live: Live,
     /// Orders to move flows, and words about who takes them; nobody is asked while it is held.
     orders: Mutex<orders::Book>,
+    /// The stores of variables, by their URIs.
+    stores: Vec<(String, stores::Store)>,
     /// A member's switches whose ports bring nothing by themselves end when it is told to.
     has_inputs: bool,
 }
@@ -237,6 +242,7 @@ fn launch(
         sides,
         doors,
         staff,
+        stores,
     } = build::build(config, &layout, member.as_ref(), ports, &lines, privileges)?;
     drop(lines);
     let count = threads.len();
@@ -276,6 +282,7 @@ fn launch(
         me: Weak::clone(me),
         live: Live::new(config, plan, source, infos, sides),
         orders: Mutex::default(),
+        stores: stores.stores,
         has_inputs,
     });
     let ending = events::Ending::default();
@@ -301,6 +308,7 @@ fn launch(
         ending,
         reports,
         kernel,
+        agencies: stores.agencies,
         member,
         agent,
         fence,
@@ -423,6 +431,12 @@ impl Running {
                 std::io::stderr(),
                 "the coordinator has not heard that this member leaves: {why}"
             );
+        }
+        let left: u64 = self.agencies.drain(..).map(stores::Agency::end).sum();
+        if left > 0 {
+            let problem = format!("the last {left} batches of changes of variables are not in their store");
+            self.reports
+                .tell("store", problem, "see what it says above; those changes are lost");
         }
         drop(self.member.take());
         let events = match self.writer.take().map(JoinHandle::join) {
@@ -608,6 +622,15 @@ impl Shared {
             if let Ok(Answer::Runtime(stats)) = runtime.ask(Question::Stats) {
                 all.insert(number, stats);
                 absent.remove(&number);
+            }
+        }
+        if !self.stores.is_empty() {
+            snapshot.stores = self.stores.iter().map(StoreStatus::of).collect();
+            for (number, runtime) in self.runtimes() {
+                if let Ok(Answer::Variables(all)) = runtime.ask(Question::Variables) {
+                    let status = |(function, figures)| VariablesStatus::of(number, function, &figures);
+                    snapshot.variables.extend(all.into_iter().map(status));
+                }
             }
         }
         snapshot.absent = absent.keys().copied().collect();

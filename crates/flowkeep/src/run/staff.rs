@@ -86,8 +86,14 @@ impl Maker {
         }
     }
 
-    /// Makes a runtime at the ends that `slot` has. Where that fails they are still there.
-    fn make(&self, number: u16, slot: &mut Slot) -> Result<Runtime<WorkerLink>, RunError> {
+    /// Makes a runtime at the ends that `slot` has. Where that fails they are still there. `others_follow`: another configuration's functions replace its own
+    /// before the first packet.
+    fn make(
+        &self,
+        number: u16,
+        slot: &mut Slot,
+        others_follow: bool,
+    ) -> Result<Runtime<WorkerLink>, RunError> {
         let settings = runtime::Settings {
             info: self.info(number),
             ..self.settings.clone()
@@ -96,7 +102,11 @@ impl Maker {
         let pool = super::build::own_pool(origin, settings.held_max);
         adapters::large::at_once(|| {
             let plan = self.plan.clone();
-            let stages = Stages::new(&plan, &settings.info)
+            let make = match others_follow || slot.legacy.is_some() {
+                true => Stages::detached,
+                false => Stages::new,
+            };
+            let stages = make(&plan, &settings.info)
                 .map_err(|(function, source)| RunError::Function { function, source })?;
             // From here on nothing fails.
             let (links, peers) = (mem::take(&mut slot.links), mem::take(&mut slot.peers));
@@ -227,7 +237,7 @@ impl Staff {
         };
         drop(parked);
         let made = aside(|| {
-            let mut runtime = self.maker.make(number, &mut slot)?;
+            let mut runtime = self.maker.make(number, &mut slot, prepared.is_some())?;
             drop(prepared.map(|prepared| runtime.catch_up(prepared)));
             Ok(runtime)
         });
@@ -364,7 +374,7 @@ impl Staff {
             }
             std::thread::sleep(LOOK);
         }
-        let runtime = match handle.leave() {
+        let mut runtime = match handle.leave() {
             Ok(runtime) => runtime,
             Err(why) => {
                 reopen();
@@ -373,6 +383,8 @@ impl Staff {
         };
         shared.drop_runtime(number);
         infos.retain(|info| info.runtime != number);
+        // What a store has not taken goes on with the next of this number.
+        runtime.finish_variables(crate::store::LAST_CHANGES);
         let Remains { links, peers, legacy } = runtime.dismantle();
         let last = RuntimeStats {
             flows_max: 0,

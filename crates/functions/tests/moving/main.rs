@@ -9,6 +9,7 @@
 #[path = "../flow_monitor/capture.rs"]
 mod capture;
 mod captures;
+mod counter;
 mod firewall;
 mod flow_monitor;
 mod flow_tables;

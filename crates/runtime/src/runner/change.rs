@@ -277,7 +277,8 @@ impl Prepared {
         listed_max: usize,
     ) -> Result<Box<Self>, ChangeError> {
         fits(&plan, before)?;
-        let stages = Stages::new(&plan, worker)
+        let plan = plan.keeping(before.keeper().clone());
+        let stages = Stages::following(&plan, worker)
             .map_err(|(function, source)| ChangeError::Function { function, source })?;
         let counters = stages.functions.iter().map(|stage| stage.counters().len());
         let most_counters = counters.max().unwrap_or(0) + 1;
@@ -508,7 +509,9 @@ impl Runner {
     pub fn take_before(&mut self, flows: &FlowStore) -> Option<Box<Before>> {
         let before = self.before.as_deref()?;
         let over = before.left == 0 && before.cursor as usize >= flows.capacity();
-        if over { self.before.take() } else { None }
+        let mut before = self.before.take_if(|_| over)?;
+        before.stages.drop_handles();
+        Some(before)
     }
 
     /// Whether a survey is to go on; else, whether a sweep is.

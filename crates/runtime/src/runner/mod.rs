@@ -55,6 +55,7 @@ use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use core::ptr::NonNull;
 use nf::cx::{EventLog, RawCx};
+use nf::variables::WorkerVariables;
 use nf::{Direction, Generation, Reason, Recall, Side};
 use watching::Look;
 use wire::memory::Region;
@@ -409,6 +410,16 @@ impl Runner {
     pub fn take_spares(&mut self) -> impl Iterator<Item = PacketBox> {
         // SAFETY: the frame lies in `frames`, which is still there, and no call is under way.
         core::mem::take(unsafe { &mut (*self.frame_ptr.as_ptr()).cx.spares }).into_iter()
+    }
+
+    /// The functions' variables.
+    pub fn variables(&self) -> &WorkerVariables {
+        &self.stages.variables
+    }
+
+    /// The same, to be stepped.
+    pub fn variables_mut(&mut self) -> &mut WorkerVariables {
+        &mut self.stages.variables
     }
 
     /// Takes out what the next of its number goes on with.

@@ -20,6 +20,7 @@ mod sessions;
 mod spread;
 mod unheard;
 mod unsaid;
+mod variables;
 mod waits;
 mod watching;
 mod words;

@@ -249,8 +249,22 @@ impl<P: Port> Runtime<P> {
             self.stalls += 1;
         }
         self.keeper.acknowledge(&mut self.core);
+        self.core.runner.variables_mut().step(self.core.now);
         self.transmit();
         work
+    }
+
+    /// Has the store told of every change of the functions' variables; answers whether it has them, or `patience` is over. For the worker's end.
+    pub fn finish_variables(&mut self, patience: core::time::Duration) -> bool {
+        self.core.runner.variables_mut().finish(patience)
+    }
+
+    /// What became of changes of variables that are in a store, by function.
+    pub fn variables(&self) -> Vec<(String, nf::variables::Figures)> {
+        let figures = self.core.runner.variables().figures();
+        let names = &self.core.runner.stages().names;
+        let named = |(function, figures): (usize, _)| Some((names.get(function)?.clone(), figures));
+        figures.into_iter().filter_map(named).collect()
     }
 
     /// Takes off the links what has come, since the buffers that are wanting may be on their way home behind packets; packets
@@ -318,6 +332,7 @@ impl<P: Port> Runtime<P> {
             .next_wake()
             .into_iter()
             .chain(self.links.iter().filter_map(Port::next_at))
+            .chain(self.core.runner.variables().next_at())
             .min()
     }
 

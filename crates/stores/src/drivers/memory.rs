@@ -90,6 +90,12 @@ impl Driver for Memory {
         Ok(all.filter(|name| name.function() == function).cloned().collect())
     }
 
+    fn variables(&mut self) -> Result<Vec<VariableName>, Failure> {
+        let tables = self.tables();
+        let kept = tables.variables.iter().filter(|(_, fields)| !fields.is_empty());
+        Ok(kept.map(|(name, _)| name.clone()).collect())
+    }
+
     fn record(&mut self, name: &str) -> Result<Option<Vec<u8>>, Failure> {
         Ok(self.tables().records.get(name).cloned())
     }

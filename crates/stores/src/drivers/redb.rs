@@ -222,6 +222,28 @@ impl Driver for Redb {
         })
     }
 
+    fn variables(&mut self) -> Result<Vec<VariableName>, Failure> {
+        self.read(|transaction| {
+            let elements = transaction.open_table(ELEMENTS)?;
+            let mut all = Vec::new();
+            // From each variable's first element to the next variable's.
+            let mut from: Vec<u8> = Vec::new();
+            while let Some(found) = elements.range::<&[u8]>(&*from..)?.next() {
+                let (key, _) = found?;
+                let end = key.value().iter().position(|byte| *byte == 0);
+                let name = key
+                    .value()
+                    .get(..end.unwrap_or(key.value().len()))
+                    .unwrap_or_default();
+                let parsed = std::str::from_utf8(name).ok().and_then(|name| name.parse().ok());
+                all.extend(parsed);
+                from = name.to_vec();
+                from.push(1);
+            }
+            Ok(all)
+        })
+    }
+
     fn record(&mut self, name: &str) -> Result<Option<Vec<u8>>, Failure> {
         self.read(|transaction| {
             let has = transaction.open_table(RECORDS)?.get(name)?;

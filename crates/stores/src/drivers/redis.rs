@@ -22,6 +22,7 @@
 use crate::batch::{Batch, Change};
 use crate::driver::{Driver, Failure, Outcome, Swapped, Version};
 use crate::name::{Part, PartitionName, VariableName};
+use crate::uri::without_secret;
 use redis::{Client, Cmd, Connection, ConnectionLike, ErrorKind, IntoConnectionInfo, RedisError, Value};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -224,14 +225,6 @@ fn failure(name: &str, error: &RedisError) -> Failure {
     Failure::new(name, error.to_string(), remedy)
 }
 
-/// A URI as it may be shown.
-pub(crate) fn without_secret(uri: &str) -> String {
-    match (uri.split_once("://"), uri.rfind('@')) {
-        (Some((scheme, _)), Some(at)) => format!("{scheme}://…{}", uri.get(at..).unwrap_or_default()),
-        _ => uri.to_owned(),
-    }
-}
-
 fn text(value: &Value) -> Option<&str> {
     match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
@@ -386,6 +379,40 @@ impl Driver for Redis {
             _ => None,
         };
         self.heard(names)
+    }
+
+    fn variables(&mut self) -> Result<Vec<VariableName>, Failure> {
+        let mut found = std::collections::BTreeSet::new();
+        let mut cursor = "0".to_owned();
+        loop {
+            let mut command = redis::cmd("SCAN");
+            command
+                .arg(&cursor)
+                .arg("MATCH")
+                .arg("{*}@*")
+                .arg("COUNT")
+                .arg(1000);
+            let answer = self.ask(&[command])?.pop().unwrap_or(Value::Nil);
+            let answer = self.good(answer)?;
+            let page = match &answer {
+                Value::Array(page) => match page.as_slice() {
+                    [next, Value::Array(keys)] => text(next).map(|next| (next.to_owned(), keys)),
+                    _ => None,
+                },
+                _ => None,
+            };
+            let (next, keys) = self.heard(page)?;
+            // What else the server has is none of ours.
+            let names = keys.iter().filter_map(|key| {
+                let (partition, rest) = text(key)?.strip_prefix('{')?.split_once('}')?;
+                format!("{partition}{rest}").parse::<VariableName>().ok()
+            });
+            found.extend(names);
+            if next == "0" {
+                return Ok(found.into_iter().collect());
+            }
+            cursor = next;
+        }
     }
 
     fn record(&mut self, name: &str) -> Result<Option<Vec<u8>>, Failure> {

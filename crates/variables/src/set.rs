@@ -1,10 +1,10 @@
 //! A set.
 
-use super::Table;
-use crate::agent::OpenError;
+use crate::Kind;
 use crate::cells::{Key, Refusal};
-use crate::name::Kind;
-use crate::partition::{Options, Partition};
+use crate::open::{OpenError, Variables};
+use crate::shelf::Options;
+use crate::table::Table;
 use crate::ticket::Ticket;
 
 /// A set, in no order.
@@ -12,8 +12,8 @@ use crate::ticket::Ticket;
 pub struct Set<T>(Table<T, ()>);
 
 impl<T: Key> Set<T> {
-    pub(crate) fn open(partition: &mut Partition, name: &str, options: Options) -> Result<Self, OpenError> {
-        Table::open(partition, Kind::Set, name, options).map(Set)
+    pub(crate) fn open(variables: &mut Variables, name: &str, options: Options) -> Result<Self, OpenError> {
+        Table::open(variables, Kind::Set, name, options).map(Set)
     }
 
     /// How many elements it has.
@@ -28,7 +28,7 @@ impl<T: Key> Set<T> {
 
     /// Whether it has the element.
     pub fn contains(&self, element: &T) -> bool {
-        self.0.read(|cells| cells.get(element).is_some())
+        self.0.read(|cells| cells.get(element).is_some()) == Some(true)
     }
 
     /// Adds an element; answers whether it is new. One that is there is no change.

@@ -1,10 +1,10 @@
 //! A map of counters.
 
-use super::Table;
-use crate::agent::OpenError;
+use crate::Kind;
 use crate::cells::{Key, Refusal};
-use crate::name::Kind;
-use crate::partition::{Options, Partition};
+use crate::open::{OpenError, Variables};
+use crate::shelf::Options;
+use crate::table::Table;
 use crate::ticket::Ticket;
 
 /// A counter for each key. A key that is not there counts 0; a counter stops at the ends of its range.
@@ -12,8 +12,8 @@ use crate::ticket::Ticket;
 pub struct CounterMap<K>(Table<K, i64>);
 
 impl<K: Key> CounterMap<K> {
-    pub(crate) fn open(partition: &mut Partition, name: &str, options: Options) -> Result<Self, OpenError> {
-        Table::open(partition, Kind::CounterMap, name, options).map(CounterMap)
+    pub(crate) fn open(variables: &mut Variables, name: &str, options: Options) -> Result<Self, OpenError> {
+        Table::open(variables, Kind::CounterMap, name, options).map(CounterMap)
     }
 
     /// How many keys it has.
@@ -33,7 +33,7 @@ impl<K: Key> CounterMap<K> {
 
     /// Whether it has the key.
     pub fn contains_key(&self, key: &K) -> bool {
-        self.0.read(|cells| cells.get(key).is_some())
+        self.0.read(|cells| cells.get(key).is_some()) == Some(true)
     }
 
     /// Adds to the key's count; answers the sum.

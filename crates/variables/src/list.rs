@@ -14,53 +14,69 @@
 //! A process that dies after some batches of a change of many elements and before the rest leaves gaps at the store. The list closes them when it
 //! is opened.
 
-use super::Table;
-use crate::agent::OpenError;
+use crate::Kind;
 use crate::cells::{Refusal, Stored, measure};
-use crate::name::Kind;
-use crate::partition::{Options, Partition};
+use crate::open::{OpenError, Variables};
+use crate::shelf::Options;
+use crate::table::Table;
 use crate::ticket::Ticket;
-use std::cell::Cell;
-use std::rc::Rc;
+use alloc::vec::Vec;
+use core::cell::Cell;
 
 /// A list with two ends.
 #[derive(Clone)]
-pub struct List<T> {
-    table: Table<i64, T>,
-    front: Rc<Cell<i64>>,
-}
+pub struct List<T>(Table<i64, T>);
+
+/// The front's place: what all handles of a list share besides the elements.
+struct Front(Cell<i64>);
 
 impl<T: Stored> List<T> {
-    pub(crate) fn open(partition: &mut Partition, name: &str, options: Options) -> Result<Self, OpenError> {
-        let table: Table<i64, T> = Table::open(partition, Kind::List, name, options)?;
+    pub(crate) fn open(variables: &mut Variables, name: &str, options: Options) -> Result<Self, OpenError> {
+        let list = List(Table::open(variables, Kind::List, name, options)?);
+        // Gaps are closed before the first packet.
+        list.front_place();
+        Ok(list)
+    }
+
+    /// Where the elements begin, once gaps are closed.
+    fn settle(table: &Table<i64, T>) -> Front {
         let mut places = Vec::with_capacity(table.len());
         table.for_each(|place, _| places.push(*place));
         places.sort_unstable();
         let front = places.first().copied().unwrap_or(0);
-        let list = List {
-            table,
-            front: Rc::new(Cell::new(front)),
-        };
         // Front to back: a place that is taken has been moved away from before.
         for (position, place) in places.into_iter().enumerate() {
-            let to = list.place(position);
+            let to = at(front, position);
             if to != place
-                && let Some(element) = list.table.remove(&place).ok().flatten()
+                && let Some(element) = table.remove(&place).ok().flatten()
             {
-                let _ = list.table.insert(&to, element);
+                let _ = table.insert(&to, element);
             }
         }
-        Ok(list)
+        Front(Cell::new(front))
+    }
+
+    fn front_place(&self) -> Option<&Front> {
+        self.0.extra(|| Self::settle(&self.0))
+    }
+
+    fn first(&self) -> i64 {
+        self.front_place().map_or(0, |front| front.0.get())
+    }
+
+    fn set_first(&self, place: i64) {
+        if let Some(front) = self.front_place() {
+            front.0.set(place);
+        }
     }
 
     fn place(&self, position: usize) -> i64 {
-        let position = i64::try_from(position).unwrap_or(i64::MAX);
-        self.front.get().saturating_add(position)
+        at(self.first(), position)
     }
 
     /// How many elements it has.
     pub fn len(&self) -> usize {
-        self.table.len()
+        self.0.len()
     }
 
     /// Whether it has none.
@@ -70,7 +86,7 @@ impl<T: Stored> List<T> {
 
     /// The element at a position, from 0.
     pub fn get(&self, position: usize) -> Option<T> {
-        self.table.get(&self.place(position))
+        self.0.get(&self.place(position))
     }
 
     /// The first element.
@@ -85,31 +101,31 @@ impl<T: Stored> List<T> {
 
     /// Adds an element behind all others.
     pub fn push_back(&self, element: T) -> Result<(), Refusal> {
-        self.table.insert(&self.place(self.len()), element).map(drop)
+        self.0.insert(&self.place(self.len()), element).map(drop)
     }
 
     /// Adds an element before all others.
     pub fn push_front(&self, element: T) -> Result<(), Refusal> {
-        let place = self.front.get().saturating_sub(1);
-        self.table.insert(&place, element)?;
-        self.front.set(place);
+        let place = self.first().saturating_sub(1);
+        self.0.insert(&place, element)?;
+        self.set_first(place);
         Ok(())
     }
 
     /// Removes the last element.
     pub fn pop_back(&self) -> Result<Option<T>, Refusal> {
         match self.len().checked_sub(1) {
-            Some(last) => self.table.remove(&self.place(last)),
+            Some(last) => self.0.remove(&self.place(last)),
             None => Ok(None),
         }
     }
 
     /// Removes the first element.
     pub fn pop_front(&self) -> Result<Option<T>, Refusal> {
-        let place = self.front.get();
-        let element = self.table.remove(&place)?;
+        let place = self.first();
+        let element = self.0.remove(&place)?;
         if element.is_some() {
-            self.front.set(place.saturating_add(1));
+            self.set_first(place.saturating_add(1));
         }
         Ok(element)
     }
@@ -119,7 +135,7 @@ impl<T: Stored> List<T> {
         if position >= self.len() {
             return Err(Refusal::Position);
         }
-        let before = self.table.insert(&self.place(position), element)?;
+        let before = self.0.insert(&self.place(position), element)?;
         before.ok_or(Refusal::Position)
     }
 
@@ -179,14 +195,14 @@ impl<T: Stored> List<T> {
 
     /// Removes all elements, at the store in one change.
     pub fn clear(&self) -> Result<(), Refusal> {
-        self.table.clear()?;
-        self.front.set(0);
+        self.0.clear()?;
+        self.set_first(0);
         Ok(())
     }
 
     /// Shows each element, from the front on.
     pub fn for_each(&self, mut each: impl FnMut(&T)) {
-        self.table.read(|cells| {
+        self.0.read(|cells| {
             let places = (0..cells.len()).filter_map(|position| cells.get(&self.place(position)));
             places.for_each(&mut each);
         });
@@ -194,6 +210,12 @@ impl<T: Stored> List<T> {
 
     /// Waits until the store has every change so far.
     pub fn stored(&self) -> Ticket {
-        self.table.stored()
+        self.0.stored()
     }
+}
+
+/// The place of a position.
+fn at(front: i64, position: usize) -> i64 {
+    let position = i64::try_from(position).unwrap_or(i64::MAX);
+    front.saturating_add(position)
 }

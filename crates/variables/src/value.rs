@@ -1,10 +1,10 @@
 //! A single value.
 
-use super::Table;
-use crate::agent::OpenError;
+use crate::Kind;
 use crate::cells::{Refusal, Stored};
-use crate::name::Kind;
-use crate::partition::{Options, Partition};
+use crate::open::{OpenError, Variables};
+use crate::shelf::Options;
+use crate::table::Table;
 use crate::ticket::Ticket;
 
 /// A single value, or none.
@@ -12,12 +12,12 @@ use crate::ticket::Ticket;
 pub struct Value<T>(Table<(), T>);
 
 impl<T: Stored> Value<T> {
-    pub(crate) fn open(partition: &mut Partition, name: &str, options: Options) -> Result<Self, OpenError> {
+    pub(crate) fn open(variables: &mut Variables, name: &str, options: Options) -> Result<Self, OpenError> {
         let options = Options {
             capacity: 1,
             ..options
         };
-        Table::open(partition, Kind::Value, name, options).map(Value)
+        Table::open(variables, Kind::Value, name, options).map(Value)
     }
 
     /// The value, if there is one.

@@ -1,10 +1,10 @@
 //! A map.
 
-use super::Table;
-use crate::agent::OpenError;
+use crate::Kind;
 use crate::cells::{Key, Refusal, Stored};
-use crate::name::Kind;
-use crate::partition::{Options, Partition};
+use crate::open::{OpenError, Variables};
+use crate::shelf::Options;
+use crate::table::Table;
 use crate::ticket::Ticket;
 
 /// A map, in no order.
@@ -12,8 +12,8 @@ use crate::ticket::Ticket;
 pub struct Map<K, V>(Table<K, V>);
 
 impl<K: Key, V: Stored> Map<K, V> {
-    pub(crate) fn open(partition: &mut Partition, name: &str, options: Options) -> Result<Self, OpenError> {
-        Table::open(partition, Kind::Map, name, options).map(Map)
+    pub(crate) fn open(variables: &mut Variables, name: &str, options: Options) -> Result<Self, OpenError> {
+        Table::open(variables, Kind::Map, name, options).map(Map)
     }
 
     /// How many elements it has.
@@ -33,7 +33,7 @@ impl<K: Key, V: Stored> Map<K, V> {
 
     /// Whether it has the key.
     pub fn contains_key(&self, key: &K) -> bool {
-        self.0.read(|cells| cells.get(key).is_some())
+        self.0.read(|cells| cells.get(key).is_some()) == Some(true)
     }
 
     /// Sets the key's value; answers the one before.

@@ -7,16 +7,15 @@
 //! one batch, if they fit into one. So either the store has the effects and not the timer, or the timer and not the effects; a successor then fires it again,
 //! on variables that have seen nothing of it. An effect outside of the variables (a packet that was sent) can happen twice.
 
-use super::Table;
-use crate::agent::OpenError;
+use crate::Kind;
 use crate::cells::{Key, Refusal, Stored};
-use crate::name::Kind;
-use crate::partition::{Options, Partition};
+use crate::open::{OpenError, Variables};
+use crate::shelf::Options;
+use crate::table::Table;
 use crate::ticket::Ticket;
-use std::cell::{Cell, RefCell};
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
-use std::rc::Rc;
+use alloc::collections::BinaryHeap;
+use core::cell::{Cell, RefCell};
+use core::cmp::{Ordering, Reverse};
 
 /// A timer's place in the order; one that was armed again or cancelled since is found out by its number.
 struct Armed<K> {
@@ -55,31 +54,44 @@ impl<K> Ord for Armed<K> {
 #[derive(Clone)]
 pub struct Timers<K, V> {
     table: Table<K, (u64, u64, V)>,
-    order: Rc<RefCell<BinaryHeap<Reverse<Armed<K>>>>>,
     room: usize,
-    number: Rc<Cell<u64>>,
+}
+
+/// What all handles of a variable share besides the timers: their order.
+struct Order<K> {
+    heap: RefCell<BinaryHeap<Reverse<Armed<K>>>>,
+    number: Cell<u64>,
 }
 
 impl<K: Key, V: Stored> Timers<K, V> {
-    pub(crate) fn open(partition: &mut Partition, name: &str, options: Options) -> Result<Self, OpenError> {
-        let room = options.capacity.saturating_mul(2).max(2);
+    pub(crate) fn open(variables: &mut Variables, name: &str, options: Options) -> Result<Self, OpenError> {
         let timers = Timers {
-            table: Table::open(partition, Kind::Timers, name, options)?,
-            order: Rc::new(RefCell::new(BinaryHeap::with_capacity(room))),
-            room,
-            number: Rc::default(),
+            table: Table::open(variables, Kind::Timers, name, options)?,
+            room: options.capacity.saturating_mul(2).max(2),
         };
-        timers.put_in_order();
+        // Put in order before the first packet.
+        timers.order();
         Ok(timers)
     }
 
+    fn order(&self) -> Option<&Order<K>> {
+        self.table.extra(|| {
+            let order = Order {
+                heap: RefCell::new(BinaryHeap::with_capacity(self.room)),
+                number: Cell::default(),
+            };
+            self.put_in_order(&order);
+            order
+        })
+    }
+
     /// All timers in order, and nothing else.
-    fn put_in_order(&self) {
-        let mut order = self.order.borrow_mut();
-        order.clear();
+    fn put_in_order(&self, order: &Order<K>) {
+        let mut heap = order.heap.borrow_mut();
+        heap.clear();
         self.table.for_each(|key, (at_ms, number, _)| {
-            self.number.set(self.number.get().max(*number));
-            order.push(Reverse(Armed {
+            order.number.set(order.number.get().max(*number));
+            heap.push(Reverse(Armed {
                 at_ms: *at_ms,
                 number: *number,
                 key: key.clone(),
@@ -99,13 +111,14 @@ impl<K: Key, V: Stored> Timers<K, V> {
 
     /// Arms a timer, or arms it for another time.
     pub fn arm(&self, key: &K, at_ms: u64, what: V) -> Result<(), Refusal> {
-        let number = self.number.get().saturating_add(1);
+        let order = self.order().ok_or(Refusal::Early)?;
+        let number = order.number.get().saturating_add(1);
         self.table.insert(key, (at_ms, number, what))?;
-        self.number.set(number);
-        if self.order.borrow().len() >= self.room {
-            self.put_in_order();
+        order.number.set(number);
+        if order.heap.borrow().len() >= self.room {
+            self.put_in_order(order);
         } else {
-            self.order.borrow_mut().push(Reverse(Armed {
+            order.heap.borrow_mut().push(Reverse(Armed {
                 at_ms,
                 number,
                 key: key.clone(),
@@ -121,11 +134,11 @@ impl<K: Key, V: Stored> Timers<K, V> {
 
     /// Takes a timer whose time has come; the earliest first. Call it until there is none.
     pub fn fire(&self, now_ms: u64) -> Option<(K, V)> {
-        let mut order = self.order.borrow_mut();
+        let mut order = self.order()?.heap.borrow_mut();
         while order.peek().is_some_and(|Reverse(first)| first.at_ms <= now_ms) {
             let Reverse(first) = order.pop()?;
             let is_it = |(at_ms, number, _): &(u64, u64, V)| (*at_ms, *number) == first.order();
-            if self.table.read(|cells| cells.get(&first.key).is_some_and(is_it))
+            if self.table.read(|cells| cells.get(&first.key).is_some_and(is_it)) == Some(true)
                 && let Ok(Some((_, _, what))) = self.table.remove(&first.key)
             {
                 return Some((first.key, what));

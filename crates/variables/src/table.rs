@@ -4,19 +4,13 @@
 //! call that waits: it answers a [`Ticket`] that is over when the store has every change so far.
 //!
 //! ```
-//! use flowkeep_stores::{Options, Partition, PartitionName, Store, driver_of};
-//! # use std::time::Duration;
-//! let patience = Duration::from_secs(3);
-//! let (store, _agency) = Store::start(driver_of("memory:")?, patience, |report| eprintln!("{report:?}"))?;
-//! let mut partition = Partition::open(&store, PartitionName::new("nat", "edge1", 0)?)?;
-//! let packets = partition.counter("packets", Options::default())?;   // once
-//! packets.add(1);                                                    // per packet, no wait
-//! let ticket = packets.stored();                                     // to be awaited, where the packet must
-//! # assert_eq!(ticket.state(), None);
-//! partition.step(1_000_000);                                         // in the worker's loop, in nanoseconds
-//! # assert!(partition.finish(patience));
-//! assert_eq!(store.sum("nat", "packets")?, 1);                       // the whole function's
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! use flowkeep_variables::{OpenError, Options, Variables};
+//! let mut variables = Variables::local();                              // a function is handed one
+//! let packets = variables.counter("packets", Options::default())?;     // once
+//! assert_eq!(packets.add(1), 1);                                       // per packet, no wait
+//! let ticket = packets.stored();                                       // to be awaited, where the packet must
+//! assert_eq!(ticket.state(), Some(Ok(())));                            // nothing to wait for without a store
+//! # Ok::<(), OpenError>(())
 //! ```
 //!
 //! What the four words of the paper (FlexState III-A: create, read, update, delete) are here:
@@ -33,33 +27,42 @@
 //!
 //! A call that would exceed a bound changes nothing and says so ([`Refusal`]).
 
-mod counter;
-mod counter_map;
-mod list;
-mod map;
-mod set;
-#[cfg(test)]
-mod tests;
-mod timers;
-mod value;
+pub use crate::counter::Counter;
+pub use crate::counter_map::CounterMap;
+pub use crate::list::List;
+pub use crate::map::Map;
+pub use crate::set::Set;
+pub use crate::timers::Timers;
+pub use crate::value::Value;
 
-pub use counter::Counter;
-pub use counter_map::CounterMap;
-pub use list::List;
-pub use map::Map;
-pub use set::Set;
-pub use timers::Timers;
-pub use value::Value;
-
-use crate::agent::OpenError;
+use crate::Kind;
 use crate::cells::{Cells, Key, Refusal, Stored};
-use crate::name::Kind;
-use crate::partition::{Consistency, Inner, Options, Partition};
+use crate::open::{OpenError, Variables};
+use crate::shelf::{Inner, Options};
 use crate::ticket::Ticket;
-use std::rc::Rc;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::any::Any;
+use core::cell::OnceCell;
+
+/// Where a handle finds its variable, once it is there.
+pub(crate) struct Slot<K, V>(OnceCell<Rc<Inner<K, V>>>);
+
+impl<K, V> Default for Slot<K, V> {
+    fn default() -> Self {
+        Slot(OnceCell::new())
+    }
+}
+
+impl<K, V> Slot<K, V> {
+    pub fn bind(&self, inner: Rc<Inner<K, V>>) {
+        // A slot is bound once, by what pends for it.
+        let _ = self.0.set(inner);
+    }
+}
 
 /// What all of them are made of: a table from key to value.
-pub(crate) struct Table<K, V>(Rc<Inner<K, V>>);
+pub(crate) struct Table<K, V>(Rc<Slot<K, V>>);
 
 impl<K, V> Clone for Table<K, V> {
     fn clone(&self) -> Self {
@@ -69,21 +72,33 @@ impl<K, V> Clone for Table<K, V> {
 
 impl<K: Key, V: Stored> Table<K, V> {
     pub fn open(
-        partition: &mut Partition,
+        variables: &mut Variables,
         kind: Kind,
         name: &str,
         options: Options,
     ) -> Result<Self, OpenError> {
-        partition.variable(kind, name, options).map(Table)
+        variables.open(kind, name, options).map(Table)
+    }
+
+    #[inline]
+    fn inner(&self) -> Option<&Inner<K, V>> {
+        self.0.0.get().map(|inner| &**inner)
+    }
+
+    /// What this type of variable knows besides, made when it is first asked for; `None` where the variable is not there yet.
+    pub fn extra<T: Any>(&self, make: impl FnOnce() -> T) -> Option<&T> {
+        let extra = self.inner()?.extra.get_or_init(|| Rc::new(make()));
+        extra.downcast_ref()
     }
 
     pub fn len(&self) -> usize {
-        self.read(Cells::len)
+        self.read(Cells::len).unwrap_or(0)
     }
 
     /// Reads: that is always possible, since no caller's code runs while a change is made.
-    pub fn read<R>(&self, read: impl FnOnce(&Cells<K, V>) -> R) -> R {
-        read(&self.0.cells.borrow())
+    /// `None` where the variable is not there yet.
+    pub fn read<R>(&self, read: impl FnOnce(&Cells<K, V>) -> R) -> Option<R> {
+        Some(read(&*self.inner()?.cells.try_borrow().ok()?))
     }
 
     /// Changes, unless this is called from within a `for_each`.
@@ -91,14 +106,15 @@ impl<K: Key, V: Stored> Table<K, V> {
         &self,
         change: impl FnOnce(&mut Cells<K, V>, &Inner<K, V>) -> Result<R, Refusal>,
     ) -> Result<R, Refusal> {
-        let mut cells = self.0.cells.try_borrow_mut().map_err(|_| Refusal::Busy)?;
-        let done = change(&mut cells, &self.0)?;
-        self.0.note();
+        let inner = self.inner().ok_or(Refusal::Early)?;
+        let mut cells = inner.cells.try_borrow_mut().map_err(|_| Refusal::Busy)?;
+        let done = change(&mut cells, inner)?;
+        inner.note();
         Ok(done)
     }
 
     pub fn get(&self, key: &K) -> Option<V> {
-        self.read(|cells| cells.get(key).cloned())
+        self.read(|cells| cells.get(key).cloned()).flatten()
     }
 
     pub fn insert(&self, key: &K, value: V) -> Result<Option<V>, Refusal> {
@@ -126,17 +142,19 @@ impl<K: Key, V: Stored> Table<K, V> {
 
     /// Removes what `keep` refuses, one element a pass: for the control side and small tables, not per packet.
     pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) -> Result<(), Refusal> {
-        let gone: Vec<K> = self.read(|cells| {
+        let gone: Option<Vec<K>> = self.read(|cells| {
             let refused = cells.iter().filter(|(key, value)| !keep(key, value));
             refused.map(|(key, _)| key.clone()).collect()
         });
-        gone.iter().try_for_each(|key| self.remove(key).map(drop))
+        gone.unwrap_or_default()
+            .iter()
+            .try_for_each(|key| self.remove(key).map(drop))
     }
 
     pub fn stored(&self) -> Ticket {
-        if self.0.consistency == Consistency::Local {
-            return Ticket::over();
+        match self.inner() {
+            Some(inner) if !inner.is_local() => Ticket::of(&inner.progress),
+            _ => Ticket::over(),
         }
-        Ticket::of(&self.0.progress)
     }
 }

@@ -1,8 +1,11 @@
-use crate::drivers::memory::Memory;
-use crate::{Consistency, OpenError, Options, Partition, PartitionName, Refusal, Store};
+//! Variables on a store in memory: what is there after a restart, against models.
+
+use flowkeep_stores::drivers::memory::Memory;
+use flowkeep_stores::{Consistency, Options, Partition, PartitionName, Refusal, Store};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
+use variables::OpenError;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -122,7 +125,7 @@ fn an_identity_that_is_taken_over_fences_the_earlier_one() {
     counter.add(100);
     let ticket = counter.stored();
     assert!(!first.finish(PATIENCE));
-    assert!(first.figures().fenced && ticket.state() == Some(Err(crate::Fenced)));
+    assert!(first.figures().fenced && ticket.state() == Some(Err(flowkeep_stores::Fenced)));
     assert_eq!(opened(&memory, |f| f.counter("n", small()).unwrap().get()), 11);
 }
 

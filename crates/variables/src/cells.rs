@@ -18,12 +18,13 @@
 //! Invariants: an element is in the list once if it waits, else not at all; an element without a value is in the list; the
 //! index has each element that is not free. Checkers: `random_calls_equal_a_map_here_and_at_the_store` and `check`.
 
-use crate::batch::{Buffer, ELEMENT_BYTES_MAX, NoRoom};
+use crate::buffer::{Buffer, ELEMENT_BYTES_MAX, NoRoom};
 use crate::ticket::Progress;
+use alloc::vec::Vec;
+use core::hash::{BuildHasher, Hash};
 use hashbrown::{DefaultHashBuilder, HashTable};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::hash::{BuildHasher, Hash};
 
 /// What a key or a value has to be: plain data that a store can keep (by `postcard`) and that is cheap to clone.
 pub trait Stored: Serialize + DeserializeOwned + Clone + 'static {}
@@ -47,6 +48,9 @@ pub enum Refusal {
     /// The variable is being iterated over.
     #[error("the variable cannot change while it is iterated over")]
     Busy,
+    /// The instance is not in force yet: it is prepared, and has its variables from `take_over` on.
+    #[error("the variable is still the instance's before; change it in `take_over` or later")]
+    Early,
     /// A list has no such position.
     #[error("the list has no such position")]
     Position,
@@ -420,12 +424,11 @@ pub(crate) fn measure<K: Serialize, V: Serialize>(key: &K, value: &V) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::{Batch, Change};
-    use crate::driver::Version;
-    use crate::name::{Kind, PartitionName};
+    use crate::buffer::{CLEAR, PUT, tests::read};
+    use alloc::rc::Rc;
+    use alloc::string::String;
     use proptest::prelude::*;
     use std::collections::HashMap;
-    use std::rc::Rc;
 
     #[derive(Clone, Debug)]
     enum Call {
@@ -451,7 +454,6 @@ mod tests {
     proptest! {
         #[test]
         fn random_calls_equal_a_map_here_and_at_the_store(calls in prop::collection::vec(call(), 0..200)) {
-            let variable = [PartitionName::new("f", "", 0).unwrap().variable(Kind::Map, "m").unwrap()];
             let progress = Progress::new(Rc::default());
             let mut cells = Cells::<u8, u16>::new(8);
             let mut model = HashMap::new();
@@ -480,30 +482,22 @@ mod tests {
                     }
                     Call::Spoil => {
                         cells.spoil(&progress);
-                        store.insert(vec![99], vec![99]);
+                        store.insert(alloc::vec![99], alloc::vec![99]);
                     }
                     Call::Ship => {
                         buffer.empty();
                         prop_assert_eq!(cells.ship(0, &mut buffer, &progress), progress.changed());
                         prop_assert!(!cells.waits());
-                        let batch = Batch {
-                            partition: variable[0].partition(),
-                            version: Version::default(),
-                            variables: &variable,
-                            bytes: buffer.bytes(),
-                        };
-                        for change in batch.changes() {
-                            match change {
-                                Change::Clear { .. } => store.clear(),
-                                Change::Put { field, value, .. } => {
-                                    store.insert(field.to_vec(), value.to_vec());
-                                }
-                                Change::Remove { field, .. } => prop_assert!(store.remove(field).is_some()),
+                        for (form, _, field, value) in read(buffer.bytes()) {
+                            match form {
+                                CLEAR => store.clear(),
+                                PUT => drop(store.insert(field, value)),
+                                _ => prop_assert!(store.remove(&field).is_some()),
                             }
                         }
                         let expected: HashMap<_, _> = model
                             .iter()
-                            .map(|(k, v)| (postcard::to_stdvec(k).unwrap(), postcard::to_stdvec(v).unwrap()))
+                            .map(|(k, v)| (postcard::to_allocvec(k).unwrap(), postcard::to_allocvec(v).unwrap()))
                             .collect();
                         prop_assert_eq!(&store, &expected);
                     }
@@ -519,7 +513,7 @@ mod tests {
     fn an_element_that_is_too_long_is_refused_when_it_is_set() {
         let progress = Progress::new(Rc::default());
         let mut cells = Cells::<u8, String>::new(1);
-        let long = "x".repeat(ELEMENT_BYTES_MAX);
+        let long: String = "x".repeat(ELEMENT_BYTES_MAX);
         assert_eq!(cells.insert(&0, long, &progress), Err(Refusal::Large));
         assert_eq!((cells.len(), cells.waits()), (0, false));
         cells.check();

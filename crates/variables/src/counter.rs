@@ -1,9 +1,9 @@
 //! A counter.
 
-use super::Table;
-use crate::agent::OpenError;
-use crate::name::Kind;
-use crate::partition::{Options, Partition};
+use crate::Kind;
+use crate::open::{OpenError, Variables};
+use crate::shelf::Options;
+use crate::table::Table;
 use crate::ticket::Ticket;
 
 /// A counter, 0 at first. It stops at the ends of its range.
@@ -11,15 +11,15 @@ use crate::ticket::Ticket;
 pub struct Counter(Table<(), i64>);
 
 impl Counter {
-    pub(crate) fn open(partition: &mut Partition, name: &str, options: Options) -> Result<Self, OpenError> {
+    pub(crate) fn open(variables: &mut Variables, name: &str, options: Options) -> Result<Self, OpenError> {
         let options = Options {
             capacity: 1,
             ..options
         };
-        Table::open(partition, Kind::Counter, name, options).map(Counter)
+        Table::open(variables, Kind::Counter, name, options).map(Counter)
     }
 
-    /// This core's count. The whole function's is a merge ([`Store::sum`](crate::Store::sum)).
+    /// This core's count. The whole function's is a merge (`Store::sum`).
     pub fn get(&self) -> i64 {
         self.0.get(&()).unwrap_or(0)
     }

@@ -10,14 +10,15 @@
 //!
 //! A ticket is a future: an acknowledgement wakes it. It is over with an error where the partition has another writer.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
-use std::pin::Pin;
-use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use alloc::collections::VecDeque;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::cell::{Cell, RefCell};
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
 
 /// How many batches of a partition are on their way at once.
-pub(crate) const BATCHES_MAX: usize = 2;
+pub const BATCHES_MAX: usize = 2;
 
 /// Another instance has claimed the identity: this one's changes are not stored any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

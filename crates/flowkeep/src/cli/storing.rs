@@ -1,0 +1,50 @@
+//! `store`: what stores of variables have.
+//!
+//! Not here: what is done (`crate::store::job`).
+
+use super::Failure;
+use crate::store::job;
+use clap::Subcommand;
+use std::io::Write;
+
+#[derive(Subcommand, Debug)]
+pub(super) enum StoreVerb {
+    /// List the variables that a store has
+    #[command(after_help = "\
+A line for each variable: function, member, runtime, kind and name; how many elements it has; of counters their sum. A file is of one process: end \
+Flowkeep first, to look into a `redb:` store.
+
+Examples:
+  flowkeep store inspect redis://127.0.0.1
+  flowkeep store inspect redb:variables.redb --json")]
+    Inspect {
+        /// The store
+        #[arg(value_name = "URI")]
+        uri: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write all variables of a store into another
+    #[command(after_help = "\
+Flowkeep must not run with either store meanwhile. What the other store has of the same variables is replaced.
+
+Example:
+  flowkeep store migrate redb:variables.redb redis://127.0.0.1")]
+    Migrate {
+        /// Where they are
+        #[arg(value_name = "FROM")]
+        from: String,
+        /// Where they are to be
+        #[arg(value_name = "TO")]
+        to: String,
+    },
+}
+
+pub(super) fn store(verb: &StoreVerb, out: &mut dyn Write) -> Result<(), Failure> {
+    let done = match verb {
+        StoreVerb::Inspect { uri, json } => job::show(uri, *json, out),
+        StoreVerb::Migrate { from, to } => job::take_over(from, to, out),
+    };
+    done.map_err(|failure| Failure::failed(failure.to_string()))
+}

@@ -1,0 +1,172 @@
+//! Where functions' variables are kept: the table `[store]`.
+//!
+//! ```toml
+//! [store]
+//! uri = "redis://127.0.0.1"
+//! interval = "1ms"
+//!
+//! [store.function.counter]
+//! interval = "100ms"
+//! ```
+//!
+//! Invariant: a URI that came out of here names a store that this binary has a driver for, and is shown without its password.
+//!
+//! Not here: opening the store (`crate::store`).
+
+use super::Config;
+use super::document::Document;
+use super::problem::write_instead;
+use nf::Period;
+use nf::variables::Consistency;
+use nf::variables::shelf::{BOUND_NS, INTERVAL_NS};
+use schemars::JsonSchema;
+use serde::de::{Deserializer, Error};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Where functions' variables are kept beyond the process. Without a `uri` they are not.
+#[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct Store {
+    /// The store: `memory:`, `redb:PATH`, or `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`. Default: none.
+    #[schemars(with = "Option<String>", example = &"redis://127.0.0.1")]
+    pub uri: Option<StoreUri>,
+    /// How long changes are collected before the store is told, up to `"1h"`. `"0s"`: it is told at once. Default `"1ms"`.
+    #[schemars(with = "Option<String>", example = &"1ms")]
+    pub interval: Option<Interval>,
+    /// How old a change may become before it is told as late, up to `"1h"`. Default `"1s"`.
+    #[schemars(with = "Option<String>", example = &"1s")]
+    pub bound: Option<Interval>,
+    /// What is otherwise for one function, by the name that chains use.
+    pub function: BTreeMap<String, FunctionStore>,
+}
+
+/// What is otherwise for one function.
+#[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct FunctionStore {
+    /// Its own store; `"none"` for none. Default: that of `[store]`.
+    #[schemars(with = "Option<String>", example = &"none")]
+    pub uri: Option<StoreUri>,
+    /// Its own interval.
+    #[schemars(with = "Option<String>", example = &"100ms")]
+    pub interval: Option<Interval>,
+    /// Its own bound.
+    #[schemars(with = "Option<String>", example = &"5s")]
+    pub bound: Option<Interval>,
+}
+
+/// The URI of a store, or `none`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct StoreUri(String);
+
+impl StoreUri {
+    /// With the password, for who opens it; `None` for no store.
+    pub fn secret(&self) -> Option<&str> {
+        (self.0 != "none").then_some(&self.0)
+    }
+}
+
+impl fmt::Display for StoreUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&stores::without_secret(&self.0))
+    }
+}
+
+impl fmt::Debug for StoreUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl<'de> Deserialize<'de> for StoreUri {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text != "none"
+            && let Err(failure) = stores::check(&text)
+        {
+            return Err(D::Error::custom(format!(
+                "{}; {}",
+                failure.problem, failure.remedy
+            )));
+        }
+        Ok(StoreUri(text))
+    }
+}
+
+/// A time of an hour at most.
+#[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interval(u64);
+
+impl<'de> Deserialize<'de> for Interval {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let time = Period::deserialize(deserializer)?.duration();
+        if time > std::time::Duration::from_secs(3600) {
+            return Err(D::Error::custom(
+                "it is longer than an hour; write for example \"1ms\"",
+            ));
+        }
+        Ok(Interval(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl Store {
+    /// Where a function's variables are kept and how; `None` for nowhere.
+    pub fn of(&self, function: &str) -> Option<(&str, Consistency)> {
+        let own = self.function.get(function);
+        let uri = own.and_then(|own| own.uri.as_ref()).or(self.uri.as_ref())?;
+        let (interval_ns, bound_ns) = self.times(own);
+        let consistency = match interval_ns {
+            0 => Consistency::Through,
+            _ => Consistency::Behind {
+                interval_ns,
+                bound_ns,
+            },
+        };
+        Some((uri.secret()?, consistency))
+    }
+
+    fn times(&self, own: Option<&FunctionStore>) -> (u64, u64) {
+        let interval = own.and_then(|own| own.interval).or(self.interval);
+        let bound = own.and_then(|own| own.bound).or(self.bound);
+        (
+            interval.map_or(INTERVAL_NS, |interval| interval.0),
+            bound.map_or(BOUND_NS, |bound| bound.0),
+        )
+    }
+}
+
+/// What no single setting shows.
+pub(super) fn check(config: &Config, document: &mut Document<'_, '_>) {
+    let store = &config.store;
+    let mut late = |at: &str, own: Option<&FunctionStore>| {
+        let (interval, bound) = store.times(own);
+        if bound < interval {
+            let problem = "changes are late before the store is told: the interval is longer than the bound";
+            let at = match own {
+                Some(own) if own.bound.is_none() => format!("{at}.interval"),
+                None if store.bound.is_none() => format!("{at}.interval"),
+                _ => format!("{at}.bound"),
+            };
+            document.problem_at(&at, problem, "write a shorter interval, or a longer bound");
+        }
+    };
+    late("store", None);
+    for (name, own) in &store.function {
+        late(&format!("store.function.{name}"), Some(own));
+    }
+    let known: Vec<&str> = config.functions.keys().map(String::as_str).collect();
+    for name in store
+        .function
+        .keys()
+        .filter(|name| !known.contains(&name.as_str()))
+    {
+        let problem = format!("there is no function `{name}` in a chain");
+        document.problem_at(
+            &format!("store.function.{name}"),
+            &problem,
+            &write_instead(name, &known),
+        );
+    }
+}

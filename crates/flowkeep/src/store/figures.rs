@@ -1,0 +1,164 @@
+//! How stores and the variables in them do, for `flowkeep status` and the metrics.
+
+use crate::metrics::Text;
+use nf::variables::Figures;
+use serde::{Deserialize, Serialize};
+use stores::Store;
+
+/// A store.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreStatus {
+    /// Its URI, without a password.
+    pub store: String,
+    /// Whether the last call failed.
+    pub failing: bool,
+    /// Calls that failed so far.
+    pub failures: u64,
+    /// Batches that it has taken.
+    pub batches: u64,
+    /// What the last failure said, while it lasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+impl StoreStatus {
+    /// How a store does now.
+    pub fn of((name, store): &(String, Store)) -> Self {
+        let health = store.health();
+        StoreStatus {
+            store: name.clone(),
+            failing: health.failing,
+            failures: health.failures,
+            batches: health.batches,
+            problem: health
+                .last_failure
+                .filter(|_| health.failing)
+                .map(|failure| failure.to_string()),
+        }
+    }
+}
+
+/// A function's variables on one runtime.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+pub struct VariablesStatus {
+    /// The function.
+    pub function: String,
+    /// The runtime.
+    pub runtime: u16,
+    /// Changes that went to the store.
+    pub changes: u64,
+    /// Batches of them.
+    pub batches: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Times that everything was written again.
+    pub rewritten: u64,
+    /// Elements that are not at the store, since they became too long.
+    pub unwritable: u64,
+    /// The ages at which changes reached the store, in seconds: the median.
+    pub age_p50_seconds: f64,
+    /// The age that 99 of 100 were not above.
+    pub age_p99_seconds: f64,
+    /// The longest.
+    pub age_max_seconds: f64,
+    /// Whether some change is older than the bound, and not at the store.
+    pub late: bool,
+    /// Whether another process has claimed them.
+    pub fenced: bool,
+}
+
+impl VariablesStatus {
+    /// What a runtime says of a function's variables.
+    pub fn of(runtime: u16, function: String, figures: &Figures) -> Self {
+        let seconds = |nanoseconds: u64| std::time::Duration::from_nanos(nanoseconds).as_secs_f64();
+        VariablesStatus {
+            function,
+            runtime,
+            changes: figures.changes,
+            batches: figures.batches,
+            bytes: figures.bytes,
+            rewritten: figures.rewritten,
+            unwritable: figures.unwritable,
+            age_p50_seconds: seconds(figures.ages.percentile_ns(50)),
+            age_p99_seconds: seconds(figures.ages.percentile_ns(99)),
+            age_max_seconds: seconds(figures.ages.max_ns()),
+            late: figures.late,
+            fenced: figures.fenced,
+        }
+    }
+}
+
+/// Writes them as metrics, if there are any.
+pub(crate) fn metrics(text: &mut Text, stores: &[StoreStatus], variables: &[VariablesStatus]) {
+    if stores.is_empty() {
+        return;
+    }
+    let mut metric = text.gauge("store_failing", "Whether the last call of a store failed.");
+    for store in stores {
+        metric.sample(&[("store", &store.store)], u8::from(store.failing));
+    }
+    let mut metric = text.counter("store_failures", "Calls of a store that failed.");
+    for store in stores {
+        metric.sample(&[("store", &store.store)], store.failures);
+    }
+    let mut metric = text.counter("store_batches", "Batches that a store has taken.");
+    for store in stores {
+        metric.sample(&[("store", &store.store)], store.batches);
+    }
+    type Count = fn(&VariablesStatus) -> u64;
+    let counts: [(&'static str, &str, Count); 4] = [
+        (
+            "variable_changes",
+            "Changes of variables that went to a store.",
+            |v| v.changes,
+        ),
+        (
+            "variable_batches",
+            "Batches of changes that went to a store.",
+            |v| v.batches,
+        ),
+        ("variable_bytes", "Bytes of changes that went to a store.", |v| {
+            v.bytes
+        }),
+        (
+            "variable_rewrites",
+            "Times that a store had lost variables, which were written again.",
+            |v| v.rewritten,
+        ),
+    ];
+    for (name, help, count) in counts {
+        let mut metric = text.counter(name, help);
+        each(variables, |labels, of| metric.sample(labels, count(of)));
+    }
+    let mut metric = text.gauge(
+        "variable_age_seconds",
+        "How old changes of variables were when a store had them.",
+    );
+    for of in variables {
+        let ages = [
+            ("0.5", of.age_p50_seconds),
+            ("0.99", of.age_p99_seconds),
+            ("1", of.age_max_seconds),
+        ];
+        for (quantile, age) in ages {
+            let runtime = of.runtime.to_string();
+            let labels = [
+                ("function", of.function.as_str()),
+                ("runtime", &runtime),
+                ("quantile", quantile),
+            ];
+            metric.sample(&labels, age);
+        }
+    }
+    let mut metric = text.gauge("variables_late", "Whether a change is older than its bound.");
+    each(variables, |labels, of| metric.sample(labels, u8::from(of.late)));
+    let mut metric = text.gauge("variables_fenced", "Whether another process has claimed them.");
+    each(variables, |labels, of| metric.sample(labels, u8::from(of.fenced)));
+}
+
+fn each(variables: &[VariablesStatus], mut sample: impl FnMut(&[(&str, &str)], &VariablesStatus)) {
+    for of in variables {
+        let runtime = of.runtime.to_string();
+        sample(&[("function", &of.function), ("runtime", &runtime)], of);
+    }
+}

@@ -1,0 +1,118 @@
+//! `flowkeep store`: what a store has, and its way into another.
+//!
+//! Not here: drivers, and what is done with them (`stores`).
+
+use serde::Serialize;
+use std::io::Write;
+use stores::Failure;
+use stores::migrate::{Found, inspect, migrate};
+
+#[derive(Serialize)]
+struct Row {
+    function: String,
+    member: String,
+    runtime: u32,
+    kind: String,
+    name: String,
+    elements: u64,
+    bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sum: Option<i64>,
+}
+
+impl From<Found> for Row {
+    fn from(found: Found) -> Self {
+        let partition = found.variable.partition();
+        Row {
+            function: partition.function().to_owned(),
+            member: partition.member().to_owned(),
+            runtime: partition.runtime(),
+            kind: found.variable.kind().to_string(),
+            name: found.variable.name().to_owned(),
+            elements: found.elements,
+            bytes: found.bytes,
+            sum: found.sum,
+        }
+    }
+}
+
+/// Prints what a store has, a line for each variable, or JSON.
+pub fn show(uri: &str, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
+    let rows: Vec<Row> = inspect(driver(uri)?.as_mut())?
+        .into_iter()
+        .map(Row::from)
+        .collect();
+    let text = if json {
+        serde_json::to_string(&rows).unwrap_or_default()
+    } else {
+        table(&rows)
+    };
+    writeln!(out, "{}", text.trim_end()).map_err(|error| Failure::new(uri, error.to_string(), ""))
+}
+
+fn table(rows: &[Row]) -> String {
+    if rows.is_empty() {
+        return "the store has no variables".to_owned();
+    }
+    let mut all = vec![[
+        "VARIABLE".to_owned(),
+        "ELEMENTS".to_owned(),
+        "BYTES".to_owned(),
+        "SUM".to_owned(),
+    ]];
+    all.extend(rows.iter().map(|row| {
+        [
+            format!(
+                "{}@{}@{}@{}@{}",
+                row.function, row.member, row.runtime, row.kind, row.name
+            ),
+            row.elements.to_string(),
+            row.bytes.to_string(),
+            row.sum.map_or_else(String::new, |sum| sum.to_string()),
+        ]
+    }));
+    let width = |at: usize| all.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 4] = std::array::from_fn(width);
+    let mut text = String::new();
+    for [name, elements, bytes, sum] in &all {
+        let line = format!(
+            "{name:<0$}  {elements:>1$}  {bytes:>2$}  {sum:>3$}",
+            widths[0], widths[1], widths[2], widths[3]
+        );
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// Writes all variables of a store into another.
+pub fn take_over(from: &str, to: &str, out: &mut dyn Write) -> Result<(), Failure> {
+    if from == to {
+        return Err(Failure::new(
+            &stores::without_secret(from),
+            "it is both source and target",
+            "name two stores",
+        ));
+    }
+    let migrated = migrate(driver(from)?.as_mut(), driver(to)?.as_mut())?;
+    let said = format!(
+        "{} variables of {} partitions, with {} elements, are in {}",
+        migrated.variables,
+        migrated.partitions,
+        migrated.elements,
+        stores::without_secret(to)
+    );
+    writeln!(out, "{said}").map_err(|error| Failure::new(to, error.to_string(), ""))
+}
+
+/// The driver, of a store that outlasts a process.
+fn driver(uri: &str) -> Result<Box<dyn stores::Driver>, Failure> {
+    if uri == "memory:" {
+        return Err(Failure::new(
+            uri,
+            "a store in memory is in its process alone",
+            "name a store that outlasts it: redb:PATH or redis://HOST",
+        ));
+    }
+    stores::driver_of(uri)
+}

@@ -1,0 +1,137 @@
+//! The stores of a process: opened as the configuration says, ended with it, and what is told of them.
+//!
+//! ```text
+//!   [store] ──► a driver and an agent's thread for each URI ──► where plans have their variables kept (`Keeper`)
+//!                 └─ reports ──► the event log, and what goes wrong
+//! ```
+//!
+//! Without `[store]` there is no thread, and variables are gone with the process.
+//!
+//! Not here: how variables get there (`stores`), when a worker's step is (`runtime`).
+
+pub mod figures;
+pub mod job;
+
+use crate::config;
+use adapters::report::Reports;
+use nf::variables::Keeper;
+use std::collections::BTreeMap;
+use std::sync::mpsc::SyncSender;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use stores::{Agency, Defaults, Failure, Report, Store, Stores};
+
+/// How long a start, or a changed configuration, waits for a store.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a worker that ends waits for its stores to take the last changes.
+pub(crate) const LAST_CHANGES: Duration = Duration::from_secs(3);
+
+/// The stores of a running cluster, or of a member.
+#[derive(Default)]
+pub(crate) struct Opened {
+    /// Where plans have variables kept.
+    pub keeper: Keeper,
+    /// By their URIs, which have no password.
+    pub stores: Vec<(String, Store)>,
+    /// Their threads.
+    pub agencies: Vec<Agency>,
+}
+
+/// Opens the stores that a configuration names. `has_clock`: workers' time is their packets'.
+pub(crate) fn open(
+    config: &config::store::Store,
+    functions: &[String],
+    member: &str,
+    has_clock: bool,
+    events: &SyncSender<String>,
+    reports: &Reports,
+) -> Result<Opened, Failure> {
+    let mut opened = Opened::default();
+    let mut by_uri: BTreeMap<String, Store> = BTreeMap::new();
+    let mut kept = BTreeMap::new();
+    for name in functions {
+        let Some((uri, consistency)) = config.of(name) else {
+            kept.insert(name.clone(), None);
+            continue;
+        };
+        let store = match by_uri.get(uri) {
+            Some(store) => store.clone(),
+            None => {
+                let shown = stores::without_secret(uri);
+                let tell = teller(shown.clone(), events.clone(), reports.clone());
+                let started = Store::start(stores::driver_of(uri)?, PATIENCE, tell);
+                let (store, agency) = started.map_err(|error| {
+                    Failure::new(&shown, format!("no thread can be started for it: {error}"), "")
+                })?;
+                opened.stores.push((shown, store.clone()));
+                opened.agencies.push(agency);
+                by_uri.insert(uri.to_owned(), store.clone());
+                store
+            }
+        };
+        let defaults = Defaults { store, consistency };
+        kept.insert(name.clone(), Some(defaults));
+    }
+    if !by_uri.is_empty() {
+        opened.keeper = Keeper::of(Box::new(Stores {
+            member: member.to_owned(),
+            has_clock,
+            usual: None,
+            functions: kept,
+        }));
+    }
+    Ok(opened)
+}
+
+/// An event about a store, as a line of the event log.
+pub(crate) fn line(store: &str, event: &str, more: &[(&str, String)]) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut fields = serde_json::Map::new();
+    fields.insert("store".into(), store.into());
+    fields.insert("event".into(), event.into());
+    for (name, value) in more {
+        fields.insert((*name).into(), value.as_str().into());
+    }
+    let rest = serde_json::Value::Object(fields).to_string();
+    let (seconds, nanoseconds) = (now.as_secs(), now.subsec_nanos());
+    format!(
+        "{{\"time\":{seconds}.{nanoseconds:09},{}\n",
+        rest.trim_start_matches('{')
+    )
+}
+
+/// Writes down what an agent reports. A full event log loses a line; the figures have it all the same.
+fn teller(
+    store: String,
+    events: SyncSender<String>,
+    reports: Reports,
+) -> impl FnMut(Report) + Send + 'static {
+    move |report| {
+        let (event, more) = match &report {
+            Report::Failing(failure) => {
+                // At once, and not among what the run is judged by: it may be over soon.
+                eprintln!("{failure}; changes wait meanwhile");
+                let remedy = ("remedy", failure.remedy.clone());
+                (
+                    "store_failing",
+                    vec![("problem", failure.problem.clone()), remedy],
+                )
+            }
+            Report::Again(after) => {
+                eprintln!("store {store}: it does what it is asked again, after {after:.1?}");
+                ("store_again", vec![("after", format!("{after:?}"))])
+            }
+            Report::Forgotten(partition) => ("store_forgot", vec![("partition", partition.to_string())]),
+            Report::Fenced(partition) => {
+                let problem = format!("another process has claimed the variables {partition}");
+                reports.tell(
+                    &store,
+                    problem,
+                    "end one of the two, or give each a member's name of its own",
+                );
+                ("store_fenced", vec![("partition", partition.to_string())])
+            }
+        };
+        let _ = events.try_send(line(&store, event, &more));
+    }
+}

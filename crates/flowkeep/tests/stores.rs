@@ -1,0 +1,388 @@
+//! Variables of a running Flowkeep, kept by real stores: the command as a person starts it, a redis-server of the test's own, `kill -9`.
+//!
+//! | | what has to hold |
+//! |---|---|
+//! | a capture is replayed | the store has exactly its packets and bytes |
+//! | the server is killed under load, and begins again with its log or without anything | exact, when the dust has settled |
+//! | Flowkeep is killed under load, and begins again | counts go on from what was flushed; what is lost is about an interval's worth |
+//! | the configuration is changed under load | counts go on, nothing is fenced, nothing counts twice |
+//! | a store is looked into, and taken over into another | the same |
+//!
+//! Where there is no redis-server, the tests say `not run`. Not here: drivers (`crates/stores/tests`).
+
+#[path = "../../stores/tests/server/mod.rs"]
+mod server;
+
+use serde_json::Value;
+use server::Server;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn flowkeep(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flowkeep"));
+    command.args(words).stdin(Stdio::null());
+    command
+}
+
+fn output(words: &[&str]) -> (bool, String, String) {
+    let output = flowkeep(words).output().expect("the command starts");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+    (output.status.success(), text(output.stdout), text(output.stderr))
+}
+
+/// Waits until `look` finds something.
+fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(began.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The sums of a store's variables of this name, over all partitions.
+fn sum_at(uri: &str, name: &str) -> i64 {
+    let (done, said, error) = output(&["store", "inspect", uri, "--json"]);
+    assert!(done, "{error}");
+    let all: Vec<Value> = serde_json::from_str(&said).expect("JSON");
+    let named = all.iter().filter(|row| row["name"] == name);
+    named.map(|row| row["sum"].as_i64().expect("a sum")).sum()
+}
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Folder(tempfile::tempdir().expect("a folder"))
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).display().to_string()
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        std::fs::write(self.path(name), text).expect("a file");
+        self.path(name)
+    }
+
+    /// A gateway with a counter: its input, its store's table, and its counter's.
+    fn gateway(&self, input: &str, store: &str, counter: &str) -> String {
+        self.file(
+            "gateway.toml",
+            &format!(
+                "runtimes = 2\n[[port]]\nname = \"lan\"\nside = \"inside\"\ninput = \"{input}\"\n\
+                 [[port]]\nname = \"wan\"\nside = \"outside\"\noutput = \"pcap:/dev/null\"\n\
+                 [[chain]]\nname = \"all\"\nfunctions = [\"counter\"]\n[function.counter]\n{counter}\n\
+                 [log]\nevents = \"{}\"\n[control]\nsocket = \"{}\"\n{store}",
+                self.path("events.jsonl"),
+                self.path("flowkeep.sock"),
+            ),
+        )
+    }
+
+    /// Traffic without end, by the clock.
+    fn traffic(&self) -> String {
+        let profile = self.file(
+            "traffic.toml",
+            "flows = 500\nrate = { total = 20000.0 }\npace = \"clock\"\n[[classes]]\ntcp = 0.5\n",
+        );
+        format!("generate:{profile}")
+    }
+
+    fn status(&self) -> Option<Value> {
+        let socket = self.path("flowkeep.sock");
+        let (done, said, _) = output(&["status", "--socket", &socket, "--json"]);
+        done.then(|| serde_json::from_str(&said).expect("JSON"))
+    }
+
+    fn counted(&self) -> Option<i64> {
+        self.status()?["counters"]["counter/packets"].as_i64()
+    }
+
+    fn stop(&self, mut running: Running) -> i64 {
+        let (done, _, error) = output(&["stop", "--socket", &self.path("flowkeep.sock")]);
+        assert!(done, "{error}");
+        let output = running
+            .0
+            .take()
+            .expect("it runs")
+            .wait_with_output()
+            .expect("its end");
+        let (said, error) = (
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr),
+        );
+        assert!(output.status.success(), "{said}{error}");
+        let last: Value = serde_json::from_str(said.lines().last().unwrap_or_default()).expect("JSON");
+        last["counters"]["counter/packets"].as_i64().expect("a count")
+    }
+}
+
+/// Ended with the test.
+struct Running(Option<Child>);
+
+impl Running {
+    fn start(config: &str) -> Self {
+        let mut command = flowkeep(&["run", config, "--json"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Running(Some(command.spawn().expect("it starts")))
+    }
+
+    fn kill(mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn server(settings: &[&str]) -> Option<Server> {
+    match Server::start(settings) {
+        Ok(server) => Some(server),
+        Err(why) => {
+            println!("not run: {why}");
+            None
+        }
+    }
+}
+
+const LOGGED: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
+
+fn table(uri: &str, more: &str) -> String {
+    format!("[store]\nuri = \"{uri}\"\n{more}\n")
+}
+
+/// Replays a capture whose packets are known; answers how many, and their bytes.
+fn replayed(uri: &str, counter: &str) -> (i64, i64) {
+    let folder = Folder::new();
+    let profile = folder.file(
+        "made.toml",
+        "flows = 300\npackets_max = 30000\n[[classes]]\ntcp = 0.3\n",
+    );
+    let capture = folder.path("made.pcap");
+    let made = folder.file(
+        "make.toml",
+        &format!(
+            "[[port]]\nname = \"a\"\nside = \"inside\"\ninput = \"generate:{profile}\"\n[[port]]\nname = \"b\"\nside = \"outside\"\noutput = \
+             \"pcap:{capture}\"\n[[chain]]\nname = \"c\"\nfunctions = [\"flow_monitor\"]\n[control]\nsocket = \"{}\"\n",
+            folder.path("made.sock"),
+        ),
+    );
+    let (done, _, error) = output(&["run", &made]);
+    assert!(done, "{error}");
+    let config = folder.gateway(&format!("pcap:{capture}"), &table(uri, ""), counter);
+    let (done, said, error) = output(&["run", &config, "--json"]);
+    assert!(done, "{said}{error}");
+    let last: Value = serde_json::from_str(said.lines().last().expect("a line")).expect("JSON");
+    let packets = last["packets"]["in"].as_i64().expect("a count");
+    assert_eq!(packets, 30_000);
+    let bytes = last["ports"][0]["received_bytes"].as_i64().expect("a count");
+    (packets, bytes)
+}
+
+#[test]
+fn a_replays_counts_are_in_the_store_to_the_packet() {
+    if let Some(server) = server(&[]) {
+        for (name, counter) in [
+            ("protocol", ""),
+            ("inside_host", "by = \"inside_host\"\nwait = true"),
+        ] {
+            let (packets, bytes) = replayed(&server.uri(), counter);
+            assert_eq!(sum_at(&server.uri(), &format!("packets_by_{name}")), packets);
+            assert_eq!(sum_at(&server.uri(), &format!("bytes_by_{name}")), bytes);
+        }
+        // A second run counts on.
+        replayed(&server.uri(), "");
+        assert_eq!(sum_at(&server.uri(), "packets_by_protocol"), 60_000);
+    }
+    let folder = Folder::new();
+    let file = format!("redb:{}", folder.path("variables.redb"));
+    let (packets, bytes) = replayed(&file, "");
+    assert_eq!(
+        (
+            sum_at(&file, "packets_by_protocol"),
+            sum_at(&file, "bytes_by_protocol")
+        ),
+        (packets, bytes)
+    );
+    // What is in the file is as well in the file that it is taken over into.
+    let other = format!("redb:{}", folder.path("other.redb"));
+    let (done, said, error) = output(&["store", "migrate", &file, &other]);
+    assert!(
+        done && said.contains("4 variables of 2 partitions"),
+        "{said}{error}"
+    );
+    assert_eq!(sum_at(&other, "packets_by_protocol"), packets);
+    let (done, said, _) = output(&["store", "inspect", &other]);
+    assert!(
+        done && said.contains("counter@@0@CounterMap@packets_by_protocol"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_server_that_is_killed_under_load_has_exact_counts_in_the_end() {
+    for settings in [&LOGGED[..], &[]] {
+        let Some(mut server) = server(settings) else {
+            return;
+        };
+        let folder = Folder::new();
+        let running = Running::start(&folder.gateway(&folder.traffic(), &table(&server.uri(), ""), ""));
+        let mut at_least = 5_000;
+        for _ in 0..3 {
+            wait("traffic", || folder.counted().filter(|count| *count > at_least));
+            if let Some(mut child) = server.child.take() {
+                child.kill().expect("it is killed");
+                let _ = child.wait();
+            }
+            // Packets go on without it, and it is told.
+            let failing = || {
+                folder
+                    .status()
+                    .filter(|status| status["stores"][0]["failing"] == true)
+            };
+            let status = wait("a failing store", failing);
+            let without = status["counters"]["counter/packets"].as_i64().expect("a count");
+            at_least = without + 5_000;
+            wait("packets without a store", || {
+                folder.counted().filter(|count| *count > at_least)
+            });
+            server.launch().expect("it begins again");
+            wait("a store that is back", || {
+                folder
+                    .status()
+                    .filter(|status| status["stores"][0]["failing"] == false)
+            });
+            at_least += 5_000;
+        }
+        let counted = folder.stop(running);
+        assert_eq!(sum_at(&server.uri(), "packets_by_protocol"), counted);
+        let events = std::fs::read_to_string(folder.path("events.jsonl")).expect("events");
+        for event in ["store_failing", "store_again"] {
+            assert!(events.contains(event), "{events}");
+        }
+    }
+}
+
+#[test]
+fn a_flowkeep_that_is_killed_goes_on_from_what_was_flushed() {
+    let Some(server) = server(&[]) else { return };
+    let folder = Folder::new();
+    let config = folder.gateway(
+        &folder.traffic(),
+        &table(&server.uri(), "interval = \"10ms\""),
+        "",
+    );
+    let mut before = 0;
+    for round in 0..3 {
+        let running = Running::start(&config);
+        let counted = wait("traffic", || folder.counted().filter(|count| *count > 10_000));
+        running.kill();
+        let has = sum_at(&server.uri(), "packets_by_protocol") - before;
+        // What was counted when it was asked, and some of what came since; a machine that is busy has a window of its own.
+        println!("round {round}: {counted} packets were counted when it was asked, the store has {has}");
+        assert!(has + 20_000 >= counted, "{has} of {counted}");
+        assert!(has > 0);
+        before += has;
+    }
+    // The next one finds them, and adds to them.
+    let running = Running::start(&config);
+    wait("traffic", || folder.counted().filter(|count| *count > 5_000));
+    let counted = folder.stop(running);
+    assert_eq!(sum_at(&server.uri(), "packets_by_protocol"), before + counted);
+}
+
+#[test]
+fn a_changed_configuration_goes_on_counting() {
+    let Some(server) = server(&[]) else { return };
+    let folder = Folder::new();
+    let traffic = folder.traffic();
+    let store = table(&server.uri(), "");
+    let running = Running::start(&folder.gateway(&traffic, &store, ""));
+    wait("traffic", || folder.counted().filter(|count| *count > 5_000));
+    let socket = folder.path("flowkeep.sock");
+    let mut at_least = 0;
+    for counter in ["wait = true", "by = \"inside_host\"", "wait = false"] {
+        let config = folder.gateway(&traffic, &store, counter);
+        wait("a change", || {
+            let (done, said, error) = output(&["chain", "apply", &config, "--socket", &socket]);
+            if !done {
+                println!("{said}{error}");
+            }
+            done.then_some(())
+        });
+        let now = folder.counted().expect("an answer");
+        assert!(now >= at_least);
+        at_least = now + 5_000;
+        wait("packets", || folder.counted().filter(|count| *count > at_least));
+    }
+    let status = folder.status().expect("an answer");
+    let variables = status["variables"].as_array().expect("variables");
+    assert!(
+        !variables.is_empty() && variables.iter().all(|of| of["fenced"] == false),
+        "{status}"
+    );
+    let counted = folder.stop(running);
+    let sum = |name| sum_at(&server.uri(), name);
+    assert_eq!(
+        sum("packets_by_protocol") + sum("packets_by_inside_host"),
+        counted
+    );
+    assert!(sum("packets_by_inside_host") > 0);
+}
+
+#[test]
+fn what_cannot_be_a_store_is_said_where_it_stands() {
+    let folder = Folder::new();
+    let cases = [
+        (
+            "[store]\nuri = \"etcd://me:secret@h\"",
+            "store.uri",
+            "write memory:, redb:PATH or redis://HOST:PORT",
+        ),
+        (
+            "[store]\nuri = \"memory:\"\ninterval = \"2s\"\nbound = \"1s\"",
+            "store.bound",
+            "shorter interval",
+        ),
+        (
+            "[store]\nuri = \"memory:\"\ninterval = \"2h\"",
+            "store.interval",
+            "write for example",
+        ),
+        (
+            "[store]\nuri = \"memory:\"\n[store.function.conter]\nuri = \"none\"",
+            "store.function.conter",
+            "write `counter`",
+        ),
+    ];
+    for (store, at, remedy) in cases {
+        let config = folder.gateway("pcap:none.pcap", store, "");
+        let (done, said, error) = output(&["chain", "check", &config]);
+        let all = format!("{said}{error}");
+        assert!(!done && all.contains("gateway.toml:"), "{all}");
+        assert!(all.contains(at) && all.contains(remedy), "{all}");
+    }
+    // A store that is not there is said when it is wanted, without its password.
+    let config = folder.gateway(&folder.traffic(), &table("redis://me:secret@127.0.0.1:1", ""), "");
+    assert!(output(&["chain", "check", &config]).0);
+    let (done, said, error) = output(&["run", &config]);
+    let all = format!("{said}{error}");
+    assert!(
+        !done && all.contains("127.0.0.1:1") && !all.contains("secret"),
+        "{all}"
+    );
+}

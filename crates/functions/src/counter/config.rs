@@ -1,0 +1,52 @@
+//! Settings of the counter.
+//!
+//! ```toml
+//! [function.counter]
+//! by = "inside_host"
+//! most = 100000
+//! ```
+//!
+//! Not here: where counts are kept (`[store]`), and counting (the parent module).
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// What packets are told apart by.
+#[derive(Deserialize, JsonSchema, Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum By {
+    /// By IP protocol.
+    #[default]
+    Protocol,
+    /// By the address of the flow's inside end.
+    InsideHost,
+}
+
+/// The table of the counter.
+#[derive(Deserialize, JsonSchema, Clone, PartialEq, Eq, Debug)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// What packets are told apart by: `"protocol"`, or `"inside_host"`. Default `"protocol"`.
+    #[schemars(example = &"inside_host")]
+    pub by: By,
+    /// The most protocols or hosts that a runtime counts; packets of others are counted in `uncounted`. It cannot change
+    /// while the counter runs. Default 65536.
+    #[schemars(range(min = 1, max = 16777216), example = 100_000)]
+    pub most: u32,
+    /// Whether a packet waits until the store has its count: synchronous, for what must not be lost. Default `false`.
+    #[schemars(example = true)]
+    pub wait: bool,
+}
+
+/// The most keys that may be asked for.
+pub const MOST: u32 = 1 << 24;
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            by: By::Protocol,
+            most: 1 << 16,
+            wait: false,
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Counts packets and bytes by IP protocol or by inside host, in variables (FlexState V: the counter function).
+//!
+//! # Theory of operation
+//!
+//! Each runtime counts for itself, in two maps of counters: `packets_by_protocol` and `bytes_by_protocol`, or `packets_by_inside_host` and
+//! `bytes_by_inside_host`. With a store (`[store]`) they outlast the process, and the whole function's count is the sum over
+//! all runtimes and members, those that have ended too. A packet counts where it is processed, so nothing moves with a flow.
+//!
+//! ```text
+//!   packet ─► key: protocol, or address of the inside end ─► packets + 1, bytes + length of the frame ─► forward
+//!                                                             └─ wait = true: until the store has it
+//! ```
+//!
+//! A synchronous packet looks for the store's answer every [`LOOK`]. Where the store says that another
+//! process has the counts, the packet goes on, and `unstored` counts it.
+//!
+//! Invariants: no packet is dropped or changed (`moves_change_no_count`); the counts of packets and `uncounted` add up to the packets
+//! (`every_packet_is_counted_once`).
+//!
+//! Not here: how counts get to a store, and merges (`stores`).
+//!
+//! Source: FlexState, section V.
+
+pub mod config;
+#[cfg(test)]
+mod tests;
+
+pub use config::{By, Config};
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use core::net::IpAddr;
+use core::time::Duration;
+use nf::variables::{CounterMap, Key, Options, Refusal, Ticket, Variables};
+use nf::{ConfigError, Cx, Direction, NetworkFunction, Packet, Side, Verdict, WorkerInfo, network_function};
+use wire::packet::flag;
+
+/// How often a packet that waits looks for the store's answer.
+pub const LOOK: Duration = Duration::from_micros(50);
+/// The most keys that the command `counts` lists.
+const LISTED: usize = 1000;
+
+struct Counts<K> {
+    packets: CounterMap<K>,
+    bytes: CounterMap<K>,
+}
+
+impl<K: Key> Counts<K> {
+    fn open(variables: &mut Variables, by: &str, most: u32) -> Result<Self, ConfigError> {
+        let options = Options {
+            capacity: most as usize,
+            ..Options::default()
+        };
+        Ok(Counts {
+            packets: variables.counter_map(&format!("packets_by_{by}"), options)?,
+            bytes: variables.counter_map(&format!("bytes_by_{by}"), options)?,
+        })
+    }
+
+    fn add(&self, key: &K, bytes: i64) -> Result<(), Refusal> {
+        self.packets.add(key, 1)?;
+        self.bytes.add(key, bytes).map(drop)
+    }
+
+    fn table(&self, shown: impl Fn(&K) -> String) -> String {
+        let mut table = String::from("count\n");
+        let mut left = LISTED;
+        self.packets.for_each(|key, packets| {
+            if left > 0 {
+                left -= 1;
+                table += &format!("{} {packets} {}\n", shown(key), self.bytes.get(key));
+            }
+        });
+        table
+    }
+}
+
+enum Kept {
+    ByProtocol(Counts<u8>),
+    ByHost(Counts<IpAddr>),
+}
+
+/// The counter of one runtime.
+pub struct Counter {
+    kept: Kept,
+    wait: bool,
+}
+
+#[network_function]
+impl NetworkFunction for Counter {
+    const NAME: &'static str = "counter";
+    const COUNTERS: &'static [&'static str] = &["packets", "uncounted", "unstored"];
+    const ICMP_ERRORS: bool = false;
+    type Config = Config;
+    type Flow = ();
+    type Group = ();
+
+    fn new(config: &Arc<Config>, worker: &WorkerInfo) -> Result<Self, ConfigError> {
+        Self::with_variables(config, worker, &mut Variables::local())
+    }
+
+    fn with_variables(
+        config: &Arc<Config>,
+        _: &WorkerInfo,
+        variables: &mut Variables,
+    ) -> Result<Self, ConfigError> {
+        if !(1..=config::MOST).contains(&config.most) {
+            let problem = format!("`{}` is no number of keys", config.most);
+            let remedy = format!("write 1 to {}", config::MOST);
+            return Err(ConfigError::new("most", problem, remedy));
+        }
+        let kept = match config.by {
+            // There are no more protocols than that.
+            By::Protocol => Kept::ByProtocol(Counts::open(variables, "protocol", config.most.min(256))?),
+            By::InsideHost => Kept::ByHost(Counts::open(variables, "inside_host", config.most)?),
+        };
+        Ok(Counter {
+            kept,
+            wait: config.wait,
+        })
+    }
+
+    fn process_now(&self, packet: &mut Packet, (): &mut (), cx: &mut Cx<Self>) -> Option<Verdict> {
+        if self.wait {
+            return None;
+        }
+        self.add(packet, cx);
+        Some(Verdict::Forward)
+    }
+
+    async fn process(&self, packet: &mut Packet, (): &mut (), cx: &mut Cx<Self>) -> Verdict {
+        self.add(packet, cx);
+        let tickets = self.tickets();
+        while tickets.iter().any(|ticket| ticket.state().is_none()) {
+            cx.sleep(LOOK).await;
+        }
+        if tickets.iter().any(|ticket| ticket.state() != Some(Ok(()))) {
+            cx.count("unstored");
+        }
+        Verdict::Forward
+    }
+
+    fn command(&self, words: &[&str]) -> Result<String, String> {
+        match (words, &self.kept) {
+            (["counts"], Kept::ByProtocol(counts)) => Ok(counts.table(ToString::to_string)),
+            (["counts"], Kept::ByHost(counts)) => Ok(counts.table(ToString::to_string)),
+            _ => Err("the command is: counts".to_string()),
+        }
+    }
+}
+
+impl Counter {
+    fn add(&self, packet: &Packet, cx: &mut Cx<Self>) {
+        cx.count("packets");
+        let bytes = i64::try_from(packet.frame().len()).unwrap_or(i64::MAX);
+        let counted = match &self.kept {
+            Kept::ByProtocol(counts) => counts.add(&packet.protocol(), bytes),
+            Kept::ByHost(counts) => counts.add(&inside_end(packet, cx).to_ip(), bytes),
+        };
+        if counted.is_err() {
+            cx.count("uncounted");
+        }
+    }
+
+    fn tickets(&self) -> [Ticket; 2] {
+        match &self.kept {
+            Kept::ByProtocol(counts) => [counts.packets.stored(), counts.bytes.stored()],
+            Kept::ByHost(counts) => [counts.packets.stored(), counts.bytes.stored()],
+        }
+    }
+}
+
+/// The address of the flow's inside end. Where both ends are inside, that of who opened it.
+fn inside_end(packet: &Packet, cx: &Cx<Counter>) -> wire::Addr {
+    let (opener, other) = cx.opened_by();
+    let is_opener_inside = (cx.side() == Side::Inside) == (cx.direction() == Direction::Opening);
+    if is_opener_inside || packet.has(flag::LATERAL) {
+        opener.addr
+    } else {
+        other.addr
+    }
+}

@@ -1,0 +1,572 @@
+//! Opening variables: what a function is handed, and what a worker has of all its functions.
+//!
+//! # Theory of operation
+//!
+//! ```text
+//!   control thread                                             worker
+//!   Keeper ── Variables of a function ── its handles ────────► moved there with the functions
+//!     │          └─ Partition: shelf, carrier ───────────────► WorkerVariables, stepped
+//!     └─ books: which numbers a partition's variables have
+//!
+//!   a changed configuration
+//!   Keeper ── Variables, following ── handles without copy ──► adopt: the partition stays at the worker,
+//!                                                              new handles get the copies that are there
+//! ```
+//!
+//! A partition belongs to its worker, not to one generation of its function: so a new instance claims nothing, and fences nothing.
+//! What it opens that was not open before is loaded where the instance is made, away from the worker.
+//!
+//! A handle has no copy while its instance is prepared ([`crate::Refusal::Early`]); it has one when `take_over` is called.
+//!
+//! Invariants: a variable has one number for the partition's life (`a_changed_function_goes_on_with_its_variables`); what is adopted
+//! is what handles of both generations see; reference counts are touched by one thread at a time, since handles and partition move together.
+
+use crate::cells::{Cells, Key, Stored};
+use crate::figures::Figures;
+use crate::shelf::{Consistency, Inner, Options, Shelf, Ship};
+use crate::table::{Counter, CounterMap, List, Map, Set, Slot, Timers, Value};
+use crate::{Kind, decoded};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::rc::Rc;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::any::TypeId;
+use core::mem;
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
+use spin::Mutex;
+
+/// A field and its value, as a store has them.
+pub type Element = (Vec<u8>, Vec<u8>);
+
+/// Why a variable cannot be opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// The store does not do it.
+    #[error("{0}")]
+    Store(String),
+    /// The function has it already.
+    #[error("{0} is opened twice; open it once, or give one of the two another name")]
+    Twice(String),
+    /// What the store has, or what the instance before had, is something else.
+    #[error("{0} at the store is no {1}; give the variable another name, or remove it there")]
+    Other(String, &'static str),
+    /// The store has more.
+    #[error("{0} has {1} elements at the store and a capacity of {2}; give it a larger one")]
+    Capacity(String, usize, usize),
+    /// A changed configuration wants more or less of a variable that is open.
+    #[error("{0} has a capacity of {1} and cannot get one of {2} while it is open; restart")]
+    Resized(String, usize, usize),
+    /// More variables than there are numbers.
+    #[error("a function has too many variables; use a map")]
+    Many,
+}
+
+/// Takes a partition's changes to its store: a worker has it.
+pub trait Carrier: Send {
+    /// A step of the worker's loop, `now` in nanoseconds of any clock that does not go back.
+    fn step(&mut self, shelf: &Shelf, now: u64);
+    /// Steps until the store has every change, or `patience` is over; answers whether it has. For the end of a worker.
+    fn finish(&mut self, shelf: &Shelf, patience: Duration) -> bool;
+    /// What became of the changes so far.
+    fn figures(&self) -> Figures;
+    /// When a step has something to do, by the clock of the steps.
+    fn next_at(&self, shelf: &Shelf) -> Option<u64>;
+}
+
+/// Reads what a store has of a partition: away from the worker.
+pub trait Loader: Send + Sync {
+    /// All elements of a variable, which has this number from now on. Of one that is not kept there is nothing to be read.
+    fn load(&self, number: u32, kind: Kind, name: &str, is_kept: bool) -> Result<Vec<Element>, OpenError>;
+    /// What a variable has that leaves it to the configuration.
+    fn consistency(&self) -> Consistency;
+    /// The partition as messages name it.
+    fn name(&self) -> String;
+}
+
+/// Where partitions come from: a store.
+pub trait Source: Send + Sync {
+    /// Claims a function's partition at a runtime. `None`: this function's variables are in no store.
+    fn open(&self, function: &str, runtime: u32) -> Result<Option<Claimed>, OpenError>;
+}
+
+/// A partition that has been claimed: the worker's side, and the control side.
+pub type Claimed = (Box<dyn Carrier>, Arc<dyn Loader>);
+
+struct Entry {
+    kind: Kind,
+    name: String,
+    types: TypeId,
+    capacity: usize,
+    /// Whether the worker has it.
+    is_open: bool,
+}
+
+/// Which variables a partition has. Of the control side; the worker looks into it when it adopts.
+struct Book {
+    loader: Option<Arc<dyn Loader>>,
+    /// Whether a worker has the partition.
+    is_there: AtomicBool,
+    entries: Mutex<Vec<Entry>>,
+}
+
+impl Book {
+    fn mark_open(&self, number: u32) {
+        if let Some(entry) = self.entries.lock().get_mut(number as usize) {
+            entry.is_open = true;
+        }
+    }
+}
+
+type Books = BTreeMap<(String, u32), Arc<Book>>;
+
+/// Where the variables of a cluster's functions are kept. One for all workers of a process, handed on from configuration to configuration.
+#[derive(Clone, Default)]
+pub struct Keeper(Arc<Inside>);
+
+#[derive(Default)]
+struct Inside {
+    source: Option<Box<dyn Source>>,
+    books: Mutex<Books>,
+}
+
+impl core::fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let kept = if self.0.source.is_some() {
+            "a store"
+        } else {
+            "no store"
+        };
+        write!(f, "Keeper({kept})")
+    }
+}
+
+impl Keeper {
+    /// Variables are in a store, as far as it takes them.
+    pub fn of(source: Box<dyn Source>) -> Self {
+        Keeper(Arc::new(Inside {
+            source: Some(source),
+            books: Mutex::default(),
+        }))
+    }
+
+    /// For an instance of a function at a runtime, which begins.
+    pub fn begin(&self, function: &str, runtime: u32) -> Variables {
+        Variables {
+            keeper: self.clone(),
+            function: function.to_string(),
+            runtime,
+            begun: None,
+            follows: None,
+            is_following: false,
+            opened: Vec::new(),
+        }
+    }
+
+    /// For an instance that is to replace the one that is at the runtime.
+    pub fn follow(&self, function: &str, runtime: u32) -> Variables {
+        let books = self.0.books.lock();
+        let book = books.get(&(function.to_string(), runtime)).cloned();
+        drop(books);
+        let book = book.filter(|book| book.is_there.load(Ordering::Acquire));
+        Variables {
+            follows: book.map(|book| (book, Vec::new())),
+            is_following: true,
+            ..self.begin(function, runtime)
+        }
+    }
+
+    fn claim(&self, function: &str, runtime: u32) -> Result<Partition, OpenError> {
+        let source = self.0.source.as_deref();
+        let claimed = source.map(|source| source.open(function, runtime)).transpose()?;
+        Ok(Partition::of(claimed.flatten()))
+    }
+}
+
+/// A function's variables on one runtime, as the worker has them.
+pub struct Partition {
+    shelf: Shelf,
+    carrier: Option<Box<dyn Carrier>>,
+    book: Arc<Book>,
+}
+
+impl Partition {
+    fn of(claimed: Option<Claimed>) -> Self {
+        let (carrier, loader) = claimed.unzip();
+        Partition {
+            shelf: Shelf::default(),
+            carrier,
+            book: Arc::new(Book {
+                loader,
+                is_there: AtomicBool::new(true),
+                entries: Mutex::default(),
+            }),
+        }
+    }
+
+    /// A step of the worker's loop, `now` in nanoseconds of any clock that does not go back.
+    pub fn step(&mut self, now: u64) {
+        match &mut self.carrier {
+            Some(carrier) => carrier.step(&self.shelf, now),
+            None => self.shelf.set_now(now),
+        }
+    }
+
+    /// What became of the changes so far, as of the last step.
+    pub fn figures(&self) -> Figures {
+        let figures = self.carrier.as_ref().map(|carrier| carrier.figures());
+        self.shelf.complete(figures.unwrap_or_default())
+    }
+
+    /// Whether the store has every change.
+    pub fn is_stored(&self) -> bool {
+        self.shelf.is_stored()
+    }
+
+    /// Steps until the store has every change, or `patience` is over; answers whether it has. For the end of a worker.
+    pub fn finish(&mut self, patience: Duration) -> bool {
+        match &mut self.carrier {
+            Some(carrier) => carrier.finish(&self.shelf, patience),
+            None => true,
+        }
+    }
+}
+
+/// A handle that waits for the worker's copy.
+trait Bind {
+    fn number(&self) -> u32;
+    fn bind(self: Box<Self>, shelf: &mut Shelf);
+}
+
+struct Pending<K, V> {
+    slot: Rc<Slot<K, V>>,
+    number: u32,
+    consistency: Consistency,
+    /// What the store has of a variable that is not open at the worker.
+    cells: Option<Cells<K, V>>,
+}
+
+impl<K: Key, V: Stored> Bind for Pending<K, V> {
+    fn number(&self) -> u32 {
+        self.number
+    }
+
+    fn bind(self: Box<Self>, shelf: &mut Shelf) {
+        let there = shelf.get(self.number).map(Rc::clone).map(Ship::any);
+        let there = there.and_then(|variable| variable.downcast::<Inner<K, V>>().ok());
+        let inner = match (there, self.cells) {
+            (Some(inner), _) => {
+                inner.set_consistency(self.consistency);
+                inner
+            }
+            (None, Some(cells)) => {
+                let inner = Inner::new(shelf, self.number, cells, self.consistency);
+                shelf.put(self.number, Rc::clone(&inner) as Rc<dyn Ship>);
+                inner
+            }
+            // The book says that it is there, so this is not reached.
+            (None, None) => return,
+        };
+        self.slot.bind(inner);
+    }
+}
+
+/// Opens the variables of a function's instance: handed to `NetworkFunction::with_variables`.
+pub struct Variables {
+    keeper: Keeper,
+    function: String,
+    runtime: u32,
+    begun: Option<Partition>,
+    follows: Option<(Arc<Book>, Vec<Box<dyn Bind>>)>,
+    /// Whether it is for an instance that replaces another.
+    is_following: bool,
+    /// Numbers of what this instance has opened.
+    opened: Vec<u32>,
+}
+
+impl Variables {
+    /// Variables that are in no store: for tests, and where settings are only checked.
+    pub fn local() -> Self {
+        Keeper::default().begin("", 0)
+    }
+
+    /// Of a partition that has been claimed.
+    pub fn claimed(carrier: Box<dyn Carrier>, loader: Arc<dyn Loader>) -> Self {
+        Variables {
+            begun: Some(Partition::of(Some((carrier, loader)))),
+            ..Variables::local()
+        }
+    }
+
+    /// The partition, where one has begun.
+    pub fn partition(&mut self) -> Option<&mut Partition> {
+        self.begun.as_mut()
+    }
+
+    /// What an instance has opened: for the worker.
+    fn into_part(self) -> Option<Part> {
+        match (self.begun, self.follows) {
+            (Some(partition), _) => Some(Part::Begun(partition)),
+            (None, Some((_, pending))) if !pending.is_empty() => Some(Part::Follows(pending)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn open<K: Key, V: Stored>(
+        &mut self,
+        kind: Kind,
+        name: &str,
+        options: Options,
+    ) -> Result<Rc<Slot<K, V>>, OpenError> {
+        if self.follows.is_none() && self.begun.is_none() {
+            self.begun = Some(self.keeper.claim(&self.function, self.runtime)?);
+        }
+        let book = match (&self.begun, &self.follows) {
+            (Some(partition), _) => Arc::clone(&partition.book),
+            (None, Some((book, _))) => Arc::clone(book),
+            (None, None) => return Err(OpenError::Many),
+        };
+        let shown = || match &book.loader {
+            Some(loader) => alloc::format!("{}@{kind}@{name}", loader.name()),
+            None => alloc::format!("{kind} `{name}`"),
+        };
+        let types = TypeId::of::<(K, V)>();
+        let (number, is_open) = {
+            let mut entries = book.entries.lock();
+            let known = entries
+                .iter_mut()
+                .enumerate()
+                .find(|(_, entry)| (entry.kind, &*entry.name) == (kind, name));
+            match known {
+                Some((at, entry)) => {
+                    let number = u32::try_from(at).map_err(|_| OpenError::Many)?;
+                    if self.opened.contains(&number) {
+                        return Err(OpenError::Twice(shown()));
+                    }
+                    if entry.is_open && entry.types != types {
+                        return Err(OpenError::Other(shown(), core::any::type_name::<(K, V)>()));
+                    }
+                    if entry.is_open && entry.capacity != options.capacity {
+                        return Err(OpenError::Resized(shown(), entry.capacity, options.capacity));
+                    }
+                    (entry.types, entry.capacity) = (types, options.capacity);
+                    (number, entry.is_open)
+                }
+                None => {
+                    let number = u32::try_from(entries.len()).map_err(|_| OpenError::Many)?;
+                    entries.push(Entry {
+                        kind,
+                        name: name.to_string(),
+                        types,
+                        capacity: options.capacity,
+                        is_open: false,
+                    });
+                    (number, false)
+                }
+            }
+        };
+        let consistency = match &book.loader {
+            Some(loader) => options.consistency.or(loader.consistency()),
+            None => Consistency::Local,
+        };
+        let cells = if is_open {
+            None
+        } else {
+            let mut cells = Cells::new(options.capacity);
+            if let Some(loader) = &book.loader {
+                let elements = loader.load(number, kind, name, consistency != Consistency::Local)?;
+                for (field, value) in &elements {
+                    let wrong = || OpenError::Other(shown(), core::any::type_name::<(K, V)>());
+                    let key = decoded::<K>(field).ok_or_else(wrong)?;
+                    let value = decoded::<V>(value).ok_or_else(wrong)?;
+                    if cells.load(key, value).is_err() {
+                        return Err(OpenError::Capacity(shown(), elements.len(), options.capacity));
+                    }
+                }
+            }
+            Some(cells)
+        };
+        let slot = Rc::new(Slot::default());
+        let pending = Box::new(Pending {
+            slot: Rc::clone(&slot),
+            number,
+            consistency,
+            cells,
+        });
+        match (&mut self.begun, &mut self.follows) {
+            (Some(partition), _) => {
+                pending.bind(&mut partition.shelf);
+                book.mark_open(number);
+            }
+            (None, Some((_, all))) => all.push(pending),
+            (None, None) => {}
+        }
+        self.opened.push(number);
+        Ok(slot)
+    }
+
+    /// Opens a value.
+    pub fn value<T: Stored>(&mut self, name: &str, options: Options) -> Result<Value<T>, OpenError> {
+        Value::open(self, name, options)
+    }
+
+    /// Opens a counter.
+    pub fn counter(&mut self, name: &str, options: Options) -> Result<Counter, OpenError> {
+        Counter::open(self, name, options)
+    }
+
+    /// Opens a list.
+    pub fn list<T: Stored>(&mut self, name: &str, options: Options) -> Result<List<T>, OpenError> {
+        List::open(self, name, options)
+    }
+
+    /// Opens a set.
+    pub fn set<T: Key>(&mut self, name: &str, options: Options) -> Result<Set<T>, OpenError> {
+        Set::open(self, name, options)
+    }
+
+    /// Opens a map.
+    pub fn map<K: Key, V: Stored>(&mut self, name: &str, options: Options) -> Result<Map<K, V>, OpenError> {
+        Map::open(self, name, options)
+    }
+
+    /// Opens a map of counters.
+    pub fn counter_map<K: Key>(&mut self, name: &str, options: Options) -> Result<CounterMap<K>, OpenError> {
+        CounterMap::open(self, name, options)
+    }
+
+    /// Opens timers.
+    pub fn timers<K: Key, V: Stored>(
+        &mut self,
+        name: &str,
+        options: Options,
+    ) -> Result<Timers<K, V>, OpenError> {
+        Timers::open(self, name, options)
+    }
+}
+
+enum Part {
+    Begun(Partition),
+    Follows(Vec<Box<dyn Bind>>),
+}
+
+/// The variables of all functions of a worker, by the functions' numbers in the plan.
+#[derive(Default)]
+pub struct WorkerVariables {
+    parts: Vec<(usize, Part)>,
+    /// Whether some are in a store.
+    is_carried: bool,
+    /// Functions whose variables another has taken over.
+    adopted: Vec<usize>,
+}
+
+impl WorkerVariables {
+    /// Takes what a function's instance has opened.
+    pub fn take(&mut self, function: usize, variables: Variables) {
+        let (keeper, key) = (
+            variables.keeper.clone(),
+            (variables.function.clone(), variables.runtime),
+        );
+        let is_there = !variables.is_following;
+        let Some(part) = variables.into_part() else {
+            return;
+        };
+        if let Part::Begun(partition) = &part {
+            self.is_carried |= partition.carrier.is_some();
+            partition.book.is_there.store(is_there, Ordering::Release);
+            keeper.0.books.lock().insert(key, Arc::clone(&partition.book));
+        }
+        self.parts.push((function, part));
+    }
+
+    /// Takes over the partitions of the instances before, and gives the new instances' handles what is there.
+    pub fn adopt(&mut self, before: &mut WorkerVariables) {
+        let mut parts = mem::take(&mut before.parts);
+        before.adopted = parts.iter().map(|(function, _)| *function).collect();
+        self.is_carried |= mem::take(&mut before.is_carried);
+        for (function, new) in mem::take(&mut self.parts) {
+            match new {
+                Part::Begun(partition) => {
+                    partition.book.is_there.store(true, Ordering::Release);
+                    // One that was there was detached.
+                    parts.retain(|(number, _)| *number != function);
+                    parts.push((function, Part::Begun(partition)));
+                }
+                Part::Follows(pending) => {
+                    let there = parts.iter_mut().find_map(|(number, part)| match part {
+                        Part::Begun(partition) if *number == function => Some(partition),
+                        _ => None,
+                    });
+                    if let Some(partition) = there {
+                        for handle in pending {
+                            partition.book.mark_open(handle.number());
+                            handle.bind(&mut partition.shelf);
+                        }
+                    }
+                }
+            }
+        }
+        self.parts = parts;
+    }
+
+    fn partitions(&self) -> impl Iterator<Item = (usize, &Partition)> {
+        self.parts.iter().filter_map(|(function, part)| match part {
+            Part::Begun(partition) => Some((*function, partition)),
+            Part::Follows(_) => None,
+        })
+    }
+
+    fn partitions_mut(&mut self) -> impl Iterator<Item = &mut Partition> {
+        self.parts.iter_mut().filter_map(|(_, part)| match part {
+            Part::Begun(partition) => Some(partition),
+            Part::Follows(_) => None,
+        })
+    }
+
+    /// Whether another has taken this function's variables over: its handles are to be dropped at the worker.
+    pub fn was_adopted(&self, function: usize) -> bool {
+        self.adopted.contains(&function)
+    }
+
+    /// Whether no function has variables.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// A step of the worker's loop.
+    #[inline]
+    pub fn step(&mut self, now: u64) {
+        if self.is_carried {
+            self.partitions_mut().for_each(|partition| partition.step(now));
+        }
+    }
+
+    /// When a step has something to do, by the clock of the steps.
+    pub fn next_at(&self) -> Option<u64> {
+        let due = self.partitions().filter_map(|(_, partition)| {
+            let carrier = partition.carrier.as_ref()?;
+            carrier.next_at(&partition.shelf)
+        });
+        due.min()
+    }
+
+    /// Steps until the store has every change, or `patience` is over; answers whether it has. For the end of a worker.
+    pub fn finish(&mut self, patience: Duration) -> bool {
+        let mut done = true;
+        self.partitions_mut()
+            .for_each(|partition| done &= partition.finish(patience));
+        done
+    }
+
+    /// What became of the changes so far, by the functions' numbers; of those that are in a store.
+    pub fn figures(&self) -> Vec<(usize, Figures)> {
+        let carried = self
+            .partitions()
+            .filter(|(_, partition)| partition.carrier.is_some());
+        carried
+            .map(|(function, partition)| (function, partition.figures()))
+            .collect()
+    }
+}

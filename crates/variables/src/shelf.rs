@@ -1,0 +1,356 @@
+//! A function's variables on one worker, whatever their types: what a carrier takes changes from.
+//!
+//! Nothing here waits, locks or allocates.
+
+use crate::buffer::Buffer;
+use crate::cells::{Cells, Key, Stored};
+use crate::figures::Figures;
+use crate::ticket::Progress;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::any::Any;
+use core::cell::{Cell, OnceCell, RefCell};
+
+/// What may be lost, and when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Consistency {
+    /// As the configuration says (`[store]`): without an interval there, every millisecond (FlexState III-C), at most a second late.
+    #[default]
+    Configured,
+    /// The variable is in no store, and is gone with the process.
+    Local,
+    /// The store is told at this interval, in nanoseconds. A change that it does not have after `bound_ns` is an alarm
+    /// ([`Figures::late`]).
+    Behind {
+        /// How long changes are collected.
+        interval_ns: u64,
+        /// How old a change may become.
+        bound_ns: u64,
+    },
+    /// The store is told at once. A call that needs the store to have its change waits for the variable's ticket.
+    Through,
+}
+
+/// How old a change may become where nothing else is said, in nanoseconds.
+pub const BOUND_NS: u64 = 1_000_000_000;
+/// How long changes are collected where nothing else is said, in nanoseconds.
+pub const INTERVAL_NS: u64 = 1_000_000;
+
+impl Consistency {
+    /// Every so many nanoseconds, with the usual bound.
+    pub const USUAL: Consistency = Consistency::Behind {
+        interval_ns: INTERVAL_NS,
+        bound_ns: BOUND_NS,
+    };
+
+    /// The same, or `configured` where it leaves that to the configuration.
+    pub fn or(self, configured: Consistency) -> Consistency {
+        match self {
+            Consistency::Configured => configured,
+            said => said,
+        }
+    }
+
+    /// How long changes are collected.
+    pub fn interval_ns(self) -> u64 {
+        match self {
+            Consistency::Local => u64::MAX,
+            Consistency::Behind { interval_ns, .. } => interval_ns,
+            Consistency::Configured => INTERVAL_NS,
+            Consistency::Through => 0,
+        }
+    }
+
+    /// How old a change may become.
+    pub fn bound_ns(self) -> u64 {
+        match self {
+            Consistency::Local => u64::MAX,
+            Consistency::Behind { bound_ns, .. } => bound_ns,
+            Consistency::Configured | Consistency::Through => BOUND_NS,
+        }
+    }
+}
+
+/// How a variable is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The most elements of a collection. Memory for them, and for as many removed ones, is taken when it is opened.
+    pub capacity: usize,
+    /// What may be lost, and when.
+    pub consistency: Consistency,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            capacity: 1024,
+            consistency: Consistency::Configured,
+        }
+    }
+}
+
+/// What variables of a partition share.
+#[derive(Default)]
+pub(crate) struct Core {
+    now: Rc<Cell<u64>>,
+    changed: Cell<bool>,
+}
+
+/// A variable as its handles and its partition share it.
+pub(crate) struct Inner<K, V> {
+    pub cells: RefCell<Cells<K, V>>,
+    pub progress: Rc<Progress>,
+    /// What a type of variable knows besides: a list's front, the order of timers.
+    pub extra: OnceCell<Rc<dyn Any>>,
+    core: Rc<Core>,
+    cut: Cell<u64>,
+    number: u32,
+    consistency: Cell<Consistency>,
+}
+
+impl<K: Key, V: Stored> Inner<K, V> {
+    /// With what the store has. `consistency` is a resolved one.
+    pub fn new(shelf: &Shelf, number: u32, cells: Cells<K, V>, consistency: Consistency) -> Rc<Self> {
+        Rc::new(Inner {
+            cells: RefCell::new(cells),
+            progress: Progress::new(Rc::clone(&shelf.core.now)),
+            extra: OnceCell::new(),
+            core: Rc::clone(&shelf.core),
+            cut: Cell::new(0),
+            number,
+            consistency: Cell::new(consistency),
+        })
+    }
+
+    /// Something has changed: the store is to be told.
+    pub fn note(&self) {
+        if self.consistency.get() != Consistency::Local {
+            self.core.changed.set(true);
+        }
+    }
+
+    pub fn is_local(&self) -> bool {
+        self.consistency.get() == Consistency::Local
+    }
+
+    /// From now on. A variable that is at the store stays there, and one that is not stays away: its handles do not change places.
+    pub fn set_consistency(&self, consistency: Consistency) {
+        self.consistency.set(consistency);
+    }
+
+    fn waits_since(&self) -> Option<u64> {
+        self.cells.try_borrow().ok()?.waits_since()
+    }
+}
+
+/// A variable, whatever its type.
+pub(crate) trait Ship: Any {
+    fn any(self: Rc<Self>) -> Rc<dyn Any>;
+    fn is_due(&self, now: u64) -> bool;
+    fn waits(&self) -> bool;
+    /// Writes what waits into a batch; answers how long it has been since the last one.
+    fn ship(&self, now: u64, sequence: u64, into: &mut Buffer) -> Option<u64>;
+    fn acknowledge(&self, sequence: u64) -> Option<u64>;
+    fn spoil(&self);
+    fn fence(&self);
+    fn is_late(&self, now: u64) -> bool;
+    fn unwritable(&self) -> u64;
+    fn is_stored(&self) -> bool;
+    fn due_at(&self) -> Option<u64>;
+}
+
+impl<K: Key, V: Stored> Ship for Inner<K, V> {
+    fn any(self: Rc<Self>) -> Rc<dyn Any> {
+        self
+    }
+
+    fn is_due(&self, now: u64) -> bool {
+        if !self.waits() {
+            // What was changed since the last batch was taken back.
+            self.progress.nothing_to_send();
+            return false;
+        }
+        now.saturating_sub(self.cut.get()) >= self.consistency.get().interval_ns()
+    }
+
+    fn waits(&self) -> bool {
+        !self.is_local() && self.waits_since().is_some()
+    }
+
+    fn ship(&self, now: u64, sequence: u64, into: &mut Buffer) -> Option<u64> {
+        // It is being iterated over: not from within a step.
+        let mut cells = self.cells.try_borrow_mut().ok()?;
+        let used = into.changes();
+        let since = cells.waits_since().unwrap_or(now);
+        let number = cells.ship(self.number, into, &self.progress);
+        if into.changes() == used {
+            // What was changed was taken back before the store heard of it, or there was no room.
+            if !cells.waits() {
+                self.progress.nothing_to_send();
+            }
+            return None;
+        }
+        self.progress.send(sequence, number, since);
+        let before = self.cut.replace(now);
+        Some(now.saturating_sub(before))
+    }
+
+    fn acknowledge(&self, sequence: u64) -> Option<u64> {
+        let since = self.progress.acknowledge(sequence);
+        if self.waits_since().is_none() {
+            self.progress.nothing_to_send();
+        }
+        since
+    }
+
+    fn spoil(&self) {
+        if let Ok(mut cells) = self.cells.try_borrow_mut() {
+            cells.spoil(&self.progress);
+            self.progress.forget_sent();
+            self.note();
+        }
+    }
+
+    fn fence(&self) {
+        self.progress.fence();
+    }
+
+    fn is_late(&self, now: u64) -> bool {
+        let oldest = self.progress.sent_since().or(self.waits_since());
+        oldest.is_some_and(|since| now.saturating_sub(since) > self.consistency.get().bound_ns())
+    }
+
+    fn unwritable(&self) -> u64 {
+        self.cells.try_borrow().map_or(0, |cells| cells.unwritable())
+    }
+
+    fn is_stored(&self) -> bool {
+        self.is_local() || self.progress.is_stored()
+    }
+
+    fn due_at(&self) -> Option<u64> {
+        let interval = self.consistency.get().interval_ns();
+        self.waits().then(|| self.cut.get().saturating_add(interval))
+    }
+}
+
+/// The variables of a partition, by their numbers.
+#[derive(Default)]
+pub struct Shelf {
+    core: Rc<Core>,
+    /// `None`: a number of a variable that was not opened in the end.
+    variables: Vec<Option<Rc<dyn Ship>>>,
+}
+
+impl Shelf {
+    pub(crate) fn put(&mut self, number: u32, variable: Rc<dyn Ship>) {
+        let at = number as usize;
+        if self.variables.len() <= at {
+            self.variables.resize_with(at.saturating_add(1), || None);
+        }
+        if let Some(place) = self.variables.get_mut(at) {
+            *place = Some(variable);
+        }
+    }
+
+    pub(crate) fn get(&self, number: u32) -> Option<&Rc<dyn Ship>> {
+        self.variables.get(number as usize)?.as_ref()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Rc<dyn Ship>> {
+        self.variables.iter().flatten()
+    }
+
+    /// The time of the last step.
+    pub fn now(&self) -> u64 {
+        self.core.now.get()
+    }
+
+    /// It is this time now.
+    pub fn set_now(&self, now: u64) {
+        self.core.now.set(now);
+    }
+
+    /// Whether something has changed that no batch has.
+    pub fn has_changed(&self) -> bool {
+        self.core.changed.get()
+    }
+
+    /// Whether a variable's interval is over.
+    pub fn is_due(&self, now: u64) -> bool {
+        let (mut is_due, mut waits) = (false, false);
+        for variable in self.all() {
+            is_due |= variable.is_due(now);
+            waits |= variable.waits();
+        }
+        if !is_due {
+            self.core.changed.set(waits);
+        }
+        is_due
+    }
+
+    /// When the first variable's interval is over.
+    pub fn due_at(&self) -> Option<u64> {
+        let due = self.all().filter_map(|variable| variable.due_at());
+        self.has_changed().then(|| due.min()).flatten()
+    }
+
+    /// Writes what is due into a batch, beginning with the variable whose `turn` it is. Answers how long the last one's changes were collected.
+    pub fn fill(&self, turn: usize, now: u64, sequence: u64, buffer: &mut Buffer) -> Option<u64> {
+        let count = self.variables.len();
+        let mut interval = None;
+        for at in (turn..count).chain(0..turn.min(count)) {
+            let variable = self.variables.get(at).and_then(Option::as_ref);
+            let due = variable.filter(|variable| variable.is_due(now));
+            interval = due
+                .and_then(|variable| variable.ship(now, sequence, buffer))
+                .or(interval);
+        }
+        let more = self.all().any(|variable| variable.waits());
+        self.core.changed.set(more);
+        interval
+    }
+
+    /// How many numbers there are.
+    pub fn len(&self) -> usize {
+        self.variables.len()
+    }
+
+    /// Whether there is no variable.
+    pub fn is_empty(&self) -> bool {
+        self.variables.is_empty()
+    }
+
+    /// The store has the batch; shows how old each variable's oldest change was.
+    pub fn acknowledge(&self, sequence: u64, mut age: impl FnMut(u64)) {
+        for variable in self.all() {
+            if let Some(since) = variable.acknowledge(sequence) {
+                age(self.now().saturating_sub(since));
+            }
+        }
+    }
+
+    /// The store has lost what it had: everything is to be written again.
+    pub fn spoil(&self) {
+        self.all().for_each(|variable| variable.spoil());
+    }
+
+    /// Another instance has claimed the partition.
+    pub fn fence(&self) {
+        self.all().for_each(|variable| variable.fence());
+    }
+
+    /// Whether the store has every change.
+    pub fn is_stored(&self) -> bool {
+        self.all().all(|variable| variable.is_stored())
+    }
+
+    /// Adds what only the variables know.
+    pub fn complete(&self, figures: Figures) -> Figures {
+        Figures {
+            late: self.all().any(|variable| variable.is_late(self.now())),
+            unwritable: self.all().map(|variable| variable.unwritable()).sum(),
+            ..figures
+        }
+    }
+}
