@@ -54,7 +54,8 @@ impl Reader {
         let directory = std::env::temp_dir().join(format!("flowkeep-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&directory);
         fs::create_dir_all(directory.join("examples")).unwrap();
-        for entry in fs::read_dir(root().join("examples")).unwrap().flatten() {
+        let entries = fs::read_dir(root().join("examples")).unwrap().flatten();
+        for entry in entries.filter(|entry| entry.path().is_file()) {
             fs::copy(entry.path(), directory.join("examples").join(entry.file_name())).unwrap();
         }
         Reader {
