@@ -455,7 +455,7 @@ fn a_service_says_that_it_is_ready_and_lets_its_log_go_when_it_was_renamed() {
     );
     let (notify, socket) = manager(&directory);
     let (events, control) = (directory.path("e.jsonl"), directory.path("s.sock"));
-    let mut said = || {
+    let said = || {
         let mut buffer = [0; 4096];
         let length = socket.recv(&mut buffer).unwrap();
         text(&buffer[..length])

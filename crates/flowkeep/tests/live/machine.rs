@@ -12,9 +12,6 @@
 //!
 //! Not here: bounds on what must not happen at all (loss, order, counts). No machine excuses those.
 
-// Each test that has this file uses some of it.
-#![allow(dead_code)]
-
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
