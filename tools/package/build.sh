@@ -60,6 +60,8 @@ gzip -9n "$tree$doc/changelog"
 } >"$tree$doc/copyright"
 install -d -m 755 "$tree$doc/examples"
 cp -r examples/. "$tree$doc/examples/"
+put 644 tools/monitoring/alerts.yml $doc/monitoring/alerts.yml
+put 644 tools/monitoring/dashboard.json $doc/monitoring/dashboard.json
 
 # The C library of this machine, or a later one.
 libc=$(dpkg-query -W -f '${Version}' libc6 2>/dev/null | sed 's/-.*//')
