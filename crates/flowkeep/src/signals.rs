@@ -1,9 +1,10 @@
 //! When to stop: Ctrl-C, `kill`, a time that is over, or a word over the control socket.
 //!
 //! The first SIGINT or SIGTERM asks for a graceful end: what is inside is finished, records are written. A second one ends
-//! the process at once, with exit code 130. SIGHUP has the configuration's file applied again ([`crate::apply`]).
+//! the process at once, with exit code 130. SIGHUP has the configuration's file applied again ([`crate::apply`]), SIGUSR1 the event
+//! log opened again by its name.
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::flag;
 use std::io;
 use std::sync::Arc;
@@ -70,6 +71,13 @@ impl Hangup {
     pub fn was_raised(&self) -> bool {
         self.0.swap(false, Ordering::AcqRel)
     }
+}
+
+/// SIGUSR1, from now on: what it raises says that the event log is to be opened again by its name.
+pub fn event_log_again() -> io::Result<Arc<AtomicBool>> {
+    let raised = Arc::new(AtomicBool::new(false));
+    flag::register(SIGUSR1, Arc::clone(&raised))?;
+    Ok(raised)
 }
 
 #[cfg(test)]

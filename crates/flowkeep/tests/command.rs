@@ -436,3 +436,86 @@ fn an_event_log_on_a_full_disk_is_said() {
     }
     report(&output.stdout);
 }
+
+/// A datagram socket as a service manager has it, and what came to it.
+fn manager(directory: &Directory) -> (String, std::os::unix::net::UnixDatagram) {
+    let path = directory.path("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    (path, socket)
+}
+
+#[test]
+fn a_service_says_that_it_is_ready_and_lets_its_log_go_when_it_was_renamed() {
+    let directory = Directory::new("service");
+    let config = directory.file(
+        "c.toml",
+        "[[port]]\nname = \"a\"\nside = \"inside\"\ninput = \"generate:examples/cluster-traffic.toml\"\n\
+         [[chain]]\nname = \"all\"\nfunctions = [\"flow_monitor\"]\n",
+    );
+    let (notify, socket) = manager(&directory);
+    let (events, control) = (directory.path("e.jsonl"), directory.path("s.sock"));
+    let said = || {
+        let mut buffer = [0; 4096];
+        let length = socket.recv(&mut buffer).unwrap();
+        text(&buffer[..length])
+    };
+    fs::write(&events, "{\"of\":\"the last start\"}\n").unwrap();
+    let mut cluster = Command::new(env!("CARGO_BIN_EXE_flowkeep"))
+        .args(["run", &config, "--events", &events])
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+        .env("NOTIFY_SOCKET", &notify)
+        .env("FLOWKEEP_SOCKET", &control)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(fs::File::create(directory.path("err")).unwrap())
+        .spawn()
+        .unwrap();
+    let ready = said();
+    assert!(
+        ready.starts_with("READY=1\nSTATUS=ports a; runtimes 1; events to "),
+        "{ready}"
+    );
+    assert!(ready.ends_with(&format!("control socket {control}")), "{ready}");
+    let error = fs::read_to_string(directory.path("err")).unwrap();
+    assert!(error.starts_with("ready: ports a; "), "{error}");
+
+    // Renamed, as logrotate does it, and told.
+    let old = directory.path("e.jsonl.old");
+    fs::rename(&events, &old).unwrap();
+    let signal = |name: &str| {
+        let process = cluster.id().to_string();
+        let done = Command::new("kill").args([name, &process]).status().unwrap();
+        assert!(done.success());
+    };
+    signal("-USR1");
+    let begin = Instant::now();
+    while fs::metadata(&events).is_err() {
+        assert!(begin.elapsed() < PATIENCE, "the log is not opened again");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let asked = Command::new(env!("CARGO_BIN_EXE_flowkeep"))
+        .arg("status")
+        .env("FLOWKEEP_SOCKET", &control)
+        .output()
+        .unwrap();
+    assert!(asked.status.success(), "{}", text(&asked.stderr));
+    signal("-TERM");
+    assert!(said().starts_with("STOPPING=1\n"));
+    assert!(cluster.wait().unwrap().success());
+    let (old, new) = (
+        fs::read_to_string(old).unwrap(),
+        fs::read_to_string(&events).unwrap(),
+    );
+    assert!(
+        old.starts_with("{\"of\":\"the last start\"}\n"),
+        "it is appended to: {old}"
+    );
+    let year = |line: &str| {
+        line.split('"')
+            .nth(3)
+            .and_then(|time| time.get(..4)?.parse::<u32>().ok())
+    };
+    let last = new.lines().last().expect("flows were open at the end");
+    assert!(year(last).is_some_and(|year| year >= 2024), "{last}");
+}

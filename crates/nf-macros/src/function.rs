@@ -14,6 +14,8 @@
 //!
 //! It is inlined into the two places that call it: the runtime's entry and a call by hand.
 //!
+//! Types that most functions leave empty are written out where the author has not: `Config` is `NoConfig`, `Group` is `()`.
+//!
 //! # Invariants
 //! What an author can get wrong in the signature is reported here, in terms of `process`: the compiler would speak of
 //! `process_plain`, which the author never wrote (it still does for an answer that is no `Verdict`, where it shows the mend).
@@ -44,6 +46,7 @@ pub fn expand(arguments: Tokens, item: Tokens) -> Tokens {
         Item::Impl(block) if block.trait_.is_some() => {
             errors.extend(name_error(block));
             errors.extend(processing(block).err());
+            fill_in(block);
         }
         other => errors.push(Error::new_spanned(
             head(other),
@@ -96,6 +99,36 @@ fn processing(block: &mut ItemImpl) -> Result<(), Error> {
     }
     block.items.insert(at, ImplItem::Fn(process));
     Ok(())
+}
+
+/// The types that may be left out. Of another trait than the contract's nothing is known.
+fn fill_in(block: &mut ItemImpl) {
+    let of_contract = |path: &syn::Path| {
+        let last = path.segments.last();
+        last.is_some_and(|segment| segment.ident == "NetworkFunction")
+    };
+    if !block
+        .trait_
+        .as_ref()
+        .is_some_and(|(_, path, _)| of_contract(path))
+    {
+        return;
+    }
+    let has = |name: &str| {
+        let mut items = block.items.iter();
+        items.any(|item| matches!(item, ImplItem::Type(ty) if ty.ident == name))
+    };
+    let (has_config, has_group) = (has("Config"), has("Group"));
+    if !has_config {
+        block.items.push(syn::parse_quote!(
+            type Config = ::nf::NoConfig;
+        ));
+    }
+    if !has_group {
+        block.items.push(syn::parse_quote!(
+            type Group = ();
+        ));
+    }
 }
 
 fn without_process(block: &ItemImpl) -> Error {
@@ -262,14 +295,32 @@ mod tests {
                 }
                 #[doc(hidden)]
                 const PLAIN: bool = true;
+                type Config = ::nf::NoConfig;
+                type Group = ();
             }
         };
         assert_eq!(written, expected.to_string());
     }
 
     #[test]
+    fn types_that_are_written_stay_and_others_are_filled_in() {
+        let process = "fn process(&self, p: &mut P, f: &mut S, c: &mut C) -> Verdict { V }";
+        let written = expanded(&format!(
+            "impl nf::NetworkFunction for F {{ type Group = G; type Config = C; {process} }}"
+        ));
+        assert!(!written.contains("NoConfig"), "{written}");
+        assert_eq!(written.matches("type Group").count(), 1, "{written}");
+        let written = expanded(&format!(
+            "impl NetworkFunction for F {{ type Group = G; {process} }}"
+        ));
+        assert!(written.contains("type Config = :: nf :: NoConfig ;"), "{written}");
+        let written = expanded(&format!("impl Other for F {{ {process} }}"));
+        assert!(!written.contains("type"), "{written}");
+    }
+
+    #[test]
     fn a_process_that_waits_is_left_alone() {
-        let item = "impl NetworkFunction for F { async fn process(&self, p: &mut P, f: &mut S, c: &mut C) -> Verdict { V } }";
+        let item = "impl NetworkFunction for F { type Config = C; type Group = G; async fn process(&self, p: &mut P, f: &mut S, c: &mut C) -> Verdict { V } }";
         let tokens: Tokens = item.parse().unwrap();
         assert_eq!(expanded(item), tokens.to_string());
     }

@@ -25,13 +25,21 @@ pub const TIMING: Timing = Timing {
     settling: 500_000_000,
 };
 
+/// Runs a test whose members must not be suspected. A machine that pauses for half of that time makes them
+/// so, and the test is done again then.
+pub fn unsuspected(test: impl Fn()) {
+    super::machine::unless_paused(Duration::from_nanos(TIMING.suspicion / 2), test);
+}
+
 /// A directory that is gone with this.
 pub struct Directory(PathBuf);
 
 impl Directory {
     pub fn new(name: &str) -> Self {
         let base = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let path = base.join(format!("{name}-{}", std::process::id()));
+        static DIRECTORIES: AtomicU64 = AtomicU64::new(0);
+        let number = DIRECTORIES.fetch_add(1, Ordering::Relaxed);
+        let path = base.join(format!("{name}-{}-{number}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
         Directory(path)

@@ -13,7 +13,8 @@ use std::net::SocketAddr;
 use wire::Prefix;
 
 pub(super) fn connect(asking: &Asking) -> Result<Client, Failure> {
-    let path = asking.socket.clone().unwrap_or_else(control::default_path);
+    let path = asking.socket.clone().or_else(control::path_of_environment);
+    let path = path.unwrap_or_else(control::default_path);
     Client::connect(&path).map_err(Failure::failed)
 }
 

@@ -3,6 +3,7 @@
 use super::{Failure, MemberWords, PageSize, Run, Scenario};
 use crate::apply::{Source, absolute};
 use crate::config::{self, Chain, Config, Port, Side, Uri, problem::Problem};
+use crate::control::path_of_environment;
 pub use crate::lab::job::LabJob;
 use crate::member::joining;
 use crate::member::{Kind, Written};
@@ -92,7 +93,7 @@ pub(super) fn member_job(words: MemberWords, kind: Kind, registry: &Registry) ->
         member: Some(MemberJob {
             kind,
             name: words.member,
-            socket: words.socket,
+            socket: words.socket.or_else(path_of_environment),
             events: words.events,
             join: (!words.join.is_empty()).then_some(joining::Words {
                 coordinators: words.join,
@@ -206,7 +207,7 @@ pub(super) fn run_job(run: Run, registry: &Registry) -> Result<RunJob, Failure> 
         output: run.output,
         runtimes: run.runtimes,
         events: run.events,
-        socket: run.socket,
+        socket: run.socket.or_else(path_of_environment),
     };
     words.put_into(&mut config)?;
     if !config.port.iter().any(|port| port.input.is_some()) {

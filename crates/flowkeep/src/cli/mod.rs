@@ -167,7 +167,7 @@ struct Run {
     /// End gracefully after this time, like 90s or 1h30m
     #[arg(long = "for", value_name = "TIME")]
     stop_after: Option<Period>,
-    /// Path of the control socket
+    /// Path of the control socket; else what the environment variable FLOWKEEP_SOCKET says
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// End with one JSON object instead of a table
@@ -198,7 +198,7 @@ struct MemberWords {
     /// End gracefully after this time, like 90s or 1h30m
     #[arg(long = "for", value_name = "TIME")]
     stop_after: Option<Period>,
-    /// Path of the control socket
+    /// Path of the control socket; else what the environment variable FLOWKEEP_SOCKET says
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// End with one JSON object instead of a table
@@ -296,7 +296,7 @@ struct Listing {
 /// How to reach the running cluster, and how to print.
 #[derive(Args, Debug)]
 struct Asking {
-    /// Path of the control socket
+    /// Path of the control socket; else what the environment variable FLOWKEEP_SOCKET says
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Print JSON
@@ -467,7 +467,7 @@ struct Capture {
     /// Memory of the cluster for packets on their way to here, like 256MiB
     #[arg(long, value_name = "SIZE")]
     buffer: Option<ByteSize>,
-    /// Path of the control socket
+    /// Path of the control socket; else what the environment variable FLOWKEEP_SOCKET says
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }

@@ -416,13 +416,29 @@ pub struct Metrics {
 }
 
 /// What is written down.
-#[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq, Default)]
+#[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Log {
     /// File for what functions write (flow records, mappings), a JSON object a line; `"-"` is standard output.
-    /// Default: nowhere.
+    /// It is appended to, and opened again by its name on SIGUSR1. Default: nowhere.
     #[schemars(example = &"events.jsonl")]
     pub events: Option<String>,
+    /// The file that would be larger is renamed: `events.jsonl` to `events.jsonl.1`, that to `events.jsonl.2`, and so
+    /// on. Default: it grows.
+    #[schemars(example = &"64 MiB")]
+    pub max_size: Option<nf::ByteSize>,
+    /// How many renamed files are kept, besides the one that is written. Default 4.
+    pub keep: u32,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Log {
+            events: None,
+            max_size: None,
+            keep: 4,
+        }
+    }
 }
 
 /// A function as configured.

@@ -203,7 +203,16 @@ pub enum Reply {
     Error(String),
 }
 
-/// Where the socket is, if nobody says.
+/// The environment variable that says where the socket is, where the command line does not.
+pub const SOCKET_VARIABLE: &str = "FLOWKEEP_SOCKET";
+
+/// Where [`SOCKET_VARIABLE`] says that the socket is.
+pub fn path_of_environment() -> Option<PathBuf> {
+    let path = std::env::var_os(SOCKET_VARIABLE).filter(|path| !path.is_empty())?;
+    Some(PathBuf::from(path))
+}
+
+/// Where the socket is, if neither the command line nor the environment nor the configuration says.
 pub fn default_path() -> PathBuf {
     if let Some(directory) = std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| !directory.is_empty()) {
         return PathBuf::from(directory).join("flowkeep.sock");

@@ -15,26 +15,39 @@
 //! *At the end* of a cluster nothing waits for the file any more ([`Ending`]): each chunk is tried once, and what is refused is counted.
 //!
 //! *The file* is appended to, so the log of the last start stays; its mode is 0640, since its lines name users and what they did. Where the last
-//! writer was killed in the middle of a line, that line is ended first.
+//! writer was killed in the middle of a line, that line is ended first. Times become times of day here ([`super::stamps`]).
+//!
+//! *Rotation*, at the end of a line ([`LogFile`]):
+//!
+//! ```text
+//!   larger than `max_size`:   e.jsonl.1 ─► e.jsonl.2 ─► … `keep` of them      e.jsonl ─► e.jsonl.1, and a new e.jsonl
+//!   SIGUSR1:                  e.jsonl is opened again by its name, as logrotate's `postrotate` wants it
+//! ```
+//!
+//! What cannot be renamed or opened (a directory that the process may not write to) is reported once, and the
+//! file that is open goes on: rotation loses no line.
 //!
 //! Invariants: the file has whole lines only, but for the last one of a process that was killed or ended on a full disk; a lost
 //! line is in a count, and the count is said.
 //!
 //! Not here: lines ([`nf::cx::EventLog`]), which file (the configuration).
 
+use super::stamps::Stamps;
 use adapters::report::Reports;
 use rustix::fs::{Mode, OFlags};
 use std::fs::{File, Permissions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// How long the thread waits before it tries a file again.
 const RETRY: Duration = Duration::from_millis(200);
+/// After this without a line the file looks whether it is to be opened again.
+const QUIET: Duration = Duration::from_millis(200);
 /// Bytes that are written at once, if so many are there.
 const CHUNK: usize = 64 * 1024;
 /// The mode of the file: its owner writes, its group reads.
@@ -74,6 +87,125 @@ fn ends_with_line(path: &Path) -> bool {
     last().unwrap_or(true)
 }
 
+/// When a file is full, and what becomes of it.
+#[derive(Clone, Debug)]
+pub(super) struct Rotation {
+    /// Bytes beyond which it is rotated; never if not said.
+    pub max_size: Option<u64>,
+    /// Files that are kept besides.
+    pub keep: u32,
+    /// Raised when the file is to be opened again by its name.
+    pub again: Arc<AtomicBool>,
+}
+
+/// A file that is appended to and rotated.
+pub(super) struct LogFile {
+    file: File,
+    path: PathBuf,
+    rotation: Rotation,
+    /// Its length, if it is a file that has one.
+    length: Option<u64>,
+    /// No line is cut here.
+    at_line: bool,
+    /// A refusal to rotate is said once.
+    has_told: bool,
+    reports: Reports,
+}
+
+impl LogFile {
+    pub fn open(path: &Path, rotation: Rotation, reports: Reports) -> io::Result<Self> {
+        let (file, length) = Self::append_to(path)?;
+        Ok(LogFile {
+            file,
+            path: path.to_owned(),
+            rotation,
+            length,
+            at_line: true,
+            has_told: false,
+            reports,
+        })
+    }
+
+    fn append_to(path: &Path) -> io::Result<(File, Option<u64>)> {
+        let file = open(path)?;
+        let metadata = file.metadata()?;
+        let length = metadata.is_file().then_some(metadata.len());
+        Ok((file, length))
+    }
+
+    /// The name of the file that was rotated so many times.
+    fn old(&self, number: u32) -> PathBuf {
+        let mut name = self.path.clone().into_os_string();
+        name.push(format!(".{number}"));
+        name.into()
+    }
+
+    /// Has the next line go to another file, if it is time for that.
+    fn turn(&mut self, next: usize) {
+        if !self.at_line {
+            return;
+        }
+        let is_full = |max: u64| {
+            let length = self.length.unwrap_or(0);
+            length > 0 && length.saturating_add(next as u64) > max
+        };
+        let is_full = self.length.is_some() && self.rotation.max_size.is_some_and(is_full);
+        let again = self.rotation.again.swap(false, Ordering::AcqRel);
+        if !is_full && !again {
+            return;
+        }
+        let renamed = match is_full && !again {
+            true => self.rename(),
+            false => Ok(()),
+        };
+        match renamed.and_then(|()| Self::append_to(&self.path)) {
+            Ok((file, length)) => (self.file, self.length, self.has_told) = (file, length, false),
+            Err(error) => self.refused(&error),
+        }
+    }
+
+    fn rename(&self) -> io::Result<()> {
+        if self.rotation.keep == 0 {
+            return std::fs::remove_file(&self.path);
+        }
+        for number in (1..self.rotation.keep).rev() {
+            match std::fs::rename(self.old(number), self.old(number + 1)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        std::fs::rename(&self.path, self.old(1))
+    }
+
+    fn refused(&mut self, error: &io::Error) {
+        if !std::mem::replace(&mut self.has_told, true) {
+            self.reports.tell(
+                format_args!("event log {}", self.path.display()),
+                format_args!("it cannot be rotated: {error}"),
+                "lines go on to the file that is open; its directory must be writable for the user that Flowkeep runs as",
+            );
+        }
+    }
+}
+
+impl Write for LogFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.turn(bytes.len());
+        let count = self.file.write(bytes)?;
+        if let Some(last) = bytes.get(..count).and_then(<[u8]>::last) {
+            self.at_line = *last == b'\n';
+        }
+        self.length = self.length.map(|length| length + count as u64);
+        Ok(count)
+    }
+
+    /// Also where nothing is to be written: a file that was renamed is let go soon.
+    fn flush(&mut self) -> io::Result<()> {
+        self.turn(0);
+        self.file.flush()
+    }
+}
+
 /// Says to the thread that the cluster ends.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ending(Arc<AtomicBool>);
@@ -94,6 +226,7 @@ pub(super) struct Writer<L> {
     pub out: Box<dyn Write + Send>,
     /// Its name in reports.
     pub name: String,
+    pub stamps: Stamps,
     pub reports: Reports,
     pub ending: Ending,
     /// Asks how many lines found no room at the runtimes so far.
@@ -112,14 +245,25 @@ impl<L: Fn() -> u64> Writer<L> {
     pub fn run(mut self, incoming: Receiver<String>) -> Result<(), String> {
         let mut outage: Option<Outage> = None;
         let mut unwritten = 0;
-        while let Ok(lines) = incoming.recv() {
-            let mut chunk = lines.into_bytes();
+        let mut chunk = String::new();
+        loop {
+            let lines = match incoming.recv_timeout(QUIET) {
+                Ok(lines) => lines,
+                Err(RecvTimeoutError::Timeout) => {
+                    // A refusal comes again with the next line, and is said then.
+                    let _ = self.out.flush();
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            chunk.clear();
+            self.stamps.append(&lines, &mut chunk);
             while chunk.len() < CHUNK
                 && let Ok(more) = incoming.try_recv()
             {
-                chunk.extend_from_slice(more.as_bytes());
+                self.stamps.append(&more, &mut chunk);
             }
-            let rest = self.write(&chunk, &mut outage);
+            let rest = self.write(chunk.as_bytes(), &mut outage);
             unwritten += rest.iter().filter(|byte| **byte == b'\n').count();
         }
         // What stands in front of the file may keep something until then.
@@ -231,6 +375,7 @@ mod tests {
         let writer = Writer {
             out: Box::new(disk.clone()),
             name: "e".into(),
+            stamps: Stamps::default(),
             reports: reports.clone(),
             ending: Ending::default(),
             lost: {
@@ -277,6 +422,7 @@ mod tests {
         let writer = Writer {
             out: Box::new(Disk::default()),
             name: "e".into(),
+            stamps: Stamps::default(),
             reports: reports.clone(),
             ending: Ending::default(),
             lost: || 0,
@@ -310,6 +456,93 @@ mod tests {
         let mode = std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         std::fs::remove_file(&path).unwrap();
         assert_eq!(mode & !0o640, 0);
+    }
+
+    /// A directory that is gone with this.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("flowkeep-{name}-{}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&path);
+            std::fs::create_dir_all(&path).unwrap();
+            Folder(path)
+        }
+
+        fn read(&self, name: &str) -> Option<String> {
+            std::fs::read_to_string(self.0.join(name)).ok()
+        }
+
+        fn log(&self, max_size: Option<u64>, keep: u32) -> (LogFile, Arc<AtomicBool>, Reports) {
+            let (again, reports) = (Arc::new(AtomicBool::new(false)), Reports::default());
+            let rotation = Rotation {
+                max_size,
+                keep,
+                again: again.clone(),
+            };
+            let log = LogFile::open(&self.0.join("e"), rotation, reports.clone()).unwrap();
+            (log, again, reports)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_full_is_rotated_between_lines_and_so_many_are_kept() {
+        let folder = Folder::new("rotate");
+        let (mut log, _, reports) = folder.log(Some(9), 2);
+        for line in 1..=4 {
+            // The second half of a line goes where the first has gone.
+            log.write_all(format!("{line}{line}{line}").as_bytes()).unwrap();
+            log.write_all(b"444\n").unwrap();
+        }
+        let files = ["e", "e.1", "e.2", "e.3"].map(|name| folder.read(name).unwrap_or_default());
+        assert_eq!(files, ["444444\n", "333444\n", "222444\n", ""]);
+        // The one that is there counts after a new start, too.
+        drop(log);
+        let (mut log, ..) = folder.log(Some(9), 2);
+        log.write_all(b"5555\n").unwrap();
+        let files = ["e", "e.1", "e.2"].map(|name| folder.read(name).unwrap_or_default());
+        assert_eq!(files, ["5555\n", "444444\n", "333444\n"]);
+        let (mut log, ..) = folder.log(Some(4), 0);
+        log.write_all(b"6666\n").unwrap();
+        assert_eq!(folder.read("e").as_deref(), Some("6666\n"));
+        assert!(reports.take().is_empty());
+    }
+
+    #[test]
+    fn a_file_that_was_renamed_is_let_go_when_it_is_said() {
+        let folder = Folder::new("again");
+        let (mut log, again, reports) = folder.log(None, 4);
+        log.write_all(b"1\n").unwrap();
+        std::fs::rename(folder.0.join("e"), folder.0.join("old")).unwrap();
+        log.write_all(b"2\n").unwrap();
+        again.store(true, Ordering::Relaxed);
+        log.flush().unwrap();
+        assert_eq!(folder.read("e").as_deref(), Some(""), "before there is a line");
+        log.write_all(b"3\n").unwrap();
+        let files = ["old", "e"].map(|name| folder.read(name).unwrap_or_default());
+        assert_eq!(files, ["1\n2\n", "3\n"]);
+        assert!(reports.take().is_empty());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_rotated_goes_on_and_that_is_said_once() {
+        let folder = Folder::new("stuck");
+        let (mut log, _, reports) = folder.log(Some(1), 1);
+        // Nothing can be renamed to a directory that is not empty.
+        std::fs::create_dir_all(folder.0.join("e.1/full")).unwrap();
+        for line in ["1\n", "2\n", "3\n"] {
+            log.write_all(line.as_bytes()).unwrap();
+        }
+        assert_eq!(folder.read("e").as_deref(), Some("1\n2\n3\n"));
+        let told = reports.take();
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].to_string().contains("cannot be rotated"), "{told:?}");
     }
 
     #[test]

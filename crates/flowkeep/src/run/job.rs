@@ -1,11 +1,14 @@
 //! The command `run`: a cluster from its configuration to its report.
 
+use super::events::{LogFile, Rotation};
 use super::privileges::Privileges;
+use super::ready::{Manager, Parts};
 use super::{Events, Links, Outcome, RunError, Running, start_with_less};
 use crate::apply::Ask;
 use crate::cli::jobs::{MemberJob, RunJob};
 use crate::cli::{FAILURE, USAGE};
 use crate::cluster::Cluster;
+use crate::config::layout::Layout;
 use crate::config::{self, Config, Problem};
 use crate::control::{self, server};
 use crate::member::joining::Joining;
@@ -15,7 +18,8 @@ use crate::member::{self, Membership, Written};
 use crate::metrics;
 use crate::report::{LinkStatus, Status};
 use crate::signals::Hangup;
-use adapters::report::Report;
+use adapters::report::{Report, Reports};
+use nf::ByteSize;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -51,13 +55,20 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
     } = job;
     let membership = member.as_ref().map(|job| join(job, &mut config)).transpose()?;
     let to_stdout = config.log.events.as_deref() == Some("-");
-    let events = open_events(&config)?;
+    let of_events = Reports::default();
+    let events = open_events(&config, &of_events)?;
     let socket = config.control.socket.clone();
     let listen = config.metrics.listen;
     let hangup = (source.is_some() || member.is_some())
         .then(Hangup::of_process)
         .transpose();
     let hangup = hangup.map_err(|error| (FAILURE, format!("signals cannot be handled: {error}")))?;
+    let manager = Manager::of_process();
+    let layout = match &membership {
+        Some(membership) => membership.layout.clone(),
+        None => Layout::whole(&config),
+    };
+    let mut parts = Parts::new(&config, &layout, member.as_ref().map(|job| job.name.as_str()));
     let keyring = membership.as_ref().map(|membership| membership.secrets.clone());
     let privileges = Privileges::of(&config).map_err(|problem| (USAGE, problem))?;
     // What is opened by name is open before rights are given up.
@@ -66,6 +77,8 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
     let running = running.map_err(|error| (code_of(&error), error.to_string()))?;
     let links = running.links();
     let servers = serve(&running, bound)?;
+    let control = servers.0.as_ref().map(server::Server::path);
+    parts.say(&manager, control, listen);
     let running_cluster: Arc<dyn Cluster> = running.cluster();
     let reports = running.reports();
     let mut told = tell(reports.take());
@@ -73,14 +86,16 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
     let mut applying: Option<JoinHandle<()>> = None;
     let fence = running.fence();
     let outcome = running.wait(|cluster: &dyn Cluster| {
-        told |= tell(reports.take());
+        told |= tell(reports.take()) | tell(of_events.take());
         let removed_by = fence.load(Ordering::Acquire);
         if removed_by > 0 {
             begin_again(removed_by);
         }
         if member.is_some() && Instant::now() >= look_at {
             look_at = Instant::now() + LOOK;
-            let links: Vec<LinkStatus> = links.stats().iter().map(LinkStatus::from).collect();
+            let links = links.stats();
+            parts.look(&manager, &links);
+            let links: Vec<LinkStatus> = links.iter().map(LinkStatus::from).collect();
             for line in strangers.look(&links) {
                 let _ = writeln!(io::stderr(), "{line}");
             }
@@ -104,6 +119,7 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
             }
         }
         if stop.is_raised() {
+            manager.tell("STOPPING=1\nSTATUS=ends: what is inside is finished");
             cluster.stop();
             // Once: a second call means at once.
             stop.lower();
@@ -111,7 +127,7 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
     });
     drop(servers);
     report(&outcome, json, to_stdout);
-    told |= tell(outcome.reports);
+    told |= tell(outcome.reports) | tell(of_events.take());
     let failed = told || outcome.events.is_err() || outcome.broken_off;
     Ok(ExitCode::from(if failed { FAILURE } else { 0 }))
 }
@@ -210,7 +226,15 @@ fn code_of(error: &RunError) -> u8 {
     }
 }
 
-fn open_events(config: &Config) -> Result<Option<Events>, Failed> {
+fn open_events(config: &Config, reports: &Reports) -> Result<Option<Events>, Failed> {
+    // Without a log too: the signal must not end the process.
+    let again = crate::signals::event_log_again()
+        .map_err(|error| (FAILURE, format!("signals cannot be handled: {error}")))?;
+    let rotation = Rotation {
+        max_size: config.log.max_size.map(ByteSize::bytes),
+        keep: config.log.keep,
+        again,
+    };
     Ok(match config.log.events.as_deref() {
         None => None,
         Some("-") => Some(Events::to(
@@ -218,7 +242,7 @@ fn open_events(config: &Config) -> Result<Option<Events>, Failed> {
             Box::new(BufWriter::new(io::stdout())),
         )),
         Some(path) => {
-            let file = super::events::open(Path::new(path))
+            let file = LogFile::open(Path::new(path), rotation, reports.clone())
                 .map_err(|error| (FAILURE, format!("the event log {path} cannot be opened: {error}")))?;
             Some(Events::to(path, Box::new(file)))
         }

@@ -29,8 +29,10 @@ mod neighbours;
 mod orders;
 mod part;
 pub mod privileges;
+mod ready;
 mod seats;
 mod staff;
+mod stamps;
 mod watching;
 
 use crate::apply::report::Change;
@@ -287,7 +289,8 @@ fn launch(
     });
     let ending = events::Ending::default();
     let writer = std::thread::Builder::new().name("events".into());
-    let write = writer_of(events, Weak::clone(&shared.me), reports.clone(), ending.clone());
+    let known = (Weak::clone(&shared.me), packet_clock);
+    let write = writer_of(events, known, reports.clone(), ending.clone());
     let writer = writer.spawn(move || write(incoming)).map_err(RunError::Thread)?;
     let mut started = Vec::new();
     for (index, driver) in threads.into_iter().enumerate() {
@@ -328,7 +331,7 @@ fn seat_all(threads: &mut [driver::Driver], all: Vec<(WorkerId, Seat)>, fence: &
 /// What the thread of the event log does.
 fn writer_of(
     events: Option<Events>,
-    shared: Weak<Shared>,
+    (shared, packet_clock): (Weak<Shared>, bool),
     reports: Reports,
     ending: events::Ending,
 ) -> Box<dyn FnOnce(mpsc::Receiver<String>) -> Result<(), String> + Send> {
@@ -352,6 +355,7 @@ fn writer_of(
     let writer = events::Writer {
         out,
         name,
+        stamps: stamps::Stamps::new(packet_clock),
         reports,
         ending,
         lost,

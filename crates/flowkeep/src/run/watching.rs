@@ -28,7 +28,7 @@ use runtime::watch::{CAPTURES_MAX, Seen, TRACES_MAX, Watch, What, Worker};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use wire::{FlowKey, LinkType};
 
 /// Steps of a trace that a worker has room for between two visits.
@@ -136,7 +136,7 @@ pub(super) fn begin(shared: Arc<Shared>, subject: &Subject) -> Result<Box<dyn Wa
         chains: Vec::new(),
         order: Order::default(),
         numbers: Numbers::default(),
-        clock: clock_offset(shared.packet_clock),
+        clock: super::stamps::clock_offset(shared.packet_clock),
         is_over: false,
         shared: Arc::clone(&shared),
     };
@@ -212,15 +212,6 @@ pub(super) fn begin(shared: Arc<Shared>, subject: &Subject) -> Result<Box<dyn Wa
         budget.open((*packets).clamp(1, PACKETS_MAX));
     }
     Ok(Box::new(watcher))
-}
-
-/// What is to be added to a worker's time to make it the time of day. A capture's time is that already.
-fn clock_offset(packet_clock: bool) -> u64 {
-    if packet_clock {
-        return 0;
-    }
-    let today = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    (today.as_nanos() as u64).saturating_sub(adapters::clock::monotonic_ns())
 }
 
 impl Drop for Watcher {

@@ -1,9 +1,11 @@
 //! A whole cluster over live ports: it comes up, counts what it is sent, and ends with everything accounted for.
 
+use crate::machine;
 use crate::network::{PATIENCE, network};
 use flowkeep::lab::process::Run;
 use serde_json::Value;
 use std::fs;
+use std::time::{Duration, Instant};
 
 /// A firewall between the two ports that lets everything pass. What it sends is addressed to the gateway still, so that nobody
 /// takes it: what is looked at is what goes in and out.
@@ -17,14 +19,41 @@ fn config(one: &str, other: &str) -> String {
     )
 }
 
-/// Ticks of processor time that a process has had, and how many are a second.
-fn ticks(process: u32) -> (u64, u64) {
+/// Seconds of processor time that a process has had.
+fn processor_time(process: u32) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
     let behind = &stat[stat.rfind(')').unwrap() + 1..];
     let fields: Vec<&str> = behind.split_whitespace().collect();
-    // User and system time are the fields 14 and 15; the first here is the third.
-    let time = |field: usize| fields[field - 3].parse::<u64>().unwrap();
-    (time(14) + time(15), 100)
+    // User and system time are the fields 14 and 15; the first here is the third. Each is in ticks, a
+    // hundred of them a second.
+    let time = |field: usize| fields[field - 3].parse::<f64>().unwrap();
+    (time(14) + time(15)) / 100.0
+}
+
+/// At most this share of a processor is for a cluster without packets, in percent, on a machine on which
+/// a wake costs what it should.
+const IDLE_MAX: f64 = 5.0;
+/// No machine is so slow that a process that sleeps uses more; one that spins does.
+const ANY_MACHINE: f64 = 40.0;
+const WINDOW: Duration = Duration::from_secs(2);
+
+/// The smallest share of a processor that a process had in so many windows, in percent, and the limit of
+/// that window: noise of the machine makes a share larger, never smaller.
+fn idle_share(process: u32, windows: u32) -> (f64, f64) {
+    let mut least = (f64::MAX, 0.0);
+    for _ in 0..windows {
+        let before = processor_time(process);
+        let dear = machine::wake_cost(WINDOW);
+        let share = (processor_time(process) - before) * 100.0 / WINDOW.as_secs_f64();
+        println!("{share:.0} % of a processor; a wake costs {dear:.1} times what it should");
+        if share < least.0 {
+            least = (share, (IDLE_MAX * dear).min(ANY_MACHINE));
+        }
+        if least.0 <= least.1 {
+            break;
+        }
+    }
+    least
 }
 
 /// Without packets it sleeps, and wakes when there are some.
@@ -42,8 +71,7 @@ fn an_idle_cluster_sleeps(one: &str, other: &str) {
     }
     network.client.ip("route add default via 10.0.1.254").unwrap();
     network.server.ip("route add default via 10.0.2.254").unwrap();
-    let mut used = Vec::new();
-    for idle in ["block", "nap", "spin"] {
+    for (idle, windows) in [("block", 10), ("nap", 1), ("spin", 2)] {
         let file = network.folder.path("idle.toml");
         let text = config(one, other).replace("[\"firewall\"]", "[\"firewall\", \"forward\"]");
         fs::write(&file, format!("idle = \"{idle}\"\n{text}")).unwrap();
@@ -51,31 +79,35 @@ fn an_idle_cluster_sleeps(one: &str, other: &str) {
         let flowkeep = env!("CARGO_BIN_EXE_flowkeep");
         let cluster = network
             .gateway
-            .start(&format!("{flowkeep} run {file} --for 2m --socket {socket}"))
+            .start(&format!("{flowkeep} run {file} --for 5m --socket {socket}"))
             .unwrap();
-        let began = std::time::Instant::now();
+        let began = Instant::now();
         // The socket is there before the ports are open; it is answered when they are.
         let status = format!("{flowkeep} status --socket {socket}");
         while network.gateway.run(&status, Run::within(PATIENCE)).is_err() {
             assert!(began.elapsed() < PATIENCE);
         }
         network.ping("10.0.2.1", 5, 56);
-        std::thread::sleep(std::time::Duration::from_millis(500));
-        let (before, second) = ticks(cluster.id());
-        std::thread::sleep(std::time::Duration::from_secs(2));
-        let (after, _) = ticks(cluster.id());
-        // It wakes again and again.
-        let ping = network.at_client("ping -n -c 10 -i 0.5 -W 5 10.0.2.1");
-        assert!(ping.contains("10 received"), "{ping}");
-        println!("{}", ping.lines().last().unwrap_or_default());
-        let share = (after - before) * 100 / (2 * second);
-        println!("{idle}: {share} % of a processor without packets");
-        used.push(share);
+        std::thread::sleep(Duration::from_millis(500));
+        let (share, limit) = idle_share(cluster.id(), windows);
+        println!("{idle}: {share:.0} % of a processor without packets, the limit is {limit:.0} %");
+        // It wakes again and again. One at a time: behind its last request ping waits hardly longer
+        // than earlier answers took, but for its only one as long as it is told.
+        for _ in 0..5 {
+            std::thread::sleep(Duration::from_millis(300));
+            network.ping("10.0.2.1", 1, 56);
+        }
+        match idle {
+            "block" => assert!(
+                share <= limit,
+                "{share:.0} % of a processor, and {limit:.0} % at most"
+            ),
+            // Otherwise nothing was measured: by this measure a cluster that never sleeps does not.
+            "spin" => assert!(share > limit, "{share:.0} % of a processor is taken for sleep"),
+            _ => {}
+        }
         assert!(cluster.stop().unwrap().status.success());
     }
-    assert!(used[0] <= 5, "{used:?}");
-    // Otherwise nothing was measured. Who never sleeps gets what others leave it.
-    assert!(used[2] > 2 * used[0].max(2), "{used:?}");
 }
 
 fn everything_is_accounted_for(one: &str, other: &str) {
@@ -100,7 +132,7 @@ fn everything_is_accounted_for(one: &str, other: &str) {
         ))
         .unwrap();
     let status = format!("{flowkeep} status --json --socket {socket}");
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     while network.gateway.run(&status, Run::within(PATIENCE)).is_err() {
         assert!(
             began.elapsed() < PATIENCE && cluster.ended().unwrap().is_none(),

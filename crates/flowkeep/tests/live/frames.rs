@@ -67,11 +67,12 @@ impl Host {
         }
     }
 
-    /// Takes what is there, by port, until there are `count` frames, or nothing comes for a while.
+    /// Takes what is there, by port, until there are `count` frames, or nothing comes for longer than any
+    /// machine pauses.
     fn receive(&mut self, count: usize) -> Vec<(usize, Vec<u8>)> {
         let mut frames = Vec::new();
         let mut last = Instant::now();
-        while frames.len() < count && last.elapsed() < Duration::from_secs(2) {
+        while frames.len() < count && last.elapsed() < Duration::from_secs(5) {
             for (index, port) in self.ports.iter_mut().enumerate() {
                 let mut burst = Burst::new();
                 port.receive(77, &mut self.pool, &mut burst);
@@ -89,7 +90,7 @@ impl Host {
     /// Whether all buffers come home, but those kept for reception.
     fn all_home(&mut self) -> bool {
         let began = Instant::now();
-        while began.elapsed() < Duration::from_secs(5) {
+        while began.elapsed() < Duration::from_secs(60) {
             let mut reserved = 0;
             for port in &mut self.ports {
                 port.settle(&mut self.pool);

@@ -14,6 +14,7 @@ mod ipv6;
 mod kernel;
 mod lab;
 mod log;
+mod machine;
 mod moving;
 mod mtu;
 mod nat_behaviour;

@@ -260,7 +260,7 @@ fn cleared(gateway: &Gateway, log: &Log) {
         );
         let began = Instant::now();
         let is_done = || gateway.counter("flows_cleared") > before.1 && (left || flows() == 0);
-        while !is_done() && began.elapsed() < Duration::from_secs(10) {
+        while !is_done() && began.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(20));
         }
         // What ends has ended; of others some stay.

@@ -8,7 +8,7 @@
 //!   t = 0.010  192.0.2.1:80 > 10.0.0.1:1024   RST, ACK    60 bytes
 //!   t = 5.010  nothing for `closed_timeout`: the flow departs
 //!
-//!   {"time":5.010000000,"runtime":0,"function":"flow_monitor","event":"flow","protocol":"tcp","protocol_number":6,
+//!   {"time":"1970-01-01T00:00:05.010000000Z","runtime":0,"function":"flow_monitor","event":"flow","protocol":"tcp","protocol_number":6,
 //!    "orig":"10.0.0.1","orig_port":1024,"resp":"192.0.2.1","resp_port":80,"vlan":0,"start":0.000000000,
 //!    "end":0.010000000,"orig_packets":1,"orig_bytes":74,"orig_ip_bytes":60,"orig_flags":"S","resp_packets":1,
 //!    "resp_bytes":60,"resp_ip_bytes":40,"resp_flags":"RA","history":"Sr","state":"REJ","icmp_errors":0}

@@ -6,10 +6,15 @@
 //!     └  `runtime add --rebalance`    and after it    ── longest round trip: b, no more than a few times a, or than a tenth of a second
 //! ```
 //!
+//! What the machine itself paused for meanwhile ([`Seen::paused`]) is allowed besides: twice, since
+//! it may hold a datagram up on each way. A round trip that is too long is looked at again in a cluster
+//! of its own, a few times.
+//!
 //! What it is for: the room for a million flows is some 600 MB a runtime. Where the kernel has to find and clear it when the first flows use it, or somebody
 //! who is as important as the workers does it, flows stand still meanwhile.
 
 use super::probe::{self, Seen};
+use crate::machine;
 use crate::site::{Site, site};
 use serde_json::Value;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,8 +25,17 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Times the longest round trip without a new runtime: on a machine that is busy with more than this test, that is longer.
 const WORSE: u32 = 4;
 
-/// How long both hosts' probes took at most while something was done, and how many of their datagrams are missing.
-fn probed(site: &Site, ports: [u16; 2], act: impl FnOnce()) -> (Duration, u64) {
+/// What was seen while something was done.
+struct Probed {
+    /// Both hosts' longest round trip.
+    longest: Duration,
+    /// Datagrams of both.
+    missing: u64,
+    /// The machine's longest pause.
+    paused: Duration,
+}
+
+fn probed(site: &Site, ports: [u16; 2], act: impl FnOnce()) -> Probed {
     let on = AtomicBool::new(true);
     let (client, server) = (&site.network.client, &site.network.server);
     let mut all: Vec<Seen> = std::thread::scope(|scope| {
@@ -42,8 +56,11 @@ fn probed(site: &Site, ports: [u16; 2], act: impl FnOnce()) -> (Duration, u64) {
         let good = seen.sent > 500 && seen.crooked() == 0 && seen.back.distinct > seen.sent / 2;
         site.log.expect("probe", good, seen.told());
     }
-    let longest = all.iter_mut().map(Seen::longest).max().unwrap();
-    (longest, all.iter().map(Seen::missing).sum())
+    Probed {
+        longest: all.iter_mut().map(Seen::longest).max().unwrap(),
+        missing: all.iter().map(Seen::missing).sum(),
+        paused: all.iter().map(|seen| seen.paused).max().unwrap(),
+    }
 }
 
 fn a_runtime_comes(scheme: &'static str) {
@@ -76,10 +93,10 @@ fn a_runtime_comes(scheme: &'static str) {
             std::thread::sleep(Duration::from_secs(1));
             on.store(false, Ordering::Relaxed);
         });
-        let (before, lost_before) = probed(&site, [7006, 7007], || {
+        let before = probed(&site, [7006, 7007], || {
             std::thread::sleep(Duration::from_secs(3));
         });
-        let (with, lost_with) = probed(&site, [7016, 7017], || {
+        let with = probed(&site, [7016, 7017], || {
             let began = Instant::now();
             let answer = site.asked("runtime add --rebalance --json").unwrap();
             let receipt: Value = serde_json::from_str(&answer).unwrap();
@@ -88,25 +105,27 @@ fn a_runtime_comes(scheme: &'static str) {
             site.log.expect("receipt", good, &answer);
         });
         drop(burning);
-        println!(
-            "longest round trip {before:?} before, {with:?} with a new runtime; {lost_before} and {lost_with} missing"
+        let told = format!(
+            "longest round trip {:?} before, {:?} with a new runtime; the machine paused for {:?} and {:?}",
+            before.longest, with.longest, before.paused, with.paused
         );
-        let most = PAUSE.max(before * WORSE);
+        println!("{told}; {} and {} missing", before.missing, with.missing);
+        let most = PAUSE.max(before.longest * WORSE) + with.paused * 2;
+        site.log.expect("pause", with.longest <= most, told);
+        let gap = probe::GAP_MAX + with.paused.as_millis() as u64;
+        let told = format!("{}, before {}", with.missing, before.missing);
         site.log
-            .expect("pause", with <= most, format!("{with:?}, before {before:?}"));
-        let good = lost_with <= lost_before + probe::GAP_MAX;
-        site.log
-            .expect("missing", good, format!("{lost_with}, before {lost_before}"));
+            .expect("missing", with.missing <= before.missing + gap, told);
     });
     site.end();
 }
 
 #[test]
 fn a_runtime_comes_over_packet_sockets() {
-    a_runtime_comes("afpacket");
+    machine::unless_paused(Duration::ZERO, || a_runtime_comes("afpacket"));
 }
 
 #[test]
 fn a_runtime_comes_over_xdp() {
-    a_runtime_comes("afxdp");
+    machine::unless_paused(Duration::ZERO, || a_runtime_comes("afxdp"));
 }

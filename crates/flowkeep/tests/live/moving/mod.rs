@@ -318,7 +318,7 @@ fn probes(site: &Site, host: &str, port: u16, on: &AtomicBool, missing: &Missing
     let mut seen = probe::probe(&site.network.client, &site.network.server, host, port, on);
     let told = seen.told();
     println!("{told}");
-    let good = seen.sent > 1000 && seen.crooked() == 0 && seen.longest_gap() <= probe::GAP_MAX;
+    let good = seen.sent > 1000 && seen.crooked() == 0 && !seen.stood_still(probe::GAP_MAX);
     site.log.expect(&format!("probe from {host}"), good, told);
     missing.note(&format!("probe from {host}"), seen.missing());
 }

@@ -9,6 +9,7 @@
 //! Both ends are threads of the test in the namespaces of the hosts, so they have one clock. What a socket has no room for while its thread
 //! has no processor is the kernel's to count ([`crate::network::udp_overflows`]), and the test's to take into account.
 
+use crate::machine::Pauses;
 use crate::site::SERVER;
 use flowkeep::lab::Namespace;
 use std::fmt;
@@ -102,6 +103,8 @@ pub struct Seen {
     pub unsent: u64,
     pub there: Track,
     pub back: Track,
+    /// The machine's longest pause meanwhile.
+    pub paused: Duration,
 }
 
 impl Seen {
@@ -110,10 +113,12 @@ impl Seen {
         self.sent - self.back.distinct
     }
 
-    /// The longest run of datagrams that did not come back: a millisecond each.
-    pub fn longest_gap(&self) -> u64 {
+    /// Whether datagrams were missing for longer than this at a time, besides what the machine itself
+    /// paused for: a millisecond each.
+    pub fn stood_still(&self, gap_max: u64) -> bool {
         let gaps = self.back.gaps(self.sent);
-        gaps.iter().map(|(_, length)| *length).max().unwrap_or(0)
+        let longest = gaps.iter().map(|(_, length)| *length).max().unwrap_or(0);
+        longest > gap_max + self.paused.as_millis() as u64
     }
 
     /// The longest that a datagram was on its way, there and back.
@@ -131,7 +136,11 @@ impl Seen {
     pub fn told(&mut self) -> String {
         let (there, back) = (self.there.latency(1000), self.back.latency(1000));
         let median = self.back.latency(500);
-        format!("{self}; longest way there {there:?}, and back {back:?}, median {median:?}")
+        let paused = self.paused;
+        format!(
+            "{self}; longest way there {there:?}, and back {back:?}, median {median:?}; \
+             the machine paused for {paused:?}"
+        )
     }
 }
 
@@ -170,7 +179,7 @@ fn message(number: u64, sent: Duration) -> [u8; LENGTH] {
 /// Probes from an inside address to a port of the server, as long as it is on.
 pub fn probe(client: &Namespace, server: &Namespace, host: &str, port: u16, on: &AtomicBool) -> Seen {
     let epoch = Instant::now();
-    let is_over = AtomicBool::new(false);
+    let (is_over, pauses) = (AtomicBool::new(false), Pauses::watch());
     std::thread::scope(|scope| {
         let (begun, begins) = std::sync::mpsc::channel();
         let is_over = &is_over;
@@ -191,6 +200,7 @@ pub fn probe(client: &Namespace, server: &Namespace, host: &str, port: u16, on: 
         is_over.store(true, Ordering::Release);
         seen.there = echo.join().unwrap();
         seen.host = host.to_owned();
+        seen.paused = pauses.longest();
         seen
     })
 }
@@ -237,6 +247,16 @@ fn send(socket: &UdpSocket, epoch: Instant, on: &AtomicBool) -> Seen {
         listen(&mut seen.back);
     }
     seen
+}
+
+#[test]
+fn flows_that_stand_still_are_told_from_a_machine_that_does() {
+    let mut seen = Seen::default();
+    (seen.sent, seen.paused) = (200, Duration::from_millis(30));
+    for number in (0..50).chain(170..200) {
+        seen.back.note(&message(number, Duration::ZERO), Instant::now());
+    }
+    assert!(seen.stood_still(80) && !seen.stood_still(90));
 }
 
 #[test]

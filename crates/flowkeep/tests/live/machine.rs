@@ -1,0 +1,150 @@
+//! The machine's own noise, which a bound on time must not blame on the program under test.
+//!
+//! ```text
+//!   Pauses:     a thread per processor sleeps for 1 ms ── how much later it wakes ──► longest pause
+//!   wake_cost:  a thread that sleeps and wakes ── processor time of one wake ──► how dear the machine is
+//! ```
+//!
+//! - [`Pauses`] watches from another process than the one under test: a lock, a page fault or a busy
+//!   loop of that process holds no watcher up, so it does not excuse itself.
+//! - [`unless_paused`] excuses a failure only where a pause was seen, and a few times only: a test that
+//!   fails on a quiet machine fails at once, and one that always fails fails on any machine.
+//!
+//! Not here: bounds on what must not happen at all (loss, order, counts). No machine excuses those.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How often a test is tried that the machine has paused.
+const ATTEMPTS: u32 = 4;
+const NAP: Duration = Duration::from_millis(1);
+/// What a wake costs on a machine of 2020 with nothing else to do.
+const WAKE_COST: Duration = Duration::from_micros(20);
+
+/// Threads that only sleep, and how much too long they did.
+pub struct Pauses {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    is_over: AtomicBool,
+    longest_ns: AtomicU64,
+}
+
+impl Pauses {
+    /// Begins to watch; the watchers end with this.
+    pub fn watch() -> Self {
+        let shared = Arc::new(Shared::default());
+        let processors = thread::available_parallelism().map_or(2, usize::from);
+        let watcher = |_| {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                while !shared.is_over.load(Ordering::Relaxed) {
+                    let began = Instant::now();
+                    thread::sleep(NAP);
+                    let late = began.elapsed().saturating_sub(NAP);
+                    shared
+                        .longest_ns
+                        .fetch_max(late.as_nanos() as u64, Ordering::Relaxed);
+                }
+            })
+        };
+        let threads = (0..processors).map(watcher).collect();
+        Pauses { shared, threads }
+    }
+
+    /// The longest pause so far.
+    pub fn longest(&self) -> Duration {
+        Duration::from_nanos(self.shared.longest_ns.load(Ordering::Relaxed))
+    }
+}
+
+impl Drop for Pauses {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Runs a test, and again where it fails and the machine has paused for this long meanwhile. A test with
+/// a limit of zero is tried again in any case: for what may go wrong by chance, but not each time.
+pub fn unless_paused(limit: Duration, test: impl Fn()) {
+    for attempt in 1.. {
+        let pauses = Pauses::watch();
+        let Err(failure) = catch_unwind(AssertUnwindSafe(&test)) else {
+            return;
+        };
+        let longest = pauses.longest();
+        println!("attempt {attempt} failed; the machine's longest pause was {longest:?}");
+        if longest < limit || attempt >= ATTEMPTS {
+            resume_unwind(failure);
+        }
+    }
+}
+
+/// Processor time that this thread has had.
+fn run_time() -> Option<Duration> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    Some(Duration::from_nanos(text.split(' ').next()?.parse().ok()?))
+}
+
+/// How many times dearer than usual it is to wake, at least 1: measured for this long. A processor whose
+/// time the hypervisor takes makes each wake dearer, for the program under test as well.
+pub fn wake_cost(time: Duration) -> f64 {
+    let measure = move || {
+        let (began, before) = (Instant::now(), run_time()?);
+        let mut wakes = 0;
+        while began.elapsed() < time {
+            thread::sleep(NAP);
+            wakes += 1;
+        }
+        Some((run_time()? - before) / wakes)
+    };
+    let cost = thread::spawn(measure).join().ok().flatten().unwrap_or(WAKE_COST);
+    (cost.as_secs_f64() / WAKE_COST.as_secs_f64()).max(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn a_failure_is_excused_by_a_pause_and_by_nothing_else() {
+        // No machine pauses for an hour: it fails at once.
+        let tried = Cell::new(0);
+        let fail = || {
+            tried.set(tried.get() + 1);
+            panic!("on purpose");
+        };
+        let hour = Duration::from_secs(3600);
+        assert!(catch_unwind(AssertUnwindSafe(|| unless_paused(hour, fail))).is_err());
+        assert_eq!(tried.get(), 1);
+        // What always fails fails, however noisy the machine is.
+        assert!(catch_unwind(AssertUnwindSafe(|| unless_paused(Duration::ZERO, fail))).is_err());
+        assert_eq!(tried.get(), 1 + ATTEMPTS);
+        // What fails by chance does not.
+        tried.set(0);
+        unless_paused(Duration::ZERO, || {
+            tried.set(tried.get() + 1);
+            assert!(tried.get() > 2);
+        });
+        assert_eq!(tried.get(), 3);
+    }
+
+    #[test]
+    fn sleepers_notice_how_late_they_are() {
+        let pauses = Pauses::watch();
+        while pauses.longest().is_zero() {
+            thread::sleep(NAP);
+        }
+        assert!(wake_cost(Duration::from_millis(50)) >= 1.0);
+    }
+}

@@ -1,0 +1,105 @@
+//! The dashboard and the alert rules ask for figures that there are: every name in them is one that a cluster answers.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Ended however the test ends.
+struct Cluster(Child);
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Names of figures in a text, as Prometheus has them.
+fn names(text: &str) -> BTreeSet<String> {
+    let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let words = text.split(|letter: char| !is_name(letter));
+    let ours = words.filter(|word| word.starts_with("flowkeep_"));
+    ours.map(str::to_owned).collect()
+}
+
+fn figures(at: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(at).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    write!(
+        stream,
+        "GET /metrics HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\r\n"
+    )
+    .ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    text.contains("# EOF").then_some(text)
+}
+
+/// What a cluster with the demonstration's functions answers; `None` if another process has taken its port.
+fn answered(root: &Path) -> Option<String> {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = free.local_addr().unwrap().to_string();
+    drop(free);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("monitoring-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let config = folder.join("c.toml");
+    let demo = std::fs::read_to_string(root.join("examples/demo-live.toml")).unwrap();
+    std::fs::write(&config, format!("{demo}\n[metrics]\nlisten = \"{at}\"\n")).unwrap();
+    let mut cluster = Cluster(
+        Command::new(env!("CARGO_BIN_EXE_flowkeep"))
+            .arg("run")
+            .arg(&config)
+            .args(["--for", "5m", "--socket"])
+            .arg(folder.join("s.sock"))
+            .current_dir(root)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    let began = Instant::now();
+    let text = loop {
+        if let Some(text) = figures(&at) {
+            break Some(text);
+        }
+        if cluster.0.try_wait().unwrap().is_some() {
+            break None;
+        }
+        assert!(began.elapsed() < PATIENCE, "it does not answer");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    drop(cluster);
+    std::fs::remove_dir_all(&folder).unwrap();
+    text
+}
+
+#[test]
+fn every_figure_that_is_asked_for_is_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = (0..5).find_map(|_| answered(&root)).expect("a cluster answers");
+    let mut there = names(&text);
+    let counters = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter"));
+    there.extend(counters.map(|name| format!("{name}_total")));
+
+    for file in ["alerts.yml", "dashboard.json"] {
+        let text = std::fs::read_to_string(root.join("tools/monitoring").join(file)).unwrap();
+        let asked = names(&text);
+        assert!(asked.len() >= 8, "{file} asks for {asked:?}");
+        let missing: Vec<&String> = asked.difference(&there).collect();
+        assert!(
+            missing.is_empty(),
+            "{file} asks for {missing:?}, which no cluster has"
+        );
+    }
+    let text = std::fs::read_to_string(root.join("tools/monitoring/dashboard.json")).unwrap();
+    let dashboard: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert!(dashboard["panels"].as_array().unwrap().len() >= 8);
+}

@@ -1,0 +1,115 @@
+//! The Debian package: what `tools/package/build.sh` makes of this program. (`./x package --try` installs one in a bare chroot.)
+//!
+//! Needs `dpkg-deb`, `dpkg` and `xz`, which every Debian has; says so where they are missing.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .unwrap()
+}
+
+fn said(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{out}{err}",
+        output.status
+    );
+    out.into_owned()
+}
+
+#[test]
+fn a_package_has_units_manual_pages_completions_and_checksums() {
+    for program in ["dpkg-deb", "dpkg", "sha256sum", "gzip"] {
+        if Command::new(program).arg("--version").output().is_err() {
+            return println!("not run: needs {program}");
+        }
+    }
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("package");
+    let _ = std::fs::remove_dir_all(&out);
+    let mut build = Command::new("sh");
+    build.arg(root().join("tools/package/build.sh"));
+    build.arg(env!("CARGO_BIN_EXE_flowkeep")).arg(&out);
+    // To be quick; another compression is another file, and nothing else.
+    build.env("FLOWKEEP_PACKAGE_COMPRESSION", "none");
+    let file = said(&mut build).trim().to_owned();
+
+    let contents = said(Command::new("dpkg-deb").args(["--contents", &file]));
+    for path in [
+        "./usr/bin/flowkeep",
+        "./usr/lib/systemd/system/flowkeep.service",
+        "./usr/lib/systemd/system/flowkeep-node@.service",
+        "./usr/lib/systemd/system/flowkeep-switch@.service",
+        "./usr/lib/sysusers.d/flowkeep.conf",
+        "./usr/share/man/man1/flowkeep.1.gz",
+        "./usr/share/man/man1/flowkeep-flow-migrate.1.gz",
+        "./usr/share/bash-completion/completions/flowkeep",
+        "./usr/share/zsh/vendor-completions/_flowkeep",
+        "./usr/share/fish/vendor_completions.d/flowkeep.fish",
+        "./usr/share/doc/flowkeep/copyright",
+        "./usr/share/doc/flowkeep/examples/demo.toml",
+        "./etc/logrotate.d/flowkeep",
+    ] {
+        assert!(
+            contents.lines().any(|line| line.ends_with(&format!(" {path}"))),
+            "{path}:\n{contents}"
+        );
+    }
+    assert!(
+        contents.lines().all(|line| line.contains(" root/root ")),
+        "{contents}"
+    );
+
+    let about = said(Command::new("dpkg-deb").args(["--field", &file]));
+    assert!(
+        about.contains(&format!("Version: {}\n", env!("CARGO_PKG_VERSION"))),
+        "{about}"
+    );
+    said(
+        Command::new("sha256sum")
+            .args(["--check", "SHA256SUMS"])
+            .current_dir(&out),
+    );
+    std::fs::remove_dir_all(&out).unwrap();
+}
+
+#[test]
+fn units_start_what_there_is() {
+    let folder = root().join("tools/package");
+    for (unit, verb) in [
+        ("flowkeep.service", "run"),
+        ("flowkeep-node@.service", "node"),
+        ("flowkeep-switch@.service", "switch"),
+    ] {
+        let text = std::fs::read_to_string(folder.join(unit)).unwrap();
+        let of = |key: &str| {
+            let mut values = text.lines().filter_map(|line| line.strip_prefix(key));
+            values
+                .next()
+                .unwrap_or_else(|| panic!("{unit} has no {key}"))
+                .to_owned()
+        };
+        assert!(of("ExecStart=/usr/bin/flowkeep ").starts_with(verb));
+        assert_eq!(
+            (of("Type="), of("User=")),
+            ("notify".to_owned(), "flowkeep".to_owned())
+        );
+        assert_eq!(of("AmbientCapabilities="), of("CapabilityBoundingSet="));
+        // The words are the program's own.
+        let help = said(Command::new(env!("CARGO_BIN_EXE_flowkeep")).args([verb, "--help"]));
+        let member = of("ExecStart=").contains("--member %i");
+        assert_eq!(member, help.contains("--member <NAME>"), "{help}");
+        assert!(
+            help.contains("FLOWKEEP_SOCKET")
+                && of("Environment=").starts_with("FLOWKEEP_SOCKET=/run/flowkeep/")
+        );
+    }
+}

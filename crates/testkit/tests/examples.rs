@@ -1,0 +1,129 @@
+//! The functions in `examples/functions`: what they do, that it goes along when flows move, and that they are short.
+
+#[path = "../../../examples/functions/port_knocking.rs"]
+mod port_knocking;
+#[path = "../../../examples/functions/syn_limiter.rs"]
+mod syn_limiter;
+#[path = "../../../examples/functions/token_bucket.rs"]
+mod token_bucket;
+
+use flowkeep_testkit::{self as testkit, Fate::*, Step, tcp, udp, wait};
+use nf::NoConfig;
+use port_knocking::PortKnocking;
+use std::time::Duration;
+use syn_limiter::SynLimiter;
+use token_bucket::TokenBucket;
+
+const HOST: &str = "10.0.0.1";
+const STRANGER: &str = "198.51.100.7";
+
+fn seconds(seconds: u64) -> Step {
+    wait(Duration::from_secs(seconds))
+}
+
+/// From a host outside to a port of the one inside.
+fn at(port: u16) -> Step {
+    at_by(STRANGER, port)
+}
+
+fn at_by(stranger: &str, port: u16) -> Step {
+    tcp(
+        &format!("{stranger}:{}", 40_000 + port),
+        &format!("{HOST}:{port}"),
+    )
+    .syn()
+    .from_outside()
+}
+
+#[test]
+fn a_port_opens_for_who_has_knocked_in_order() {
+    let ssh = tcp(&format!("{STRANGER}:40022"), &format!("{HOST}:22")).from_outside();
+    let script = [
+        at(22),
+        at(7000),
+        at(7000),
+        at(8000),
+        at_by("198.51.100.8", 22),
+        at(9000),
+        ssh.syn(),
+        ssh.reply().syn_ack(),
+        seconds(20),
+        // What is open stays so, and nothing else is.
+        ssh.ack(),
+        at(23),
+    ];
+    let out = testkit::run::<PortKnocking>(NoConfig {}, script.clone());
+    let (knock, no) = (Dropped("knock"), Dropped("not_knocked"));
+    let fates = [
+        no, knock, knock, knock, no, knock, Forwarded, Forwarded, Forwarded, no,
+    ];
+    out.assert_fates(fates);
+    testkit::survives_migration::<PortKnocking>(NoConfig {}, script);
+}
+
+#[test]
+fn knocks_in_another_order_or_too_late_open_nothing() {
+    let (knock, no) = (Dropped("knock"), Dropped("not_knocked"));
+    let out = testkit::run::<PortKnocking>(NoConfig {}, [at(7000), at(9000), at(8000), at(22)]);
+    out.assert_fates([knock, no, no, no]);
+    let script = [at(7000), at(8000), seconds(60), at(9000), at(22)];
+    let out = testkit::run::<PortKnocking>(NoConfig {}, script);
+    out.assert_fates([knock, knock, no, no]);
+    // Who is inside needs no knock, and is answered.
+    let web = tcp("10.0.0.1:1000", "192.0.2.1:80");
+    let out = testkit::run::<PortKnocking>(NoConfig {}, [web.syn(), web.reply().syn_ack()]);
+    out.assert_fates([Forwarded; 2]);
+}
+
+#[test]
+fn so_many_connections_a_second_are_opened() {
+    let script = [at(1), at(2), at(3), at(4), at(5), seconds(1), at(6)];
+    let out = testkit::run::<SynLimiter>(NoConfig {}, script.clone());
+    let no = Dropped("too_many_syns");
+    out.assert_fates([Forwarded, Forwarded, Forwarded, no, no, Forwarded]);
+    assert_eq!(out.counter("syns"), 6);
+    let survived = testkit::survives_migration::<SynLimiter>(NoConfig {}, script);
+    assert_eq!(survived.dropped("too_many_syns"), 2);
+}
+
+#[test]
+fn a_bucket_fills_as_time_passes() {
+    let stream = udp("10.0.0.1:5000", "192.0.2.1:5000");
+    let script = [
+        stream.clone().times(3),
+        stream.reply(),
+        seconds(1),
+        stream.clone().times(3),
+        seconds(60),
+        stream.times(3),
+    ];
+    let settings = || testkit::config::<TokenBucket>("per_second = 1\nburst = 2");
+    let out = testkit::run::<TokenBucket>(settings(), script.clone());
+    let no = Dropped("over_rate");
+    let (first, second) = ([Forwarded, Forwarded, no, Forwarded], [Forwarded, no, no]);
+    out.assert_fates([&first[..], &second, &[Forwarded, Forwarded, no]].concat());
+    let survived = testkit::survives_migration::<TokenBucket>(settings(), script);
+    assert_eq!(survived.dropped("over_rate"), 4);
+}
+
+#[test]
+fn each_has_sixty_lines_of_code_at_most() {
+    for (name, text) in [
+        (
+            "port_knocking",
+            include_str!("../../../examples/functions/port_knocking.rs"),
+        ),
+        (
+            "syn_limiter",
+            include_str!("../../../examples/functions/syn_limiter.rs"),
+        ),
+        (
+            "token_bucket",
+            include_str!("../../../examples/functions/token_bucket.rs"),
+        ),
+    ] {
+        let is_code = |line: &&str| !line.trim().is_empty() && !line.trim().starts_with("//");
+        let lines = text.lines().filter(is_code).count();
+        assert!(lines <= 60, "{name}: {lines} lines");
+    }
+}

@@ -1,0 +1,76 @@
+//! Port knocking: a host outside may open port 22 for ten seconds after it has knocked at 7000, 8000 and 9000, in this order.
+
+use nf::{Affinity, ConfigError, Cx, Direction, FlowState, NetworkFunction, NoConfig, Packet};
+use nf::{Side, Time, Verdict, WorkerInfo, network_function};
+use std::{sync::Arc, time::Duration};
+
+const KNOCKS: [u16; 3] = [7000, 8000, 9000];
+const OPENS: u16 = 22;
+const WINDOW: Duration = Duration::from_secs(10);
+const HOUR: Duration = Duration::from_secs(3600);
+
+pub struct PortKnocking;
+
+/// What is remembered of a host outside. It lives as long as the host has flows, so a knock's flow is kept.
+#[derive(FlowState, Default, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Host {
+    right: u64,
+    last: Time,
+}
+
+#[derive(FlowState, Default, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Flow {
+    is_known: bool,
+    is_admitted: bool,
+}
+
+#[network_function]
+impl NetworkFunction for PortKnocking {
+    const NAME: &'static str = "port_knocking";
+    const AFFINITY: Affinity = Affinity::OutsideAddress;
+    const REASONS: &'static [&'static str] = &["knock", "not_knocked"];
+    type Flow = Flow;
+    type Group = Host;
+
+    fn new(_config: &Arc<NoConfig>, _worker: &WorkerInfo) -> Result<Self, ConfigError> {
+        Ok(PortKnocking)
+    }
+
+    fn process(&self, _packet: &mut Packet, flow: &mut Flow, cx: &mut Cx<Self>) -> Verdict {
+        let is_from_inside = (cx.side() == Side::Inside) == (cx.direction() == Direction::Opening);
+        if is_from_inside || flow.is_admitted {
+            return Verdict::Forward;
+        }
+        let (port, now, host) = (cx.opened_by().1.port, cx.now(), cx.group());
+        let next = KNOCKS
+            .get(host.right as usize)
+            .filter(|_| now - host.last < WINDOW || host.right == 0);
+        match (flow.is_known, next) {
+            // A knock that is sent again is the same knock.
+            (true, _) => return cx.drop("knock"),
+            (_, Some(next)) if *next == port => {
+                *host = Host {
+                    right: host.right + 1,
+                    last: now,
+                }
+            }
+            (_, None) if port == OPENS && now - host.last < WINDOW => {
+                flow.is_admitted = true;
+                return Verdict::Forward;
+            }
+            _ => {
+                *host = Host::default();
+                return cx.drop("not_knocked");
+            }
+        }
+        flow.is_known = true;
+        cx.keep_flow();
+        cx.drop("knock")
+    }
+
+    fn timeout(&self, flow: &Flow) -> Option<Duration> {
+        Some(if flow.is_admitted { HOUR } else { WINDOW })
+    }
+}

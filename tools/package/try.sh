@@ -1,0 +1,31 @@
+#!/bin/sh
+# Tries a package in a chroot with nothing but Debian's required packages: tools/package/try.sh FILE.deb
+#
+# Installs it, runs it as its user, removes it, and looks what is left. Needs root, mmdebstrap, and Debian's mirror.
+set -eu
+deb=$(realpath "$1")
+suite=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
+root=$(mktemp -d)
+trap 'umount "$root/proc" 2>/dev/null || true; rm -rf --one-file-system "$root"' EXIT
+mmdebstrap --quiet --variant=required "$suite" "$root" >&2
+mount -t proc proc "$root/proc"
+cp "$deb" "$root/flowkeep.deb"
+within() { chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/ "$@"; }
+
+within dpkg -i /flowkeep.deb
+within flowkeep --version
+within sh -c 'getent passwd flowkeep && ls /usr/share/man/man1/flowkeep.1.gz /usr/lib/systemd/system/flowkeep.service'
+within bash -n /usr/share/bash-completion/completions/flowkeep
+# As its user, who has no rights: a capture is made and read again, and every record has a time of day.
+install -d -m 777 "$root/try"
+within sh -c 'cd /try && cp -r /usr/share/doc/flowkeep/examples . && exec su -s /bin/sh flowkeep -c "
+    flowkeep run --input generate:examples/demo-traffic.toml?packets=2000 --output pcap:in.pcap --events /dev/null &&
+    flowkeep run --input pcap:in.pcap --events records.jsonl && wc -l records.jsonl"'
+within dpkg --purge flowkeep
+cd "$root"
+left=$(find usr etc var/lib/flowkeep var/log/flowkeep -name '*flowkeep*' -print 2>/dev/null || true)
+if [ -n "$left" ]; then
+    echo "left behind: $left" >&2
+    exit 1
+fi
+echo "installed, run, and removed without a trace: $deb"
