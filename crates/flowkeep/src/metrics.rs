@@ -307,7 +307,10 @@ fn copies(text: &mut Text, snapshot: &Snapshot) {
         "Flows of failed runtimes that went on at a runtime, and those of which the copies were no flows or had no room.",
     );
     for (number, runtime) in runtimes_of(snapshot) {
-        metric.sample(&[("runtime", &number), ("how", "recovered")], runtime.recovered[0]);
+        metric.sample(
+            &[("runtime", &number), ("how", "recovered")],
+            runtime.recovered[0],
+        );
         metric.sample(&[("runtime", &number), ("how", "lost")], runtime.recovered[1]);
     }
     let mut metric = text.counter(

@@ -387,7 +387,8 @@ impl Status {
     /// Where the runtimes' copies are, where copies are kept.
     fn write_copies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let has_copies = |runtime: &RuntimeStatus| {
-            runtime.protected_by.is_some() || runtime.copies + runtime.recovered_flows + runtime.unprotected_packets > 0
+            runtime.protected_by.is_some()
+                || runtime.copies + runtime.recovered_flows + runtime.unprotected_packets > 0
         };
         if !self.runtimes.iter().any(has_copies) {
             return Ok(());

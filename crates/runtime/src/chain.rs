@@ -584,7 +584,6 @@ fn push_range(ranges: &mut Vec<Range<usize>>, start: usize, length: usize) {
     }
 }
 
-
 fn aligned(offset: usize, align: usize) -> usize {
     offset.next_multiple_of(align.max(1))
 }

@@ -464,7 +464,8 @@ mod tests {
             group.prop_map(Message::Taken),
             any::<bool>().prop_map(Message::Leaving),
             Just(Message::AllTold),
-            (any::<u16>(), any::<u32>()).prop_map(|(runtime, number)| Message::Keeps(RuntimeId(runtime), number)),
+            (any::<u16>(), any::<u32>())
+                .prop_map(|(runtime, number)| Message::Keeps(RuntimeId(runtime), number)),
             any::<u16>().prop_map(|runtime| Message::Heir(RuntimeId(runtime))),
             any::<u16>().prop_map(|runtime| Message::Recovered(RuntimeId(runtime))),
             any::<u64>().prop_map(Message::Hear),

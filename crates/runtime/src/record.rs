@@ -185,16 +185,44 @@ pub(crate) enum Record<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Copy<'a> {
     /// All earlier copies of the sender are void.
-    Base { number: u32, now: u64 },
-    Group { slot: u32, group: GroupKey, length: u16, piece: &'a [u8] },
-    Flow { slot: u32, group: u32, length: u16, facts: Facts, piece: &'a [u8] },
+    Base {
+        number: u32,
+        now: u64,
+    },
+    Group {
+        slot: u32,
+        group: GroupKey,
+        length: u16,
+        piece: &'a [u8],
+    },
+    Flow {
+        slot: u32,
+        group: u32,
+        length: u16,
+        facts: Facts,
+        piece: &'a [u8],
+    },
     More(&'a [u8]),
-    Runs { slot: u32, is_group: bool, runs: &'a [u8] },
-    End { slot: u32, is_group: bool },
-    Block { is_claimed: bool, block: Block, group: GroupKey },
+    Runs {
+        slot: u32,
+        is_group: bool,
+        runs: &'a [u8],
+    },
+    End {
+        slot: u32,
+        is_group: bool,
+    },
+    Block {
+        is_claimed: bool,
+        block: Block,
+        group: GroupKey,
+    },
     Whole,
     /// By the runtime that keeps them.
-    Acknowledged { number: u32, count: u64 },
+    Acknowledged {
+        number: u32,
+        count: u64,
+    },
 }
 
 /// In [`Facts::time_left`]: no function has said how long it lives.

@@ -376,7 +376,9 @@ pub fn wait<'de, D: Deserializer<'de>>(deserializer: D) -> Result<nf::Period, D:
     let bounds = std::time::Duration::from_millis(10)..=std::time::Duration::from_secs(3600);
     match bounds.contains(&period.duration()) {
         true => Ok(period),
-        false => Err(serde::de::Error::custom("from 10ms to 1h; write for example \"200ms\"")),
+        false => Err(serde::de::Error::custom(
+            "from 10ms to 1h; write for example \"200ms\"",
+        )),
     }
 }
 

@@ -161,7 +161,6 @@ impl Header {
         frame: 0,
     };
 
-
     /// Whether it processes packets and was judged under this configuration.
     #[inline(always)]
     pub fn is_active_under(&self, generation: u8) -> bool {

@@ -86,7 +86,10 @@ impl Gate {
     /// Passes a packet of a flow, with the index of its mark, or has it wait.
     #[inline]
     pub fn pass(&mut self, actor: u32, index: u32, packet: PacketBox, out: &mut Outbox) {
-        let ticket = self.marks.as_ref().map_or(0, |marks| marks[index as usize % MARKS]);
+        let ticket = self
+            .marks
+            .as_ref()
+            .map_or(0, |marks| marks[index as usize % MARKS]);
         if ticket <= self.acknowledged || crate::replica::is_broken("copies are waited for") {
             out.pass(packet);
         } else if has_room(self.queue.len(), out.pool()) {

@@ -37,10 +37,10 @@ pub(crate) mod gate;
 
 use crate::flows::FlowStore;
 use crate::flows::actor::{Header, NO_GROUP, flag};
-use gate::Gate;
 use crate::outbox::Outbox;
 use crate::stats::DropReason;
 use alloc::collections::VecDeque;
+use gate::Gate;
 use hashbrown::HashMap;
 use wire::{PacketBox, PacketList, Pool};
 

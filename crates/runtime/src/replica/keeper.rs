@@ -151,7 +151,11 @@ impl Keeper {
 
     /// Copies that are kept now.
     pub fn copies(&self) -> u64 {
-        self.primaries.iter().flatten().map(|copies| copies.flows.used as u64).sum()
+        self.primaries
+            .iter()
+            .flatten()
+            .map(|copies| copies.flows.used as u64)
+            .sum()
     }
 
     /// Flows that were recovered here, and that could not be.
@@ -235,7 +239,10 @@ impl Keeper {
         if !core.sender.is_wanted() {
             return;
         }
-        let copies = self.primaries.get_mut(usize::from(runtime)).and_then(Option::take);
+        let copies = self
+            .primaries
+            .get_mut(usize::from(runtime))
+            .and_then(Option::take);
         let number = copies.as_ref().map_or(0, |copies| copies.number);
         if let Some(copies) = copies {
             // What was not installed of its predecessor is lost with it.
@@ -325,8 +332,14 @@ impl Copies {
             return false;
         };
         let record = match is_group {
-            true => self.groups.get_mut(slot).map(|record| (&mut record.has, record.length)),
-            false => self.flows.get_mut(slot).map(|record| (&mut record.has, record.length)),
+            true => self
+                .groups
+                .get_mut(slot)
+                .map(|record| (&mut record.has, record.length)),
+            false => self
+                .flows
+                .get_mut(slot)
+                .map(|record| (&mut record.has, record.length)),
         };
         let Some((has, length)) = record else {
             return false;

@@ -57,7 +57,11 @@ impl Keeper {
     /// A switch has let a runtime go, whose flows are to go on here.
     pub fn note_heir(&mut self, switch: usize, failed: RuntimeId) {
         // A recovery that is over was told of by the switch late.
-        if let Some(recovery) = self.recoveries.iter_mut().find(|recovery| recovery.failed == failed.0) {
+        if let Some(recovery) = self
+            .recoveries
+            .iter_mut()
+            .find(|recovery| recovery.failed == failed.0)
+        {
             recovery.let_go = recovery.let_go.with(switch as u8);
         }
     }
@@ -84,8 +88,8 @@ impl Keeper {
         let mut left = Vec::new();
         for mut recovery in core::mem::take(&mut self.recoveries) {
             let mut switches = 0..core.settings.switches;
-            let is_ready =
-                switches.all(|switch| recovery.let_go.has(switch) || !core.out.is_present(usize::from(switch)));
+            let is_ready = switches
+                .all(|switch| recovery.let_go.has(switch) || !core.out.is_present(usize::from(switch)));
             if is_ready {
                 count += self.install_some(core, &mut recovery);
             } else if recovery.next.is_none() && recovery.until <= core.now {
@@ -142,13 +146,7 @@ impl Keeper {
 }
 
 /// Installs one flow; `None` if it cannot be.
-fn install(
-    core: &mut Core,
-    groups: &mut [u32],
-    copies: &Copies,
-    slot: u32,
-    copy: &FlowCopy,
-) -> Option<()> {
+fn install(core: &mut Core, groups: &mut [u32], copies: &Copies, slot: u32, copy: &FlowCopy) -> Option<()> {
     let travelling = core.runner.travelling(copy.facts.chain, &core.flows)?;
     let bytes = copies.flows.state(slot).get(..travelling.length())?;
     if !copy.is_whole() || usize::from(copy.length) != travelling.length() {
@@ -194,7 +192,8 @@ fn install(
     core.runner
         .arrive_as(actor, Arrival::Recovered, &mut core.flows, &mut core.out);
     if core.flows.affinity() == Affinity::Flow {
-        core.out.announce(Message::Routed(GroupKey::of_flow(copy.facts.key)));
+        core.out
+            .announce(Message::Routed(GroupKey::of_flow(copy.facts.key)));
     }
     if copy.facts.flags & flag::ANNOUNCED != 0 {
         core.out

@@ -8,8 +8,8 @@
 //!
 //! Invariant: after [`Core::commit`] the records sent so far have all committed bytes of the flow and its group.
 
-use crate::flows::actor::{Header, NO_GROUP, Phase, flag};
 use crate::flows::Ended;
+use crate::flows::actor::{Header, NO_GROUP, Phase, flag};
 use crate::hold::mark_of;
 use crate::parts::Core;
 use crate::record::{Copy, Facts, NO_DEADLINE, Record, Travelling};
@@ -233,7 +233,8 @@ impl Core {
             self.commit(waiting.actor);
             let index = mark_of(self.flows.header(waiting.actor), waiting.actor);
             self.gate.mark(index, self.sender.sent);
-            self.gate.pass(waiting.actor, index, waiting.packet, &mut self.out);
+            self.gate
+                .pass(waiting.actor, index, waiting.packet, &mut self.out);
         }
     }
 
@@ -312,7 +313,8 @@ impl Core {
     fn copy_if_needed(&mut self, actor: u32) {
         let header = self.flows.header(actor);
         // A flow on its way from here is the target's soon; one that settles is sent when it has.
-        let is_here = matches!(header.phase, Phase::Active | Phase::Waiting) && header.flags & flag::SETTLING == 0;
+        let is_here =
+            matches!(header.phase, Phase::Active | Phase::Waiting) && header.flags & flag::SETTLING == 0;
         if is_here && header.copied != self.sender.base() {
             self.commit(actor);
         }
@@ -367,7 +369,11 @@ impl Core {
         before.group = Some(group);
         before.group_bytes.clear();
         let ranges = self.runner.stages().group_committed();
-        gather(self.flows.groups().state_bytes(group), ranges, &mut before.group_bytes);
+        gather(
+            self.flows.groups().state_bytes(group),
+            ranges,
+            &mut before.group_bytes,
+        );
     }
 
     /// Behind a packet's chain, whatever became of the packet: what it changed is sent.
@@ -572,7 +578,12 @@ impl Core {
                 break;
             };
             let first = range.start;
-            let now = self.flows.groups().state_bytes(group).get(range).unwrap_or_default();
+            let now = self
+                .flows
+                .groups()
+                .state_bytes(group)
+                .get(range)
+                .unwrap_or_default();
             let length = now.len();
             match self.sender.before.group_bytes.get_mut(at..at + length) {
                 Some(before) => compare(before, now, first, &mut runs),

@@ -162,7 +162,12 @@ impl Recovery {
     }
 
     /// Keeps a packet for a failed runtime's group; hands it back if there is no room.
-    pub fn keep(&mut self, failed: usize, packet: PacketBox, pool: &Pool) -> Result<(), (PacketBox, DropReason)> {
+    pub fn keep(
+        &mut self,
+        failed: usize,
+        packet: PacketBox,
+        pool: &Pool,
+    ) -> Result<(), (PacketBox, DropReason)> {
         let has_room = self.packets < pool.total() / 4 && pool.free() > pool.total() / 2;
         match &mut self.suspended[failed] {
             Some(suspension) if has_room => {

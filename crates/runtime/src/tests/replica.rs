@@ -133,7 +133,11 @@ fn flows_go_on_when_their_runtime_fails() {
 fn no_packet_leaves_before_its_copy_is_acknowledged() {
     // A replica that takes no step acknowledges nothing.
     let mut members = stamped(1, 2, Policy::LeastLoaded);
-    members.switch(0).port_mut(0).input.extend((0..20).map(|n| out(3000 + n)));
+    members
+        .switch(0)
+        .port_mut(0)
+        .input
+        .extend((0..20).map(|n| out(3000 + n)));
     for _ in 0..200 {
         members.now += 1000;
         members.step(0);
@@ -149,7 +153,11 @@ fn no_packet_leaves_before_its_copy_is_acknowledged() {
 #[test]
 fn without_a_replica_packets_leave_and_are_counted_when_they_have_waited() {
     let mut members = stamped(1, 2, Policy::LeastLoaded);
-    members.switch(0).port_mut(0).input.extend((0..20).map(|n| out(3000 + n)));
+    members
+        .switch(0)
+        .port_mut(0)
+        .input
+        .extend((0..20).map(|n| out(3000 + n)));
     for _ in 0..200 {
         members.now += 1000;
         members.step(0);
@@ -242,7 +250,11 @@ fn fail_after(order: &[u8], switches: usize, failed: usize, lost: bool) {
     members.feed(0, (0..12).map(|n| out(3000 + n)));
     for (index, worker) in order.iter().enumerate() {
         let n = index as u16 % 16;
-        let packet = if index % 3 == 0 { reply(3000 + n % 12) } else { out(3000 + n) };
+        let packet = if index % 3 == 0 {
+            reply(3000 + n % 12)
+        } else {
+            out(3000 + n)
+        };
         let at = if index % 3 == 0 { switches - 1 } else { 0 };
         members.switch(at).port_mut(0).input.push_back(packet);
         members.now += 1000;
@@ -280,7 +292,9 @@ proptest! {
 fn is_noticed(rule: &'static str) -> bool {
     let mut random = 7_u64;
     let mut draw = move |below: u64| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (random >> 33) % below
     };
     (0..200).any(|_| {

@@ -115,6 +115,7 @@ impl Site {
             live: Live::new(config, plan, None, Vec::new(), Vec::new()),
             orders: Mutex::default(),
             has_inputs: false,
+            stores: Vec::new(),
         });
         Site { shared, scripts }
     }
