@@ -220,6 +220,9 @@ impl Driver for Ambiguous {
     fn partitions(&mut self, function: &str) -> Result<Vec<PartitionName>, flowkeep_stores::Failure> {
         self.inner.partitions(function)
     }
+    fn variables(&mut self) -> Result<Vec<flowkeep_stores::VariableName>, flowkeep_stores::Failure> {
+        self.inner.variables()
+    }
     fn record(&mut self, name: &str) -> Result<Option<Vec<u8>>, flowkeep_stores::Failure> {
         self.inner.record(name)
     }
