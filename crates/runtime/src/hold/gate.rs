@@ -10,8 +10,8 @@
 //! Records to the replica are numbered; acknowledgements are cumulative. A flow, or its group where flows are grouped, has a *mark*: the
 //! number of its latest record. Marks share places by the low bits of their index: a shared place makes a packet wait longer, never shorter.
 //!
-//! Invariants: no packet leaves before the record that its mark numbers is acknowledged; packets of one flow leave in order, since marks
-//! grow and the queue is one; no more wait than a quarter of the pool's buffers, nor any while half of them are out: beyond is a counted drop
+//! Invariants: no packet leaves before the record that its mark numbers is acknowledged; packets of one flow leave in order, since the queue is one,
+//! tickets in it never fall, and a flow's mark is at least the ticket of its packet in it; no more wait than a quarter of the pool's buffers, nor any while half of them are out: beyond is a counted drop
 //! (`replica_full`).
 //!
 //! Not here: records (`replica`); barriers of routes ([`super::OutputHold`]), which come first.
@@ -79,7 +79,8 @@ impl Gate {
     #[inline]
     pub fn mark(&mut self, index: u32, number: u64) {
         if let Some(marks) = &mut self.marks {
-            marks[index as usize % MARKS] = number;
+            let mark = &mut marks[index as usize % MARKS];
+            *mark = number.max(*mark);
         }
     }
 
@@ -93,6 +94,9 @@ impl Gate {
         if ticket <= self.acknowledged || crate::replica::is_broken("copies are waited for") {
             out.pass(packet);
         } else if has_room(self.queue.len(), out.pool()) {
+            // The queue is let go from its front: a packet waits for what those before it wait for, and so do later ones of its flow.
+            let ticket = self.queue.back().map_or(ticket, |last| last.ticket.max(ticket));
+            self.mark(index, ticket);
             self.queue.push_back(Waiting {
                 ticket,
                 actor,
