@@ -198,7 +198,7 @@ fn a_replays_counts_are_in_the_store_to_the_packet() {
     if let Some(server) = server(&[]) {
         for (name, counter) in [
             ("protocol", ""),
-            ("inside_host", "by = \"inside_host\"\nwait = true"),
+            ("inside_host", "by = \"inside_host\""),
         ] {
             let (packets, bytes) = replayed(&server.uri(), counter);
             assert_eq!(sum_at(&server.uri(), &format!("packets_by_{name}")), packets);

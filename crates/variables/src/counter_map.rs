@@ -69,6 +69,11 @@ impl<K: Key> CounterMap<K> {
         self.0.for_each(|key, count| each(key, *count));
     }
 
+    /// Changes when tickets of this variable may be over: for `NetworkFunction::generation`, by which calls that wait go on.
+    pub fn heard(&self) -> u32 {
+        self.0.heard()
+    }
+
     /// Waits until the store has every change so far.
     pub fn stored(&self) -> Ticket {
         self.0.stored()

@@ -151,6 +151,10 @@ impl<K: Key, V: Stored> Table<K, V> {
             .try_for_each(|key| self.remove(key).map(drop))
     }
 
+    pub fn heard(&self) -> u32 {
+        self.inner().map_or(0, |inner| inner.progress.heard())
+    }
+
     pub fn stored(&self) -> Ticket {
         match self.inner() {
             Some(inner) if !inner.is_local() => Ticket::of(&inner.progress),

@@ -42,6 +42,8 @@ pub(crate) struct Progress {
     changed: Cell<u64>,
     stored: Cell<u64>,
     fenced: Cell<bool>,
+    /// How often the store was heard of.
+    heard: Cell<u32>,
     sent: RefCell<VecDeque<Sent>>,
     waiting: RefCell<Vec<(u64, Waker)>>,
 }
@@ -138,7 +140,12 @@ impl Progress {
         }
     }
 
+    pub fn heard(&self) -> u32 {
+        self.heard.get()
+    }
+
     fn wake(&self, number: u64) {
+        self.heard.set(self.heard.get().wrapping_add(1));
         loop {
             // Waking may poll at once: nothing is borrowed then.
             let next = {

@@ -147,6 +147,11 @@ impl<K: Key, V: Stored> Timers<K, V> {
         None
     }
 
+    /// Changes when tickets of this variable may be over: for `NetworkFunction::generation`, by which calls that wait go on.
+    pub fn heard(&self) -> u32 {
+        self.table.heard()
+    }
+
     /// Waits until the store has every change so far.
     pub fn stored(&self) -> Ticket {
         self.table.stored()

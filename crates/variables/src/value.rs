@@ -40,6 +40,11 @@ impl<T: Stored> Value<T> {
         self.0.remove(&())
     }
 
+    /// Changes when tickets of this variable may be over: for `NetworkFunction::generation`, by which calls that wait go on.
+    pub fn heard(&self) -> u32 {
+        self.0.heard()
+    }
+
     /// Waits until the store has every change so far.
     pub fn stored(&self) -> Ticket {
         self.0.stored()

@@ -11,10 +11,10 @@
 //!                                                             └─ wait = true: until the store has it
 //! ```
 //!
-//! A synchronous packet looks for the store's answer every [`LOOK`]. Where the store says that another
-//! process has the counts, the packet goes on, and `unstored` counts it.
+//! A synchronous packet goes on when the store is heard of ([`NetworkFunction::generation`]); packets of its flow queue behind it, a bounded number of
+//! them. Where the store says that another process has the counts, the packet goes on, and `unstored` counts it.
 //!
-//! Invariants: no packet is dropped or changed (`moves_change_no_count`); the counts of packets and `uncounted` add up to the packets
+//! Invariants: the counter drops and changes no packet; the runtime drops those that have no room behind one that waits (`waiting_queue_full`) (`moves_change_no_count`); the counts of packets and `uncounted` add up to the packets
 //! (`every_packet_is_counted_once`).
 //!
 //! Not here: how counts get to a store, and merges (`stores`).
@@ -31,13 +31,12 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use core::net::IpAddr;
-use core::time::Duration;
 use nf::variables::{CounterMap, Key, Options, Refusal, Ticket, Variables};
 use nf::{ConfigError, Cx, Direction, NetworkFunction, Packet, Side, Verdict, WorkerInfo, network_function};
 use wire::packet::flag;
 
-/// How often a packet that waits looks for the store's answer.
-pub const LOOK: Duration = Duration::from_micros(50);
+/// How often a packet that waits looks for the store's answer, though the store is not heard of.
+const LOOK_NS: u64 = 10_000_000;
 /// The most keys that the command `counts` lists.
 const LISTED: usize = 1000;
 
@@ -133,12 +132,21 @@ impl NetworkFunction for Counter {
         self.add(packet, cx);
         let tickets = self.tickets();
         while tickets.iter().any(|ticket| ticket.state().is_none()) {
-            cx.sleep(LOOK).await;
+            // Each flow has a bound of its own.
+            cx.changed(u64::from(cx.flow_number()) + 1, LOOK_NS).await;
         }
         if tickets.iter().any(|ticket| ticket.state() != Some(Ok(()))) {
             cx.count("unstored");
         }
         Verdict::Forward
+    }
+
+    fn generation(&self) -> u32 {
+        let heard = |packets: u32, bytes: u32| packets.wrapping_add(bytes);
+        match &self.kept {
+            Kept::ByProtocol(counts) => heard(counts.packets.heard(), counts.bytes.heard()),
+            Kept::ByHost(counts) => heard(counts.packets.heard(), counts.bytes.heard()),
+        }
     }
 
     fn command(&self, words: &[&str]) -> Result<String, String> {
