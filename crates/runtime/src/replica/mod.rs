@@ -52,9 +52,9 @@ pub mod keeper;
 mod recovery;
 pub mod sender;
 
-/// Rules that a test breaks, to see that it notices: by name.
 #[cfg(test)]
 std::thread_local! {
+    /// The rule that a test breaks, to see that it notices, by its name.
     pub(crate) static BROKEN: core::cell::Cell<&'static str> = const { core::cell::Cell::new("") };
 }
 
