@@ -196,10 +196,7 @@ fn replayed(uri: &str, counter: &str) -> (i64, i64) {
 #[test]
 fn a_replays_counts_are_in_the_store_to_the_packet() {
     if let Some(server) = server(&[]) {
-        for (name, counter) in [
-            ("protocol", ""),
-            ("inside_host", "by = \"inside_host\""),
-        ] {
+        for (name, counter) in [("protocol", ""), ("inside_host", "by = \"inside_host\"")] {
             let (packets, bytes) = replayed(&server.uri(), counter);
             assert_eq!(sum_at(&server.uri(), &format!("packets_by_{name}")), packets);
             assert_eq!(sum_at(&server.uri(), &format!("bytes_by_{name}")), bytes);

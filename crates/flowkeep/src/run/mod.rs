@@ -33,19 +33,20 @@ mod ready;
 mod seats;
 mod staff;
 mod stamps;
+mod threads;
 mod watching;
 
 use crate::apply::report::Change;
 use crate::apply::{Ask, Live, Source};
 use crate::cluster::{Cluster, Cursor, LinkStats, PortStats, Snapshot, Subject, ThreadShare, Watching};
 use crate::config::Config;
-use crate::config::layout::{Layout, PortPlace, WorkerId};
+use crate::config::layout::{Layout, PortPlace};
 use crate::member::Membership;
 use crate::moving::{self, Leaving, Order, Receipt, Removal, UnderWay, no_such_runtime};
 use crate::store::figures::{StoreStatus, VariablesStatus};
 use adapters::open::Ports;
 use adapters::report::{Report, Reports};
-use coordinator::agent::{Agent, Seat};
+use coordinator::agent::Agent;
 use driver::{Answer, End, Handle, Question, Unanswered};
 use part::Part;
 use protocols::channel::Protection;
@@ -250,7 +251,7 @@ fn launch(
     let count = threads.len();
     let here: Vec<u16> = runtimes.keys().copied().collect();
     let on_threads = doors.into_iter().enumerate().map(|(thread, door)| {
-        *lock(&door.workers) = worker_names(&layout, &here, count, thread);
+        *lock(&door.workers) = threads::worker_names(&layout, &here, count, thread);
         Thread {
             door,
             number: AtomicI32::new(0),
@@ -265,7 +266,7 @@ fn launch(
     {
         let (joined, all) = joining.join(&member.layout, member.incarnation.number())?;
         agent = Some(joined);
-        seat_all(&mut threads, all, &fence);
+        seats::seat_all(&mut threads, all, &fence);
     }
     let shared = Arc::new_cyclic(|me| Shared {
         began: Instant::now(),
@@ -290,7 +291,7 @@ fn launch(
     let ending = events::Ending::default();
     let writer = std::thread::Builder::new().name("events".into());
     let known = (Weak::clone(&shared.me), packet_clock);
-    let write = writer_of(events, known, reports.clone(), ending.clone());
+    let write = threads::writer_of(events, known, reports.clone(), ending.clone());
     let writer = writer.spawn(move || write(incoming)).map_err(RunError::Thread)?;
     let mut started = Vec::new();
     for (index, driver) in threads.into_iter().enumerate() {
@@ -316,51 +317,6 @@ fn launch(
         agent,
         fence,
     })
-}
-
-/// Gives each worker its seat.
-fn seat_all(threads: &mut [driver::Driver], all: Vec<(WorkerId, Seat)>, fence: &seats::Fence) {
-    let mut all: BTreeMap<WorkerId, Seat> = all.into_iter().collect();
-    for seat in threads.iter_mut().flat_map(|thread| &mut thread.seats) {
-        if let Some(place) = all.remove(&seat.worker.id()) {
-            seat.place = Some(seats::Place::take(place, &mut seat.worker, fence.clone()));
-        }
-    }
-}
-
-/// What the thread of the event log does.
-fn writer_of(
-    events: Option<Events>,
-    (shared, packet_clock): (Weak<Shared>, bool),
-    reports: Reports,
-    ending: events::Ending,
-) -> Box<dyn FnOnce(mpsc::Receiver<String>) -> Result<(), String> + Send> {
-    let Some(Events { out, name }) = events else {
-        return Box::new(|incoming| {
-            incoming.into_iter().for_each(drop);
-            Ok(())
-        });
-    };
-    let lost = move || {
-        let runtimes = shared
-            .upgrade()
-            .map(|shared| shared.runtimes())
-            .unwrap_or_default();
-        let lost = |runtime: &Handle| match runtime.ask(Question::Stats) {
-            Ok(Answer::Runtime(stats)) => stats.events_lost,
-            _ => 0,
-        };
-        runtimes.values().map(lost).sum()
-    };
-    let writer = events::Writer {
-        out,
-        name,
-        stamps: stamps::Stamps::new(packet_clock),
-        reports,
-        ending,
-        lost,
-    };
-    Box::new(move |incoming| writer.run(incoming))
 }
 
 /// How often the watching thread looks.
@@ -745,7 +701,7 @@ impl Cluster for Shared {
     fn threads(&self) -> Vec<ThreadShare> {
         let share = |thread: &Thread| ThreadShare {
             workers: lock(&thread.door.workers).clone(),
-            cpu_ns: cpu_ns(thread.number.load(Ordering::Relaxed)),
+            cpu_ns: threads::cpu_ns(thread.number.load(Ordering::Relaxed)),
         };
         self.threads.iter().map(share).collect()
     }
@@ -813,24 +769,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn silent(runtime: u16, asked: &Result<Answer, Unanswered>, state: &str) -> String {
     let why = asked.as_ref().err().unwrap_or(&Unanswered::Foreign);
     format!("runtime {runtime} did not answer: {why}; {state}")
-}
-
-/// The workers of a thread: they are dealt out in turn, switches first.
-fn worker_names(layout: &Layout, here: &[u16], threads: usize, thread: usize) -> Vec<String> {
-    let switches = layout
-        .switches_here
-        .clone()
-        .map(|number| format!("switch {number}"));
-    let runtimes = here.iter().map(|number| format!("runtime {number}"));
-    let all = switches.chain(runtimes);
-    all.skip(thread).step_by(threads.max(1)).collect()
-}
-
-/// Processor time that a thread of this process has had, by the kernel's scheduler; 0 if that does not say.
-fn cpu_ns(thread: i32) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).unwrap_or_default();
-    let first = text.split_whitespace().next();
-    first.and_then(|first| first.parse().ok()).unwrap_or(0)
 }
 
 /// Flows asked of a runtime in one question, so that none keeps its packets waiting.

@@ -9,11 +9,13 @@
 //!
 //! Not here: the agent (`coordinator::agent`), leases and what a view's removals do (`runtime::members`).
 
-use super::driver::Worker;
+use super::driver::{Driver, Worker};
+use crate::config::layout::WorkerId;
 use adapters::clock::monotonic_ns;
-use coordinator::agent;
+use coordinator::agent::{self, Seat};
 use protocols::membership::View;
 use runtime::members::gone_between;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -35,6 +37,16 @@ pub(super) struct Place {
     /// The thread's processor time at the last figures, and when that was.
     cpu: Option<(u64, u64)>,
     is_ready: bool,
+}
+
+/// Gives each worker its seat.
+pub(super) fn seat_all(threads: &mut [Driver], all: Vec<(WorkerId, Seat)>, fence: &Fence) {
+    let mut all: BTreeMap<WorkerId, Seat> = all.into_iter().collect();
+    for seat in threads.iter_mut().flat_map(|thread| &mut thread.seats) {
+        if let Some(place) = all.remove(&seat.worker.id()) {
+            seat.place = Some(Place::take(place, &mut seat.worker, fence.clone()));
+        }
+    }
 }
 
 impl Place {
@@ -103,7 +115,7 @@ impl Place {
         }
         let (at, cpu) = (
             monotonic_ns(),
-            super::cpu_ns(rustix::thread::gettid().as_raw_nonzero().get()),
+            super::threads::cpu_ns(rustix::thread::gettid().as_raw_nonzero().get()),
         );
         let figures = self.seat.figures();
         if let Some((then, before)) = self.cpu.replace((at, cpu))

@@ -53,6 +53,7 @@ mod choice;
 mod directory;
 mod driving;
 mod leases;
+mod members;
 mod messages;
 mod outbox;
 mod ports;
@@ -568,11 +569,6 @@ impl<P: Port, L: Port> Switch<P, L> {
             }
             self.route(&mut burst, false);
         }
-    }
-
-    /// New groups may go to other runtimes than before.
-    fn offer_runtimes(&mut self) {
-        self.choice.offer(self.presence.available(&self.outbox));
     }
 
     fn flush_all(&mut self) {

@@ -235,3 +235,31 @@ fn without_leases_the_door_ends_what_was_a_workers() {
     assert_eq!(members.runtime(1).stats().flows, 8);
     members.check();
 }
+
+#[test]
+fn switches_grant_each_other_over_their_own_link() {
+    let ids = [WorkerId::switch(0), WorkerId::switch(1), WorkerId::runtime(0)];
+    let first = view(1, &ids.map(|id| (id, 1)));
+    let mut members = Members::none(2, 1, Policy::LeastLoaded, plan(vec![factory::<Meter>()]));
+    for (worker, id) in ids.into_iter().enumerate() {
+        members.start(worker);
+        let machine = Membership::new(id, Incarnation(1), TERM, first.clone());
+        match worker {
+            2 => members.runtime(0).begin_membership(machine),
+            _ => members.switch(worker).begin_membership(machine),
+        }
+    }
+    for _ in 0..12 {
+        members.now += LEASE / 4;
+        members.settle();
+    }
+    // Of four votes the second switch has one, and the runtime's is not enough.
+    assert!((0..2).all(|switch| members.switch(switch).is_linked()));
+    members.feed(1, packets(1..9));
+    members.feed(0, packets(1..9));
+    let out: usize = (0..2)
+        .map(|switch| members.switch(switch).port_mut(0).output.len())
+        .sum();
+    assert_eq!((out, members.dropped("no_lease")), (16, 0));
+    members.check();
+}

@@ -11,6 +11,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::vec;
 
+impl Members {
+    /// The same, with copies.
+    pub(super) fn copied(switches: usize, runtimes: usize, policy: Policy, plan: Plan) -> Self {
+        let mut members = Members::none(switches, runtimes, policy, plan);
+        members.is_replicated = true;
+        (0..switches + runtimes).for_each(|worker| members.start(worker));
+        members.settle();
+        members
+    }
+}
+
 #[derive(FlowState, Default, Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Stamped {

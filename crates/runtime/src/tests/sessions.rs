@@ -149,7 +149,6 @@ pub(super) struct Members {
     emitted: u64,
     left: u64,
     gone: Vec<super::Sent>,
-    /// Whether runtimes keep copies of each other's flows.
     pub(super) is_replicated: bool,
 }
 
@@ -181,15 +180,6 @@ impl Members {
     /// All are there, and know of each other.
     pub(super) fn all(switches: usize, runtimes: usize, policy: Policy, plan: Plan) -> Self {
         let mut members = Members::none(switches, runtimes, policy, plan);
-        (0..switches + runtimes).for_each(|worker| members.start(worker));
-        members.settle();
-        members
-    }
-
-    /// The same, with copies.
-    pub(super) fn copied(switches: usize, runtimes: usize, policy: Policy, plan: Plan) -> Self {
-        let mut members = Members::none(switches, runtimes, policy, plan);
-        members.is_replicated = true;
         (0..switches + runtimes).for_each(|worker| members.start(worker));
         members.settle();
         members

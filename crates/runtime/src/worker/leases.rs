@@ -14,83 +14,13 @@
 
 use super::Runtime;
 use crate::env::{Burst, Port};
-use crate::members::{Leases, WorkerGone};
 use crate::message::Message;
 use crate::record::Record;
 use crate::stats::DropReason;
-use protocols::membership::{Membership, Role, Standing, WorkerId};
+use protocols::membership::WorkerId;
 use wire::packet::Kind;
 
 impl<P: Port> Runtime<P> {
-    /// Begins to act by leases and views. To be called before the first step, behind [`Runtime::join`].
-    pub fn begin_membership(&mut self, machine: Membership) {
-        let leases = Leases::new(machine, self.links.len(), self.peers.len());
-        let life = leases.life();
-        self.core.sessions.by_views = true;
-        self.core.sessions.view = leases.machine.view().number;
-        self.leases = Some(leases);
-        self.refresh_leases();
-        for runtime in 0..self.peers.len() {
-            if self.core.sessions.runtimes[runtime] != 0 {
-                self.core
-                    .out
-                    .send_record(runtime as u16, &Record::Incarnation(life));
-            }
-        }
-    }
-
-    /// Its membership, for who hears the coordinator. What has changed in it is in force with [`Runtime::members`].
-    pub fn membership_mut(&mut self) -> Option<&mut Membership> {
-        self.leases.as_mut().map(|leases| &mut leases.machine)
-    }
-
-    /// The one door for "these lives are over by this view". Views come in the order of their numbers; one that is not newer changes nothing. All that a
-    /// removed worker has said and that was not handled is dropped.
-    pub fn members(&mut self, view: u32, removed: &[WorkerGone]) {
-        if view <= self.core.sessions.view {
-            return;
-        }
-        self.core.sessions.view = view;
-        let by_views = self.core.sessions.by_views;
-        for gone in removed {
-            let (number, life) = (usize::from(gone.worker.number), gone.incarnation.0);
-            let sessions = &mut self.core.sessions;
-            match gone.worker.role {
-                Role::Switch => {
-                    if let Some(end) = sessions.switch_ends.get_mut(number)
-                        && end.remove(life, sessions.switches[number], by_views)
-                    {
-                        self.drop_backlog(number);
-                        self.session_over(number);
-                    }
-                }
-                Role::Runtime => {
-                    if let Some(end) = sessions.runtime_ends.get_mut(number)
-                        && end.remove(life, sessions.runtimes[number], by_views)
-                    {
-                        self.runtime_session_over(number);
-                    }
-                }
-            }
-        }
-        self.refresh_leases();
-        if let Some(leases) = &self.leases
-            && leases.standing(leases.machine.me(), leases.life()) == Some(Standing::Leaving)
-        {
-            self.set_leaving(true);
-        }
-    }
-
-    /// The newest view that it has been told of; 0 before the first.
-    pub fn view_number(&self) -> u32 {
-        self.core.sessions.view
-    }
-
-    /// Whether it may act, and knows what it must before groups may begin here.
-    pub fn is_linked(&self) -> bool {
-        self.core.now < self.lease_any && !self.core.sessions.is_beginning()
-    }
-
     /// By which of its leases it may act until when.
     #[cold]
     pub(super) fn refresh_leases(&mut self) {
@@ -183,7 +113,7 @@ impl<P: Port> Runtime<P> {
     }
 
     /// What was put aside of a switch that is gone is dropped.
-    fn drop_backlog(&mut self, link: usize) {
+    pub(super) fn drop_backlog(&mut self, link: usize) {
         while let Some(packet) = self.backlog[link].pop() {
             let mut burst = Burst::from_iter([packet]);
             self.drop_unheard(&mut burst);

@@ -28,6 +28,7 @@ mod effects;
 mod intake;
 mod leases;
 mod links;
+mod members;
 mod moving;
 pub mod parking;
 mod sessions;

@@ -266,6 +266,10 @@ impl World {
     fn check(&self, bounds: &Bounds) -> Result<(), String> {
         for (index, id) in bounds.members.iter().enumerate() {
             let (member, now) = (&self.members[index], clock(index, self.now));
+            // What a worker keeps for its bursts says the same as the machine.
+            if (now < member.may_act_until()) != member.may_act(now) {
+                return Err(format!("{id:?} may act until {}", member.may_act_until()));
+            }
             let acts = match id.role {
                 Role::Switch => member.may_act(now),
                 Role::Runtime => {

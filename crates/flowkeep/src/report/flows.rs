@@ -1,0 +1,178 @@
+//! Flows, as `flow list` and `flow show` have them.
+
+use super::{Table, human_time, joined};
+use crate::apply::report::Listed;
+use crate::cluster::Cursor;
+use runtime::worker::FlowView;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+/// One flow.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct Flow {
+    /// The runtime that has it.
+    pub runtime: u16,
+    /// Its IP protocol.
+    pub protocol: String,
+    /// Its VLAN; 0 for none.
+    pub vlan: u16,
+    /// Who sent the first packet.
+    pub source: String,
+    /// To whom.
+    pub destination: String,
+    /// How the first packet left, if the chain translated it: source and destination.
+    pub translated: Option<(String, String)>,
+    /// The chain it runs.
+    pub chain: String,
+    /// Whether a function of it waits for something.
+    pub waiting: bool,
+    /// Until it expires, if nothing comes.
+    pub expires_in_seconds: f64,
+    /// Each function's state, by the names of its fields.
+    pub state: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+impl From<&FlowView> for Flow {
+    fn from(view: &FlowView) -> Self {
+        let fields = |fields: &[(&'static str, String)]| {
+            fields
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), value.clone()))
+                .collect()
+        };
+        Flow {
+            runtime: view.runtime,
+            protocol: wire::key::protocol_name(view.key.protocol()).to_string(),
+            vlan: view.key.vlan(),
+            source: view.source.to_string(),
+            destination: view.destination.to_string(),
+            translated: view
+                .translated
+                .map(|(source, destination)| (source.to_string(), destination.to_string())),
+            chain: view.chain.clone(),
+            waiting: view.waiting,
+            expires_in_seconds: Duration::from_nanos(view.expires_in).as_secs_f64(),
+            state: view
+                .state
+                .iter()
+                .map(|(function, state)| (function.clone(), fields(state)))
+                .collect(),
+        }
+    }
+}
+
+impl Flow {
+    /// The state by its name: what the first function that has a `phase` or `state` says of it.
+    fn state_name(&self) -> &str {
+        let named = |name: &str| self.state.values().find_map(|fields| fields.get(name));
+        match named("phase").or_else(|| named("state")) {
+            _ if self.waiting => "waiting",
+            Some(state) => state,
+            None => "-",
+        }
+    }
+
+    fn expires(&self) -> String {
+        human_time(Duration::from_secs_f64(self.expires_in_seconds.max(0.0)))
+    }
+}
+
+impl fmt::Display for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} {} -> {}", self.protocol, self.source, self.destination)?;
+        if let Some((source, destination)) = &self.translated {
+            writeln!(f, "  leaves as   {source} -> {destination}")?;
+        }
+        if self.vlan != 0 {
+            writeln!(f, "  vlan        {}", self.vlan)?;
+        }
+        writeln!(f, "  runtime     {}", self.runtime)?;
+        writeln!(f, "  chain       {}", self.chain)?;
+        writeln!(f, "  expires in  {}", self.expires())?;
+        if self.waiting {
+            writeln!(f, "  waiting     yes")?;
+        }
+        for (function, fields) in &self.state {
+            writeln!(f, "  {function}")?;
+            for (name, value) in fields {
+                writeln!(f, "    {name} = {value}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Some flows.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+pub struct FlowList {
+    /// The flows.
+    pub flows: Vec<Flow>,
+    /// Where to go on, if these are not all.
+    pub next: Option<Cursor>,
+}
+
+impl fmt::Display for FlowList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = Table::new(&[
+            "Proto",
+            "State",
+            "Source",
+            "Destination",
+            "Leaves as",
+            ">Expires",
+            ">Runtime",
+            "Chain",
+        ]);
+        for flow in &self.flows {
+            let leaves = leaves_as(&flow.translated, &flow.source, &flow.destination);
+            table.row([
+                flow.protocol.clone(),
+                flow.state_name().to_owned(),
+                flow.source.clone(),
+                flow.destination.clone(),
+                leaves,
+                flow.expires(),
+                flow.runtime.to_string(),
+                flow.chain.clone(),
+            ]);
+        }
+        write!(f, "{table}")
+    }
+}
+
+/// Flows that a change would cut, as `flow list` shows flows.
+pub(crate) fn cut_table(f: &mut fmt::Formatter<'_>, flows: &[Listed]) -> fmt::Result {
+    let mut table = Table::new(&[
+        "Proto",
+        "Source",
+        "Destination",
+        "Leaves as",
+        ">Runtime",
+        "Chain",
+        "Cut by",
+    ]);
+    for flow in flows {
+        table.row([
+            flow.protocol.clone(),
+            flow.source.clone(),
+            flow.destination.clone(),
+            leaves_as(&flow.translated, &flow.source, &flow.destination),
+            flow.runtime.to_string(),
+            flow.chain.clone(),
+            joined(&flow.function, &flow.reason),
+        ]);
+    }
+    write!(f, "{table}")
+}
+
+/// How a flow's first packet left, as far as that is not how it came.
+fn leaves_as(translated: &Option<(String, String)>, source: &str, destination: &str) -> String {
+    match translated {
+        Some((out, to)) if to == destination => out.clone(),
+        Some((out, to)) if out == source => format!("-> {to}"),
+        Some((out, to)) => format!("{out} -> {to}"),
+        None => "-".to_owned(),
+    }
+}

@@ -1,0 +1,60 @@
+//! Threads of a cluster: which workers each has, the processor time it has had, and what that of the event log does.
+
+use super::driver::{Answer, Handle, Question};
+use super::{Events, Shared, events, stamps};
+use crate::config::layout::Layout;
+use adapters::report::Reports;
+use std::sync::{Weak, mpsc};
+
+/// The workers of a thread: they are dealt out in turn, switches first.
+pub(super) fn worker_names(layout: &Layout, here: &[u16], threads: usize, thread: usize) -> Vec<String> {
+    let switches = layout
+        .switches_here
+        .clone()
+        .map(|number| format!("switch {number}"));
+    let runtimes = here.iter().map(|number| format!("runtime {number}"));
+    let all = switches.chain(runtimes);
+    all.skip(thread).step_by(threads.max(1)).collect()
+}
+
+/// Processor time that a thread of this process has had, by the kernel's scheduler; 0 if that does not say.
+pub(super) fn cpu_ns(thread: i32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).unwrap_or_default();
+    let first = text.split_whitespace().next();
+    first.and_then(|first| first.parse().ok()).unwrap_or(0)
+}
+
+/// What the thread of the event log does.
+pub(super) fn writer_of(
+    events: Option<Events>,
+    (shared, packet_clock): (Weak<Shared>, bool),
+    reports: Reports,
+    ending: events::Ending,
+) -> Box<dyn FnOnce(mpsc::Receiver<String>) -> Result<(), String> + Send> {
+    let Some(Events { out, name }) = events else {
+        return Box::new(|incoming| {
+            incoming.into_iter().for_each(drop);
+            Ok(())
+        });
+    };
+    let lost = move || {
+        let runtimes = shared
+            .upgrade()
+            .map(|shared| shared.runtimes())
+            .unwrap_or_default();
+        let lost = |runtime: &Handle| match runtime.ask(Question::Stats) {
+            Ok(Answer::Runtime(stats)) => stats.events_lost,
+            _ => 0,
+        };
+        runtimes.values().map(lost).sum()
+    };
+    let writer = events::Writer {
+        out,
+        name,
+        stamps: stamps::Stamps::new(packet_clock),
+        reports,
+        ending,
+        lost,
+    };
+    Box::new(move |incoming| writer.run(incoming))
+}

@@ -1,0 +1,107 @@
+//! What switches say of groups, reply keys and blocks that concerns flows here.
+//!
+//! Not here: groups that move (`mobility`); what a switch that restarts is told (`worker::sessions`).
+
+use super::Core;
+use super::presence::{ABSENT, SILENT};
+use crate::flows::actor::Phase;
+use crate::flows::group::GroupKey;
+use nf::{Affinity, Block};
+use protocols::ownership::Switches;
+use wire::FlowKey;
+
+impl Core {
+    /// Whether new groups are for others.
+    #[inline]
+    pub fn takes_no_groups(&self) -> bool {
+        self.is_leaving || self.sessions.is_beginning()
+    }
+
+    /// Looks whether all switches have told, or the time for it is over.
+    #[cold]
+    pub fn go_on_beginning(&mut self) {
+        let Some(beginning) = &mut self.sessions.beginning else {
+            return;
+        };
+        let waited = self.now - *beginning.since.get_or_insert(self.now);
+        let told = beginning.told;
+        let mut switches = 0..self.settings.switches;
+        let is_over = switches.all(|switch| match self.out.is_present(usize::from(switch)) {
+            true => told.has(switch) || waited >= SILENT,
+            false => waited >= ABSENT,
+        });
+        if is_over {
+            self.sessions.beginning = None;
+        }
+    }
+
+    /// A switch says that another runtime's group has a block.
+    #[cold]
+    pub fn hear_in_use(&mut self, link: usize, block: Block) {
+        if self.runner.block_in_use(block) {
+            self.sessions.lent.entry(block).or_insert(Switches::NONE);
+        }
+        if let Some(known) = self.sessions.lent.get_mut(&block) {
+            *known = known.with(link as u8);
+        }
+    }
+
+    /// A switch has told which blocks are in use.
+    #[cold]
+    pub fn hear_all_told(&mut self, link: usize) {
+        if let Some(beginning) = &mut self.sessions.beginning {
+            beginning.told = beginning.told.with(link as u8);
+        }
+    }
+
+    /// A switch says that a group, or second key, is another runtime's.
+    #[cold]
+    pub fn hear_taken(&mut self, key: GroupKey) {
+        let is_second = match self.flows.affinity() {
+            Affinity::Flow => {
+                let flow = key.flow();
+                let found = self.find(flow.hash(&self.settings.seed), &flow);
+                found.is_none_or(|value| value & 1 == 1)
+            }
+            _ => key.is_second_key(self.flows.affinity()),
+        };
+        if is_second {
+            self.second_key_refused(key.flow());
+        } else if self.has_group(&key) {
+            // Of what is here, each once.
+            self.sessions.taken.insert(*key.words());
+        }
+    }
+
+    /// A group that was another's has come from another runtime, and is this one's.
+    pub fn note_installed(&mut self, group: &GroupKey) {
+        self.sessions.taken.remove(group.words());
+    }
+
+    /// Whether there is room for what the end of a flow has to say.
+    pub fn may_end_now(&self) -> bool {
+        self.out.has_room() && self.runner.may_end()
+    }
+
+    /// Ends flows whose second keys were refused, once they are back or go on; those that have moved away are refused where they are now.
+    pub fn end_refused(&mut self) -> usize {
+        let mut count = 0;
+        for words in core::mem::take(&mut self.sessions.refused) {
+            let key = FlowKey::from_words(words);
+            let found = self.find(key.hash(&self.settings.seed), &key);
+            let Some(value) = found.filter(|value| value & 1 == 1) else {
+                continue;
+            };
+            match self.flows.header(value >> 1).phase {
+                Phase::Active if self.may_end_now() => {
+                    self.end_actor(value >> 1);
+                    count += 1;
+                }
+                _ => {
+                    self.sessions.refused.insert(words);
+                }
+            }
+        }
+        count
+    }
+}

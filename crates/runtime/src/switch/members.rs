@@ -1,0 +1,56 @@
+//! The one door for views: a switch begins to act by leases, and the lives that a view has removed are over.
+//!
+//! Not here: leases (`leases`), what ends with a life (`Switch::session_over`).
+
+use super::Switch;
+use crate::env::Port;
+use crate::members::{Leases, WorkerGone};
+use protocols::membership::{Membership, Role};
+
+impl<P: Port, L: Port> Switch<P, L> {
+    /// Begins to act by leases and views. To be called before the first step.
+    pub fn begin_membership(&mut self, machine: Membership) {
+        self.view = machine.view().number;
+        let leases = Leases::new(machine, self.outbox.switches(), self.outbox.runtimes());
+        self.leases = Some(leases);
+        self.outbox.go_by_views();
+        for runtime in 0..self.outbox.runtimes() {
+            self.presence.set_member(runtime, false);
+        }
+        self.refresh_leases();
+        self.offer_runtimes();
+    }
+
+    /// Its membership, for who hears the coordinator. What has changed in it is in force with [`Switch::members`].
+    pub fn membership_mut(&mut self) -> Option<&mut Membership> {
+        self.leases.as_mut().map(|leases| &mut leases.machine)
+    }
+
+    /// The one door for "these lives are over by this view". Views come in the order of their numbers; one that is not newer changes nothing. All that a
+    /// removed runtime has said and that was not handled is dropped.
+    pub fn members(&mut self, view: u32, removed: &[WorkerGone]) {
+        if view <= self.view {
+            return;
+        }
+        self.view = view;
+        let of_runtimes = removed.iter().filter(|gone| gone.worker.role == Role::Runtime);
+        for gone in of_runtimes {
+            let runtime = usize::from(gone.worker.number);
+            if self.outbox.remove(runtime, gone.incarnation.0) {
+                self.session_over(runtime);
+            }
+        }
+        self.refresh_leases();
+        self.note_members();
+    }
+
+    /// The newest view that it has been told of; 0 before the first.
+    pub fn view_number(&self) -> u32 {
+        self.view
+    }
+
+    /// Whether it may act, and reads its ports.
+    pub fn is_linked(&self) -> bool {
+        self.is_leased() && !self.presence.is_waiting()
+    }
+}

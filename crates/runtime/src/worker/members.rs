@@ -1,0 +1,80 @@
+//! The one door for views: a runtime begins to act by leases, and the lives that a view has removed are over.
+//!
+//! Not here: leases (`leases`), what ends with a life (`sessions`).
+
+use super::Runtime;
+use crate::env::Port;
+use crate::members::{Leases, WorkerGone};
+use crate::record::Record;
+use protocols::membership::{Membership, Role, Standing};
+
+impl<P: Port> Runtime<P> {
+    /// Begins to act by leases and views. To be called before the first step, behind [`Runtime::join`].
+    pub fn begin_membership(&mut self, machine: Membership) {
+        let leases = Leases::new(machine, self.links.len(), self.peers.len());
+        let life = leases.life();
+        self.core.sessions.by_views = true;
+        self.core.sessions.view = leases.machine.view().number;
+        self.leases = Some(leases);
+        self.refresh_leases();
+        for runtime in 0..self.peers.len() {
+            if self.core.sessions.runtimes[runtime] != 0 {
+                self.core
+                    .out
+                    .send_record(runtime as u16, &Record::Incarnation(life));
+            }
+        }
+    }
+
+    /// Its membership, for who hears the coordinator. What has changed in it is in force with [`Runtime::members`].
+    pub fn membership_mut(&mut self) -> Option<&mut Membership> {
+        self.leases.as_mut().map(|leases| &mut leases.machine)
+    }
+
+    /// The one door for "these lives are over by this view". Views come in the order of their numbers; one that is not newer changes nothing. All that a
+    /// removed worker has said and that was not handled is dropped.
+    pub fn members(&mut self, view: u32, removed: &[WorkerGone]) {
+        if view <= self.core.sessions.view {
+            return;
+        }
+        self.core.sessions.view = view;
+        let by_views = self.core.sessions.by_views;
+        for gone in removed {
+            let (number, life) = (usize::from(gone.worker.number), gone.incarnation.0);
+            let sessions = &mut self.core.sessions;
+            match gone.worker.role {
+                Role::Switch => {
+                    if let Some(end) = sessions.switch_ends.get_mut(number)
+                        && end.remove(life, sessions.switches[number], by_views)
+                    {
+                        self.drop_backlog(number);
+                        self.session_over(number);
+                    }
+                }
+                Role::Runtime => {
+                    if let Some(end) = sessions.runtime_ends.get_mut(number)
+                        && end.remove(life, sessions.runtimes[number], by_views)
+                    {
+                        self.runtime_session_over(number);
+                    }
+                }
+            }
+        }
+        self.refresh_leases();
+        if let Some(leases) = &self.leases
+            && leases.standing(leases.machine.me(), leases.life()) == Some(Standing::Leaving)
+        {
+            self.set_leaving(true);
+        }
+    }
+
+    /// The newest view that it has been told of; 0 before the first.
+    pub fn view_number(&self) -> u32 {
+        self.core.sessions.view
+    }
+
+    /// Whether it may act, and knows what it must before groups may begin here.
+    pub fn is_linked(&self) -> bool {
+        self.core.now < self.lease_any && !self.core.sessions.is_beginning()
+    }
+}
