@@ -273,13 +273,16 @@ impl<K: Key, V: Stored> Bind for Pending<K, V> {
     }
 }
 
+/// The partition's variables, and what is bound to them.
+type Bindings = (Arc<Book>, Vec<Box<dyn Bind>>);
+
 /// Opens the variables of a function's instance: handed to `NetworkFunction::with_variables`.
 pub struct Variables {
     keeper: Keeper,
     function: String,
     runtime: u32,
     begun: Option<Partition>,
-    follows: Option<(Arc<Book>, Vec<Box<dyn Bind>>)>,
+    follows: Option<Bindings>,
     /// Whether it is for an instance that replaces another.
     is_following: bool,
     /// Numbers of what this instance has opened.
