@@ -436,6 +436,9 @@ impl FlowStore {
 
     /// Forgets a group that has no flow.
     pub fn abandon_group(&mut self, index: u32) {
+        if self.owners.is_noting() {
+            self.ended.push(Ended::Group(index));
+        }
         self.groups.abandon(index);
     }
 
@@ -460,9 +463,9 @@ impl FlowStore {
         match header.group {
             NO_GROUP => Some(GroupKey::of_flow(header.key)),
             index => {
-                let is_copied = header.copied != 0;
                 let left = self.groups.leave(index, actor);
-                if left.is_some() && is_copied {
+                // A later group may have its place.
+                if left.is_some() && self.owners.is_noting() {
                     self.ended.push(Ended::Group(index));
                 }
                 left

@@ -127,6 +127,11 @@ impl BlockOwners {
         self.noted.get_or_insert_default();
     }
 
+    /// Whether changes are noted.
+    pub fn is_noting(&self) -> bool {
+        self.noted.is_some()
+    }
+
     /// Claims and releases that were noted since this was called last, in order.
     pub fn take_changes(&mut self) -> Vec<BlockChange> {
         self.noted.as_mut().map(core::mem::take).unwrap_or_default()

@@ -40,6 +40,8 @@ pub(crate) struct Gate {
     /// By the low bits of a flow's or group's index. None while no replica is in use.
     marks: Option<Box<[u64; MARKS]>>,
     acknowledged: u64,
+    /// The latest record of any flow.
+    latest: u64,
     queue: VecDeque<Waiting>,
 }
 
@@ -49,6 +51,7 @@ impl Gate {
         Gate {
             marks: None,
             acknowledged: 0,
+            latest: 0,
             queue: VecDeque::new(),
         }
     }
@@ -61,7 +64,7 @@ impl Gate {
     /// Records are numbered from 1 again, of another base or for another replica; what waits is handed out, to be passed again.
     pub fn begin(&mut self) -> VecDeque<Waiting> {
         self.marks = Some(Box::new([0; MARKS]));
-        self.acknowledged = 0;
+        (self.acknowledged, self.latest) = (0, 0);
         core::mem::replace(&mut self.queue, VecDeque::with_capacity(WAITING))
     }
 
@@ -81,7 +84,14 @@ impl Gate {
         if let Some(marks) = &mut self.marks {
             let mark = &mut marks[index as usize % MARKS];
             *mark = number.max(*mark);
+            self.latest = self.latest.max(number);
         }
+    }
+
+    /// Passes a packet whose flow is over, behind all records so far.
+    #[cold]
+    pub fn pass_behind_all(&mut self, packet: PacketBox, out: &mut Outbox) {
+        self.pass_with(self.latest, u32::MAX, packet, out);
     }
 
     /// Passes a packet of a flow, with the index of its mark, or has it wait.
@@ -91,20 +101,39 @@ impl Gate {
             .marks
             .as_ref()
             .map_or(0, |marks| marks[index as usize % MARKS]);
+        if let Some(ticket) = self.pass_with(ticket, actor, packet, out) {
+            self.mark(index, ticket);
+        }
+    }
+
+    /// Passes a packet with a ticket; the one with which it waits, if it does.
+    #[inline]
+    fn pass_with(&mut self, ticket: u64, actor: u32, packet: PacketBox, out: &mut Outbox) -> Option<u64> {
         if ticket <= self.acknowledged || crate::replica::is_broken("copies are waited for") {
             out.pass(packet);
+            None
         } else if has_room(self.queue.len(), out.pool()) {
             // The queue is let go from its front: a packet waits for what those before it wait for, and so do later ones of its flow.
             let ticket = self.queue.back().map_or(ticket, |last| last.ticket.max(ticket));
-            self.mark(index, ticket);
             self.queue.push_back(Waiting {
                 ticket,
                 actor,
                 packet,
             });
+            Some(ticket)
         } else {
             out.drop_packet(packet, DropReason::ReplicaFull);
+            None
         }
+    }
+
+    /// Whether packets of a flow or group may wait.
+    pub fn may_hold(&self, index: u32) -> bool {
+        let mark = self
+            .marks
+            .as_ref()
+            .map_or(0, |marks| marks[index as usize % MARKS]);
+        !self.queue.is_empty() && mark > self.acknowledged
     }
 
     /// The replica has all records up to this number; answers how many packets that let go.

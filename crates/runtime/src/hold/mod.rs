@@ -207,7 +207,6 @@ impl OutputHold {
         }) = self.queue.pop_front_if(|held| may(out, held.barrier))
         {
             self.gone += 1;
-            // Of a flow that is over the copy is, too: nothing is left to wait for.
             let mark = match actor {
                 OVER => None,
                 actor => Some(mark_of(flows.header(actor), actor)),
@@ -225,7 +224,8 @@ impl OutputHold {
                 count += 1;
                 match mark {
                     Some(mark) => gate.pass(actor, mark, packet, out),
-                    None => out.pass(packet),
+                    // What its flow was, and that it is over, is at the replica behind all records so far.
+                    None => gate.pass_behind_all(packet, out),
                 }
             }
         }

@@ -6,7 +6,7 @@ use super::order::{Tried, tried};
 use super::{Moves, Moving};
 use crate::flows::actor::{NO_GROUP, Phase};
 use crate::flows::group::GroupKey;
-use crate::hold::is_held;
+use crate::hold::{is_held, mark_of};
 use crate::parts::Core;
 use alloc::vec::Vec;
 use hashbrown::HashSet;
@@ -183,11 +183,15 @@ impl Moves {
                 .iter()
                 .any(|actor| core.flows.header(*actor).phase == Phase::Waiting);
             is_waiting &= !planted::is("call_not_waited_for");
-            // What switches have yet to hear of leaves before *behind* is said.
+            // What switches have yet to hear of, and what waits for its copy, leaves before *behind* is said.
             let has_unheard = core.hold.has_over()
                 || actors
                     .iter()
-                    .any(|actor| is_held(core.flows.header(*actor).flags));
+                    .any(|actor| is_held(core.flows.header(*actor).flags))
+                || actors.iter().any(|actor| {
+                    let mark = mark_of(core.flows.header(*actor), *actor);
+                    core.gate.may_hold(mark)
+                });
             // A flow that was not settled when the move began may have got a second key that no home was told about.
             let announced: HashSet<_> = known.iter().collect();
             let is_known = core

@@ -155,6 +155,7 @@ impl Moves {
                 core.flows.header_mut(*actor).change(Change::Return);
             }
         }
+        core.restore_copies(group, actors);
     }
 
     /// Hands one packet over, late.

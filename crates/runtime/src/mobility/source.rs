@@ -168,6 +168,9 @@ impl Moves {
         self.count_bytes(id, bytes);
         if is_done {
             self.hand_over_kept(core, id, to, None);
+            if let Some(moving) = self.moving(id) {
+                core.withdraw_copies(group, &moving.actors);
+            }
             self.tell_runtime(core, to, group, Says::State(sending.epoch));
         }
         is_done

@@ -18,8 +18,8 @@ use crate::flows::group::GroupKey;
 use crate::message::Message;
 use crate::parts::Core;
 use crate::record::{Copy, Facts, Record};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use hashbrown::HashMap;
 use nf::{Addr, Block};
 use protocols::ownership::RuntimeId;
 
@@ -124,7 +124,9 @@ pub(super) struct Copies {
     acknowledged: u64,
     pub flows: Slots<FlowCopy>,
     pub groups: Slots<GroupCopy>,
-    pub blocks: HashMap<(Addr, u16), (Block, GroupKey)>,
+    /// In an order that is the same each time.
+    pub blocks: BTreeMap<(Addr, u16), (Block, GroupKey)>,
+    blocks_max: usize,
     /// What further pieces belong to.
     current: Option<(u32, bool)>,
 }
@@ -204,7 +206,8 @@ impl Keeper {
             acknowledged: 0,
             flows: Slots::new(core.flows.capacity(), flow_state),
             groups: Slots::new(core.settings.groups_max as usize, group_state),
-            blocks: HashMap::new(),
+            blocks: BTreeMap::new(),
+            blocks_max: core.flows.owners.most(),
             current: None,
         });
         self.is_unacknowledged = true;
@@ -314,7 +317,7 @@ impl Copies {
                 let place = (block.addr, block.first);
                 if !is_claimed {
                     self.blocks.remove(&place);
-                } else if self.blocks.len() >= self.flows.most && !self.blocks.contains_key(&place) {
+                } else if self.blocks.len() >= self.blocks_max && !self.blocks.contains_key(&place) {
                     return false;
                 } else {
                     self.blocks.insert(place, (block, group));

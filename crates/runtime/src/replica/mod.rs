@@ -45,8 +45,11 @@
 //! Invariants: a packet leaves only when the record of its flow's state, and of its group's, is acknowledged, unless no replica could be chosen, which is
 //! counted (`unprotected`); copies are bounded by the number of flows of a runtime; bytes from another process are checked before they are a state.
 //!
-//! Not here: packets that functions hold or that wait for calls at the primary, which are lost with it; more than one replica; snapshots; groups that move
-//! while their runtime fails have what `mobility::lost` gives them.
+//! *Moves.* With the state of a group its copies are withdrawn: the target decides what becomes of it, and copies it to its own replica. Should the source
+//! fail before, the heir has the group, and homes that were told of the move turn its routes to the heir.
+//!
+//! Not here: packets that functions hold or that wait for calls at the primary, which are lost with it; more than one replica; snapshots; a group whose state
+//! is on the link when its source fails, and whose target has not got all of it, is lost.
 
 pub mod keeper;
 mod recovery;

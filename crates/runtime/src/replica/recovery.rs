@@ -152,6 +152,11 @@ fn install(core: &mut Core, groups: &mut [u32], copies: &Copies, slot: u32, copy
     if !copy.is_whole() || usize::from(copy.length) != travelling.length() {
         return None;
     }
+    let first = copy.facts.key.hash(&core.settings.seed);
+    if core.find(first, &copy.facts.key).is_some() {
+        // It moved here when its runtime failed, and has been installed.
+        return Some(());
+    }
     let group = install_group(core, groups, copies, copy)?;
     let Some(actor) = core.flows.arrive() else {
         abandon_if_empty(core, group);

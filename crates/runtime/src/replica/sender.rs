@@ -10,6 +10,7 @@
 
 use crate::flows::Ended;
 use crate::flows::actor::{Header, NO_GROUP, Phase, flag};
+use crate::flows::group::GroupKey;
 use crate::hold::mark_of;
 use crate::parts::Core;
 use crate::record::{Copy, Facts, NO_DEADLINE, Record, Travelling};
@@ -230,6 +231,10 @@ impl Core {
         }
         for waiting in self.gate.begin() {
             // What it depends on is in this base; its flow may be over, and then what is left of that is.
+            if waiting.actor as usize >= self.flows.capacity() {
+                self.gate.pass_behind_all(waiting.packet, &mut self.out);
+                continue;
+            }
             self.commit(waiting.actor);
             let index = mark_of(self.flows.header(waiting.actor), waiting.actor);
             self.gate.mark(index, self.sender.sent);
@@ -317,6 +322,48 @@ impl Core {
             matches!(header.phase, Phase::Active | Phase::Waiting) && header.flags & flag::SETTLING == 0;
         if is_here && header.copied != self.sender.base() {
             self.commit(actor);
+        }
+    }
+
+    /// The state of a group is at another runtime, which decides from now on what becomes of it: its copies are void.
+    pub fn withdraw_copies(&mut self, group: GroupKey, actors: &[u32]) {
+        if !self.sender.is_on() {
+            return;
+        }
+        for actor in actors {
+            let header = self.flows.header_mut(*actor);
+            if core::mem::take(&mut header.copied) != 0 {
+                self.send_copy(Copy::End {
+                    slot: *actor,
+                    is_group: false,
+                });
+            }
+        }
+        if let Some(slot) = self.flows.groups().at(group)
+            && self.sender.has_group(slot)
+        {
+            self.sender.set_group(slot, 0);
+            self.send_copy(Copy::End { slot, is_group: true });
+        }
+        self.send_blocks_of(group, false);
+    }
+
+    /// The group is this runtime's after all.
+    pub fn restore_copies(&mut self, group: GroupKey, actors: &[u32]) {
+        if self.sender.is_on() {
+            self.send_blocks_of(group, true);
+            self.sender.arrived.extend_from_slice(actors);
+        }
+    }
+
+    fn send_blocks_of(&mut self, group: GroupKey, is_claimed: bool) {
+        let blocks: Vec<_> = self.flows.owners.of(&group).collect();
+        for block in blocks {
+            self.send_copy(Copy::Block {
+                is_claimed,
+                block,
+                group,
+            });
         }
     }
 

@@ -287,8 +287,8 @@ impl Directory {
     ) {
         let found = self.find_live(&key);
         if let Some(index) = found
-            && self.is_suspended(index)
-            && is_heir_of(self.runtime(index))
+            && (self.is_suspended(index) && is_heir_of(self.runtime(index))
+                || self.is_source_suspended(index) && is_heir_of(self.source(index)))
         {
             self.set_source(index, None, Epoch::default());
             self.routes[index as usize].set(AWAITED, false);
@@ -587,6 +587,20 @@ impl Directory {
         seat.is_some_and(|seat| seat.is_suspended && route.incarnation.wrapping_add(1) == seat.incarnation)
     }
 
+    /// Whether a route leads to the target of a move that has not installed its group, and the source is suspended. A source with a copy at its heir had not
+    /// sent the group's state, so no target will install it.
+    fn is_source_suspended(&self, index: u32) -> bool {
+        let route = &self.routes[index as usize];
+        let seat = self.runtimes.get(usize::from(route.source));
+        let is_it =
+            |seat: &Seat| seat.is_suspended && route.source_incarnation.wrapping_add(1) == seat.incarnation;
+        route.has(AWAITED) && seat.is_some_and(is_it)
+    }
+
+    fn source(&self, index: u32) -> usize {
+        usize::from(self.routes[index as usize].source)
+    }
+
     /// What was known by a runtime that is not there any more ends.
     pub fn gone<L: Port>(&mut self, runtime: usize, outbox: &mut Outbox<L>) {
         self.rejected.retain(|(_, to, _)| *to != runtime);
@@ -656,7 +670,7 @@ impl Directory {
         let has_source = lives(route.source, route.source_incarnation);
         let is_awaited = route.has(AWAITED);
         if lives(route.runtime, route.incarnation) {
-            if !is_awaited || has_source {
+            if !is_awaited || has_source || self.is_source_suspended(index) {
                 return true;
             }
         } else if is_awaited && has_source {
