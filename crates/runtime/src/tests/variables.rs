@@ -93,9 +93,9 @@ fn a_changed_configuration_counts_on_and_the_old_instance_ends_here() {
     // To another variable and back: the first is still there.
     for (at, (name, expected)) in (1u64..).zip([("a", "5"), ("b", "2"), ("a", "7")]) {
         let next = plan(name, at as usize).keeping(before.keeper().clone());
-        let prepared = Prepared::new(Generation(at), next.clone(), &before, &info, 0).unwrap();
+        let prepared = Prepared::new(Generation(at + 1), next.clone(), &before, &info, 0).unwrap();
         // One that is given up takes nothing with it.
-        let given_up = Prepared::new(Generation(at), next.clone(), &before, &info, 0).unwrap();
+        let given_up = Prepared::new(Generation(at + 1), next.clone(), &before, &info, 0).unwrap();
         assert!(runtime.prepare_change(given_up).is_ok());
         drop(runtime.abandon_change());
         assert!(runtime.prepare_change(prepared).is_ok());
