@@ -50,12 +50,7 @@ impl NetworkFunction for PortKnocking {
         match (flow.is_known, next) {
             // A knock that is sent again is the same knock.
             (true, _) => return cx.drop("knock"),
-            (_, Some(next)) if *next == port => {
-                *host = Host {
-                    right: host.right + 1,
-                    last: now,
-                }
-            }
+            (_, Some(next)) if *next == port => (host.right, host.last) = (host.right + 1, now),
             (_, None) if port == OPENS && now - host.last < WINDOW => {
                 flow.is_admitted = true;
                 return Verdict::Forward;
