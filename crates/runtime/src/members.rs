@@ -173,7 +173,7 @@ impl Leases {
         })
     }
 
-    /// When [`Leases::go_on`] has something to do.
+    /// When a lease is to be asked for or granted next, in nanoseconds.
     pub fn due(&self) -> u64 {
         self.due
     }

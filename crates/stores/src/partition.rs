@@ -1,6 +1,6 @@
 //! A partition's way to its store: what a worker steps, and what opens variables.
 //!
-//! [`Carrier::step`] belongs into the worker's loop. It takes acknowledgements, and cuts a batch of what waits where a variable's
+//! `Carrier::step` belongs into the worker's loop. It takes acknowledgements, and cuts a batch of what waits where a variable's
 //! interval is over and one of the [`BATCHES_MAX`] buffers is here:
 //!
 //! ```text
