@@ -4,7 +4,7 @@
 //! |---|---|
 //! | a capture is replayed | the store has exactly its packets and bytes |
 //! | the server is killed under load, and begins again with its log or without anything | exact, when the dust has settled |
-//! | Flowkeep is killed under load, and begins again | counts go on from what was flushed; what is lost is about an interval's worth |
+//! | Flowkeep is killed under load, and begins again | counts go on from what was flushed; how much is lost is not measured: a second's worth would pass |
 //! | the configuration is changed under load | counts go on, nothing is fenced, nothing counts twice |
 //! | a store is looked into, and taken over into another | the same |
 //!

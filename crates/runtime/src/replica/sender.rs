@@ -275,6 +275,9 @@ impl Core {
     #[inline]
     pub fn go_on_copying(&mut self) -> usize {
         if !self.sender.is_on() {
+            // Nothing is told of what is over.
+            self.flows.take_ended();
+            self.flows.owners.take_changes();
             return 0;
         }
         if self.flows.has_ended() || self.flows.owners.has_changes() {

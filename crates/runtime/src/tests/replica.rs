@@ -140,9 +140,8 @@ fn flows_go_on_when_their_runtime_fails() {
     }
 }
 
-#[test]
-fn no_packet_leaves_before_its_copy_is_acknowledged() {
-    // A replica that takes no step acknowledges nothing.
+/// Ten flows of the first runtime have begun, and the second, its replica, takes no step: it acknowledges nothing.
+fn with_a_stuck_replica() -> Members {
     let mut members = stamped(1, 2, Policy::LeastLoaded);
     members
         .switch(0)
@@ -154,6 +153,12 @@ fn no_packet_leaves_before_its_copy_is_acknowledged() {
         members.step(0);
         members.step(1);
     }
+    members
+}
+
+#[test]
+fn no_packet_leaves_before_its_copy_is_acknowledged() {
+    let mut members = with_a_stuck_replica();
     let held = members.runtime(0).stats().held;
     assert_eq!((members.sent().len(), held), (0, 10));
     members.settle();
@@ -163,17 +168,7 @@ fn no_packet_leaves_before_its_copy_is_acknowledged() {
 
 #[test]
 fn without_a_replica_packets_leave_and_are_counted_when_they_have_waited() {
-    let mut members = stamped(1, 2, Policy::LeastLoaded);
-    members
-        .switch(0)
-        .port_mut(0)
-        .input
-        .extend((0..20).map(|n| out(3000 + n)));
-    for _ in 0..200 {
-        members.now += 1000;
-        members.step(0);
-        members.step(1);
-    }
+    let mut members = with_a_stuck_replica();
     members.stop(2);
     members.settle();
     let stats = members.runtime(0).stats();
@@ -183,6 +178,18 @@ fn without_a_replica_packets_leave_and_are_counted_when_they_have_waited() {
     members.settle();
     assert_eq!(members.runtime(0).stats().protected_by, Some(1));
     assert_eq!(members.runtime(1).stats().copies, members.flows()[0]);
+}
+
+#[test]
+fn without_a_replica_nothing_is_noted_for_one() {
+    let mut members = Members::copied(1, 2, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
+    fill(&mut members, 0, 1..10);
+    members.stop(2);
+    members.settle();
+    members.now += 100_000_000_000;
+    members.settle();
+    assert_eq!(members.flows()[0], 0, "all have ended, and their blocks are home");
+    assert!(!members.runtime(0).has_noted());
 }
 
 #[test]

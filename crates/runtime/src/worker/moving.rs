@@ -182,6 +182,12 @@ impl<P: Port> Runtime<P> {
         self.apply_moves();
     }
 
+    /// Whether anything is noted that a replica is to be told, for tests.
+    #[cfg(test)]
+    pub fn has_noted(&self) -> bool {
+        self.core.flows.has_ended() || self.core.flows.owners.has_changes()
+    }
+
     /// What is on its way, for tests.
     #[cfg(test)]
     pub fn moves_under_way(&self) -> Vec<(crate::group::GroupKey, protocols::ownership::Phase)> {
