@@ -88,6 +88,12 @@ pub trait Cluster: Send + Sync {
         Err("runtimes neither come nor go here".into())
     }
 
+    /// What is copied of a chain's flows from now on, at the runtimes of this process; `None`: what the configuration says.
+    fn set_replication(&self, chain: &str, policy: Option<ReplicationPolicy>) -> Result<(), String> {
+        let _ = (chain, policy);
+        Err("no copies are kept here".into())
+    }
+
     /// Asks for the end: what is inside is finished, records are written. Returns at once.
     fn stop(&self);
 

@@ -96,6 +96,15 @@ pub struct RuntimeStatus {
     /// Packets that left without a copy of their flow's state, since no runtime could keep one.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unprotected_packets: u64,
+    /// Flows of which another runtime keeps copies.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub protected_flows: u64,
+    /// Seconds until all flows had copies, since the replica was chosen or a policy changed; without, as long as some lack one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protection_seconds: Option<f64>,
+    /// The last recoveries of other runtimes' flows here, the oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recoveries: Vec<Recovery>,
     /// Copies of other runtimes' flows that it keeps.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub copies: u64,
@@ -329,6 +338,10 @@ impl From<&Snapshot> for Status {
                     refused_flows: runtime.flows_refused,
                     refused_words: runtime.words_refused,
                     protected_by: runtime.protected_by,
+                    protected_flows: runtime.protected_flows,
+                    protection_seconds: (runtime.protection_took > 0)
+                        .then(|| Duration::from_nanos(runtime.protection_took).as_secs_f64()),
+                    recoveries: runtime.recoveries.iter().map(Recovery::from).collect(),
                     unprotected_packets: runtime.unprotected,
                     copies: runtime.copies,
                     recovered_flows: runtime.recovered[0],
@@ -398,23 +411,77 @@ impl Status {
         let mut table = Table::new(&[
             ">Runtime",
             "Protected by",
+            ">Protected flows",
+            ">Protected after",
             ">Copies of others",
             ">Recovered flows",
             ">Unrecovered",
             ">Unprotected packets",
         ]);
         for runtime in &self.runtimes {
+            let took = runtime.protection_seconds.map(|seconds| seconds * 1e3);
             let by = runtime.protected_by.map(|by| format!("runtime {by}"));
             table.row([
                 runtime.runtime.to_string(),
                 by.unwrap_or_else(|| "none yet".to_owned()),
+                grouped(runtime.protected_flows),
+                took.map_or_else(|| "-".to_owned(), |took| format!("{took:.1} ms")),
                 grouped(runtime.copies),
                 grouped(runtime.recovered_flows),
                 grouped(runtime.unrecovered_flows),
                 grouped(runtime.unprotected_packets),
             ]);
         }
-        write!(f, "\n{table}")
+        write!(f, "\n{table}")?;
+        let recoveries = self.runtimes.iter().flat_map(|runtime| {
+            let receipts = runtime.recoveries.iter();
+            receipts.map(move |receipt| (runtime.runtime, receipt))
+        });
+        for (runtime, recovery) in recoveries {
+            writeln!(f, "runtime {runtime} recovered {recovery}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What became of the flows of a runtime that failed.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq)]
+pub struct Recovery {
+    /// The runtime that failed.
+    pub failed: u16,
+    /// Flows that went on.
+    pub flows: u64,
+    /// Flows whose copies were no flows, or had no room.
+    pub lost: u64,
+    /// Milliseconds from the notice of the failure until all switches had let the runtime go.
+    pub waited_ms: f64,
+    /// Milliseconds from then on until all flows were installed and announced.
+    pub installed_ms: f64,
+}
+
+impl From<&RecoveryReceipt> for Recovery {
+    fn from(receipt: &RecoveryReceipt) -> Self {
+        Recovery {
+            failed: receipt.failed,
+            flows: receipt.flows,
+            lost: receipt.lost,
+            waited_ms: receipt.waited as f64 / 1e6,
+            installed_ms: receipt.installed as f64 / 1e6,
+        }
+    }
+}
+
+impl fmt::Display for Recovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} flows of runtime {}, {} lost: switches let it go after {:.1} ms, flows were installed {:.1} ms later",
+            grouped(self.flows),
+            self.failed,
+            grouped(self.lost),
+            self.waited_ms,
+            self.installed_ms
+        )
     }
 }
 

@@ -39,6 +39,7 @@ fn run(capture: &Path) -> String {
         name: "watched".to_string(),
         matching: Match::default(),
         functions: vec!["flow_monitor".to_string()],
+        replication: None,
     };
     let factories: Vec<Box<dyn Factory>> = vec![Box::new(monitor)];
     let plan = Plan::new(vec![rule], factories).expect("a plan");

@@ -9,6 +9,7 @@
 //!
 //! Not here: the functions' code ([`crate::stage`]) and the actors' layout ([`crate::actor`]).
 
+use crate::replica::policy::Policy;
 pub use crate::rules::Match;
 use crate::rules::Rules;
 use crate::stage::{Answer, Entry, Factory, Stage};
@@ -40,6 +41,8 @@ pub struct ChainRule {
     pub matching: Match,
     /// Names of its functions, in the order in which the opening direction passes them.
     pub functions: Vec<String>,
+    /// What is copied of its flows, if that is not what [`crate::Settings::copying`] says of all chains.
+    pub replication: Option<Policy>,
 }
 
 /// The chains of a cluster and the functions they are made of; shared by all its workers.
@@ -483,6 +486,14 @@ impl Stages {
     /// Committed bytes of a chain's flow state, as places in an actor's state.
     pub fn committed(&self, chain: u8) -> &[Range<usize>] {
         self.committed.get(usize::from(chain)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Lazy bytes are copied as committed ones are.
+    pub fn commit_all(&mut self) {
+        for (ranges, fresh) in self.committed.iter_mut().zip(&self.fresh) {
+            *ranges = alloc::vec![0..fresh.len()];
+        }
+        self.group_committed = alloc::vec![0..self.group_size];
     }
 
     /// Committed bytes of group state, as places in a group's.

@@ -39,4 +39,5 @@ mod tests;
 
 pub use env::{AttachError, BURST, Burst, Port, PortCounters};
 pub use flows::{actor, group, owners, table, timer};
+pub use replica::policy as replication;
 pub use worker::{Runtime, Settings};

@@ -1,5 +1,6 @@
 //! What a runtime is made with.
 
+use crate::replica::policy::Copying;
 use alloc::vec::Vec;
 use nf::{Prefix, WorkerInfo};
 use wire::HashSeed;
@@ -46,6 +47,8 @@ pub struct Settings {
     pub inside: Vec<Prefix>,
     /// Whether another runtime keeps copies of this one's flows, if there is one ([`crate::replica`]).
     pub replicated: bool,
+    /// How copies are kept, if they are.
+    pub copying: Copying,
     /// Take the packets' own timestamps for the time (a replay), as far as they are ahead of what `step` is told.
     pub packet_clock: bool,
     /// The time at the start, in nanoseconds.
@@ -81,6 +84,7 @@ impl Settings {
             egress: [0, 0],
             inside: Vec::new(),
             replicated: false,
+            copying: Copying::default(),
             packet_clock: false,
             now: 0,
         }

@@ -223,6 +223,21 @@ pub struct Named {
     pub count: u64,
 }
 
+/// What became of the flows of a runtime that failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryReceipt {
+    /// The runtime.
+    pub failed: u16,
+    /// Flows that went on.
+    pub flows: u64,
+    /// Flows whose copies were no flows, or had no room.
+    pub lost: u64,
+    /// Nanoseconds from the notice of the failure until all switches had let the runtime go.
+    pub waited: u64,
+    /// Nanoseconds from then on until all flows were installed and announced.
+    pub installed: u64,
+}
+
 /// A runtime's numbers since its start, and a few of the moment.
 #[derive(Clone, Debug, Default)]
 pub struct RuntimeStats {
@@ -259,6 +274,13 @@ pub struct RuntimeStats {
     pub words_refused: u64,
     /// Whether another runtime keeps a copy of every flow, and which.
     pub protected_by: Option<u16>,
+    /// Flows of which another runtime keeps copies.
+    pub protected_flows: u64,
+    /// How long, in nanoseconds, it took until all flows had copies, since the replica was chosen or a policy changed; 0 as long as
+    /// some lack one.
+    pub protection_took: u64,
+    /// The last recoveries of other runtimes' flows here, the oldest first.
+    pub recoveries: Vec<RecoveryReceipt>,
     /// Packets that left without a copy of their flow's state, since no runtime could keep one.
     pub unprotected: u64,
     /// Copies of other runtimes' flows that are kept here now.

@@ -66,6 +66,7 @@ impl Cluster {
             name: "all".to_string(),
             matching: Match::default(),
             functions: vec!["nat".to_string()],
+            replication: None,
         };
         let plan = Plan::new(vec![rule], vec![nat]).unwrap();
         let mut links: Vec<Vec<Link>> = (0..switches).map(|_| Vec::new()).collect();

@@ -78,6 +78,7 @@ pub(super) fn plan() -> Plan {
         name: "gateway".into(),
         matching: Match::default(),
         functions,
+        replication: None,
     };
     Plan::new(vec![rule], factories).expect("the three make a chain")
 }

@@ -192,6 +192,7 @@ fn plan(factories: Vec<Box<dyn Factory>>) -> Plan {
         name: "bench".into(),
         matching: Match::default(),
         functions,
+        replication: None,
     };
     Plan::new(vec![rule], factories).expect("the fake functions make a chain")
 }

@@ -75,6 +75,7 @@ impl Subject {
             name: "bench".into(),
             matching: Match::default(),
             functions: vec![factory.name().to_owned()],
+            replication: None,
         };
         let (keeper, agency) = match at {
             Some(place) => {

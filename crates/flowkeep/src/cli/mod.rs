@@ -555,6 +555,20 @@ Examples:
         #[command(flatten)]
         asking: Asking,
     },
+    /// End the process of a runtime at once, as a failure does: its flows go on where their copies are
+    #[command(after_help = "\
+The process is sent SIGKILL. With copies (`[replication]`), its flows go on at another runtime; without, they end. Whatever started the process may start it again.
+
+Exit codes: 0 the process is gone; 1 it is not, or it was not tried.
+
+Examples:
+  flowkeep runtime kill 1 --socket /run/flowkeep/left.sock")]
+    Kill {
+        /// Its number; it must be the socket's process that has it
+        runtime: u16,
+        #[command(flatten)]
+        asking: Asking,
+    },
     /// Send a drained runtime new flows again; those that were moved stay where they are
     #[command(after_help = "\
 What a drain that is still under way has ordered is taken back: groups that are on their way arrive, the others stay.
@@ -973,6 +987,12 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
             timeout,
             asking,
         }) => staff::remove(runtime, timeout.into(), &asking, out)?,
+        Verb::Runtime(RuntimeVerb::Kill { runtime, asking }) => staff::kill(runtime, &asking, out)?,
+        Verb::Replication(ReplicationVerb::Set {
+            chain,
+            policy,
+            asking,
+        }) => staff::set_replication(chain, policy, &asking, out)?,
         Verb::Runtime(RuntimeVerb::Resume { runtime, asking }) => {
             moving::resume(runtime, &asking, out)?;
         }

@@ -271,6 +271,9 @@ pub struct Chain {
     /// Which flows, by their first packet. Without it, all that no other chain matches.
     #[serde(default, rename = "match")]
     pub matches: Option<Match>,
+    /// What is copied of its flows, if that is not what `replication.policy` says.
+    #[schemars(example = &"commit")]
+    pub replication: Option<ReplicationPolicy>,
 }
 
 /// What a flow's first packet must be. Everything said must hold; of a list, one is enough. Of several chains that match, the one that fixes more bits of
@@ -354,34 +357,60 @@ impl Default for Migration {
 #[serde(deny_unknown_fields, default)]
 pub struct Replication {
     /// `"commit"`: another runtime has a copy of a flow's committed state before a packet that changed it leaves, and the flow goes on there when its runtime fails.
-    /// `"none"`: its flows end. Default `"none"`.
+    /// `"snapshot"`: it has a copy from time to time, no packet waits, and a flow goes on as it was then. `"none"`: its flows end. A chain may
+    /// have a policy of its own. Default `"none"`.
     #[schemars(example = &"commit")]
     pub policy: ReplicationPolicy,
-    /// With `"commit"`: after how long without an answer another process is taken to have failed, from `"10ms"` to `"1h"`. Default `"200ms"`. Shorter than the
+    /// With `"snapshot"`: a copy is sent after so many packets of a flow, 1 to 32767. Default 16.
+    #[schemars(range(min = 1, max = 32767), example = 16)]
+    #[serde(deserialize_with = "values::packets")]
+    pub snapshot_packets: u16,
+    /// With `"snapshot"`: a copy is sent so long after a packet at the latest, from `"10ms"` to `"1h"`. Default `"10ms"`.
+    #[schemars(with = "String", example = &"10ms")]
+    #[serde(deserialize_with = "values::wait")]
+    pub snapshot_interval: nf::Period,
+    /// Whether lazy fields of states are copied as committed ones are: counts of packets and bytes, for example, where they are billed. Default `false`.
+    pub commit_lazy: bool,
+    /// After how long without an answer another process is taken to have failed, from `"10ms"` to `"1h"`. Default `"200ms"`. Shorter than the
     /// longest pause of a healthy process means that healthy runtimes lose their flows to others.
     #[schemars(with = "String", example = &"200ms")]
     #[serde(deserialize_with = "values::wait")]
     pub silence: nf::Period,
-    /// With `"commit"`: how long packets for a failed runtime wait at most for its flows to go on elsewhere, from `"10ms"` to `"1h"`. Default `"2s"`.
+    /// How long packets for a failed runtime wait at most for its flows to go on elsewhere, from `"10ms"` to `"1h"`. Default `"2s"`.
     #[schemars(with = "String", example = &"2s")]
     #[serde(deserialize_with = "values::wait")]
     pub recovery_max: nf::Period,
 }
 
-/// Whether packets wait for copies.
-#[derive(Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
+/// What is copied of flows, and which packets wait for it.
+#[derive(Serialize, Deserialize, JsonSchema, clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplicationPolicy {
-    /// No copies.
+    /// No copies
     None,
-    /// They wait.
+    /// Copies from time to time; no packet waits
+    Snapshot,
+    /// Packets wait until what they changed is copied
     Commit,
+}
+
+impl From<ReplicationPolicy> for runtime::replication::Policy {
+    fn from(policy: ReplicationPolicy) -> Self {
+        match policy {
+            ReplicationPolicy::None => Self::None,
+            ReplicationPolicy::Snapshot => Self::Snapshot,
+            ReplicationPolicy::Commit => Self::Commit,
+        }
+    }
 }
 
 impl Default for Replication {
     fn default() -> Self {
         Replication {
             policy: ReplicationPolicy::None,
+            snapshot_packets: runtime::replication::Copying::default().packets,
+            snapshot_interval: nf::Period::new(std::time::Duration::from_millis(10)),
+            commit_lazy: false,
             silence: nf::Period::new(std::time::Duration::from_millis(200)),
             recovery_max: nf::Period::seconds(2),
         }
@@ -389,9 +418,14 @@ impl Default for Replication {
 }
 
 impl Replication {
-    /// Whether runtimes keep copies of each other's flows.
-    pub fn is_on(&self) -> bool {
-        self.policy == ReplicationPolicy::Commit
+    /// The same for a runtime.
+    pub fn copying(&self) -> runtime::replication::Copying {
+        runtime::replication::Copying {
+            policy: self.policy.into(),
+            packets: self.snapshot_packets,
+            interval: self.snapshot_interval.duration().as_nanos() as u64,
+            has_lazy: self.commit_lazy,
+        }
     }
 }
 
@@ -468,12 +502,20 @@ impl Config {
         self.runtimes_max.unwrap_or(self.runtimes).max(self.runtimes)
     }
 
+    /// Whether runtimes keep copies of each other's flows.
+    pub fn keeps_copies(&self) -> bool {
+        let own = self.chain.iter().map(|chain| chain.replication);
+        let mut policies = own.map(|own| own.unwrap_or(self.replication.policy));
+        policies.any(|policy| policy != ReplicationPolicy::None)
+    }
+
     /// The chains as the runtime knows them.
     pub fn rules(&self) -> Vec<ChainRule> {
         let rule = |chain: &Chain| ChainRule {
             name: chain.name.clone(),
             matching: chain.matches.as_ref().map(Match::rule).unwrap_or_default(),
             functions: chain.functions.clone(),
+            replication: chain.replication.map(Into::into),
         };
         self.chain.iter().map(rule).collect()
     }

@@ -371,6 +371,15 @@ pub fn move_timeout<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
 }
 
 /// How long something is waited for.
+pub fn packets<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
+    let packets = u16::deserialize(deserializer)?;
+    match (1..=runtime::replication::PACKETS_MAX).contains(&packets) {
+        true => Ok(packets),
+        false => Err(serde::de::Error::custom("from 1 to 32767; write for example 16")),
+    }
+}
+
+/// A time from 10 ms to an hour.
 pub fn wait<'de, D: Deserializer<'de>>(deserializer: D) -> Result<nf::Period, D::Error> {
     let period = nf::Period::deserialize(deserializer)?;
     let bounds = std::time::Duration::from_millis(10)..=std::time::Duration::from_secs(3600);

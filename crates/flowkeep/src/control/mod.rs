@@ -24,6 +24,7 @@ pub mod server;
 use crate::apply::Ask;
 use crate::apply::report::Change;
 use crate::capture::Wanted;
+use crate::config::ReplicationPolicy;
 use crate::cluster::{Cursor, Observed, Subject, ThreadShare};
 use crate::moving::{self, Order, Part, Receipt, Removal, UnderWay};
 use crate::report::{Flow, FlowList, Status};
@@ -92,6 +93,13 @@ pub enum Request {
     Remove {
         /// The runtime.
         runtime: u16,
+    },
+    /// What is copied of a chain's flows.
+    Replication {
+        /// The chain.
+        chain: String,
+        /// The policy; without, what the configuration says.
+        policy: Option<ReplicationPolicy>,
     },
     /// The end.
     Stop,
@@ -180,6 +188,8 @@ pub enum Answer {
     Added(u16),
     /// To [`Request::Remove`].
     Removed(Removal),
+    /// To [`Request::Replication`]: so it is.
+    Replication,
     /// To [`Request::Stop`]: it has begun.
     Stopping,
     /// To [`Request::Watch`]: it has begun.

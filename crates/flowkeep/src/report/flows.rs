@@ -30,8 +30,22 @@ pub struct Flow {
     pub waiting: bool,
     /// Until it expires, if nothing comes.
     pub expires_in_seconds: f64,
+    /// Its copy, if its runtime has a replica.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy: Option<FlowCopy>,
     /// Each function's state, by the names of its fields.
     pub state: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+/// The copy of a flow.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq)]
+pub struct FlowCopy {
+    /// The runtime that keeps it, or is to.
+    pub replica: u16,
+    /// Whether there is one.
+    pub there: bool,
+    /// Records that the replica has not acknowledged yet.
+    pub behind_records: u64,
 }
 
 impl From<&FlowView> for Flow {
@@ -54,6 +68,11 @@ impl From<&FlowView> for Flow {
             chain: view.chain.clone(),
             waiting: view.waiting,
             expires_in_seconds: Duration::from_nanos(view.expires_in).as_secs_f64(),
+            copy: view.copy.map(|copy| FlowCopy {
+                replica: copy.replica,
+                there: copy.is_there,
+                behind_records: copy.behind,
+            }),
             state: view
                 .state
                 .iter()

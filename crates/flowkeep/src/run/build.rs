@@ -579,7 +579,7 @@ impl Shape<'_> {
             }),
             packet_clock: self.packet_clock,
             lead_max: self.lead_max,
-            recovery_max: match config.replication.is_on() {
+            recovery_max: match config.keeps_copies() {
                 true => config.replication.recovery_max.duration().as_nanos() as u64,
                 false => 0,
             },
@@ -655,7 +655,8 @@ impl Shape<'_> {
             } else {
                 Vec::new()
             },
-            replicated: config.replication.is_on(),
+            replicated: config.keeps_copies(),
+            copying: config.replication.copying(),
             packet_clock: self.packet_clock,
             now: self.now,
             ..alone

@@ -162,6 +162,8 @@ pub(super) enum Question {
     Cancel(u32),
     /// For runtimes.
     Leaving(bool),
+    /// For runtimes: what is copied of a chain's flows.
+    Replication(String, Option<runtime::replication::Policy>),
     /// Of links to other processes.
     Links,
     Protect(Protection),
@@ -211,6 +213,7 @@ pub(super) enum Answer {
     Ordered(Result<u32, String>),
     Receipt(Option<Box<mobility::Receipt>>),
     Leaving,
+    Replication(Result<(), String>),
     Links(Vec<LinkStats>),
     Protected,
     Others(Vec<(u16, bool)>),
@@ -745,6 +748,9 @@ impl Seat {
             (Worker::Runtime(worker), Question::Leaving(leaving)) => {
                 worker.set_leaving(leaving);
                 Answer::Leaving
+            }
+            (Worker::Runtime(runtime), Question::Replication(chain, policy)) => {
+                Answer::Replication(runtime.set_replication(&chain, policy))
             }
             (Worker::Switch(switch), Question::Presence(runtime)) => {
                 let (there, leaving) = switch.presence(runtime).unwrap_or_default();

@@ -740,6 +740,17 @@ impl Cluster for Shared {
         }
     }
 
+    fn set_replication(&self, chain: &str, policy: Option<ReplicationPolicy>) -> Result<(), String> {
+        let policy = policy.map(Into::into);
+        for (number, handle) in self.runtimes().iter() {
+            match handle.ask(Question::Replication(chain.to_owned(), policy)) {
+                Ok(Answer::Replication(answer)) => answer?,
+                other => return Err(silent(*number, &other, "the others before it have done it")),
+            }
+        }
+        Ok(())
+    }
+
     fn remove_runtime(&self, runtime: u16) -> Result<Removal, String> {
         match &self.staff {
             Some(staff) => staff.remove(self, runtime),

@@ -135,7 +135,7 @@ impl<'a> Neighbours<'a> {
         settings.frame_max = self.frame_max;
         settings.spared = SPARED;
         settings.ports = self.ports;
-        if self.config.replication.is_on() {
+        if self.config.keeps_copies() {
             settings.dead_after_ns = self.config.replication.silence.duration().as_nanos() as u64;
         }
         if self.member.joining.is_some() {

@@ -182,6 +182,7 @@ fn plan(rules: &str) -> Plan {
         name: "gateway".to_string(),
         matching: Match::default(),
         functions: vec!["firewall".into(), "nat".into(), "load_balancer".into()],
+        replication: None,
     };
     Plan::new(vec![rule], factories).unwrap()
 }

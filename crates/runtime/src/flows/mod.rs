@@ -72,8 +72,8 @@ pub(crate) struct FlowStore {
 /// What is over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ended {
-    /// A flow, by its actor.
-    Flow(u32),
+    /// A flow, by its actor, and what its header said of its copy.
+    Flow(u32, u8),
     /// A group, by its place.
     Group(u32),
 }
@@ -353,8 +353,9 @@ impl FlowStore {
     /// Gives an actor back. It is in no table and no list any more.
     #[inline]
     pub fn end(&mut self, actor: u32) {
-        if self.slab.header(actor).copied != 0 {
-            self.ended.push(Ended::Flow(actor));
+        let copied = self.slab.header(actor).copied;
+        if copied != 0 {
+            self.ended.push(Ended::Flow(actor, copied));
         }
         self.slab.end(actor);
     }

@@ -16,12 +16,15 @@
 //!
 //! Not here: records (`replica`); barriers of routes ([`super::OutputHold`]), which come first.
 
-use super::has_room;
+use super::{has_room, mark_of};
+use crate::flows::actor::Header;
 use crate::outbox::Outbox;
 use crate::stats::DropReason;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use wire::PacketBox;
+
+const _: () = assert!(crate::chain::CHAINS_MAX <= 64, "a chain is a bit");
 
 /// Places of marks: 64 KiB.
 const MARKS: usize = 8192;
@@ -42,6 +45,10 @@ pub(crate) struct Gate {
     acknowledged: u64,
     /// The latest record of any flow.
     latest: u64,
+    /// Which chains' packets wait, a bit each.
+    waiting: u64,
+    /// Packets of other chains wait for this record: an earlier packet of theirs may.
+    loose: u64,
     queue: VecDeque<Waiting>,
 }
 
@@ -52,6 +59,8 @@ impl Gate {
             marks: None,
             acknowledged: 0,
             latest: 0,
+            waiting: u64::MAX,
+            loose: 0,
             queue: VecDeque::new(),
         }
     }
@@ -64,7 +73,7 @@ impl Gate {
     /// Records are numbered from 1 again, of another base or for another replica; what waits is handed out, to be passed again.
     pub fn begin(&mut self) -> VecDeque<Waiting> {
         self.marks = Some(Box::new([0; MARKS]));
-        (self.acknowledged, self.latest) = (0, 0);
+        (self.acknowledged, self.latest, self.loose) = (0, 0, 0);
         core::mem::replace(&mut self.queue, VecDeque::with_capacity(WAITING))
     }
 
@@ -88,19 +97,29 @@ impl Gate {
         }
     }
 
+    /// The packets of these chains, a bit each, wait for copies. Later packets of flows that did, and do so no longer, do not
+    /// overtake what waits.
+    #[cold]
+    pub fn set_waiting(&mut self, chains: u64) {
+        self.waiting = chains;
+        self.loose = self.latest;
+    }
+
     /// Passes a packet whose flow is over, behind all records so far.
     #[cold]
     pub fn pass_behind_all(&mut self, packet: PacketBox, out: &mut Outbox) {
         self.pass_with(self.latest, u32::MAX, packet, out);
     }
 
-    /// Passes a packet of a flow, with the index of its mark, or has it wait.
+    /// Passes a packet of a flow, or has it wait.
     #[inline]
-    pub fn pass(&mut self, actor: u32, index: u32, packet: PacketBox, out: &mut Outbox) {
-        let ticket = self
-            .marks
-            .as_ref()
-            .map_or(0, |marks| marks[index as usize % MARKS]);
+    pub fn pass(&mut self, actor: u32, header: &Header, packet: PacketBox, out: &mut Outbox) {
+        let index = mark_of(header, actor);
+        let mark = self.mark_at(index);
+        let ticket = match self.waiting >> (header.chain % 64) & 1 {
+            0 => mark.min(self.loose),
+            _ => mark,
+        };
         if let Some(ticket) = self.pass_with(ticket, actor, packet, out) {
             self.mark(index, ticket);
         }
@@ -129,11 +148,19 @@ impl Gate {
 
     /// Whether packets of a flow or group may wait.
     pub fn may_hold(&self, index: u32) -> bool {
-        let mark = self
-            .marks
+        !self.queue.is_empty() && self.behind(index) > 0
+    }
+
+    /// How many records must be acknowledged until the latest of a flow or group is.
+    pub fn behind(&self, index: u32) -> u64 {
+        self.mark_at(index).saturating_sub(self.acknowledged)
+    }
+
+    #[inline]
+    fn mark_at(&self, index: u32) -> u64 {
+        self.marks
             .as_ref()
-            .map_or(0, |marks| marks[index as usize % MARKS]);
-        !self.queue.is_empty() && mark > self.acknowledged
+            .map_or(0, |marks| marks[index as usize % MARKS])
     }
 
     /// The replica has all records up to this number; answers how many packets that let go.

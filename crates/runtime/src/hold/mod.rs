@@ -207,9 +207,9 @@ impl OutputHold {
         }) = self.queue.pop_front_if(|held| may(out, held.barrier))
         {
             self.gone += 1;
-            let mark = match actor {
+            let header = match actor {
                 OVER => None,
-                actor => Some(mark_of(flows.header(actor), actor)),
+                actor => Some(*flows.header(actor)),
             };
             match actor {
                 OVER => self.over -= 1,
@@ -222,8 +222,8 @@ impl OutputHold {
             while let Some(packet) = packets.pop() {
                 self.packets -= 1;
                 count += 1;
-                match mark {
-                    Some(mark) => gate.pass(actor, mark, packet, out),
+                match header {
+                    Some(header) => gate.pass(actor, &header, packet, out),
                     // What its flow was, and that it is over, is at the replica behind all records so far.
                     None => gate.pass_behind_all(packet, out),
                 }

@@ -167,7 +167,8 @@ impl Core {
         sessions: Sessions,
     ) -> Self {
         let is_replicated = settings.replicated && settings.switches > 0;
-        Core {
+        let copying = settings.copying;
+        let mut core = Core {
             now: settings.now,
             settings,
             flows,
@@ -177,7 +178,7 @@ impl Core {
             sessions,
             silent: Silent::default(),
             gate: Gate::new(),
-            sender: Sender::new(is_replicated),
+            sender: Sender::new(is_replicated, copying),
             reserved: 0,
             is_leaving: false,
             early_looks: 0,
@@ -186,7 +187,9 @@ impl Core {
             settling: Queue::default(),
             refused_for: DropReason::ReplyKeyTaken,
             finish_cursor: 0,
-        }
+        };
+        core.copy_as_configured();
+        core
     }
 
     /// Goes on to a time, if it is later.

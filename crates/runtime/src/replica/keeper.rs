@@ -18,6 +18,7 @@ use crate::flows::group::GroupKey;
 use crate::message::Message;
 use crate::parts::Core;
 use crate::record::{Copy, Facts, Record};
+use crate::stats::RecoveryReceipt;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use nf::{Addr, Block};
@@ -142,6 +143,8 @@ pub(crate) struct Keeper {
     is_unacknowledged: bool,
     /// Flows that were recovered here, and that could not be.
     pub(super) recovered: [u64; 2],
+    /// Of the last recoveries, the oldest first.
+    pub(super) receipts: Vec<RecoveryReceipt>,
 }
 
 impl Keeper {
@@ -163,6 +166,11 @@ impl Keeper {
     /// Flows that were recovered here, and that could not be.
     pub fn recovered(&self) -> [u64; 2] {
         self.recovered
+    }
+
+    /// Of the last recoveries, the oldest first.
+    pub fn receipts(&self) -> &[RecoveryReceipt] {
+        &self.receipts
     }
 
     /// Takes in a record of copies from another runtime.

@@ -22,6 +22,9 @@
 //! | block, end | before any other record that follows it |
 //! | whole | behind the last flow of the base: the runtime is protected |
 //!
+//! A chain has a policy ([`policy::Policy`]). What the table says is `commit`. Of `snapshot`, a flow's bytes are sent whole with its first packet and
+//! from time to time, and no packet waits; of `none`, nothing of a flow is sent. A group has a copy while it has had a flow that has one.
+//!
 //! Lazy bytes ([`nf::FlowState::COMMITTED`]) go with *all bytes* only. A deadline is copied as time left and does not run at the replica: a
 //! recovered flow lives a little longer, never shorter.
 //!
@@ -48,10 +51,11 @@
 //! *Moves.* With the state of a group its copies are withdrawn: the target decides what becomes of it, and copies it to its own replica. Should the source
 //! fail before, the heir has the group, and homes that were told of the move turn its routes to the heir.
 //!
-//! Not here: packets that functions hold or that wait for calls at the primary, which are lost with it; more than one replica; snapshots; a group whose state
+//! Not here: packets that functions hold or that wait for calls at the primary, which are lost with it; more than one replica; a group whose state
 //! is on the link when its source fails, and whose target has not got all of it, is lost.
 
 pub mod keeper;
+pub mod policy;
 mod recovery;
 pub mod sender;
 

@@ -17,12 +17,15 @@ use crate::flows::group::GroupKey;
 use crate::message::Message;
 use crate::parts::Core;
 use crate::record::NO_DEADLINE;
+use crate::stats::RecoveryReceipt;
 use alloc::vec::Vec;
 use nf::{Affinity, Arrival};
 use protocols::ownership::{RuntimeId, Switches};
 
 /// Flows installed in a step.
 const INSTALLS: usize = 512;
+/// Receipts of recoveries that are kept.
+const RECEIPTS: usize = 8;
 /// How long, in nanoseconds, switches are waited for.
 const PATIENCE: u64 = 30_000_000_000;
 
@@ -32,6 +35,11 @@ pub(crate) struct Recovery {
     copies: Copies,
     /// When it is given up, if switches do not let it go.
     until: u64,
+    began: u64,
+    /// When all switches had let it go; none before.
+    ready: Option<u64>,
+    /// Flows that were installed, and that could not be.
+    flows: [u64; 2],
     /// Which switches have let it go.
     let_go: Switches,
     /// The next slot; none before the blocks are claimed.
@@ -46,6 +54,9 @@ impl Recovery {
             failed,
             copies,
             until: now.saturating_add(PATIENCE),
+            began: now,
+            ready: None,
+            flows: [0, 0],
             let_go: Switches::NONE,
             next: None,
             groups: Vec::new(),
@@ -109,6 +120,7 @@ impl Keeper {
 
     fn install_some(&mut self, core: &mut Core, recovery: &mut Recovery) -> usize {
         let mut count = 0;
+        recovery.ready.get_or_insert(core.now);
         let (copies, groups) = (&recovery.copies, &mut recovery.groups);
         let Some(mut next) = recovery.next else {
             for (block, group) in copies.blocks.values() {
@@ -123,10 +135,9 @@ impl Keeper {
         while count < INSTALLS && core.out.has_room() && (next as usize) < copies.flows.records.len() {
             if let Some(copy) = copies.flows.get(next) {
                 count += 1;
-                match install(core, groups, copies, next, copy) {
-                    Some(()) => self.recovered[0] += 1,
-                    None => self.recovered[1] += 1,
-                }
+                let is_lost = install(core, groups, copies, next, copy).is_none();
+                self.recovered[usize::from(is_lost)] += 1;
+                recovery.flows[usize::from(is_lost)] += 1;
             }
             next += 1;
         }
@@ -142,6 +153,36 @@ impl Keeper {
             }
         }
         core.out.announce(Message::Recovered(RuntimeId(recovery.failed)));
+        self.write_receipt(core, recovery);
+    }
+
+    fn write_receipt(&mut self, core: &mut Core, recovery: &Recovery) {
+        let ready = recovery.ready.unwrap_or(core.now);
+        let receipt = RecoveryReceipt {
+            failed: recovery.failed,
+            flows: recovery.flows[0],
+            lost: recovery.flows[1],
+            waited: ready.saturating_sub(recovery.began),
+            installed: core.now.saturating_sub(ready),
+        };
+        let (now, milliseconds) = (core.now, |ns: u64| ns as f64 / 1e6);
+        core.runner.log().write(
+            now,
+            "runtime",
+            "recovered",
+            format_args!(
+                "\"failed\":{},\"flows\":{},\"lost\":{},\"waited_ms\":{:.3},\"installed_ms\":{:.3}",
+                receipt.failed,
+                receipt.flows,
+                receipt.lost,
+                milliseconds(receipt.waited),
+                milliseconds(receipt.installed),
+            ),
+        );
+        if self.receipts.len() == RECEIPTS {
+            self.receipts.remove(0);
+        }
+        self.receipts.push(receipt);
     }
 }
 

@@ -8,12 +8,14 @@
 //!
 //! Invariant: after [`Core::commit`] the records sent so far have all committed bytes of the flow and its group.
 
+use super::policy::{Copying, Policy, Snapshots};
 use crate::flows::Ended;
-use crate::flows::actor::{Header, NO_GROUP, Phase, flag};
+use crate::flows::actor::{Header, NO_GROUP, Phase, STALE, flag};
 use crate::flows::group::GroupKey;
 use crate::hold::mark_of;
 use crate::parts::Core;
 use crate::record::{Copy, Facts, NO_DEADLINE, Record, Travelling};
+use crate::worker::CopyView;
 use alloc::vec::Vec;
 use core::ops::Range;
 use wire::PacketBox;
@@ -62,6 +64,16 @@ pub(crate) struct Sender {
     arrived: Vec<u32>,
     unprotected: u64,
     runs: Vec<u8>,
+    copying: Copying,
+    /// By chain of the configuration in force.
+    policies: Vec<Policy>,
+    snapshots: Snapshots,
+    /// Flows with copies of this base.
+    flows: u64,
+    /// When this base began.
+    began: u64,
+    /// How long it took, in nanoseconds, until all flows had copies; 0 as long as they have not.
+    took: u64,
 }
 
 /// Flags of a flow that its copy has.
@@ -69,9 +81,10 @@ const COPIED: u8 = !(flag::HOLDS | flag::SETTLING);
 
 impl Sender {
     /// `is_wanted`: whether copies are to be kept of this runtime's flows.
-    pub fn new(is_wanted: bool) -> Self {
+    pub fn new(is_wanted: bool, copying: Copying) -> Self {
         Sender {
             is_wanted,
+            copying,
             ..Sender::default()
         }
     }
@@ -98,6 +111,29 @@ impl Sender {
         self.unprotected
     }
 
+    /// Flows of which the replica has, or is about to have, copies.
+    pub fn flows(&self) -> u64 {
+        self.flows
+    }
+
+    /// How long, in nanoseconds, all flows were without copies when this replica was chosen; 0 as long as some are.
+    pub fn took(&self) -> u64 {
+        self.took
+    }
+
+    #[inline]
+    fn policy(&self, chain: u8) -> Policy {
+        self.policies
+            .get(usize::from(chain))
+            .copied()
+            .unwrap_or(self.copying.policy)
+    }
+
+    /// The copy that a flow had, by its header, is void.
+    fn forget(&mut self, copied: u8) {
+        self.flows -= u64::from(copied & !STALE == self.base() && self.flows > 0);
+    }
+
     /// Whether all flows have copies, with so many records acknowledged.
     pub fn is_whole(&self, acknowledged: u64) -> bool {
         self.whole.is_some_and(|whole| whole <= acknowledged)
@@ -105,8 +141,8 @@ impl Sender {
 
     /// Whether it has anything to do besides packets.
     #[inline]
-    fn is_idle(&self) -> bool {
-        self.walk.is_none() && self.arrived.is_empty()
+    fn is_idle(&self, now: u64) -> bool {
+        self.walk.is_none() && self.arrived.is_empty() && !self.snapshots.is_due(now)
     }
 
     /// The base's number as flows have it.
@@ -186,6 +222,52 @@ impl Core {
         self.use_replica(chosen);
     }
 
+    /// Another configuration is in force, or the first one.
+    pub fn copy_as_configured(&mut self) {
+        if !self.sender.is_wanted {
+            return;
+        }
+        if self.sender.copying.has_lazy {
+            self.runner.stages_mut().commit_all();
+        }
+        let chains = self.runner.plan().chains().iter();
+        let policies: Vec<_> = chains.map(|chain| chain.replication).collect();
+        self.set_policies(policies.into_iter());
+    }
+
+    /// What is copied of the chains' flows from now on: of each, or as the settings say. Flows that lack a copy get one, and
+    /// copies that are no longer wanted are void.
+    #[cold]
+    pub fn set_policies(&mut self, policies: impl Iterator<Item = Option<Policy>>) {
+        let default = self.sender.copying.policy;
+        let policies: Vec<Policy> = policies.map(|policy| policy.unwrap_or(default)).collect();
+        if policies.contains(&Policy::Snapshot) {
+            self.sender.snapshots.reserve(self.flows.capacity());
+        }
+        let is_other = policies != self.sender.policies;
+        let commits = policies.iter().map(|policy| *policy == Policy::Commit);
+        let bits = commits
+            .zip(0..64)
+            .fold(0, |bits, (commits, chain)| bits | u64::from(commits) << chain);
+        self.gate.set_waiting(bits);
+        self.sender.policies = policies;
+        if is_other && self.sender.is_on() {
+            self.begin_walk();
+        }
+    }
+
+    /// What is copied of the flows of each chain of the configuration in force.
+    pub fn policies(&self) -> &[Policy] {
+        &self.sender.policies
+    }
+
+    fn begin_walk(&mut self) {
+        self.sender.walk = Some(0);
+        self.sender.whole = None;
+        self.sender.began = self.now;
+        self.sender.took = 0;
+    }
+
     /// The session of a link to a runtime is over: if it was the replica, its copies are no longer this runtime's.
     #[cold]
     pub fn replica_gone(&mut self, runtime: u16) {
@@ -198,6 +280,7 @@ impl Core {
     fn use_replica(&mut self, to: Option<u16>) {
         self.sender.to = to;
         self.sender.whole = None;
+        (self.sender.flows, self.sender.took) = (0, 0);
         self.sender.before.actor = None;
         self.sender.before.group = None;
         self.sender.arrived.clear();
@@ -217,7 +300,7 @@ impl Core {
         };
         self.sender.to = Some(to);
         self.send_copy(base);
-        self.sender.walk = Some(0);
+        self.begin_walk();
         let blocks: Vec<_> = self.flows.owners.places();
         for (addr, first) in blocks {
             if let Some(group) = self.flows.owners.at(addr, first) {
@@ -236,10 +319,10 @@ impl Core {
                 continue;
             }
             self.commit(waiting.actor);
-            let index = mark_of(self.flows.header(waiting.actor), waiting.actor);
-            self.gate.mark(index, self.sender.sent);
+            let header = self.flows.header(waiting.actor);
+            self.gate.mark(mark_of(header, waiting.actor), self.sender.sent);
             self.gate
-                .pass(waiting.actor, index, waiting.packet, &mut self.out);
+                .pass(waiting.actor, header, waiting.packet, &mut self.out);
         }
     }
 
@@ -251,6 +334,17 @@ impl Core {
             self.send_copy(Copy::Base { number: 0, now: 0 });
         }
         self.use_replica(None);
+    }
+
+    /// The copy of a flow.
+    pub fn copy_of(&self, actor: u32) -> Option<CopyView> {
+        let header = self.flows.header(actor);
+        let replica = self.sender.replica()?;
+        Some(CopyView {
+            replica,
+            is_there: header.copied & !STALE == self.sender.base(),
+            behind: self.gate.behind(mark_of(header, actor)),
+        })
     }
 
     /// The runtime that has a copy of every flow.
@@ -269,6 +363,9 @@ impl Core {
             return self.out.reject();
         }
         self.gate.acknowledge(count, &mut self.out);
+        if self.sender.took == 0 && self.sender.is_whole(count) {
+            self.sender.took = self.now.saturating_sub(self.sender.began).max(1);
+        }
     }
 
     /// Goes on with the base, and with what came or is over; answers how much was done.
@@ -283,7 +380,7 @@ impl Core {
         if self.flows.has_ended() || self.flows.owners.has_changes() {
             self.send_ends();
         }
-        match self.sender.is_idle() {
+        match self.sender.is_idle(self.now) {
             true => 0,
             false => self.copy_some(),
         }
@@ -298,9 +395,18 @@ impl Core {
                 count += 1;
                 continue;
             }
+            if let Some(actor) = self.sender.snapshots.next(self.now) {
+                self.take_snapshot(actor);
+                count += 1;
+                continue;
+            }
             let Some(actor) = self.sender.walk else {
                 break;
             };
+            if actor < self.flows.used() && self.is_to_be_judged(actor) {
+                // Its chain is one of the configuration before.
+                break;
+            }
             if actor >= self.flows.used() {
                 self.sender.walk = None;
                 self.send_copy(Copy::Whole);
@@ -311,7 +417,11 @@ impl Core {
             self.sender.walk = Some(actor + 1);
             count += 1;
         }
-        count.max(usize::from(!self.sender.is_idle()))
+        count.max(usize::from(!self.sender.is_idle(self.now)))
+    }
+
+    fn is_to_be_judged(&self, actor: u32) -> bool {
+        self.flows.header(actor).phase != Phase::Free && self.runner.is_of_before(actor, &self.flows)
     }
 
     fn has_room_to_copy(&self) -> bool {
@@ -323,7 +433,8 @@ impl Core {
         // A flow on its way from here is the target's soon; one that settles is sent when it has.
         let is_here =
             matches!(header.phase, Phase::Active | Phase::Waiting) && header.flags & flag::SETTLING == 0;
-        if is_here && header.copied != self.sender.base() {
+        let has_policy = self.sender.policy(header.chain) != Policy::None;
+        if is_here && (header.copied != self.sender.base() || !has_policy) {
             self.commit(actor);
         }
     }
@@ -334,13 +445,7 @@ impl Core {
             return;
         }
         for actor in actors {
-            let header = self.flows.header_mut(*actor);
-            if core::mem::take(&mut header.copied) != 0 {
-                self.send_copy(Copy::End {
-                    slot: *actor,
-                    is_group: false,
-                });
-            }
+            self.withdraw_copy(*actor);
         }
         if let Some(slot) = self.flows.groups().at(group)
             && self.sender.has_group(slot)
@@ -349,6 +454,17 @@ impl Core {
             self.send_copy(Copy::End { slot, is_group: true });
         }
         self.send_blocks_of(group, false);
+    }
+
+    fn withdraw_copy(&mut self, actor: u32) {
+        let copied = core::mem::take(&mut self.flows.header_mut(actor).copied);
+        if copied != 0 {
+            self.sender.forget(copied);
+            self.send_copy(Copy::End {
+                slot: actor,
+                is_group: false,
+            });
+        }
     }
 
     /// The group is this runtime's after all.
@@ -385,8 +501,8 @@ impl Core {
     #[inline(never)]
     fn pass_committed(&mut self, actor: u32, packet: PacketBox) {
         self.commit(actor);
-        let index = mark_of(self.flows.header(actor), actor);
-        self.gate.pass(actor, index, packet, &mut self.out);
+        let header = self.flows.header(actor);
+        self.gate.pass(actor, header, packet, &mut self.out);
     }
 
     /// Notes the committed bytes of a flow and its group before a packet's chain runs.
@@ -395,7 +511,7 @@ impl Core {
         let base = self.sender.base();
         let header = *self.flows.header(actor);
         self.sender.before.actor = None;
-        if header.copied == base {
+        if header.copied == base && self.sender.policy(header.chain) == Policy::Commit {
             let before = &mut self.sender.before;
             before.actor = Some(actor);
             (before.answered, before.flags) = (header.answered, header.flags & COPIED);
@@ -430,6 +546,10 @@ impl Core {
     #[inline]
     pub fn commit_after(&mut self, actor: u32) {
         let group = self.sender.before.group;
+        let header = *self.flows.header(actor);
+        if header.phase == Phase::Active && self.sender.policy(header.chain) == Policy::Snapshot {
+            self.note_for_snapshot(actor, &header);
+        }
         if self.sender.before.actor == Some(actor) && self.flows.header(actor).phase == Phase::Active {
             self.commit(actor);
         } else if let Some(group) = group {
@@ -457,30 +577,81 @@ impl Core {
         if header.phase == Phase::Free || header.phase == Phase::Arriving {
             return;
         }
-        let (sent, base) = (self.sender.sent, self.sender.base());
+        let sent = self.sender.sent;
+        let policy = self.sender.policy(header.chain);
         if header.group != NO_GROUP {
-            if !self.sender.has_group(header.group) {
-                self.send_group(header.group);
-            } else if self.sender.before.group == Some(header.group) {
-                self.send_group_runs(header.group);
-            } else {
-                self.send_group(header.group);
-            }
+            self.commit_group(header.group, policy);
         }
-        if header.copied == base && self.sender.before.actor == Some(actor) && self.is_as_before(&header) {
-            self.send_runs(actor, &header);
-        } else {
-            self.send_flow(actor);
-            self.flows.header_mut(actor).copied = base;
-            if self.sender.before.actor == Some(actor) {
-                // A later packet of the same call is compared with what was sent.
-                self.sender.before.actor = None;
-            }
+        if policy == Policy::Commit {
+            self.commit_flow(actor, &header);
         }
         if self.sender.sent != sent {
             let index = mark_of(self.flows.header(actor), actor);
             self.gate.mark(index, self.sender.sent);
         }
+        match policy {
+            Policy::Commit => {}
+            Policy::Snapshot if header.copied == self.sender.base() => {}
+            Policy::Snapshot => self.take_snapshot(actor),
+            Policy::None => self.withdraw_copy(actor),
+        }
+    }
+
+    /// Sends what the copy of a group lacks, as far as it is to have one.
+    fn commit_group(&mut self, group: u32, policy: Policy) {
+        if !self.sender.has_group(group) {
+            if policy == Policy::Commit {
+                self.send_group(group);
+            }
+        } else if self.sender.before.group == Some(group) {
+            self.send_group_runs(group);
+        } else {
+            self.send_group(group);
+        }
+    }
+
+    /// Sends what the copy of a flow lacks.
+    fn commit_flow(&mut self, actor: u32, header: &Header) {
+        let base = self.sender.base();
+        if header.copied == base && self.sender.before.actor == Some(actor) && self.is_as_before(header) {
+            self.send_runs(actor, header);
+        } else {
+            self.send_flow(actor);
+            if self.sender.before.actor == Some(actor) {
+                // A later packet of the same call is compared with what was sent.
+                self.sender.before.actor = None;
+            }
+        }
+    }
+
+    // Snapshots.
+
+    /// A packet of a flow has run its chain.
+    #[inline]
+    fn note_for_snapshot(&mut self, actor: u32, header: &Header) {
+        if header.copied != self.sender.base() {
+            // A flow has its first snapshot when its first packet passes.
+            return;
+        }
+        let (now, copying) = (self.now, self.sender.copying);
+        if self.sender.snapshots.note(actor, now, &copying) {
+            self.take_snapshot(actor);
+        }
+    }
+
+    #[cold]
+    fn take_snapshot(&mut self, actor: u32) {
+        let header = *self.flows.header(actor);
+        let is_here = matches!(header.phase, Phase::Active | Phase::Waiting);
+        if !is_here || self.sender.policy(header.chain) != Policy::Snapshot {
+            return;
+        }
+        if header.group != NO_GROUP && !self.sender.has_group(header.group) {
+            self.send_group(header.group);
+            self.gate.mark(header.group, self.sender.sent);
+        }
+        self.send_flow(actor);
+        self.sender.snapshots.taken(actor);
     }
 
     fn is_as_before(&self, header: &Header) -> bool {
@@ -512,7 +683,10 @@ impl Core {
         let ended = self.flows.take_ended();
         for over in &ended {
             let (slot, is_group) = match *over {
-                Ended::Flow(actor) => (actor, false),
+                Ended::Flow(actor, copied) => {
+                    self.sender.forget(copied);
+                    (actor, false)
+                }
                 Ended::Group(group) => {
                     self.sender.set_group(group, 0);
                     (group, true)
@@ -581,6 +755,9 @@ impl Core {
             }
             is_first = false;
         }
+        let base = self.sender.base();
+        self.sender.flows += u64::from(header.copied & !STALE != base);
+        self.flows.header_mut(actor).copied = base;
     }
 
     fn send_runs(&mut self, actor: u32, header: &Header) {

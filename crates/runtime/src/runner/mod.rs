@@ -249,6 +249,11 @@ impl Runner {
         &self.stages
     }
 
+    /// The same, to change what is copied of their states.
+    pub fn stages_mut(&mut self) -> &mut Stages {
+        &mut self.stages
+    }
+
     /// The event log.
     pub fn log(&mut self) -> &mut EventLog {
         &mut self.log

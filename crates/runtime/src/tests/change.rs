@@ -119,6 +119,7 @@ fn chain(name: &str, functions: &[&str]) -> ChainRule {
         name: name.to_string(),
         matching: Match::default(),
         functions: functions.iter().map(ToString::to_string).collect(),
+        replication: None,
     }
 }
 

@@ -109,7 +109,8 @@ pub fn plan(factories: Vec<Box<dyn Factory>>) -> Plan {
         std::vec![ChainRule {
             name: "test".to_string(),
             matching: Match::default(),
-            functions
+            functions,
+            replication: None,
         }],
         factories,
     )

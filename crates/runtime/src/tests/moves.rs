@@ -659,6 +659,7 @@ fn a_flow_that_moves_carries_the_state_of_its_own_chain() {
             ..Match::default()
         },
         functions: functions.iter().map(|name| name.to_string()).collect(),
+        replication: None,
     };
     let (meter, hoarder) = (factory::<Meter>(), factory::<Hoarder>());
     let small = chain("small", Some(80), &[meter.name()]);

@@ -5,6 +5,7 @@ use super::groups::{Leaser, Service, packets};
 use super::*;
 use crate::group::GroupKey;
 use crate::mobility::{Order, Selector};
+use crate::replica::policy::Copying;
 use crate::switch::{Policy, SideRule, Switch};
 use nf::WorkerInfo;
 use proptest::prelude::*;
@@ -150,6 +151,7 @@ pub(super) struct Members {
     left: u64,
     gone: Vec<super::Sent>,
     pub(super) is_replicated: bool,
+    pub(super) copying: Copying,
 }
 
 impl Members {
@@ -174,6 +176,7 @@ impl Members {
             left: 0,
             gone: Vec::new(),
             is_replicated: false,
+            copying: Copying::default(),
         }
     }
 
@@ -250,6 +253,7 @@ impl Members {
                     egress: [0, switches as u8 - 1],
                     inside: vec!["10.0.0.0/8".parse().unwrap()],
                     replicated: self.is_replicated,
+                    copying: self.copying,
                     now: self.now,
                     ..Settings::alone(2048)
                 };

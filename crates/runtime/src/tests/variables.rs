@@ -63,6 +63,7 @@ fn plan(name: &str, configuration: usize) -> Plan {
         name: "test".into(),
         matching: Match::default(),
         functions: std::vec!["seen".into()],
+        replication: None,
     };
     let factory = Configured::<Seen>::new("seen", (name.into(), configuration));
     Plan::new(std::vec![rule], std::vec![std::boxed::Box::new(factory)]).unwrap()

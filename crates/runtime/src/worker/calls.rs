@@ -5,9 +5,12 @@
 use super::Runtime;
 use crate::env::Port;
 use crate::flows::actor::Phase;
+use crate::replica::policy::Policy;
 use crate::runner::change::{ASKED, Before, ChangeError, ChangeState, CutFlow, LOOKS, Prepared};
 use crate::runner::{Call, Job, Woken, middle};
 use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 use wire::{FlowKey, PacketList, planted};
 
@@ -108,7 +111,35 @@ impl<P: Port> Runtime<P> {
 
     /// From the next packet on, what was prepared is in force; `false` if nothing was.
     pub fn commit_change(&mut self) -> bool {
-        self.core.runner.commit_change(&self.core.flows)
+        let is_committed = self.core.runner.commit_change(&self.core.flows);
+        self.core.copy_as_configured();
+        is_committed
+    }
+
+    /// What is copied of a chain's flows from now on; `None`: what the settings say. Until the next change of configuration.
+    ///
+    /// # Errors
+    /// There is no such chain, or no copies are kept here; the text says what to do.
+    pub fn set_replication(&mut self, chain: &str, policy: Option<Policy>) -> Result<(), String> {
+        if !self.core.sender.is_wanted() {
+            return Err("no copies are kept here; write `policy = \"commit\"` below `[replication]` into the configuration, and \
+                        start it again"
+                .into());
+        }
+        let chains = self.core.runner.plan().chains();
+        let Some(index) = chains.iter().position(|known| known.name == chain) else {
+            let names: Vec<&str> = chains.iter().map(|known| &*known.name).collect();
+            return Err(format!(
+                "there is no chain `{chain}`; there are: {}",
+                names.join(", ")
+            ));
+        };
+        let mut policies: Vec<_> = self.core.policies().iter().copied().map(Some).collect();
+        if let Some(place) = policies.get_mut(index) {
+            *place = policy;
+        }
+        self.core.set_policies(policies.into_iter());
+        Ok(())
     }
 
     /// How far a change has come.

@@ -59,7 +59,7 @@ use wire::{PacketList, Pool};
 pub(crate) use crate::outbox::turn_around;
 pub(crate) use crate::parts::owner_by_plan;
 pub use crate::settings::{MOVES_MAX, Settings};
-pub use view::{FlowEnds, FlowView};
+pub use view::{CopyView, FlowEnds, FlowView};
 
 /// One runtime. `P` is the kind of its links, or of its one port.
 pub struct Runtime<P: Port> {
@@ -439,6 +439,9 @@ impl<P: Port> Runtime<P> {
             dropped,
             counters,
             protected_by: self.core.protected_by(),
+            protected_flows: self.core.sender.flows(),
+            protection_took: self.core.sender.took(),
+            recoveries: self.keeper.receipts().to_vec(),
             unprotected: self.core.sender.unprotected(),
             copies: self.keeper.copies(),
             recovered: self.keeper.recovered(),

@@ -27,8 +27,21 @@ pub struct FlowView {
     pub waiting: bool,
     /// Nanoseconds until it expires, if nothing comes.
     pub expires_in: u64,
+    /// Its copy, if its runtime has a replica.
+    pub copy: Option<CopyView>,
     /// Each function's state, field by field.
     pub state: Vec<(String, Vec<(&'static str, String)>)>,
+}
+
+/// The copy of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyView {
+    /// The runtime that keeps it, or is to.
+    pub replica: u16,
+    /// Whether there is one.
+    pub is_there: bool,
+    /// Records of the flow, or of flows that share its mark, that the replica has not acknowledged yet.
+    pub behind: u64,
 }
 
 /// What a flow is known by, without its functions' state.
@@ -132,6 +145,7 @@ impl<P: Port> Runtime<P> {
             chain: self.core.runner.chain_name(actor, &self.core.flows).to_string(),
             waiting,
             expires_in: header.deadline.saturating_sub(self.core.now),
+            copy: self.core.copy_of(actor),
             state,
         }
     }

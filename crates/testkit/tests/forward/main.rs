@@ -548,6 +548,7 @@ fn the_step_stands_at_the_end_of_its_chain() {
         name: "c".to_string(),
         matching: Match::default(),
         functions: vec!["forward".to_string(), "nat".to_string()],
+        replication: None,
     };
     let nat = flowkeep_testkit::config::<Nat>("pool = [\"203.0.113.8/32\"]");
     let refused = Plan::new(

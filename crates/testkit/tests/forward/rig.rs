@@ -143,6 +143,7 @@ impl Router {
             name: "all".to_string(),
             matching: Match::default(),
             functions,
+            replication: None,
         };
         let plan = Plan::new(vec![rule], factories).unwrap();
         let info = WorkerInfo {
