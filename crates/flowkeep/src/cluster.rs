@@ -14,6 +14,7 @@
 use crate::apply::Ask;
 use crate::apply::report::Change;
 use crate::capture::{Frame, Wanted};
+use crate::config::ReplicationPolicy;
 use crate::config::layout::WorkerId;
 use crate::moving::{Leaving, Order, Part, Receipt, Removal, UnderWay};
 use crate::store::figures::{StoreStatus, VariablesStatus};
@@ -359,6 +360,7 @@ pub(crate) mod fake {
             chain: "default".into(),
             waiting: false,
             expires_in: 7_440_000_000_000,
+            copy: None,
             state: vec![
                 (
                     "firewall".into(),

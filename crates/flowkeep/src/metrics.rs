@@ -299,8 +299,8 @@ fn copies(text: &mut Text, snapshot: &Snapshot) {
         metric.sample(&[("runtime", &number)], u64::from(runtime.protected_by.is_some()));
     }
     let mut metric = text.gauge("protected_flows", "Flows of which another runtime keeps copies.");
-    for runtime in &snapshot.runtimes {
-        metric.sample(&[("runtime", &runtime.number.to_string())], runtime.protected_flows);
+    for (number, runtime) in runtimes_of(snapshot) {
+        metric.sample(&[("runtime", &number)], runtime.protected_flows);
     }
     let mut metric = text.gauge("copies", "Copies of other runtimes' flows that a runtime keeps.");
     for (number, runtime) in runtimes_of(snapshot) {

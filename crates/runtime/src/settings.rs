@@ -49,6 +49,8 @@ pub struct Settings {
     pub replicated: bool,
     /// How copies are kept, if they are.
     pub copying: Copying,
+    /// By runtime, how far away it keeps this one's copies: the lowest is chosen first, and one without a number never. Empty: all are alike.
+    pub replica_ranks: Vec<Option<u8>>,
     /// Take the packets' own timestamps for the time (a replay), as far as they are ahead of what `step` is told.
     pub packet_clock: bool,
     /// The time at the start, in nanoseconds.
@@ -85,6 +87,7 @@ impl Settings {
             inside: Vec::new(),
             replicated: false,
             copying: Copying::default(),
+            replica_ranks: Vec::new(),
             packet_clock: false,
             now: 0,
         }

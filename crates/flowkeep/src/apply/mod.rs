@@ -594,7 +594,10 @@ fn fixed(before: &Config, now: &Config, differences: &[settings::Difference]) ->
         ("inside", before.inside == now.inside),
         ("port", before.port == now.port),
         ("migration", before.migration == now.migration),
-        ("replication", before.replication == now.replication),
+        (
+            "replication",
+            before.replication == now.replication && before.keeps_copies() == now.keeps_copies(),
+        ),
         ("user", before.user == now.user),
         ("control", before.control == now.control),
         ("metrics", before.metrics == now.metrics),

@@ -257,6 +257,7 @@ fn monitor(registry: &Registry) -> Result<Config, Failure> {
             name: "monitor".to_owned(),
             functions: vec![MONITOR.to_owned()],
             matches: None,
+            replication: None,
         }],
         ..Config::default()
     };

@@ -99,6 +99,9 @@ enum Verb {
     /// Look at runtimes of the running cluster, empty them, start and end them
     #[command(subcommand)]
     Runtime(RuntimeVerb),
+    /// Say what is copied of flows
+    #[command(subcommand)]
+    Replication(ReplicationVerb),
     /// Look at orders to move flows that are under way, and take them back
     #[command(subcommand)]
     Order(orders::OrderVerb),
@@ -490,6 +493,25 @@ struct Top {
     once: bool,
     #[command(flatten)]
     asking: Asking,
+}
+
+#[derive(Subcommand, Debug)]
+enum ReplicationVerb {
+    /// Say what is copied of a chain's flows, at the runtimes of one process, while traffic passes
+    #[command(after_help = "\
+Flows that lack a copy get one, and copies that are no longer wanted end. The configuration stays as it is: the next change of it, or start, goes by that.
+
+Examples:
+  flowkeep replication set web snapshot
+  flowkeep replication set web default --socket /run/flowkeep/left.sock")]
+    Set {
+        /// The chain's name
+        chain: String,
+        /// The policy
+        policy: staff::PolicyWord,
+        #[command(flatten)]
+        asking: Asking,
+    },
 }
 
 #[derive(Subcommand, Debug)]

@@ -1,4 +1,4 @@
-//! `runtime add` and `runtime remove`.
+//! `runtime add`, `runtime remove`, `runtime kill`, and `replication set`.
 //!
 //! Removing is draining, over and over while flows keep beginning, and then a word to the cluster, which ends the runtime if it is empty or
 //! says what it waits for. Until it is gone it is a drained runtime, which goes on with what it has.
@@ -6,6 +6,7 @@
 use super::asking::{ask, connect, foreign, show};
 use super::moving::{carry_out, move_away, reasons, runtimes, set_leaving};
 use super::{Asking, Failure};
+use crate::config::ReplicationPolicy;
 use crate::control::{Answer, Request};
 use crate::moving::{Leaving, Order, Receipt};
 use serde::Serialize;
@@ -120,5 +121,141 @@ pub fn remove(runtime: u16, timeout: Duration, asking: &Asking, out: &mut dyn Wr
             )));
         }
         std::thread::sleep(LOOK);
+    }
+}
+
+/// How long a process that was sent SIGKILL may take to be gone.
+const GONE: Duration = Duration::from_secs(5);
+
+/// What came of killing.
+#[derive(Serialize)]
+struct Killed {
+    runtime: u16,
+    process: i32,
+}
+
+impl fmt::Display for Killed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Killed { runtime, process } = self;
+        writeln!(f, "runtime  {runtime} is gone, with its process {process}")
+    }
+}
+
+/// `runtime kill`
+pub fn kill(runtime: u16, asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
+    let mut client = connect(asking)?;
+    let Answer::Status(status) = ask(&mut client, &Request::Status)? else {
+        return Err(foreign());
+    };
+    if status.member.is_none() {
+        return Err(Failure::failed(format!(
+            "runtime {runtime} shares its process with the whole cluster, so nothing would be left; run the cluster as several processes \
+             (docs/configuration.md, \"Several processes\"), or take it out with `flowkeep runtime remove {runtime}`"
+        )));
+    }
+    let here: Vec<String> = status
+        .runtimes
+        .iter()
+        .map(|here| here.runtime.to_string())
+        .collect();
+    if !status.runtimes.iter().any(|here| here.runtime == runtime) {
+        return Err(Failure::failed(format!(
+            "runtime {runtime} is not in this process, which has runtimes {}; name the socket of its process with --socket. Nothing was killed",
+            match here.is_empty() {
+                true => "none".to_owned(),
+                false => here.join(", "),
+            }
+        )));
+    }
+    let failed =
+        |error: std::io::Error| Failure::failed(format!("runtime {runtime} was not killed: {error}"));
+    let process = client.process().map_err(failed)?;
+    let handle = rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty());
+    let handle = handle.map_err(|error| failed(error.into()))?;
+    let killed = rustix::process::pidfd_send_signal(&handle, rustix::process::Signal::KILL);
+    killed.map_err(|error| failed(error.into()))?;
+    // A process that has ended can be read from its handle.
+    let mut ended = [rustix::event::PollFd::new(&handle, rustix::event::PollFlags::IN)];
+    let patience = rustix::time::Timespec {
+        tv_sec: GONE.as_secs() as i64,
+        tv_nsec: 0,
+    };
+    match rustix::event::poll(&mut ended, Some(&patience)) {
+        Ok(0) => Err(Failure::failed(format!(
+            "process {} was sent SIGKILL and is there after {} s",
+            process.as_raw_nonzero(),
+            GONE.as_secs()
+        ))),
+        Ok(_) => show(
+            &Killed {
+                runtime,
+                process: process.as_raw_nonzero().get(),
+            },
+            asking,
+            out,
+        ),
+        Err(error) => Err(failed(error.into())),
+    }
+}
+
+/// A policy as it is typed.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PolicyWord {
+    /// Nothing is copied
+    None,
+    /// Copies from time to time; no packet waits
+    Snapshot,
+    /// Packets wait until what they changed is copied
+    Commit,
+    /// What the configuration says
+    Default,
+}
+
+impl From<PolicyWord> for Option<ReplicationPolicy> {
+    fn from(word: PolicyWord) -> Self {
+        match word {
+            PolicyWord::None => Some(ReplicationPolicy::None),
+            PolicyWord::Snapshot => Some(ReplicationPolicy::Snapshot),
+            PolicyWord::Commit => Some(ReplicationPolicy::Commit),
+            PolicyWord::Default => None,
+        }
+    }
+}
+
+/// What came of setting a policy.
+#[derive(Serialize)]
+struct Set {
+    chain: String,
+    policy: Option<ReplicationPolicy>,
+}
+
+impl fmt::Display for Set {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let policy = match self.policy {
+            Some(ReplicationPolicy::None) => "nothing is copied",
+            Some(ReplicationPolicy::Snapshot) => "copies are sent from time to time, and no packet waits",
+            Some(ReplicationPolicy::Commit) => "packets wait until what they changed is copied",
+            None => "as the configuration says",
+        };
+        writeln!(f, "chain  {}: {policy}", self.chain)
+    }
+}
+
+/// `replication set`
+pub fn set_replication(
+    chain: String,
+    policy: PolicyWord,
+    asking: &Asking,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let policy = policy.into();
+    let mut client = connect(asking)?;
+    let request = Request::Replication {
+        chain: chain.clone(),
+        policy,
+    };
+    match ask(&mut client, &request)? {
+        Answer::Replication => show(&Set { chain, policy }, asking, out),
+        _ => Err(foreign()),
     }
 }

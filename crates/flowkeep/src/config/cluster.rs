@@ -92,6 +92,10 @@ pub struct Member {
     #[serde(default = "here")]
     #[schemars(example = &"rack1")]
     pub host: String,
+    /// What fails together with the host: runtimes keep copies of their flows in another rack, if they may choose. Default: the host.
+    #[serde(default)]
+    #[schemars(example = &"row2")]
+    pub rack: Option<String>,
     /// The host's address, for links to members of other hosts. Needed if there are any.
     #[serde(default, deserialize_with = "values::ip_address")]
     #[schemars(with = "Option<String>", example = &"10.0.0.1")]

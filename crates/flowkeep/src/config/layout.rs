@@ -117,6 +117,29 @@ impl Layout {
         u16::try_from(number).expect("at most 128 workers")
     }
 
+    /// For each runtime, how good a place it is for the copies of one runtime's flows: 0 in another rack, 1 at another host, 2 in another process; none in
+    /// the same process, since it would fail together with it. In a cluster of one process all are alike.
+    pub fn replica_ranks(config: &Config, runtime: usize, runtimes: usize) -> Vec<Option<u8>> {
+        let member = |runtime| {
+            let number = Self::member_of(config, WorkerId::Runtime(runtime))?;
+            config.member.get(number).map(|member| (number, member))
+        };
+        let Some((number, here)) = member(runtime) else {
+            return vec![Some(0); runtimes];
+        };
+        let rank = |other| {
+            let (other, there) = member(other)?;
+            let racks = [here, there].map(|member| member.rack.as_ref().unwrap_or(&member.host));
+            match (racks[0] != racks[1], here.host != there.host) {
+                _ if other == number => None,
+                (true, true) => Some(0),
+                (false, true) => Some(1),
+                (_, false) => Some(2),
+            }
+        };
+        (0..runtimes).map(rank).collect()
+    }
+
     /// The place in the configuration of the member that has a worker; none in a cluster without members.
     pub fn member_of(config: &Config, worker: WorkerId) -> Option<usize> {
         (0..config.member.len()).find(|member| match worker {

@@ -55,7 +55,7 @@ use runtime::chain::ChainRule;
 use runtime::stage::Factory;
 use runtime::switch::SideRule;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -383,7 +383,7 @@ pub struct Replication {
 }
 
 /// What is copied of flows, and which packets wait for it.
-#[derive(Serialize, Deserialize, JsonSchema, clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplicationPolicy {
     /// No copies

@@ -67,6 +67,11 @@ impl Client {
         })
     }
 
+    /// The process at the other end.
+    pub fn process(&self) -> std::io::Result<rustix::process::Pid> {
+        Ok(rustix::net::sockopt::socket_peercred(self.reader.get_ref())?.pid)
+    }
+
     /// Asks, and waits for the answer.
     pub fn ask(&mut self, request: &Request) -> Result<Answer, String> {
         let patience = match request {

@@ -110,6 +110,19 @@ impl fmt::Display for Flow {
         writeln!(f, "  runtime     {}", self.runtime)?;
         writeln!(f, "  chain       {}", self.chain)?;
         writeln!(f, "  expires in  {}", self.expires())?;
+        if let Some(copy) = self.copy {
+            let replica = copy.replica;
+            match (copy.there, copy.behind_records) {
+                (false, _) => writeln!(
+                    f,
+                    "  copy        none; runtime {replica} keeps those of its runtime"
+                )?,
+                (true, 0) => writeln!(f, "  copy        at runtime {replica}")?,
+                (true, records) => {
+                    writeln!(f, "  copy        at runtime {replica}, {records} records behind")?
+                }
+            }
+        }
         if self.waiting {
             writeln!(f, "  waiting     yes")?;
         }

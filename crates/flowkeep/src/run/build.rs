@@ -657,6 +657,7 @@ impl Shape<'_> {
             },
             replicated: config.keeps_copies(),
             copying: config.replication.copying(),
+            replica_ranks: Layout::replica_ranks(config, index, self.layout.runtimes),
             packet_clock: self.packet_clock,
             now: self.now,
             ..alone

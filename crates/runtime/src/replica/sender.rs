@@ -197,7 +197,7 @@ fn place_in_copy(at: usize, state: &Travelling) -> usize {
 impl Core {
     // The replica.
 
-    /// Chooses a replica if none is in use: the next runtime that is there, one that takes flows first.
+    /// Chooses a replica if none is in use: of the runtimes that are there one that takes flows, of these the farthest, of these the next.
     #[cold]
     pub fn choose_replica(&mut self) {
         if !self.sender.is_wanted {
@@ -210,9 +210,17 @@ impl Core {
         }
         let (me, count) = (self.settings.info.runtime, self.sessions.runtimes.len() as u16);
         let others = (1..count).map(|step| (me + step) % count);
-        let mut there: Vec<u16> = others.filter(|other| self.sessions.has_runtime(*other)).collect();
-        there.sort_by_key(|other| self.sessions.is_runtime_leaving(*other));
-        let chosen = there.first().copied();
+        let ranks = &self.settings.replica_ranks;
+        let rank = |other: u16| match ranks.is_empty() {
+            true => Some(0),
+            false => ranks.get(usize::from(other)).copied().flatten(),
+        };
+        let there = others.filter(|other| self.sessions.has_runtime(*other));
+        let ranked =
+            there.filter_map(|other| Some((self.sessions.is_runtime_leaving(other), rank(other)?, other)));
+        // The first of equals.
+        let chosen = ranked.min_by_key(|(is_leaving, rank, _)| (*is_leaving, *rank));
+        let chosen = chosen.map(|(.., other)| other);
         if has_one && chosen == self.sender.to {
             return;
         }

@@ -449,7 +449,11 @@ fn a_policy_that_changes_holds_for_flows_that_are_there() {
     members.settle();
     members.sent();
     members.feed(0, (0..20).map(|n| out(3000 + n)));
-    assert!(stamps(&mut members).values().all(|stamps| stamps.last() == Some(&8)));
+    assert!(
+        stamps(&mut members)
+            .values()
+            .all(|stamps| stamps.last() == Some(&8))
+    );
     let receipt = members.runtime(1).stats().recoveries;
     assert_eq!(
         receipt
@@ -481,4 +485,31 @@ fn a_policy_that_changes_reorders_nothing() {
     for (port, stamps) in stamps(&mut members) {
         assert_eq!(stamps, [1, 2, 3, 4, 5], "{port}");
     }
+}
+
+#[test]
+fn a_replica_is_as_far_away_as_can_be_and_never_in_the_same_process() {
+    let mut members = Members::none(1, 4, Policy::RoundRobin, plan(vec![factory::<Stamp>()]));
+    members.is_replicated = true;
+    // Runtimes 0 and 1 share a process, 2 is beside it, 3 at another host.
+    members.replica_ranks = vec![
+        vec![None, None, Some(2), Some(1)],
+        vec![None, None, Some(2), Some(1)],
+        vec![Some(2), Some(2), None, Some(1)],
+        vec![Some(1), Some(1), Some(1), None],
+    ];
+    (0..5).for_each(|worker| members.start(worker));
+    members.settle();
+    let chosen = |members: &mut Members| {
+        members.settle();
+        std::array::from_fn(|runtime| members.runtime(runtime).stats().protected_by)
+    };
+    assert_eq!(chosen(&mut members), [Some(3), Some(3), Some(3), Some(0)]);
+    members.stop(4);
+    members.settle();
+    let of = |members: &mut Members, runtime: usize| members.runtime(runtime).stats().protected_by;
+    assert_eq!([0, 1, 2].map(|runtime| of(&mut members, runtime)), [Some(2), Some(2), Some(0)]);
+    members.stop(3);
+    members.settle();
+    assert_eq!([0, 1].map(|runtime| of(&mut members, runtime)), [None, None]);
 }

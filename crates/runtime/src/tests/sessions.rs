@@ -152,6 +152,7 @@ pub(super) struct Members {
     gone: Vec<super::Sent>,
     pub(super) is_replicated: bool,
     pub(super) copying: Copying,
+    pub(super) replica_ranks: Vec<Vec<Option<u8>>>,
 }
 
 impl Members {
@@ -177,6 +178,7 @@ impl Members {
             gone: Vec::new(),
             is_replicated: false,
             copying: Copying::default(),
+            replica_ranks: Vec::new(),
         }
     }
 
@@ -254,6 +256,7 @@ impl Members {
                     inside: vec!["10.0.0.0/8".parse().unwrap()],
                     replicated: self.is_replicated,
                     copying: self.copying,
+                    replica_ranks: self.replica_ranks.get(runtime).cloned().unwrap_or_default(),
                     now: self.now,
                     ..Settings::alone(2048)
                 };
