@@ -29,6 +29,8 @@ pub(crate) struct Outgoing {
     bytes: Box<[u8]>,
     stride: usize,
     lengths: ArrayVec<usize, BATCH>,
+    /// How often the kernel was told that there is no socket where datagrams go.
+    pub refusals: u64,
 }
 
 impl Outgoing {
@@ -39,6 +41,7 @@ impl Outgoing {
             bytes: vec![0; BATCH * stride].into(),
             stride,
             lengths: ArrayVec::new(),
+            refusals: 0,
         }
     }
 
@@ -98,6 +101,7 @@ impl Outgoing {
             }
             let error = io::Error::last_os_error();
             failures += 1;
+            self.refusals += u64::from(error.raw_os_error() == Some(libc::ECONNREFUSED));
             match error.raw_os_error() {
                 Some(libc::EINTR) => {}
                 Some(libc::EAGAIN | libc::ENOBUFS) => break,

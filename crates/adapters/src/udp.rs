@@ -270,6 +270,10 @@ impl FrameLink for UdpLink {
         Some(vec![self.receiver.as_raw_fd()])
     }
 
+    fn refusals(&self) -> u64 {
+        self.outgoing.refusals
+    }
+
     fn counters(&self) -> PortCounters {
         self.counters
     }

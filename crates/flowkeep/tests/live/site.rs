@@ -466,10 +466,10 @@ impl Site {
         self.wait_for(self.cluster.len() - 1);
     }
 
-    /// Ends a process of the cluster as `kill -9` does.
-    pub fn kill(&self, member: usize) {
+    /// Sends a process of the cluster a signal.
+    pub fn signal(&self, member: usize, signal: &str) {
         let number = self.cluster[member].process.lock().unwrap().id();
-        let words = format!("kill -KILL {number}");
+        let words = format!("kill -{signal} {number}");
         self.network.gateway.run(&words, Run::within(PATIENCE)).unwrap();
     }
 

@@ -43,6 +43,8 @@
 //! *Silence.* An end from which nothing came for a quarter of `dead_after_ns` is asked to answer, each quarter again; after the
 //! fourth it is dead. Only what it sends as one that has met this end counts, so an end that is heard but hears nothing is dead, too. A
 //! worker that was not stepped for long has asked nothing, so it blames nobody for its own absence.
+//! Where the network says that no process is there ([`FrameLink::refusals`]), looks are 5 ms apart: a killed process is dead after
+//! some 20 ms. An end that lives answers the first question, whatever others say of it.
 //! What was sent is given up then, and perhaps the other end lives and has half of it. So this end takes its next incarnation
 //! ([`Channel::renew`]): the other end finds it restarted, and both begin anew. A cut shorter than that ends nothing: what was
 //! lost is sent again.
@@ -106,6 +108,11 @@ pub trait FrameLink {
         None
     }
 
+    /// How often the network said that there is no process where frames go. That is a hint: anybody may say it.
+    fn refusals(&self) -> u64 {
+        0
+    }
+
     /// Frames and their bytes, and what was refused because it was not this link's.
     fn counters(&self) -> PortCounters;
 }
@@ -125,6 +132,9 @@ impl<L: FrameLink + ?Sized> FrameLink for alloc::boxed::Box<L> {
     }
     fn wakes_by(&self) -> Option<Vec<i32>> {
         (**self).wakes_by()
+    }
+    fn refusals(&self) -> u64 {
+        (**self).refusals()
     }
     fn counters(&self) -> PortCounters {
         (**self).counters()
@@ -221,7 +231,24 @@ struct Silence {
     answers: u64,
     /// Looks since, and questions.
     looks: u32,
+    /// What the network had said at the last look ([`FrameLink::refusals`]).
+    refusals: u64,
+    /// Whether it has said so since the last answer.
+    is_refused: bool,
 }
+
+impl Silence {
+    /// The time between two looks.
+    fn pause(&self) -> u64 {
+        match self.is_refused {
+            true => self.quarter.min(REFUSED),
+            false => self.quarter,
+        }
+    }
+}
+
+/// The time between two looks, in nanoseconds, while the network says that there is no process at the other end.
+const REFUSED: u64 = 5_000_000;
 
 /// Looks without an answer after which the other end is dead.
 const LOOKS: u32 = 4;
@@ -265,6 +292,8 @@ impl<L: FrameLink> Peer<L> {
                 look_at: 0,
                 answers: 0,
                 looks: 0,
+                refusals: 0,
+                is_refused: false,
             },
             counters: PortCounters::default(),
             own: PeerCounters::default(),
@@ -409,18 +438,25 @@ impl<L: FrameLink> Peer<L> {
     /// Asks who is silent, and gives up who does not answer.
     fn look(&mut self) {
         let answers = self.channel.counters().answers_received;
+        let refusals = self.link.refusals();
         let silence = &mut self.silence;
         if !self.channel.is_met() || answers != silence.answers {
-            silence.answers = answers;
-            silence.looks = 0;
+            (silence.answers, silence.refusals) = (answers, refusals);
+            (silence.looks, silence.is_refused) = (0, false);
             silence.look_at = self.now.saturating_add(silence.quarter);
             return;
         }
+        if refusals != silence.refusals && !silence.is_refused {
+            // The other end is asked now, and more often from now on.
+            (silence.looks, silence.is_refused) = (0, true);
+            silence.look_at = self.now;
+        }
+        silence.refusals = refusals;
         if self.now < silence.look_at {
             return;
         }
         // From now on, however late this look is.
-        silence.look_at = self.now.saturating_add(silence.quarter);
+        silence.look_at = self.now.saturating_add(silence.pause());
         silence.looks += 1;
         if silence.looks < LOOKS {
             return self.channel.ask();

@@ -56,6 +56,8 @@ struct Network {
     serial: u64,
     cut: [bool; 2],
     wires: [BTreeMap<(u64, u64), Vec<u8>>; 2],
+    /// How often an end was told that no process is at the other.
+    refusals: [u64; 2],
 }
 
 /// What an end has of the network.
@@ -101,6 +103,10 @@ impl FrameLink for Wire {
     }
 
     fn flush(&mut self) {}
+
+    fn refusals(&self) -> u64 {
+        self.network.borrow().refusals[self.side]
+    }
 
     fn counters(&self) -> PortCounters {
         PortCounters::default()
@@ -310,6 +316,7 @@ impl World {
             serial: 0,
             cut: [false; 2],
             wires: [BTreeMap::new(), BTreeMap::new()],
+            refusals: [0; 2],
         }));
         World {
             random: Random(seed),
@@ -598,6 +605,33 @@ fn a_long_cut_ends_the_session_at_both_ends() {
         assert!(lost.sum::<u64>() > 0);
         go_on(&mut world, MS);
         world.converge().unwrap();
+    }
+}
+
+/// A process that is gone, and of which the network says so, is given up long before its silence would be enough; one that answers is not.
+#[test]
+fn a_process_that_the_network_says_is_gone_is_given_up_early() {
+    for is_gone in [true, false] {
+        let mut world = met();
+        world.ends[0].peer.silence.quarter = 50 * MS;
+        go_on(&mut world, 50 * MS);
+        cut(&world, [is_gone; 2]);
+        let began = world.network.borrow().now;
+        let mut ended = None;
+        while world.network.borrow().now < began + 100 * MS {
+            world.network.borrow_mut().refusals[0] += 1;
+            for who in [0, 1] {
+                world.receive(who).unwrap();
+            }
+            world.network.borrow_mut().now += 100_000;
+            if world.ends[0].peer.session() == 0 && ended.is_none() {
+                ended = Some(world.network.borrow().now - began);
+            }
+        }
+        match is_gone {
+            true => assert!(ended.is_some_and(|after| after <= 25 * MS), "{ended:?}"),
+            false => assert_eq!(ended, None),
+        }
     }
 }
 

@@ -508,7 +508,10 @@ fn a_replica_is_as_far_away_as_can_be_and_never_in_the_same_process() {
     members.stop(4);
     members.settle();
     let of = |members: &mut Members, runtime: usize| members.runtime(runtime).stats().protected_by;
-    assert_eq!([0, 1, 2].map(|runtime| of(&mut members, runtime)), [Some(2), Some(2), Some(0)]);
+    assert_eq!(
+        [0, 1, 2].map(|runtime| of(&mut members, runtime)),
+        [Some(2), Some(2), Some(0)]
+    );
     members.stop(3);
     members.settle();
     assert_eq!([0, 1].map(|runtime| of(&mut members, runtime)), [None, None]);

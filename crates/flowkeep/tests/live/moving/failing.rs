@@ -3,16 +3,19 @@
 //! ```text
 //!   switch ─┬─ left: runtime 0 ─┐ copies of each other's flows (`[replication] policy = "commit"`)
 //!           └─ right: runtime 1 ┘
-//!   clients: 200 downloads, each compared byte by byte; iperf3, TCP, up and down; SSH, words back and forth; two probes of 1000 numbered datagrams a second
-//!     └ meanwhile: kill -9 of right; it starts again; once all flows have copies, kill -9 of left
+//!   clients: 500 downloads, each compared byte by byte; iperf3, TCP, up and down; SSH, words back and forth; SIP calls with RTP; names, 300 a second;
+//!            two probes of 1000 numbered datagrams a second
+//!     └ meanwhile: `runtime kill` of right; it starts again; once all flows have copies, kill -9 of left; between hosts, left then stands still for 4 s
 //! ```
+//!
+//! A node that stands still has failed for the switch, which takes nothing more of it: when it goes on, it begins again, and its former flows stay elsewhere.
 //!
 //! Every flow is at one of the two, so each failure concerns about half of the clients. What a killed process had in hand is lost: of TCP that is sent
 //! again, of the probes it is one gap for each failure, whose length is said. Nothing comes twice or in another order.
 
 use super::{Contents, PATIENCE, probe, serve};
 use crate::machine;
-use crate::site::{Links, Site, site};
+use crate::site::{Links, Names, SERVER, Site, site};
 use crate::ssh;
 use serde_json::Value;
 use std::sync::atomic::AtomicBool;
@@ -32,7 +35,8 @@ backends = [{ name = "ssh", endpoint = "203.0.113.11:22" }]
 
 /// By their places among the processes: the nodes, with their runtimes.
 const NODES: [(usize, u64); 2] = [(1, 0), (2, 1)];
-const DOWNLOADERS: [u8; 2] = [1, 2];
+/// How long a node stands still.
+const STOPPED: Duration = Duration::from_secs(4);
 /// A machine that stands still for so long may take a runtime for one that has failed.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Milliseconds: the default of `silence`.
@@ -61,32 +65,55 @@ fn protected(site: &Site) -> Duration {
     began.elapsed()
 }
 
-/// Kills a node; the other goes on with its flows.
-fn fail(site: &Site, failed: (usize, u64), heir: (usize, u64)) {
+/// How a node fails.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum How {
+    /// By the tool.
+    Command,
+    Kill,
+    /// It stands still, and goes on.
+    Stop,
+}
+
+/// A node fails; the other goes on with its flows.
+fn fail(site: &Site, how: How, failed: (usize, u64), heir: (usize, u64)) {
     let copies = of_runtime(site, heir)["copies"].as_u64().unwrap_or(0);
     let before = of_runtime(site, heir)["recovered_flows"].as_u64().unwrap_or(0);
     let began = Instant::now();
-    site.kill(failed.0);
+    match how {
+        How::Command => {
+            let said = site.asked_of(failed.0, &format!("runtime kill {}", failed.1));
+            site.log.expect("runtime kill", said.is_ok(), format!("{said:?}"));
+        }
+        How::Kill => site.signal(failed.0, "KILL"),
+        How::Stop => site.signal(failed.0, "STOP"),
+    }
     let recovered = || of_runtime(site, heir)["recovered_flows"].as_u64().unwrap_or(0) - before;
     while recovered() == 0 && began.elapsed() < PATIENCE {
         std::thread::sleep(Duration::from_millis(5));
     }
-    std::thread::sleep(Duration::from_secs(2));
+    std::thread::sleep(match how {
+        How::Stop => STOPPED.saturating_sub(began.elapsed()),
+        _ => Duration::from_secs(2),
+    });
     let after = of_runtime(site, heir);
     println!(
-        "runtime {} killed: {copies} copies a moment before, {} flows went on: {after}",
+        "runtime {} fails ({how:?}): {copies} copies a moment before, {} flows went on: {after}",
         failed.1,
         recovered()
     );
     let lost = after["unrecovered_flows"].as_u64().unwrap_or(0);
     site.log
         .expect("flows go on", recovered() > 0 && lost == 0, after.to_string());
-    site.revive(failed.0);
+    match how {
+        How::Stop => site.signal(failed.0, "CONT"),
+        _ => site.revive(failed.0),
+    }
     println!("protected again after {:?}", protected(site));
 }
 
-fn failing(links: Links, gap_max: u64) {
-    let programs: Vec<_> = [super::PROGRAMS, ssh::PROGRAMS].concat();
+fn failing(links: Links, failures: &[How], gap_max: u64) {
+    let programs: Vec<_> = [super::PROGRAMS, ssh::PROGRAMS, &[("sipp", "sip-tester")]].concat();
     let Some(mut site) = site("afpacket", &programs) else {
         return;
     };
@@ -98,7 +125,7 @@ fn failing(links: Links, gap_max: u64) {
     let (site_of, on_of) = (&site, &on);
     std::thread::scope(|scope| {
         let _on = super::On(on_of);
-        for host in DOWNLOADERS {
+        for host in super::DOWNLOADERS {
             let content = &contents.file;
             scope.spawn(move || super::downloads(site_of, host, content));
         }
@@ -110,12 +137,24 @@ fn failing(links: Links, gap_max: u64) {
             scope.spawn(move || super::stream(site_of, host, port, how, &super::Missing::default()));
         }
         scope.spawn(move || super::words(site_of));
-        std::thread::sleep(Duration::from_secs(2));
-        fail(site_of, NODES[1], NODES[0]);
+        scope.spawn(move || super::calls(site_of, on_of, &super::Missing::default()));
+        scope.spawn(move || named(site_of, failures.len() as u64 * gap_max));
         std::thread::sleep(Duration::from_secs(1));
-        fail(site_of, NODES[0], NODES[1]);
+        for (index, how) in failures.iter().enumerate() {
+            std::thread::sleep(Duration::from_secs(1));
+            let failed = NODES[usize::from(index == 0)];
+            let heir = NODES[usize::from(index != 0)];
+            fail(site_of, *how, failed, heir);
+        }
     });
     site.end_after_failures();
+}
+
+/// Names: without an answer are those asked while flows stood still, for so many milliseconds in all.
+fn named(site: &Site, still: u64) {
+    let names = Names::ask(&site.network, SERVER, Some("10.0.1.8"), super::SECONDS);
+    let good = names.are_good(super::SECONDS) && names.lost <= 300 * still / 1000;
+    site.log.expect("names", good, &names.said);
 }
 
 fn probed(site: &Site, host: &str, port: u16, on: &AtomicBool, gap_max: u64) {
@@ -128,11 +167,19 @@ fn probed(site: &Site, host: &str, port: u16, on: &AtomicBool, gap_max: u64) {
 
 #[test]
 fn runtimes_that_are_killed_over_shared_memory() {
-    machine::unless_paused(PAUSE, || failing(Links::Memory, probe::GAP_MAX));
+    machine::unless_paused(PAUSE, || {
+        failing(Links::Memory, &[How::Command, How::Kill], probe::GAP_MAX);
+    });
 }
 
 #[test]
 fn runtimes_that_are_killed_over_geneve() {
     // What the other host's process had in hand, until its silence is long enough.
-    machine::unless_paused(PAUSE, || failing(Links::Geneve, SILENCE + probe::GAP_MAX));
+    machine::unless_paused(PAUSE, || {
+        failing(
+            Links::Geneve,
+            &[How::Command, How::Kill, How::Stop],
+            SILENCE + probe::GAP_MAX,
+        );
+    });
 }
