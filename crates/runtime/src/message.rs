@@ -109,10 +109,12 @@ pub enum Message {
     Hear(u64),
     /// By a switch: all before *hear* with this number is in its tables.
     Heard(u64),
-    /// A runtime has failed: the number of the base of its copies that are kept here, 0 for none.
-    Keeps(RuntimeId, u32),
-    /// By a switch: that runtime is let go, its flows go on there ([`crate::replica`]).
-    Heir(RuntimeId),
+    /// The sender's life, which no other of this runtime had: first in a session, where copies are kept.
+    Lives(u64),
+    /// A runtime has failed: the number of the base of its copies that are kept here, 0 for none; and which life of it, 0 if that was never heard.
+    Keeps(RuntimeId, u32, u64),
+    /// By a switch: that life of the runtime is let go, its flows go on there ([`crate::replica`]).
+    Heir(RuntimeId, u64),
     /// All flows of that runtime of which there are copies are here, and were announced.
     Recovered(RuntimeId),
     /// This incarnation of the sender asks for its lease, at this reading of its own clock.
@@ -238,14 +240,23 @@ impl Message {
                 writer.put(&[if is_asked { 16 } else { 17 }]);
                 writer.put(&round.to_be_bytes());
             }
-            Message::Keeps(runtime, number) => {
+            Message::Lives(life) => {
+                writer.put(&[23]);
+                writer.put(&life.to_be_bytes());
+            }
+            Message::Keeps(runtime, number, life) => {
                 writer.put(&[20]);
                 writer.put(&runtime.0.to_be_bytes());
                 writer.put(&number.to_be_bytes());
+                writer.put(&life.to_be_bytes());
             }
-            Message::Heir(runtime) | Message::Recovered(runtime) => {
-                let is_heir = matches!(self, Message::Heir(_));
-                writer.put(&[if is_heir { 21 } else { 22 }]);
+            Message::Heir(runtime, life) => {
+                writer.put(&[21]);
+                writer.put(&runtime.0.to_be_bytes());
+                writer.put(&life.to_be_bytes());
+            }
+            Message::Recovered(runtime) => {
+                writer.put(&[22]);
                 writer.put(&runtime.0.to_be_bytes());
             }
             Message::LeaseAsked(incarnation, asked) | Message::LeaseGranted(incarnation, asked) => {
@@ -330,9 +341,14 @@ impl Message {
             15 => Message::BlockDoubted(reader.block()?, GroupKey::from_words(reader.words()?)),
             16 => Message::Hear(u64::from_be_bytes(*reader.take::<8>()?)),
             17 => Message::Heard(u64::from_be_bytes(*reader.take::<8>()?)),
-            20 => Message::Keeps(reader.runtime()?, u32::from_be_bytes(*reader.take::<4>()?)),
-            21 => Message::Heir(reader.runtime()?),
+            20 => Message::Keeps(
+                reader.runtime()?,
+                u32::from_be_bytes(*reader.take::<4>()?),
+                u64::from_be_bytes(*reader.take::<8>()?),
+            ),
+            21 => Message::Heir(reader.runtime()?, u64::from_be_bytes(*reader.take::<8>()?)),
             22 => Message::Recovered(reader.runtime()?),
+            23 => Message::Lives(u64::from_be_bytes(*reader.take::<8>()?)),
             kind @ (18 | 19) => {
                 let incarnation = u64::from_be_bytes(*reader.take::<8>()?);
                 let asked = u64::from_be_bytes(*reader.take::<8>()?);
@@ -464,9 +480,13 @@ mod tests {
             group.prop_map(Message::Taken),
             any::<bool>().prop_map(Message::Leaving),
             Just(Message::AllTold),
-            (any::<u16>(), any::<u32>())
-                .prop_map(|(runtime, number)| Message::Keeps(RuntimeId(runtime), number)),
-            any::<u16>().prop_map(|runtime| Message::Heir(RuntimeId(runtime))),
+            any::<u64>().prop_map(Message::Lives),
+            (any::<u16>(), any::<u32>(), any::<u64>()).prop_map(|(runtime, number, life)| Message::Keeps(
+                RuntimeId(runtime),
+                number,
+                life
+            )),
+            (any::<u16>(), any::<u64>()).prop_map(|(runtime, life)| Message::Heir(RuntimeId(runtime), life)),
             any::<u16>().prop_map(|runtime| Message::Recovered(RuntimeId(runtime))),
             any::<u64>().prop_map(Message::Hear),
             any::<u64>().prop_map(Message::Heard),

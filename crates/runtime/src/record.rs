@@ -184,10 +184,11 @@ pub(crate) enum Record<'a> {
 /// Of copies that another runtime keeps ([`crate::replica`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Copy<'a> {
-    /// All earlier copies of the sender are void.
+    /// All earlier copies of the sender, of this life, are void.
     Base {
         number: u32,
         now: u64,
+        life: u64,
     },
     Group {
         slot: u32,
@@ -455,7 +456,8 @@ impl Record<'_> {
 impl<'a> Copy<'a> {
     fn length(&self) -> usize {
         match self {
-            Copy::Base { .. } | Copy::Acknowledged { .. } => 13,
+            Copy::Base { .. } => 21,
+            Copy::Acknowledged { .. } => 13,
             Copy::Group { piece, .. } => 49 + piece.len(),
             Copy::Flow { piece, .. } => 11 + FLOW_HEAD + piece.len(),
             Copy::More(piece) => 3 + piece.len(),
@@ -468,10 +470,11 @@ impl<'a> Copy<'a> {
 
     fn write(&self, writer: &mut Writer<'_>) {
         match *self {
-            Copy::Base { number, now } => {
+            Copy::Base { number, now, life } => {
                 writer.put(&[12]);
                 writer.put(&number.to_be_bytes());
                 writer.put(&now.to_be_bytes());
+                writer.put(&life.to_be_bytes());
             }
             Copy::Group {
                 slot,
@@ -539,6 +542,7 @@ impl<'a> Copy<'a> {
             12 => Copy::Base {
                 number: reader.u32()?,
                 now: reader.u64()?,
+                life: reader.u64()?,
             },
             13 => Copy::Group {
                 slot: reader.u32()?,
@@ -810,7 +814,11 @@ mod tests {
             ports: 256,
         };
         let copies = [
-            Copy::Base { number: 3, now: 11 },
+            Copy::Base {
+                number: 3,
+                now: 11,
+                life: 12,
+            },
             Copy::Group {
                 slot: 4,
                 group,

@@ -119,6 +119,8 @@ impl<T> Slots<T> {
 /// The copies of one primary.
 pub(super) struct Copies {
     pub number: u32,
+    /// Of which life of the primary.
+    pub life: u64,
     /// By how much the clock here is ahead of the primary's, in nanoseconds.
     pub by: i64,
     count: u64,
@@ -140,6 +142,8 @@ pub(crate) struct Keeper {
     pub(super) recoveries: Vec<Recovery>,
     /// Whether each peer has another clock.
     other_clocks: Vec<bool>,
+    /// Which life each peer said that it is; 0 for none.
+    lives: Vec<u64>,
     is_unacknowledged: bool,
     /// Flows that were recovered here, and that could not be.
     pub(super) recovered: [u64; 2],
@@ -151,6 +155,7 @@ impl Keeper {
     /// There are these other runtimes: whether each has another clock.
     pub fn join(&mut self, other_clocks: Vec<bool>) {
         self.primaries.resize_with(other_clocks.len(), || None);
+        self.lives = alloc::vec![0; other_clocks.len()];
         self.other_clocks = other_clocks;
     }
 
@@ -178,8 +183,11 @@ impl Keeper {
         if let Copy::Acknowledged { number, count } = copy {
             return core.copies_acknowledged(peer as u16, number, count);
         }
-        if let Copy::Base { number, now } = copy {
-            return self.begin(core, peer, number, now);
+        if let Copy::Base { number, now, life } = copy {
+            if let Some(known) = self.lives.get_mut(peer) {
+                *known = life;
+            }
+            return self.begin(core, peer, number, now, life);
         }
         let Some(Some(copies)) = self.primaries.get_mut(peer) else {
             return core.out.reject();
@@ -191,7 +199,7 @@ impl Keeper {
         }
     }
 
-    fn begin(&mut self, core: &mut Core, peer: usize, number: u32, now: u64) {
+    fn begin(&mut self, core: &mut Core, peer: usize, number: u32, now: u64, life: u64) {
         let Some(place) = self.primaries.get_mut(peer) else {
             return core.out.reject();
         };
@@ -209,6 +217,7 @@ impl Keeper {
         let flow_state = core.flows.state_length();
         *place = Some(Copies {
             number,
+            life,
             by,
             count: 1,
             acknowledged: 0,
@@ -255,12 +264,15 @@ impl Keeper {
             .get_mut(usize::from(runtime))
             .and_then(Option::take);
         let number = copies.as_ref().map_or(0, |copies| copies.number);
+        let known = self.lives.get_mut(usize::from(runtime));
+        let life = known.map_or(0, core::mem::take);
         if let Some(copies) = copies {
             // What was not installed of its predecessor is lost with it.
             self.recoveries.retain(|recovery| recovery.failed != runtime);
             self.recoveries.push(Recovery::new(runtime, copies, core.now));
         }
-        core.out.announce(Message::Keeps(RuntimeId(runtime), number));
+        core.out
+            .announce(Message::Keeps(RuntimeId(runtime), number, life));
         core.replica_gone(runtime);
     }
 }

@@ -43,6 +43,10 @@
 //! No switch gives a group of F to a runtime while F is suspended. An heir installs nothing before every switch has let F go, so no flow is active
 //! twice as long as switches see the end of F's sessions only when F is gone: that is the lease's business (`protocols::membership`).
 //!
+//! A runtime says to each worker which *life* of it this is, and copies are of one life. So a switch that begins anew while F begins anew knows that what is kept of
+//! F is of a life that it has never met: there is nothing to let go, the heir is told so once all have told what they have, and the new F which blocks are in use once
+//! that is recovered (`switch::recovery`).
+//!
 //! The heir is the primary of what it recovered: its own replica gets the copies as those of any new flow.
 //!
 //! Invariants: a packet leaves only when the record of its flow's state, and of its group's, is acknowledged, unless no replica could be chosen, which is
@@ -58,6 +62,26 @@ pub mod keeper;
 pub mod policy;
 mod recovery;
 pub mod sender;
+
+use crate::parts::Core;
+use crate::record::Copy;
+use wire::FlowKey;
+
+impl Core {
+    /// A number that no other life of this runtime has, by which it is told from those. It says nothing of what functions draw.
+    pub fn life(&self) -> u64 {
+        FlowKey::from_words([self.settings.info.seed, 0, 0, 0, 0]).hash(&self.settings.seed) | 1
+    }
+
+    /// For a runtime that is to keep no copies of this one's flows: it hears by this which life this is.
+    pub fn no_base(&self) -> Copy<'static> {
+        Copy::Base {
+            number: 0,
+            now: 0,
+            life: self.life(),
+        }
+    }
+}
 
 #[cfg(test)]
 std::thread_local! {

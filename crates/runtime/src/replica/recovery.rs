@@ -65,14 +65,11 @@ impl Recovery {
 }
 
 impl Keeper {
-    /// A switch has let a runtime go, whose flows are to go on here.
-    pub fn note_heir(&mut self, switch: usize, failed: RuntimeId) {
-        // A recovery that is over was told of by the switch late.
-        if let Some(recovery) = self
-            .recoveries
-            .iter_mut()
-            .find(|recovery| recovery.failed == failed.0)
-        {
+    /// A switch has let a life of a runtime go, whose flows are to go on here.
+    pub fn note_heir(&mut self, switch: usize, failed: RuntimeId, life: u64) {
+        // The switch may have told late of a recovery that is over, or of a life before.
+        let is_it = |recovery: &&mut Recovery| recovery.failed == failed.0 && recovery.copies.life == life;
+        if let Some(recovery) = self.recoveries.iter_mut().find(is_it) {
             recovery.let_go = recovery.let_go.with(switch as u8);
         }
     }
@@ -81,7 +78,8 @@ impl Keeper {
     pub fn switch_came(&mut self, core: &mut Core, switch: usize) {
         for recovery in &mut self.recoveries {
             recovery.let_go = recovery.let_go.without(switch as u8);
-            let keeps = Message::Keeps(RuntimeId(recovery.failed), recovery.copies.number);
+            let copies = &recovery.copies;
+            let keeps = Message::Keeps(RuntimeId(recovery.failed), copies.number, copies.life);
             core.out.send(switch, &keeps);
         }
     }

@@ -225,7 +225,7 @@ impl Core {
             return;
         }
         if has_one {
-            self.send_copy(Copy::Base { number: 0, now: 0 });
+            self.send_copy(self.no_base());
         }
         self.use_replica(chosen);
     }
@@ -305,6 +305,7 @@ impl Core {
         let base = Copy::Base {
             number: self.sender.number,
             now: self.now,
+            life: self.life(),
         };
         self.sender.to = Some(to);
         self.send_copy(base);
@@ -339,7 +340,7 @@ impl Core {
         self.sender.is_wanted = false;
         if self.sender.is_on() {
             // No flow of this runtime goes on elsewhere.
-            self.send_copy(Copy::Base { number: 0, now: 0 });
+            self.send_copy(self.no_base());
         }
         self.use_replica(None);
     }

@@ -64,9 +64,9 @@ pub(super) fn is_valid(message: &Message, runtime: usize, runtimes: usize, block
         }
         Message::Behind(_, to, _) => is_there(*to) && !is_its(*to),
         Message::BlockReturned(_, home) => is_there(*home),
-        Message::Keeps(failed, _) | Message::Recovered(failed) => is_there(*failed) && !is_its(*failed),
+        Message::Keeps(failed, ..) | Message::Recovered(failed) => is_there(*failed) && !is_its(*failed),
         // Only switches say so.
-        Message::Taken(_) | Message::Switch(..) | Message::Heard(_) | Message::Heir(_) => false,
+        Message::Taken(_) | Message::Switch(..) | Message::Heard(_) | Message::Heir(..) => false,
         Message::BlockReleased(_)
         | Message::BlockDoubted(..)
         | Message::Routed(_)
@@ -74,6 +74,7 @@ pub(super) fn is_valid(message: &Message, runtime: usize, runtimes: usize, block
         | Message::Doubted(_)
         | Message::Installed(..)
         | Message::Leaving(_)
+        | Message::Lives(_)
         | Message::Hear(_)
         | Message::LeaseAsked(..)
         | Message::LeaseGranted(..)

@@ -82,7 +82,7 @@ use ports::Ports;
 use presence::Presence;
 use protocols::membership::WorkerId;
 use protocols::ownership::{RuntimeId, SwitchSays};
-use recovery::{Decision, Recovery};
+use recovery::{Decision, Recovery, Report};
 use wire::memory::Region;
 use wire::packet::{Kind, flag as packet_flag};
 use wire::{HashSeed, Packet, PacketBox, PacketList, Pool};
@@ -297,8 +297,10 @@ impl<P: Port, L: Port> Switch<P, L> {
         if self.recovery.is_active() {
             work += self.go_on_recovering();
         }
-        let is_too_early =
-            self.presence.is_waiting() && self.presence.wait_on(self.local.now, self.choice.available());
+        let is_too_early = self.presence.is_waiting()
+            && self
+                .presence
+                .wait_on(self.local.now, self.choice.available(), self.recovery.is_active());
         if is_too_early {
             self.flush_all();
             return work;
@@ -423,7 +425,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         let mut bytes = frame.frame();
         self.directory.prefetch_rerouted(bytes);
         let (directory, outbox) = (&mut self.directory, &mut self.outbox);
-        let mut is_choice_changed = false;
+        let (mut is_choice_changed, mut is_report_heard) = (false, false);
         // A runtime asks and grants once in a frame, as a rule.
         let mut leases_heard = ArrayVec::<Message, 4>::new();
         while let Some((message, rest)) = Message::read(bytes) {
@@ -465,22 +467,21 @@ impl<P: Port, L: Port> Switch<P, L> {
                 }
                 Message::AllTold => self.presence.all_told(runtime),
                 Message::Hear(barrier) => outbox.acknowledge(runtime, barrier),
-                Message::Keeps(failed, number) => {
-                    let is_known = outbox.is_there(usize::from(failed.0))
-                        || self.recovery.is_suspended(usize::from(failed.0));
-                    if is_known {
-                        self.recovery.note_report(failed.0, runtime, number);
-                    } else if number > 0 {
-                        // Nothing here leads there, or no more.
-                        outbox.push_message(runtime, Message::Heir(failed));
-                    }
+                Message::Lives(life) => {
+                    self.recovery.note_life(runtime, life);
+                    is_report_heard = true;
+                }
+                Message::Keeps(failed, number, life) => {
+                    self.recovery
+                        .note_report(failed.0, runtime, Report { number, life });
+                    is_report_heard = true;
                 }
                 Message::Recovered(failed) => self.recovery.note_recovered(failed.0, runtime),
                 lease @ (Message::LeaseAsked(..) | Message::LeaseGranted(..)) => {
                     let _ = leases_heard.try_push(lease);
                 }
                 // No runtime may say so.
-                Message::Taken(_) | Message::Switch(..) | Message::Heard(_) | Message::Heir(_) => {}
+                Message::Taken(_) | Message::Switch(..) | Message::Heard(_) | Message::Heir(..) => {}
             }
         }
         if !bytes.is_empty() {
@@ -492,6 +493,21 @@ impl<P: Port, L: Port> Switch<P, L> {
         }
         if is_choice_changed {
             self.offer_runtimes();
+        }
+        if is_report_heard {
+            self.look_for_unmet_lives();
+        }
+    }
+
+    /// Suspends lives of runtimes of which there are copies, and which nothing here leads to.
+    #[cold]
+    fn look_for_unmet_lives(&mut self) {
+        for runtime in 0..self.outbox.runtimes() {
+            // What one gives out that has been told all may be in use by an heir that comes late.
+            if self.presence.may_have_forerunner(runtime) {
+                let is_there = self.outbox.is_there(runtime);
+                self.recovery.suspend_unmet(runtime, is_there, self.local.now);
+            }
         }
     }
 
@@ -536,14 +552,12 @@ impl<P: Port, L: Port> Switch<P, L> {
     fn go_on_recovering(&mut self) -> usize {
         let mut count = 0;
         for failed in 0..self.outbox.runtimes() {
-            let outbox = &self.outbox;
-            match self
-                .recovery
-                .decide(failed, self.local.now, |runtime| outbox.is_there(runtime))
-            {
+            let (outbox, is_told) = (&self.outbox, self.presence.is_told());
+            let is_there = |runtime| outbox.is_there(runtime);
+            match self.recovery.decide(failed, self.local.now, is_there, is_told) {
                 Decision::None => continue,
-                Decision::Heir(heir) => {
-                    let message = Message::Heir(RuntimeId(failed as u16));
+                Decision::Heir(heir, life) => {
+                    let message = Message::Heir(RuntimeId(failed as u16), life);
                     self.outbox.push_message(usize::from(heir), message);
                 }
                 Decision::Over => self.end_suspension(failed),
@@ -556,8 +570,11 @@ impl<P: Port, L: Port> Switch<P, L> {
     /// What is left of a runtime's routes ends, and what waited for it is routed.
     #[cold]
     fn end_suspension(&mut self, runtime: usize) {
-        self.directory.suspend(runtime, false);
-        self.directory.gone(runtime, &mut self.outbox);
+        // Of a life that was not met nothing is known but what the heir has announced; and the next one may be at work.
+        if self.recovery.was_met(runtime) || !self.recovery.is_wanted() {
+            self.directory.suspend(runtime, false);
+            self.directory.gone(runtime, &mut self.outbox);
+        }
         let mut packets = self.recovery.end(runtime);
         while !packets.is_empty() {
             let mut burst = Burst::new();

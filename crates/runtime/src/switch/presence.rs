@@ -147,9 +147,19 @@ impl Presence {
         self.ready_by.is_some()
     }
 
-    /// Whether it is too early to read ports and peers, as it has been so far.
+    /// Whether it knows what runtimes have, as far as they say so in time.
+    pub fn is_told(&self) -> bool {
+        self.told_by.is_none()
+    }
+
+    /// Whether what a life before had may yet go on elsewhere: a runtime that is there has not been told which blocks are in use.
+    pub fn may_have_forerunner(&self, runtime: usize) -> bool {
+        !self.runtimes[runtime].has_told || self.runtimes[runtime].is_new
+    }
+
+    /// Whether it is too early to read ports and peers, as it has been so far. `is_recovering`: flows of a runtime that has failed are to go on elsewhere.
     #[cold]
-    pub fn wait_on(&mut self, now: u64, available: &[u16]) -> bool {
+    pub fn wait_on(&mut self, now: u64, available: &[u16], is_recovering: bool) -> bool {
         self.waited += STEP;
         let now = self.began.map_or(now, |began| began + self.waited);
         if let Some(until) = self.told_by {
@@ -159,7 +169,9 @@ impl Presence {
             self.told_by = None;
         }
         let has_ready = available.iter().any(|index| !self.is_leaving(*index));
-        if (!has_ready || !self.telling.is_empty()) && self.ready_by.is_some_and(|until| until > now) {
+        if (!has_ready || is_recovering || !self.telling.is_empty())
+            && self.ready_by.is_some_and(|until| until > now)
+        {
             return true;
         }
         self.ready_by = None;

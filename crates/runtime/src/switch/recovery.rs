@@ -11,8 +11,16 @@
 //! While a runtime is suspended its routes stay, so that no other runtime is chosen for its groups; the heir's announcements turn them. When that is over,
 //! what is left of them ends, and what has waited is routed in the order in which it came.
 //!
-//! A report may come before this switch sees the end of the session that it is about, and is kept until then. The runtime may be there again meanwhile: routes know
+//! A report names the *life* of F that it is about, and each runtime says to each switch which life it is (`Lives`). A report may come before this switch sees the
+//! end of the session that it is about, and is kept until then. The runtime may be there again meanwhile: routes know
 //! their incarnation, and it is told which blocks are in use, and gets new groups, only when the suspension is over.
+//!
+//! *A life that was never met.* A switch that begins anew may hear of copies of a life that was over before. It has no routes of it, and lets it go as if it had: the heir
+//! is told once all runtimes have told what they have, the next life hears which blocks are in use behind that, and no port is read before (`presence`).
+//!
+//! ```text
+//!   Keeps{F, base, life} ── life is F's here: kept until the session ends │ is suspended: counted │ else: not met, suspended without routes
+//! ```
 //!
 //! Invariants: packets that wait are bounded (`recovery_full`), and are a quarter of the buffers at most; a suspension ends.
 //!
@@ -27,14 +35,31 @@ use wire::{PacketBox, PacketList, Pool};
 pub(super) enum Decision {
     /// Some have not come, or it was made.
     None,
-    /// This runtime has the copies.
-    Heir(u16),
+    /// This runtime has the copies, of this life.
+    Heir(u16, u64),
     /// Nothing is to be waited for any more.
     Over,
 }
 
+/// Copies that a runtime has: the number of their base, 0 for none, and of which life.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Report {
+    pub number: u32,
+    pub life: u64,
+}
+
+impl Report {
+    fn is_of(self, life: u64) -> bool {
+        self.life == life || self.life == 0 || life == 0
+    }
+}
+
 struct Suspension {
     until: u64,
+    /// Which life has failed; 0 if it never said so.
+    life: u64,
+    /// Whether that was at a link of this switch.
+    was_met: bool,
     heir: Option<u16>,
     is_recovered: bool,
     packets: PacketList,
@@ -46,7 +71,9 @@ pub(super) struct Recovery {
     at_most: u64,
     suspended: Vec<Option<Suspension>>,
     /// By failed runtime, by reporting one.
-    reports: Vec<Vec<Option<u32>>>,
+    reports: Vec<Vec<Option<Report>>>,
+    /// Which life each runtime said that it is in this session; 0 for none.
+    lives: Vec<u64>,
     active: usize,
     packets: usize,
 }
@@ -57,6 +84,7 @@ impl Recovery {
             at_most,
             suspended: (0..runtimes).map(|_| None).collect(),
             reports: alloc::vec![alloc::vec![None; runtimes]; runtimes],
+            lives: alloc::vec![0; runtimes],
             active: 0,
             packets: 0,
         }
@@ -83,12 +111,19 @@ impl Recovery {
         self.packets
     }
 
-    /// A runtime has failed.
+    /// A runtime has failed that was at a link.
     pub fn suspend(&mut self, runtime: usize, now: u64) {
-        debug_assert!(self.suspended[runtime].is_none(), "it was there since");
+        let life = core::mem::take(&mut self.lives[runtime]);
+        self.suspend_life(runtime, life, true, now);
+    }
+
+    fn suspend_life(&mut self, runtime: usize, life: u64, was_met: bool, now: u64) {
+        debug_assert!(self.suspended[runtime].is_none(), "one at a time");
         self.active += 1;
         self.suspended[runtime] = Some(Suspension {
             until: now.saturating_add(self.at_most),
+            life,
+            was_met,
             heir: None,
             is_recovered: false,
             packets: PacketList::new(),
@@ -107,10 +142,30 @@ impl Recovery {
         }
     }
 
+    /// A runtime says which life it is.
+    pub fn note_life(&mut self, runtime: usize, life: u64) {
+        self.lives[runtime] = life;
+    }
+
     /// A runtime says which copies it has of one that has failed.
-    pub fn note_report(&mut self, failed: u16, by: usize, number: u32) {
+    pub fn note_report(&mut self, failed: u16, by: usize, report: Report) {
         if self.is_wanted() {
-            self.reports[usize::from(failed)][by] = Some(number);
+            self.reports[usize::from(failed)][by] = Some(report);
+        }
+    }
+
+    /// Suspends a life of which there are copies and which this switch has not met, or has let go, if there is one. `is_there`: whether the runtime is at the link.
+    pub fn suspend_unmet(&mut self, runtime: usize, is_there: bool, now: u64) {
+        let here = self.lives[runtime];
+        let is_broken = crate::replica::is_broken("unmet lives are suspended");
+        if self.suspended[runtime].is_some() || is_there && here == 0 || is_broken {
+            // That is over first, or it may be this one.
+            return;
+        }
+        let mut reports = self.reports[runtime].iter().flatten();
+        let unmet = reports.find(|report| report.number > 0 && !(is_there && report.life == here));
+        if let Some(Report { life, .. }) = unmet.copied() {
+            self.suspend_life(runtime, life, false, now);
         }
     }
 
@@ -129,11 +184,21 @@ impl Recovery {
         suspension.is_some_and(|suspension| suspension.heir == Some(runtime as u16))
     }
 
-    /// What follows for a runtime. `is_there` says which runtimes are there.
-    pub fn decide(&mut self, failed: usize, now: u64, is_there: impl Fn(usize) -> bool) -> Decision {
+    /// What follows for a runtime. `is_there` says which runtimes are there; `is_told`: whether this switch knows what they have.
+    pub fn decide(
+        &mut self,
+        failed: usize,
+        now: u64,
+        is_there: impl Fn(usize) -> bool,
+        is_told: bool,
+    ) -> Decision {
         let Some(suspension) = &mut self.suspended[failed] else {
             return Decision::None;
         };
+        if !suspension.was_met && !is_told {
+            suspension.until = now.saturating_add(self.at_most);
+            return Decision::None;
+        }
         if suspension.is_recovered || suspension.until <= now {
             return Decision::Over;
         }
@@ -145,18 +210,19 @@ impl Recovery {
             if runtime == failed || !is_there(runtime) {
                 continue;
             }
-            match report {
-                None => return Decision::None,
-                Some(0) => {}
+            match report.filter(|report| report.is_of(suspension.life)) {
+                None if suspension.was_met => return Decision::None,
+                // It has told all it has.
+                None | Some(Report { number: 0, .. }) => {}
                 // Of two replicas the later one; which runtime it is decides nothing, but must at all switches.
-                Some(number) => best = best.max(Some((*number, runtime as u16))),
+                Some(Report { number, life }) => best = best.max(Some((number, runtime as u16, life))),
             }
         }
         match best {
             None => Decision::Over,
-            Some((_, heir)) => {
+            Some((_, heir, life)) => {
                 suspension.heir = Some(heir);
-                Decision::Heir(heir)
+                Decision::Heir(heir, life)
             }
         }
     }
@@ -179,16 +245,23 @@ impl Recovery {
         }
     }
 
+    /// Whether a runtime is suspended that was at a link of this switch.
+    pub fn was_met(&self, runtime: usize) -> bool {
+        let suspension = self.suspended[runtime].as_ref();
+        suspension.is_some_and(|suspension| suspension.was_met)
+    }
+
     /// A runtime is suspended no more; hands out what waited.
     pub fn end(&mut self, failed: usize) -> PacketList {
-        self.reports[failed].fill(None);
-        match self.suspended[failed].take() {
-            Some(suspension) => {
-                self.active -= 1;
-                suspension.packets
-            }
-            None => PacketList::new(),
+        let Some(suspension) = self.suspended[failed].take() else {
+            return PacketList::new();
+        };
+        self.active -= 1;
+        for report in &mut self.reports[failed] {
+            // The next life may have failed, too.
+            *report = report.filter(|report| !report.is_of(suspension.life));
         }
+        suspension.packets
     }
 
     /// A packet that waited is routed.

@@ -1,7 +1,7 @@
 //! Runtimes that fail: their flows go on at the runtime that has copies, and nothing has left that a copy does not know.
 
 use super::lent::{Lender, fill};
-use super::sessions::{Members, everywhere};
+use super::sessions::{Members, SECOND, everywhere};
 use super::*;
 use crate::replica::policy::{Copying, Policy as Copied};
 use crate::switch::Policy;
@@ -230,6 +230,59 @@ fn groups_and_their_blocks_go_on() {
     members.assert_blocks_are_known("it is there again");
     members.check();
     members.assert_nothing_stays();
+}
+
+/// A runtime fails with a switch, and both begin anew: the switch, which has never met the one that failed, hears of the copies. With another life in between, too.
+fn fail_with_a_switch(switches: usize, lives: usize, settles: bool) {
+    let what = std::format!("{switches} switches, {lives} lives, {settles}");
+    let mut members = Members::copied(switches, 3, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
+    fill(&mut members, 0, 1..10);
+    let before = members.flows();
+    let failed = switches;
+    members.stop(0);
+    members.stop(failed);
+    for _ in 0..lives {
+        members.start(failed);
+        if settles {
+            // The other runtimes see that it failed before there is a switch to tell.
+            for _ in 0..200 {
+                members.now += 1000;
+                for runtime in failed..failed + 3 {
+                    members.step(runtime);
+                }
+            }
+        }
+    }
+    members.start(0);
+    members.switch(0).wait_to_be_told(SECOND);
+    members.settle();
+    assert_eq!(members.runtime(1).stats().recovered, [before[0], 0], "{what}");
+    assert_eq!(members.flows().iter().sum::<u64>(), 9, "{what}");
+    members.assert_one_home();
+    members.assert_blocks_are_known(&what);
+    // The runtime that is there again gives out nothing that is in use.
+    fill(&mut members, 0, 1..10);
+    fill(&mut members, switches - 1, 20..35);
+    members.assert_one_home();
+    members.assert_blocks_are_known(&what);
+    members.assert_nothing_stays();
+}
+
+#[test]
+fn flows_go_on_when_a_switch_fails_with_their_runtime() {
+    for (switches, lives, settles) in [
+        (1, 1, false),
+        (1, 1, true),
+        (1, 2, false),
+        (2, 1, false),
+        (2, 1, true),
+    ] {
+        fail_with_a_switch(switches, lives, settles);
+    }
+    crate::replica::BROKEN.set("unmet lives are suspended");
+    let outcome = std::panic::catch_unwind(|| fail_with_a_switch(1, 1, false));
+    crate::replica::BROKEN.set("");
+    assert!(outcome.is_err(), "the broken rule is noticed");
 }
 
 #[test]

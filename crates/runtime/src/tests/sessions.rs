@@ -249,7 +249,8 @@ impl Members {
                         runtime: runtime as u16,
                         runtimes: runtimes as u16,
                         flows_max: 2048,
-                        seed: 7,
+                        // Who begins anew draws anew.
+                        seed: self.begun,
                     },
                     switches: switches as u8,
                     egress: [0, switches as u8 - 1],

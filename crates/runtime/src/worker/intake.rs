@@ -87,7 +87,7 @@ impl<P: Port> Runtime<P> {
                 }
                 Message::BlockClaimed(block, _) => self.core.hear_in_use(link, block),
                 Message::AllTold => self.core.hear_all_told(link),
-                Message::Heir(failed) => self.keeper.note_heir(link, failed),
+                Message::Heir(failed, life) => self.keeper.note_heir(link, failed, life),
                 lease @ (Message::LeaseAsked(..) | Message::LeaseGranted(..)) => {
                     self.hear_of_lease(link, lease);
                 }

@@ -94,12 +94,20 @@ impl<P: Port> Runtime<P> {
             let asked = Message::LeaseAsked(leases.life(), now);
             self.core.out.send(link, &asked);
         }
+        if self.core.sender.is_wanted() {
+            let lives = Message::Lives(self.core.life());
+            self.core.out.send(link, &lives);
+        }
     }
 
     /// The same at a runtime's.
     pub(super) fn greet_runtime(&mut self, runtime: usize) {
         if let Some(leases) = &self.leases {
             let life = Record::Incarnation(leases.life());
+            self.core.out.send_record(runtime as u16, &life);
+        }
+        if self.core.sender.is_wanted() {
+            let life = Record::Copy(self.core.no_base());
             self.core.out.send_record(runtime as u16, &life);
         }
     }
