@@ -136,6 +136,11 @@ struct Site {
 impl Site {
     /// A coordinator, and a configuration of a switch and two nodes. `hosts`: each on a host of its own.
     fn new(name: &str, has_hosts: bool) -> Site {
+        Site::with(name, has_hosts, "")
+    }
+
+    /// The same with more settings.
+    fn with(name: &str, has_hosts: bool, more: &str) -> Site {
         let folder = Folder::new(name);
         let hosts = [1, 2, 3].map(|number| match has_hosts {
             true => folder.host(number),
@@ -147,7 +152,7 @@ impl Site {
             ("right", "runtimes", hosts[2].as_str()),
         ];
         // For hours: it ends when it is told to.
-        let text = folder.members(&members) + &folder.generated(&steady(400, 2000, 1 << 40)) + MONITOR;
+        let text = folder.members(&members) + &folder.generated(&steady(400, 2000, 1 << 40)) + MONITOR + more;
         let config = folder.write("cluster.toml", &text);
         let coordinator = Coordinator::init(&folder);
         Site {
@@ -286,4 +291,71 @@ fn a_node_that_stands_still_is_fenced_and_begins_again() {
 #[test]
 fn so_is_one_of_another_host() {
     stands_still("still-far", true);
+}
+
+const COPIES: &str = "\n[replication]\npolicy = \"commit\"\n";
+
+/// Flows of failed runtimes that went on at a member, and that could not.
+fn recovered(status: &Status) -> [u64; 2] {
+    let of = |runtime: &flowkeep::report::RuntimeStatus| [runtime.recovered_flows, runtime.unrecovered_flows];
+    let all = status.runtimes.iter().map(of);
+    all.fold([0, 0], |sum, of| [sum[0] + of[0], sum[1] + of[1]])
+}
+
+/// A member is killed, and another stands still: a view removes each, and its flows go on at the other one.
+fn flows_go_on(name: &str, has_hosts: bool) {
+    let site = Site::with(name, has_hosts, COPIES);
+    let [front, left, right] = site.all();
+    passes(&front, 4000);
+    let protected = |member: &Member, by: u16| {
+        member.wait_until("all its flows have copies", |status| {
+            status
+                .runtimes
+                .iter()
+                .all(|runtime| runtime.protected_by == Some(by))
+        });
+    };
+    protected(&left, 1);
+    protected(&right, 0);
+    let of_right = flows(&right.status());
+    assert!(of_right > 0);
+    right.signal("-KILL");
+    site.coordinator
+        .wait_until("it is removed", |view| !is_listed(view, "right"));
+    let status = left.wait_until("all flows are here", |status| flows(status) == 400);
+    assert_eq!(recovered(&status), [of_right, 0]);
+    passes(&front, 2000);
+    let right = site.start("node", "right");
+    site.coordinator
+        .wait_until("it runs again", |view| runs(view, "right").is_some());
+    assert!(left.wait_until_moved(1) > 0);
+    protected(&left, 1);
+    protected(&right, 0);
+    let moved = flows(&right.status());
+    assert!(moved > 0);
+    right.signal("-STOP");
+    std::thread::sleep(Duration::from_secs(4));
+    site.coordinator
+        .wait_until("it is removed", |view| !is_listed(view, "right"));
+    let status = left.wait_until("all flows are here", |status| flows(status) == 400);
+    assert_eq!(recovered(&status), [of_right + moved, 0]);
+    right.signal("-CONT");
+    wait_for_word(&site.folder, "right", "it begins again, as another incarnation");
+    site.coordinator
+        .wait_until("another life of it runs", |view| runs(view, "right").is_some());
+    passes(&front, 4000);
+    protected(&left, 1);
+    for member in [front, left, right] {
+        member.stop(&site.folder);
+    }
+}
+
+#[test]
+fn flows_of_a_member_that_a_view_removes_go_on() {
+    flows_go_on("copied", false);
+}
+
+#[test]
+fn so_do_those_of_one_of_another_host() {
+    flows_go_on("copied-far", true);
 }
