@@ -22,11 +22,14 @@
 //!   Keeps{F, base, life} ── life is F's here: kept until the session ends │ is suspended: counted │ else: not met, suspended without routes
 //! ```
 //!
+//! Packets of a flow leave in order: while some wait, later ones that are routed by the same key wait behind them, though the heir has announced the flow.
+//!
 //! Invariants: packets that wait are bounded (`recovery_full`), and are a quarter of the buffers at most; a suspension ends.
 //!
 //! Not here: routes (`directory`).
 
 use crate::stats::DropReason;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use wire::{PacketBox, PacketList, Pool};
 
@@ -76,6 +79,8 @@ pub(super) struct Recovery {
     lives: Vec<u64>,
     active: usize,
     packets: usize,
+    /// By the hash that a waiting packet is routed by: for which failed runtime it waits.
+    waiting: BTreeMap<u64, u16>,
 }
 
 impl Recovery {
@@ -87,6 +92,7 @@ impl Recovery {
             lives: alloc::vec![0; runtimes],
             active: 0,
             packets: 0,
+            waiting: BTreeMap::new(),
         }
     }
 
@@ -237,12 +243,19 @@ impl Recovery {
         let has_room = self.packets < pool.total() / 4 && pool.free() > pool.total() / 2;
         match &mut self.suspended[failed] {
             Some(suspension) if has_room => {
+                self.waiting.insert(packet.hash(), failed as u16);
                 suspension.packets.push(packet);
                 self.packets += 1;
                 Ok(())
             }
             _ => Err((packet, DropReason::RecoveryFull)),
         }
+    }
+
+    /// The failed runtime for which earlier packets wait that were routed as this one is. Its flow may be at the heir by now.
+    pub fn awaits(&self, packet: &PacketBox) -> Option<usize> {
+        let failed = self.waiting.get(&packet.hash())?;
+        (!crate::replica::is_broken("packets wait behind those that wait")).then_some(usize::from(*failed))
     }
 
     /// Whether a runtime is suspended that was at a link of this switch.
@@ -257,6 +270,8 @@ impl Recovery {
             return PacketList::new();
         };
         self.active -= 1;
+        self.waiting
+            .retain(|_, waits_for| usize::from(*waits_for) != failed);
         for report in &mut self.reports[failed] {
             // The next life may have failed, too.
             *report = report.filter(|report| !report.is_of(suspension.life));

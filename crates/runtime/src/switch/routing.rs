@@ -272,8 +272,14 @@ impl<P: Port, L: Port> Switch<P, L> {
     #[inline(always)]
     fn send_by(&mut self, packet: PacketBox, route: u32) {
         let runtime = self.directory.runtime(route);
-        if self.recovery.is_active() && self.directory.is_suspended(route) {
-            return self.keep_for_recovery(packet, runtime);
+        if self.recovery.is_active() {
+            let failed = match self.directory.is_suspended(route) {
+                true => Some(runtime),
+                false => self.recovery.awaits(&packet),
+            };
+            if let Some(failed) = failed {
+                return self.keep_for_recovery(packet, failed);
+            }
         }
         match self.outbox.push_packet(runtime, packet, &mut self.local) {
             Ok(()) => self.directory.count_sent(route),
