@@ -20,6 +20,7 @@ use crate::record::NO_DEADLINE;
 use alloc::vec::Vec;
 use nf::{Affinity, Arrival};
 use protocols::ownership::{RuntimeId, Switches};
+use wire::planted;
 
 /// Flows installed in a step.
 const INSTALLS: usize = 512;
@@ -145,6 +146,9 @@ impl Keeper {
 
 /// Installs one flow; `None` if it cannot be.
 fn install(core: &mut Core, groups: &mut [u32], copies: &Copies, slot: u32, copy: &FlowCopy) -> Option<()> {
+    if slot % 2 == 1 && planted::is("flow_not_recovered") {
+        return None;
+    }
     let travelling = core.runner.travelling(copy.facts.chain, &core.flows)?;
     let bytes = copies.flows.state(slot).get(..travelling.length())?;
     if !copy.is_whole() || usize::from(copy.length) != travelling.length() {

@@ -11,6 +11,7 @@ use crate::network::{Passage, Path};
 use crate::random::{Random, Stream};
 use crate::script::Script;
 use crate::timeline::Event;
+use crate::witness::Account;
 use runtime::stats::{RuntimeStats, SwitchStats};
 use std::collections::BTreeMap;
 
@@ -97,6 +98,21 @@ impl World<'_> {
         }
     }
 
+    /// Whether all workers are there, and each flow has a copy that its runtime knows of.
+    pub(super) fn is_all_copied(&self) -> bool {
+        let now = self.now();
+        let mut sums = [0, 0];
+        let is_protected = self.cluster.runtimes.iter().all(|runtime| {
+            let stats = runtime.stats();
+            sums[0] += stats.flows;
+            sums[1] += stats.copies;
+            stats.protected_by.is_some() && runtime.finished()
+        });
+        let is_met = self.cluster.ends.values().all(|end| end.borrow().session != 0);
+        let is_up = self.turns.iter().all(|turns| turns.down_until <= now);
+        is_protected && is_met && is_up && sums[0] == sums[1]
+    }
+
     /// All packets that are within the cluster now may be lost; of those that workers hold, so many.
     pub(super) fn note_losses(&mut self, held: u64) {
         let within = self.figures().missing() + held as i64;
@@ -128,7 +144,7 @@ impl World<'_> {
                 self.orders.retain(|(of, _)| usize::from(*of) != from);
             }
         }
-        dead.scrap();
+        Account::unseen(|| dead.scrap());
         for other in 0..self.turns.len() {
             self.sessions.remove(&(index, other));
         }
