@@ -111,7 +111,8 @@ impl Keeper {
         let (copies, groups) = (&recovery.copies, &mut recovery.groups);
         let Some(mut next) = recovery.next else {
             for (block, group) in copies.blocks.values() {
-                if core.flows.owners.claim(*block, *group) {
+                // A group that is here has its own: it began anew, or came with them.
+                if !core.has_group(group) && core.flows.owners.claim(*block, *group) {
                     core.out.announce(Message::BlockClaimed(*block, *group));
                 }
             }
@@ -160,7 +161,9 @@ fn install(core: &mut Core, groups: &mut [u32], copies: &Copies, slot: u32, copy
         return Some(());
     }
     let group = install_group(core, groups, copies, copy)?;
-    let Some(actor) = core.flows.arrive() else {
+    // What groups on their way were promised is theirs.
+    let has_room = core.flows.free() > core.reserved;
+    let Some(actor) = has_room.then(|| core.flows.arrive()).flatten() else {
         abandon_if_empty(core, group);
         return None;
     };

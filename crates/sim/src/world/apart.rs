@@ -98,7 +98,7 @@ impl World<'_> {
         }
     }
 
-    /// Whether all workers are there, and each flow has a copy that its runtime knows of.
+    /// Whether all workers are there and know each other, no flow is yet to go on elsewhere, and each has a copy that its runtime knows of.
     pub(super) fn is_all_copied(&self) -> bool {
         let now = self.now();
         let mut sums = [0, 0];
@@ -108,9 +108,16 @@ impl World<'_> {
             sums[1] += stats.copies;
             stats.protected_by.is_some() && runtime.finished()
         });
-        let is_met = self.cluster.ends.values().all(|end| end.borrow().session != 0);
+        let lives = &self.cluster.lives;
+        // Not those of before (`Cluster::end`).
+        let is_met = |(from, to): (usize, usize), session: u64| session >> 32 == lives[from] + lives[to];
+        let ends = self.cluster.ends.iter();
+        let is_met = ends
+            .map(|(ends, end)| is_met(*ends, end.borrow().session))
+            .all(|is_met| is_met);
         let is_up = self.turns.iter().all(|turns| turns.down_until <= now);
-        is_protected && is_met && is_up && sums[0] == sums[1]
+        let is_recovered = !self.cluster.switches.iter().any(|switch| switch.is_recovering());
+        is_protected && is_met && is_up && is_recovered && sums[0] == sums[1]
     }
 
     /// All packets that are within the cluster now may be lost; of those that workers hold, so many.
