@@ -9,6 +9,7 @@ use crate::registry::{Entry, Registry};
 use runtime::chain::Plan;
 use schemars::Schema;
 use sim::dawdler::Dawdler;
+use sim::witness::Witness;
 use sim::{Failure, Outcome, Scenario};
 use std::collections::HashMap;
 use std::io::{IsTerminal, Write};
@@ -30,11 +31,12 @@ pub struct SimJob {
     pub json: bool,
 }
 
-/// Makes plans of configurations' texts, and remembers them. Beside the functions of the registry there is the simulator's own that waits.
+/// Makes plans of configurations' texts, and remembers them. Beside the functions of the registry there are the simulator's own.
 pub fn planner(registry: &Registry) -> impl FnMut(&str) -> Result<Plan, String> + use<> {
     let mut entries = registry.entries().to_vec();
     if registry.entry(<Dawdler as nf::NetworkFunction>::NAME).is_none() {
         entries.push(Entry::of::<Dawdler>(|_| Schema::default()));
+        entries.push(Entry::of::<Witness>(|_| Schema::default()));
     }
     let registry = Registry::new(entries);
     let mut plans: HashMap<String, Plan> = HashMap::new();

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run -p flowkeep-sim --example seeds -- explain gateway 25099 [BUG]
-//! cargo run -p flowkeep-sim --example seeds -- range 70000 1000 [SCENARIO]
+//! cargo run -p flowkeep-sim --example seeds -- range 70000 1000 [SCENARIO [BUG]]
 //! ```
 //!
 //! BUG is a planted one, as `tests/planted.rs` has them. `flowkeep sim` does the same for users, without bugs.
@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     let found = match words.as_slice() {
         ["explain", scenario, seed, rest @ ..] => explain(scenario, seed, rest),
         ["range", from, count, rest @ ..] => range(from, count, rest),
-        _ => Err("usage: explain SCENARIO SEED [BUG] | range FROM COUNT [SCENARIO]".to_owned()),
+        _ => Err("usage: explain SCENARIO SEED [BUG] | range FROM COUNT [SCENARIO [BUG]]".to_owned()),
     };
     match found {
         Ok(0) => ExitCode::SUCCESS,
@@ -32,13 +32,17 @@ fn number(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("`{text}` is no number"))
 }
 
+fn plant(bug: Option<&&str>) {
+    if let Some(bug) = bug {
+        wire::planted::choose(String::leak((*bug).to_owned()));
+    }
+}
+
 /// Prints why a seed fails; answers how many failures that is.
 fn explain(scenario: &str, seed: &str, bug: &[&str]) -> Result<u64, String> {
     let registry = flowkeep::functions();
     let mut planner = flowkeep::sim::planner(&registry);
-    if let Some(bug) = bug.first() {
-        wire::planted::choose(String::leak((*bug).to_owned()));
-    }
+    plant(bug.first());
     let Some(failure) = sim::explain(scenario.parse()?, number(seed)?, &mut planner)? else {
         println!("{scenario} {seed} finds nothing");
         return Ok(0);
@@ -57,6 +61,7 @@ fn range(from: &str, count: &str, scenario: &[&str]) -> Result<u64, String> {
     let registry = flowkeep::functions();
     let mut planner = flowkeep::sim::planner(&registry);
     let only: Option<Scenario> = scenario.first().map(|name| name.parse()).transpose()?;
+    plant(scenario.get(1));
     let (from, mut failed) = (number(from)?, 0);
     for seed in from..from + number(count)? {
         let scenario = only.unwrap_or(Scenario::of_seed(seed));

@@ -16,11 +16,11 @@
 //! | `world` | doing it: workers, hosts, parts of a run |
 //! | `network`, `link`, `apart`, `frame` | what is between hosts and workers, and between workers of one process and of several |
 //! | [`checkers`] | what must hold |
-//! | `streams`, [`dawdler`] | what is said where streams are read; a function that waits |
+//! | `streams`, [`dawdler`], [`witness`] | what is said where streams are read; a function that waits, and one that counts |
 //! | `timeline` | what happened: a digest, and words |
 //! | [`mod@run`], `shrink` | runs of seeds; making a failure small |
 //!
-//! Not here: functions but that one. Whoever runs scenarios hands over how to make a plan of a configuration ([`run::Planner`]), since functions and
+//! Not here: functions but those two. Whoever runs scenarios hands over how to make a plan of a configuration ([`run::Planner`]), since functions and
 //! runtime do not see each other. What is simulated, what is not, and how to add a checker: `docs/simulator.md`.
 
 mod apart;
@@ -37,6 +37,7 @@ mod script;
 mod shrink;
 mod streams;
 mod timeline;
+pub mod witness;
 mod world;
 
 pub use checkers::Violation;

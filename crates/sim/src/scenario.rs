@@ -198,6 +198,8 @@ pub(crate) struct Variant {
     pub preserve_ports: bool,
     pub policy: &'static str,
     pub tcp_loose: bool,
+    /// Whether each packet is counted in its flow's state ([`crate::witness`]).
+    pub is_witnessed: bool,
 }
 
 /// How long a flow may live at most without a packet: one that the load balancer only lets pass, five minutes by its phase.
@@ -216,6 +218,7 @@ impl Variant {
             preserve_ports: random.once_in(2),
             policy: random.of_these(&["least_connections", "round_robin", "maglev"]),
             tcp_loose: random.once_in(2),
+            is_witnessed: false,
         }
     }
 
@@ -235,7 +238,9 @@ impl Variant {
             Scenario::Slow => &["dawdler", "nat"],
             Scenario::Gateway | Scenario::Edge => &["firewall", "nat", "load_balancer", "flow_monitor"],
         };
-        let mut text = format!("[[chain]]\nname = \"{scenario}\"\nfunctions = {chain:?}\n");
+        let witness: &[&str] = if self.is_witnessed { &["witness"] } else { &[] };
+        let functions = [witness, chain].concat();
+        let mut text = format!("[[chain]]\nname = \"{scenario}\"\nfunctions = {functions:?}\n");
         if scenario.has_firewall() {
             text += &self.firewall(scenario);
         }

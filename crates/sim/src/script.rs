@@ -35,6 +35,9 @@ pub(crate) const SERVERS: u16 = 3;
 /// The shortest way of a frame between a host and the cluster; what is on a ring between workers is seen in less than this.
 pub(crate) const PATH_DELAY_MIN: u64 = 5 * MICRO;
 
+/// Longer than a partition may last after which both ends still know each other (`apart::DEAD_AFTER`).
+const SILENCE_SHORT: u64 = 80 * MILLI;
+
 /// What the cluster is made of.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
@@ -164,8 +167,10 @@ pub(crate) enum Fault {
 pub(crate) enum Who {
     /// The process with all workers.
     All,
-    /// The process of one worker, which begins anew after so long. Its flows are lost: nobody recovers them yet.
+    /// The process of one worker, which begins anew after so long. Without copies its flows are lost.
     Worker(u8, u64),
+    /// The same, once all flows have copies that are acknowledged.
+    Copied(u8, u64),
 }
 
 /// Which groups move.
@@ -249,8 +254,9 @@ impl Script {
             script.draw_faults(&mut random, span);
         }
         script.draw_faults_apart(span);
+        script.draw_failures();
         script.draw_kinds();
-        script.faults.retain(|timed| timed.at < span);
+        script.faults.retain(|timed| timed.at < script.heals_at);
         script.faults.sort_by_key(|timed| timed.at);
         script
     }
@@ -380,11 +386,12 @@ impl Script {
         }
     }
 
-    /// In one of four scripts each worker is a process: their links are channels.
+    /// In one of three scripts each worker is a process: their links are channels. In three of four of those with several runtimes, these keep copies.
     fn draw_apart(&mut self) {
         let mut random = Random::of(self.seed, Stream::Apart, self.scenario as u64);
+        let mut of_copies = Random::of(self.seed, Stream::Copies, self.scenario as u64);
         let shape = &mut self.shape;
-        if !random.once_in(4) || shape.switches > 2 && shape.runtimes > 3 {
+        if !random.once_in(3) || shape.switches > 2 && shape.runtimes > 3 {
             return;
         }
         shape.apart = Some(Apart {
@@ -399,8 +406,9 @@ impl Script {
             } else {
                 random.of_these(&[64, 128])
             },
-            copied: has_copies() && Random::of(self.seed, Stream::Copies, self.scenario as u64).once_in(2),
+            copied: shape.runtimes > 1 && !of_copies.once_in(4),
         });
+        self.variant.is_witnessed = shape.apart.is_some_and(|apart| apart.copied);
         // Packets come into buffers of whoever receives them.
         let words = 16 * u16::from(shape.switches) + 56;
         shape.own_buffers = words
@@ -449,6 +457,117 @@ impl Script {
                     fault: Fault::Crash { who },
                 });
             }
+        }
+    }
+
+    /// Where copies are kept: what a replica is for, and what may come between.
+    fn draw_failures(&mut self) {
+        if !self.is_copied() || self.is_calm {
+            return;
+        }
+        let mut random = Random::of(self.seed, Stream::Copies, 16 + self.scenario as u64);
+        let span = self.heals_at;
+        match random.below(8) {
+            0..3 => self.draw_one_after_the_other(&mut random, span),
+            3 => self.draw_crashes_while_moving(&mut random),
+            4 => self.draw_crashes_while_recovering(&mut random, span),
+            5 => {
+                let workers = u64::from(self.shape.switches) + u64::from(self.shape.runtimes);
+                let from = random.below(workers) as u8;
+                self.faults.push(Timed {
+                    at: random.below(span),
+                    fault: Fault::Partition {
+                        from,
+                        to: ((u64::from(from) + 1 + random.below(workers - 1)) % workers) as u8,
+                        back: random.once_in(2),
+                        time: random.between(20 * MILLI, SILENCE_SHORT),
+                    },
+                });
+                self.heals_at += SILENCE_SHORT;
+            }
+            _ => {}
+        }
+    }
+
+    /// A runtime crashes, then, once all is copied, its heir or another, and perhaps one more: no flow is lost by that.
+    fn draw_one_after_the_other(&mut self, random: &mut Random, span: Time) {
+        let runtimes = u64::from(self.shape.runtimes);
+        self.moves.retain(|order| order.part != Part::Faults);
+        self.faults
+            .retain(|timed| !matches!(timed.fault, Fault::Crash { .. } | Fault::Jump { .. }));
+        let mut runtime = random.below(runtimes);
+        let mut at = random.between(span / 8, span / 2);
+        for _ in 0..random.between(1, 3) {
+            let who = Who::Copied(
+                self.shape.switches + runtime as u8,
+                random.between(MILLI / 10, 10 * MILLI),
+            );
+            self.faults.push(Timed {
+                at,
+                fault: Fault::Crash { who },
+            });
+            at += 12 * MILLI + random.below(span / 4);
+            let next = if random.once_in(3) {
+                random.below(runtimes)
+            } else {
+                1
+            };
+            runtime = (runtime + next) % runtimes;
+        }
+        self.heals_at = span.max(at) + 20 * MILLI;
+        for talk in &mut self.talks {
+            let more = random.of_these(&[1, 4, 8]);
+            talk.rounds = (talk.rounds * more).min(60 / talk.burst);
+        }
+    }
+
+    /// The source or the target of a move crashes during it.
+    fn draw_crashes_while_moving(&mut self, random: &mut Random) {
+        let moves: Vec<Move> = self
+            .moves
+            .iter()
+            .filter(|order| order.part == Part::Faults)
+            .copied()
+            .collect();
+        if moves.is_empty() {
+            return;
+        }
+        let order = random.of_these(&moves);
+        let who = match order.to {
+            Some(to) if random.once_in(2) => to,
+            _ => order.from,
+        };
+        let who = Who::Worker(
+            self.shape.switches + who as u8,
+            random.between(MILLI / 10, 20 * MILLI),
+        );
+        self.faults.push(Timed {
+            at: order.at + random.below(MILLI),
+            fault: Fault::Crash { who },
+        });
+    }
+
+    /// A runtime crashes, and another worker about when the flows of that one go on.
+    fn draw_crashes_while_recovering(&mut self, random: &mut Random, span: Time) {
+        let workers = u64::from(self.shape.switches) + u64::from(self.shape.runtimes);
+        let first = self.shape.switches + random.below(u64::from(self.shape.runtimes)) as u8;
+        let second = ((u64::from(first) + 1 + random.below(workers - 1)) % workers) as u8;
+        let (at, time) = (random.below(span), random.between(MILLI / 10, 10 * MILLI));
+        self.keep_clocks_slow(second);
+        for (at, worker, time) in [
+            (at, first, time),
+            (
+                at + time + random.below(MILLI),
+                second,
+                random.between(MILLI / 10, 10 * MILLI),
+            ),
+        ] {
+            self.faults.push(Timed {
+                at,
+                fault: Fault::Crash {
+                    who: Who::Worker(worker, time),
+                },
+            });
         }
     }
 
@@ -557,8 +676,29 @@ impl Script {
 
     /// Whether single workers crash.
     pub fn loses_workers(&self) -> bool {
-        let is_one = |timed: &Timed| matches!(timed.fault, Fault::Crash { who: Who::Worker(..) });
+        let is_one = |timed: &Timed| match timed.fault {
+            Fault::Crash { who } => who != Who::All,
+            _ => false,
+        };
         self.faults.iter().any(is_one)
+    }
+
+    /// Whether runtimes keep copies of each other's flows.
+    pub fn is_copied(&self) -> bool {
+        self.shape.apart.is_some_and(|apart| apart.copied)
+    }
+
+    /// Whether no flow may be lost: one runtime crashes at a time, once all is copied; there is room for all, and groups move only when all is healed.
+    pub fn keeps_flows(&self) -> bool {
+        let is_lossless = |timed: &Timed| match timed.fault {
+            Fault::Crash { who } => matches!(who, Who::Copied(..)),
+            Fault::Jump { .. } => false,
+            _ => true,
+        };
+        self.is_copied()
+            && self.shape.is_roomy
+            && self.moves.iter().all(|order| order.part != Part::Faults)
+            && self.faults.iter().all(is_lossless)
     }
 
     /// The name of a worker by its number: switches come first.
@@ -568,12 +708,6 @@ impl Script {
             Some(runtime) => format!("runtime {runtime}"),
         }
     }
-}
-
-/// Whether half of the scripts with processes apart keep copies: where `FLOWKEEP_SIM_COPIES` is set. They find what docs/status.md says, so the tests leave
-/// it alone.
-fn has_copies() -> bool {
-    std::env::var_os("FLOWKEEP_SIM_COPIES").is_some()
 }
 
 fn noise(random: &mut Random, times: u16) -> Noise {

@@ -207,6 +207,15 @@ pub(crate) fn in_words_of(fault: &Fault, script: &Script) -> String {
                 Millis(*time)
             )
         }
+        Fault::Crash {
+            who: Who::Copied(worker, time),
+        } => {
+            format!(
+                "{} crashes once all is copied, and begins anew after {}",
+                script.worker(*worker),
+                Millis(*time)
+            )
+        }
     }
 }
 

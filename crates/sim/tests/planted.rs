@@ -4,7 +4,7 @@ use flowkeep_sim::{self as sim, Scenario};
 use wire::planted;
 
 /// A bug's name, which is where it stands in the code; the scenario that has that code; the checker that must fire first.
-const BUGS: [(&str, Scenario, &str); 37] = [
+const BUGS: [(&str, Scenario, &str); 42] = [
     ("route_over_too_early", Scenario::Bridge, "one_actor"),
     ("second_packet_overtakes", Scenario::Nat, "order"),
     ("drop_not_counted", Scenario::Bridge, "conservation"),
@@ -20,6 +20,12 @@ const BUGS: [(&str, Scenario, &str); 37] = [
     ("buffers_not_fetched_home", Scenario::Nat, "converged"),
     ("choice_by_history", Scenario::Nat, "same_run"),
     ("left_unheard", Scenario::Balance, "delivered"),
+    // Copies, and runtimes that fail.
+    ("copy_not_waited_for", Scenario::Bridge, "kept"),
+    ("change_not_kept", Scenario::Nat, "kept"),
+    ("flow_not_recovered", Scenario::Balance, "kept"),
+    ("told_before_recovered", Scenario::Nat, "endpoints"),
+    ("end_not_kept", Scenario::Nat, "returned"),
     // IPv6, ICMP errors, fragments.
     ("answer_over_v6_elsewhere", Scenario::Edge, "moved"),
     ("error_goes_by_its_own_ends", Scenario::Edge, "moved"),

@@ -23,6 +23,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use nf::{Addr, Block};
 use protocols::ownership::RuntimeId;
+use wire::planted;
 
 /// What a copy has besides its state.
 #[derive(Clone, Copy)]
@@ -319,7 +320,9 @@ impl Copies {
                 self.append(piece)
             }
             Copy::More(piece) => self.append(piece),
+            Copy::Runs { .. } if planted::is("change_not_kept") => true,
             Copy::Runs { slot, is_group, runs } => self.change(slot, is_group, runs),
+            Copy::End { .. } if planted::is("end_not_kept") => true,
             Copy::End { slot, is_group } => {
                 self.current = None;
                 // A copy may have ended before it was sent.

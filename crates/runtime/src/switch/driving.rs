@@ -60,6 +60,11 @@ impl<P: Port, L: Port> Switch<P, L> {
             && !self.outbox.has_messages()
     }
 
+    /// Whether flows of a runtime that has failed are to go on elsewhere, as far as this switch knows.
+    pub fn is_recovering(&self) -> bool {
+        self.recovery.is_active()
+    }
+
     /// When a port has its next packet, if one knows.
     pub fn next_at(&self) -> Option<u64> {
         self.ports.each().filter_map(Port::next_at).min()

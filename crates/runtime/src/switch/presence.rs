@@ -25,6 +25,7 @@ use super::outbox::Outbox;
 use crate::env::Port;
 use crate::message::Message;
 use alloc::vec::Vec;
+use wire::planted;
 
 /// Blocks told in a step: some frames.
 const TOLD: usize = 256;
@@ -197,7 +198,8 @@ impl Presence {
         let mut done = 0;
         for (runtime, mut left) in core::mem::take(&mut self.telling) {
             // What its predecessor had may yet go on elsewhere.
-            let is_early = self.is_among_others && !self.runtimes[runtime].has_told || is_suspended(runtime);
+            let is_early = self.is_among_others && !self.runtimes[runtime].has_told
+                || is_suspended(runtime) && !planted::is("told_before_recovered");
             if is_early || outbox.has_messages_for(runtime) || blocks.is_asking() || !outbox.has_room(runtime)
             {
                 self.telling.push((runtime, left));

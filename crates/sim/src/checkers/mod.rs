@@ -7,6 +7,7 @@
 //! | `delivered` | what leaves is unaltered, goes to whom it is for, and answers reach who asked | when one leaves |
 //! | `enforced` | what is not allowed never leaves, however full everything is | when one leaves |
 //! | `endpoints` | no two inside endpoints have one external endpoint; a mapping is one, and stays | after turns of runtimes |
+//! | `kept` | no flow goes back to a state before that of a packet that has left, none is forgotten or reset, where copies are kept | after turns of runtimes |
 //! | `limited` | no host has more flows than its limit | after turns of runtimes |
 //! | `read` | streams are read on wherever a flow goes; each packet, request and match is recorded once | when all flows have ended |
 //! | `conservation` | nothing leaves oftener than it entered; in = out + held + dropped; queues and tables are bounded | always; at rest |
@@ -28,6 +29,7 @@ pub(crate) mod converged;
 pub(crate) mod delivered;
 pub(crate) mod endpoints;
 pub(crate) mod enforced;
+pub(crate) mod kept;
 pub(crate) mod limited;
 pub(crate) mod moved;
 pub(crate) mod one_actor;

@@ -11,6 +11,7 @@ use crate::network::{Passage, Path};
 use crate::random::{Random, Stream};
 use crate::script::Script;
 use crate::timeline::Event;
+use crate::witness::Account;
 use runtime::stats::{RuntimeStats, SwitchStats};
 use std::collections::BTreeMap;
 
@@ -97,6 +98,28 @@ impl World<'_> {
         }
     }
 
+    /// Whether all workers are there and know each other, no flow is yet to go on elsewhere, and each has a copy that its runtime knows of.
+    pub(super) fn is_all_copied(&self) -> bool {
+        let now = self.now();
+        let mut sums = [0, 0];
+        let is_protected = self.cluster.runtimes.iter().all(|runtime| {
+            let stats = runtime.stats();
+            sums[0] += stats.flows;
+            sums[1] += stats.copies;
+            stats.protected_by.is_some() && runtime.finished()
+        });
+        let lives = &self.cluster.lives;
+        // Not those of before (`Cluster::end`).
+        let is_met = |(from, to): (usize, usize), session: u64| session >> 32 == lives[from] + lives[to];
+        let ends = self.cluster.ends.iter();
+        let is_met = ends
+            .map(|(ends, end)| is_met(*ends, end.borrow().session))
+            .all(|is_met| is_met);
+        let is_up = self.turns.iter().all(|turns| turns.down_until <= now);
+        let is_recovered = !self.cluster.switches.iter().any(|switch| switch.is_recovering());
+        is_protected && is_met && is_up && is_recovered && sums[0] == sums[1]
+    }
+
     /// All packets that are within the cluster now may be lost; of those that workers hold, so many.
     pub(super) fn note_losses(&mut self, held: u64) {
         let within = self.figures().missing() + held as i64;
@@ -128,7 +151,7 @@ impl World<'_> {
                 self.orders.retain(|(of, _)| usize::from(*of) != from);
             }
         }
-        dead.scrap();
+        Account::unseen(|| dead.scrap());
         for other in 0..self.turns.len() {
             self.sessions.remove(&(index, other));
         }

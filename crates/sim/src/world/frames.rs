@@ -11,13 +11,14 @@
 
 use super::hosts::Wish;
 use super::{Due, Packet, World, cluster};
-use crate::checkers::{Violation, conservation, delivered, enforced};
+use crate::checkers::{Violation, conservation, delivered, enforced, kept};
 use crate::frame::{self, Frame, Head, Label, Transport};
 use crate::kinds::ROUTERS;
 use crate::network::{Arrival, Passage};
 use crate::scenario::STRANGER;
 use crate::script::{INSIDE_HOSTS, Script};
 use crate::timeline::Event;
+use crate::witness::Account;
 
 impl World<'_> {
     /// What a switch has taken in and sent since its last turn.
@@ -92,6 +93,9 @@ impl World<'_> {
                 let talk = &script.talks[usize::from(packet.talk)];
                 enforced::left(packet, talk)?;
                 self.order.left(packet, part, script.scenario.has_balancer())?;
+                if script.is_copied() {
+                    Account::note_left(id);
+                }
                 if packet.split == 0 {
                     None
                 } else {
@@ -214,6 +218,12 @@ impl World<'_> {
             Some(usize::from(talk_index))
         };
         let is_for_client = is_own || is_answer;
+        if is_own
+            && let (Some(talk), Transport::Tcp { flags, .. }) = (index, heard.transport)
+            && flags & frame::flags::RST != 0
+        {
+            self.fail(kept::reset(self.script, talk));
+        }
         if let Some(index) = index {
             let talk = &talks[index];
             if !is_for_client {

@@ -33,7 +33,7 @@ use crate::Time;
 use crate::checkers::delivered::Delivered;
 use crate::checkers::order::Order;
 use crate::checkers::read::Read;
-use crate::checkers::{Sighting, Violation, conservation, endpoints, limited, one_actor};
+use crate::checkers::{Sighting, Violation, conservation, endpoints, kept, limited, one_actor};
 use crate::frame::{self, Assembly, End, Frame, Head, Label, PARTS_MAX};
 use crate::link::Clock;
 use crate::network::Path;
@@ -467,6 +467,7 @@ impl<'s> World<'s> {
         if self.script.scenario.has_streams() {
             self.fail(limited::check(&seen));
         }
+        self.fail(kept::check(self.script));
         let rings = self.cluster.rings(&self.script.shape);
         self.fail(conservation::bounds(&self.script.shape, &counts, &rings));
         self.seen = seen;

@@ -17,6 +17,7 @@ use crate::run::Moved;
 use crate::scenario::TIMEOUT_MS_MAX;
 use crate::script::{Fate, Fault, Part, Who, Whom};
 use crate::timeline::Event;
+use crate::witness::Account;
 use runtime::mobility::{Order, OrderError, Selector};
 use wire::Prefix;
 
@@ -24,12 +25,15 @@ use wire::Prefix;
 const REST_MAX: u64 = 5_000_000_000;
 /// By how much clocks leap so that all flows end.
 const LEAP: u64 = (TIMEOUT_MS_MAX + 1000) * 1_000_000;
+/// How often a crash that waits until all is copied looks again.
+const COPYING: u64 = 200_000;
 /// How long ending may then take.
 const ENDING_MAX: u64 = 1_000_000_000;
 
 impl World<'_> {
     /// Plays the whole run.
     pub fn play(&mut self) -> Result<(), Violation> {
+        Account::clear();
         for worker in 0..self.turns.len() as u8 {
             self.rouse(worker, 0);
         }
@@ -285,6 +289,14 @@ impl World<'_> {
 
     pub(super) fn begin_fault(&mut self, index: u16) {
         let now = self.now();
+        if let Fault::Crash { who: Who::Copied(..) } = self.script.faults[usize::from(index)].fault
+            && !self.is_all_copied()
+        {
+            if now + COPYING < self.script.heals_at {
+                self.plan_for(now + COPYING, Due::Begin(index));
+            }
+            return;
+        }
         self.timeline.note(now, Event::Began(index));
         let time = match self.script.faults[usize::from(index)].fault {
             Fault::Stall { worker, time } => {
@@ -358,7 +370,7 @@ impl World<'_> {
     }
 
     fn crash(&mut self, who: Who) {
-        if let Who::Worker(worker, time) = who {
+        if let Who::Worker(worker, time) | Who::Copied(worker, time) = who {
             return self.crash_one(worker, time);
         }
         let now = self.now();
@@ -371,7 +383,10 @@ impl World<'_> {
         self.orders.clear();
         self.past = Past::default();
         self.sessions.clear();
-        std::mem::replace(&mut self.cluster, anew).scrap(&self.clock);
+        let before = std::mem::replace(&mut self.cluster, anew);
+        Account::unseen(|| before.scrap(&self.clock));
+        // Nobody has a copy.
+        Account::clear();
         for worker in 0..self.turns.len() as u8 {
             self.turns[usize::from(worker)].next = crate::Time::MAX;
             self.turns[usize::from(worker)].down_until = 0;

@@ -1,0 +1,155 @@
+//! A function that counts each flow's packets and tells the simulator, for scripts in which runtimes keep copies: first in the chain.
+//!
+//! ```text
+//!   packet ─► count in the flow's state ─► account: this packet, this life of the flow, this count
+//!   packet leaves the cluster ──────────► account: that count has left (`checkers::kept`)
+//! ```
+//!
+//! Each flow that begins gets a number that no other had, kept in its state. So it shows whether a flow goes on, goes back or begins anew, whatever its packets say.
+//! The account is the thread's, as a run is.
+//!
+//! Not here: what must hold of it ([`crate::checkers`]).
+
+use crate::frame;
+use nf::{
+    ConfigError, Cx, Departure, FlowState, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo,
+    network_function,
+};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use wire::LinkType;
+
+/// A flow's number, from 1, and how many packets it has had.
+#[derive(FlowState, Default, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Witnessed {
+    number: u32,
+    count: u32,
+}
+
+/// Counts.
+pub struct Witness;
+
+#[network_function]
+impl NetworkFunction for Witness {
+    const NAME: &'static str = "witness";
+    type Config = NoConfig;
+    type Flow = Witnessed;
+    type Group = ();
+
+    fn new(_: &Arc<NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+        Ok(Witness)
+    }
+
+    fn process(&self, packet: &mut Packet, flow: &mut Witnessed, cx: &mut Cx<Self>) -> Verdict {
+        ACCOUNT.with_borrow_mut(|account| {
+            if flow.number == 0 {
+                flow.number = account.begin(*cx.key().words());
+            }
+            flow.count += 1;
+            let id = frame::id_of(LinkType::Raw, packet.network()).unwrap_or(0);
+            account.processed(id, *flow);
+        });
+        Verdict::Forward
+    }
+
+    fn departed(&self, flow: &Witnessed, why: Departure, _: &mut Cx<Self>) {
+        if why == Departure::Expired {
+            ACCOUNT.with_borrow_mut(|account| account.ended(flow.number));
+        }
+    }
+}
+
+std::thread_local! {
+    static ACCOUNT: RefCell<Account> = RefCell::default();
+}
+
+/// What has been seen in a run.
+#[derive(Default)]
+pub(crate) struct Account {
+    flows: u32,
+    /// Nobody lives who does what is seen.
+    is_deaf: bool,
+    /// By key: the flow that began last.
+    latest: BTreeMap<[u64; 5], u32>,
+    /// Flows that have ended as they should.
+    over: BTreeSet<u32>,
+    /// By identifier of a packet: how often, and as which of a flow, it was processed.
+    packets: BTreeMap<u16, Vec<Witnessed>>,
+    /// By flow: the greatest count with which a packet of it has left.
+    left: BTreeMap<u32, u32>,
+    /// A flow that has gone back: its number, what has left, what it went on from.
+    pub gone_back: Option<(u32, u32, u32)>,
+    /// A flow that was forgotten, and how many packets of it had left.
+    pub forgotten: Option<(u32, u32)>,
+}
+
+impl Account {
+    /// A run begins.
+    pub fn clear() {
+        ACCOUNT.take();
+    }
+
+    /// Looks at what has been seen so far.
+    pub fn look<T>(look: impl FnOnce(&Account) -> T) -> T {
+        ACCOUNT.with_borrow(look)
+    }
+
+    /// A packet has left the cluster.
+    pub fn note_left(id: u16) {
+        ACCOUNT.with_borrow_mut(|account| account.has_left(id));
+    }
+
+    /// Does what is not to be seen: a worker that has crashed is taken apart.
+    pub fn unseen<T>(doing: impl FnOnce() -> T) -> T {
+        ACCOUNT.with_borrow_mut(|account| account.is_deaf = true);
+        let done = doing();
+        ACCOUNT.with_borrow_mut(|account| account.is_deaf = false);
+        done
+    }
+
+    fn begin(&mut self, key: [u64; 5]) -> u32 {
+        self.flows += 1;
+        if !self.is_deaf
+            && let Some(before) = self.latest.insert(key, self.flows)
+            && !self.over.contains(&before)
+            && let Some(left) = self.left.get(&before)
+        {
+            self.forgotten.get_or_insert((before, *left));
+        }
+        self.flows
+    }
+
+    fn processed(&mut self, id: u16, flow: Witnessed) {
+        if self.is_deaf {
+            return;
+        }
+        let left = self.left.get(&flow.number).copied().unwrap_or(0);
+        if flow.count <= left {
+            self.gone_back.get_or_insert((flow.number, left, flow.count - 1));
+        }
+        if id != 0 {
+            self.packets.entry(id).or_default().push(flow);
+        }
+    }
+
+    fn ended(&mut self, number: u32) {
+        if !self.is_deaf {
+            self.over.insert(number);
+        }
+    }
+
+    /// What was processed twice has left at least as it was the first time, of the flow that it was last.
+    fn has_left(&mut self, id: u16) {
+        let seen = self.packets.get(&id);
+        let Some(last) = seen.and_then(|seen| seen.last()).copied() else {
+            return;
+        };
+        let of_it = seen.into_iter().flatten();
+        let of_it = of_it.filter(|flow| flow.number == last.number);
+        let count = of_it.map(|flow| flow.count).min().unwrap_or(0);
+        let left = self.left.entry(last.number).or_default();
+        *left = count.max(*left);
+    }
+}
