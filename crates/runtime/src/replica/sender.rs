@@ -4,7 +4,10 @@
 //!   observe(actor): committed bytes as they are ─► chain ─► commit(actor): ends, blocks; group, flow: runs or all bytes ─► mark at the gate
 //! ```
 //!
-//! A flow whose copy is not up to date, and one whose bytes were not observed before the call (a call that waited goes on), is sent whole.
+//! A flow is sent whole, and its group with it, when its copy is not up to date, or when its bytes
+//! were not observed before the call: a call that waited goes on. A group is sent whole when a flow
+//! of it is over, which functions are told of; not if a packet's chain ends the flow, since the
+//! group was observed before that chain.
 //!
 //! Invariant: after [`Core::commit`] the records sent so far have all committed bytes of the flow and its group.
 
@@ -39,6 +42,8 @@ struct Before {
     /// Its group, if that has a copy, and its committed bytes.
     group: Option<u32>,
     group_bytes: Vec<u8>,
+    /// A flow that begins: its group was looked at before functions were told.
+    begins: Option<u32>,
 }
 
 /// See the module's page.
@@ -392,10 +397,14 @@ impl Core {
     /// Notes the committed bytes of a flow and its group before a packet's chain runs.
     #[inline]
     pub fn observe(&mut self, actor: u32) {
+        if self.flows.has_ended() {
+            self.send_ends();
+        }
         let base = self.sender.base();
         let header = *self.flows.header(actor);
+        let is_copied = header.copied == base;
         self.sender.before.actor = None;
-        if header.copied == base {
+        if is_copied {
             let before = &mut self.sender.before;
             before.actor = Some(actor);
             (before.answered, before.flags) = (header.answered, header.flags & COPIED);
@@ -408,10 +417,71 @@ impl Core {
                 gather(group, ranges, &mut before.flow);
             }
         }
+        if self.sender.before.begins.take() == Some(actor) {
+            return;
+        }
         self.sender.before.group = None;
-        if header.group != NO_GROUP && self.sender.has_group(header.group) {
+        if is_copied && header.group != NO_GROUP && self.sender.has_group(header.group) {
             self.observe_group(header.group);
         }
+    }
+
+    /// Notes the committed bytes of a group before functions are told of a flow that begins in it.
+    #[inline]
+    pub fn observe_beginning(&mut self, actor: u32) {
+        if self.sender.is_on() {
+            self.observe_group_of(actor);
+        }
+    }
+
+    #[inline(never)]
+    fn observe_group_of(&mut self, actor: u32) {
+        if self.flows.has_ended() {
+            self.send_ends();
+        }
+        self.sender.before.begins = Some(actor);
+        self.sender.before.group = None;
+        let group = self.flows.header(actor).group;
+        if group != NO_GROUP && self.sender.has_group(group) {
+            self.observe_group(group);
+        }
+    }
+
+    /// A call that waited goes on: its changes were not observed. Answers its flow's group.
+    pub fn observe_woken(&mut self, actor: u32) -> u32 {
+        let header = self.flows.header_mut(actor);
+        header.outdate_copy();
+        header.group
+    }
+
+    /// Behind such a call: what it may have changed is sent, unless a packet of it has taken that
+    /// along.
+    pub fn commit_woken(&mut self, actor: u32, group: u32) {
+        if !self.sender.is_on() {
+            return;
+        }
+        if self.flows.has_ended() {
+            self.send_ends();
+        }
+        if self.is_to_be_sent(actor) {
+            self.commit(actor);
+        } else if self.flows.header(actor).phase != Phase::Active && self.sender.has_group(group) {
+            self.send_group(group);
+            self.gate.mark(group, self.sender.sent);
+        }
+    }
+
+    /// Whether a flow is to be sent though no packet has passed: a function keeps it, its copy is
+    /// too old, or its first packet waits in a call. Its group knows of that flow already, and
+    /// without a copy the group would never be told of its end.
+    fn is_to_be_sent(&self, actor: u32) -> bool {
+        let header = self.flows.header(actor);
+        let is_here = match header.phase {
+            Phase::Active => header.copied != self.sender.base(),
+            Phase::Waiting => header.copied == 0,
+            _ => false,
+        };
+        is_here && header.flags & flag::SETTLING == 0
     }
 
     fn observe_group(&mut self, group: u32) {
@@ -430,7 +500,9 @@ impl Core {
     #[inline]
     pub fn commit_after(&mut self, actor: u32) {
         let group = self.sender.before.group;
-        if self.sender.before.actor == Some(actor) && self.flows.header(actor).phase == Phase::Active {
+        let is_observed =
+            self.sender.before.actor == Some(actor) && self.flows.header(actor).phase == Phase::Active;
+        if is_observed || self.is_to_be_sent(actor) {
             self.commit(actor);
         } else if let Some(group) = group {
             if self.flows.has_ended() {
@@ -517,8 +589,21 @@ impl Core {
                     self.sender.set_group(group, 0);
                     (group, true)
                 }
+                Ended::InGroup(_) => continue,
             };
             self.send_copy(Copy::End { slot, is_group });
+        }
+        let mut sent = None;
+        for over in &ended {
+            if let Ended::InGroup(group) = *over
+                && sent != Some(group)
+                && self.sender.before.group != Some(group)
+                && self.sender.has_group(group)
+            {
+                sent = Some(group);
+                self.send_group(group);
+                self.gate.mark(group, self.sender.sent);
+            }
         }
         self.flows.give_ended(ended);
     }
