@@ -51,7 +51,10 @@ fn a_new_crate_passes_its_tests_and_runs_on_its_capture() {
         output.contains("test an_established_flow_allocates_nothing ... ok"),
         "{output}"
     );
-    assert!(output.contains("test flows_survive_migration ... ok"), "{output}");
+    assert!(
+        output.contains("test flows_survive_migration_and_failure ... ok"),
+        "{output}"
+    );
 
     let output = cargo(&created.folder, &["run", "--offline", "--", "run", "chain.toml"]);
     let web = r#""from":"10.0.0.1:40000","to":"192.0.2.80:80","packets":[5, 4]"#;

@@ -57,7 +57,8 @@
 //! - Every flow that arrived departed once.
 //! - A `process_now` that declines has not touched the flow's state.
 //!
-//! [`survives_migration`] plays a script to two runtimes between which the flows move, and compares.
+//! [`survives_migration`] plays a script to two runtimes between which the flows move, and
+//! compares; [`survives_failure`] to two that fail.
 //!
 //! Not here: threads, ports to the world (the tool runs those).
 
@@ -77,7 +78,7 @@ mod tests;
 
 pub use allocations::{CountingAllocator, allocations};
 pub use link::{Link, link};
-pub use moving::{Migration, Survived, Way, migration, survives_migration};
+pub use moving::{Migration, Survived, Way, failure, migration, survives_failure, survives_migration};
 pub use outcome::{Fate, FlowFields, Outcome};
 pub use play::{Setup, run, setup};
 pub use sent::Sent;

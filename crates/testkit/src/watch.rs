@@ -17,10 +17,12 @@ use std::time::Duration;
 pub struct Notes {
     /// Time of reception of the packet, and the verdict on it.
     pub verdicts: Vec<(u64, Verdict)>,
-    /// Begun, and moved here.
-    arrived: [u64; 2],
+    /// Begun, moved here, and recovered here.
+    arrived: [u64; 3],
     /// Over, and moved away.
     departed: [u64; 2],
+    /// What was noted when all workers had come to rest last.
+    at_rest: (usize, [u64; 3], [u64; 2]),
 }
 
 impl Notes {
@@ -32,6 +34,18 @@ impl Notes {
     /// How many flows have come from another worker, and how many have gone to one.
     pub fn moved(&self) -> (u64, u64) {
         (self.arrived[1], self.departed[1])
+    }
+
+    /// All workers have come to rest.
+    pub fn come_to_rest(&mut self) {
+        self.at_rest = (self.verdicts.len(), self.arrived, self.departed);
+    }
+
+    /// Forgets what was noted since: it was of a worker that has failed.
+    pub fn go_back(&mut self) {
+        let (verdicts, arrived, departed) = self.at_rest;
+        self.verdicts.truncate(verdicts);
+        (self.arrived, self.departed) = (arrived, departed);
     }
 
     /// Makes room, so that writing down allocates nothing while the runtime works.
@@ -123,8 +137,12 @@ impl<F: NetworkFunction> NetworkFunction for Watched<F> {
     }
 
     fn arrived(&self, flow: &mut F::Flow, why: Arrival, cx: &mut Cx<Self>) {
-        let moved = usize::from(why == Arrival::Migrated);
-        self.note(|notes| notes.arrived[moved] += 1);
+        let how = match why {
+            Arrival::New => 0,
+            Arrival::Migrated => 1,
+            Arrival::Recovered => 2,
+        };
+        self.note(|notes| notes.arrived[how] += 1);
         self.function.arrived(flow, why, cx.lend());
     }
 

@@ -1,4 +1,4 @@
-//! The functions in `examples/functions`: what they do, that it goes along when flows move, and that they are short.
+//! The functions in `examples/functions`: what they do, that it goes along when flows move and runtimes fail, and that they are short.
 
 #[path = "../../../examples/functions/port_knocking.rs"]
 mod port_knocking;
@@ -58,7 +58,8 @@ fn a_port_opens_for_who_has_knocked_in_order() {
         no, knock, knock, knock, no, knock, Forwarded, Forwarded, Forwarded, no,
     ];
     out.assert_fates(fates);
-    testkit::survives_migration::<PortKnocking>(NoConfig {}, script);
+    testkit::survives_migration::<PortKnocking>(NoConfig {}, script.clone());
+    testkit::survives_failure::<PortKnocking>(NoConfig {}, script);
 }
 
 #[test]
@@ -82,8 +83,9 @@ fn so_many_connections_a_second_are_opened() {
     let no = Dropped("too_many_syns");
     out.assert_fates([Forwarded, Forwarded, Forwarded, no, no, Forwarded]);
     assert_eq!(out.counter("syns"), 6);
-    let survived = testkit::survives_migration::<SynLimiter>(NoConfig {}, script);
+    let survived = testkit::survives_migration::<SynLimiter>(NoConfig {}, script.clone());
     assert_eq!(survived.dropped("too_many_syns"), 2);
+    testkit::survives_failure::<SynLimiter>(NoConfig {}, script);
 }
 
 #[test]
@@ -102,8 +104,9 @@ fn a_bucket_fills_as_time_passes() {
     let no = Dropped("over_rate");
     let (first, second) = ([Forwarded, Forwarded, no, Forwarded], [Forwarded, no, no]);
     out.assert_fates([&first[..], &second, &[Forwarded, Forwarded, no]].concat());
-    let survived = testkit::survives_migration::<TokenBucket>(settings(), script);
+    let survived = testkit::survives_migration::<TokenBucket>(settings(), script.clone());
     assert_eq!(survived.dropped("over_rate"), 4);
+    testkit::survives_failure::<TokenBucket>(settings(), script);
 }
 
 #[test]

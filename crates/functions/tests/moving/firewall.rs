@@ -24,7 +24,7 @@ udp_replied = "30s"
 udp_stream = "30s"
 "#;
 
-fn firewall(config: &str) -> Migration {
+pub fn firewall(config: &str) -> Migration {
     migration().function::<Firewall>(testkit::config::<Firewall>(config))
 }
 

@@ -6,7 +6,7 @@ use crate::traffic::conversations;
 use flowkeep_functions::flow_monitor::{Config, FlowMonitor, Timeout};
 use testkit::{Migration, migration};
 
-fn monitor(seconds: u32) -> Migration {
+pub fn monitor(seconds: u32) -> Migration {
     migration().function::<FlowMonitor>(Config {
         idle_timeout: Timeout::seconds(seconds),
         closed_timeout: Timeout::seconds(seconds),

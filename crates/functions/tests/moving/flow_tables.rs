@@ -1,14 +1,21 @@
-//! Flow tables of the shared captures, read by the flow monitor while all flows move at every k-th packet, against nDPI's, Arkime's and Zeek's.
+//! Flow tables of the shared captures, read by the flow monitor while all flows move at every k-th packet, or while runtimes are killed there, against
+//! nDPI's, Arkime's and Zeek's.
+//!
+//! A runtime is killed in each of the ways that the kit has, in turn over the values of k; what the monitor counts is committed, which it is not by itself.
 
 use crate::captures::{Script, data, every_capture, files, script};
+use crate::committed::{Committed, Settings};
 use crate::planted_bugs::{Bug, Forgetful, ForgetfulConfig};
 use crate::tables::{arkime, ndpi, records, zeek};
 use flowkeep_functions::flow_monitor::{Config, Flow, FlowMonitor, Timeout};
 use std::path::Path;
+use std::sync::Arc;
 use testkit::{Migration, Survived, Way, migration};
 
 /// At every so many packets.
 const EVERY: [usize; 5] = [1, 2, 3, 7, 50];
+/// A runtime is made for each kill.
+const KILLS: usize = 300;
 /// Moving all flows of a capture at each packet takes packets times flows: longer captures are for larger k.
 const FRAMES: usize = 60_000;
 
@@ -43,11 +50,24 @@ fn records_that_do_not_come_through_are_noticed() {
 }
 
 /// Replays a capture while flows move: before the packet or with it, through one switch or two, in turn over the values of k.
-fn replay(script: &Script, config: Config, every: usize) -> Survived {
-    let way = Way::ALL[every % 3];
+fn replay_moving(script: &Script, config: Config, every: usize) -> Survived {
+    let way = Way::MOVES[every % 3];
     monitor(config)
         .begins_at(script.begins_at)
         .ways([way])
+        .switches(1 + (every % 2) as u8)
+        .every(every)
+        .replay(script.steps.clone())
+}
+
+/// Replays a capture while runtimes are killed.
+fn replay_killing(script: &Script, config: Config, every: usize) -> Survived {
+    let kills = script.steps.len() / every;
+    migration()
+        .function::<Committed<FlowMonitor>>(Settings(Arc::new(config)))
+        .flows_max(script.steps.len().clamp(64, 4096) as u32)
+        .begins_at(script.begins_at)
+        .ways([Way::FAILURES[(every + kills) % 4]])
         .switches(1 + (every % 2) as u8)
         .every(every)
         .replay(script.steps.clone())
@@ -68,6 +88,7 @@ fn name(path: &Path) -> String {
 }
 
 struct Sum {
+    kills: bool,
     captures: usize,
     replays: usize,
     packets: usize,
@@ -75,8 +96,9 @@ struct Sum {
 }
 
 impl Sum {
-    fn new() -> Self {
+    fn new(kills: bool) -> Self {
         Sum {
+            kills,
             captures: 0,
             replays: 0,
             packets: 0,
@@ -92,7 +114,14 @@ impl Sum {
             if script.steps.len() * 10 / every > FRAMES && !every_capture() {
                 continue;
             }
-            let survived = replay(&script, config, every);
+            let kills_max = if every_capture() { 10 * KILLS } else { KILLS };
+            if self.kills && (script.steps.len() / every > kills_max || every > script.steps.len()) {
+                continue;
+            }
+            let survived = match self.kills {
+                false => replay_moving(&script, config, every),
+                true => replay_killing(&script, config, every),
+            };
             self.replays += 1;
             self.packets += survived.left();
             self.moved += survived.moved();
@@ -102,8 +131,12 @@ impl Sum {
 
     fn tell(&self, whose: &str) {
         println!(
-            "{whose}: {} captures, {} replays of {} packets with k of {EVERY:?}: equal; flows moved {} times",
-            self.captures, self.replays, self.packets, self.moved
+            "{whose}: {} captures, {} replays of {} packets with k of {EVERY:?}: equal; flows {} {} times",
+            self.captures,
+            self.replays,
+            self.packets,
+            if self.kills { "were recovered" } else { "moved" },
+            self.moved
         );
         assert!(self.replays > 0 && self.moved > 0);
     }
@@ -111,8 +144,16 @@ impl Sum {
 
 #[test]
 fn tables_equal_ndpis_while_flows_move_at_every_kth_packet() {
+    ndpis(Sum::new(false));
+}
+
+#[test]
+fn tables_equal_ndpis_while_a_runtime_is_killed_at_every_kth_packet() {
+    ndpis(Sum::new(true));
+}
+
+fn ndpis(mut sum: Sum) {
     let Some(folder) = data("flow/ndpi") else { return };
-    let mut sum = Sum::new();
     for expected in some(&folder.join("expected"), "tsv", 4, 9) {
         let text = std::fs::read_to_string(&expected).expect("readable");
         let path = folder.join("pcap").join(name(&expected));
@@ -129,8 +170,16 @@ fn tables_equal_ndpis_while_flows_move_at_every_kth_packet() {
 
 #[test]
 fn tables_equal_arkimes_while_flows_move_at_every_kth_packet() {
+    arkimes(Sum::new(false));
+}
+
+#[test]
+fn tables_equal_arkimes_while_a_runtime_is_killed_at_every_kth_packet() {
+    arkimes(Sum::new(true));
+}
+
+fn arkimes(mut sum: Sum) {
     let Some(folder) = data("flow/arkime") else { return };
-    let mut sum = Sum::new();
     for expected in some(&folder, "test", 2, 6) {
         let text = std::fs::read_to_string(&expected).expect("readable");
         let name = name(&expected);
@@ -148,6 +197,15 @@ fn tables_equal_arkimes_while_flows_move_at_every_kth_packet() {
 
 #[test]
 fn tables_equal_zeeks_while_flows_move_at_every_kth_packet() {
+    zeeks(Sum::new(false));
+}
+
+#[test]
+fn tables_equal_zeeks_while_a_runtime_is_killed_at_every_kth_packet() {
+    zeeks(Sum::new(true));
+}
+
+fn zeeks(mut sum: Sum) {
     let Some(folder) = data("flow/zeek-conn") else {
         return;
     };
@@ -156,7 +214,7 @@ fn tables_equal_zeeks_while_flows_move_at_every_kth_packet() {
         idle_timeout: Timeout::seconds(300),
         closed_timeout: Timeout::seconds(5),
     };
-    let (mut sum, mut equal, mut all) = (Sum::new(), 0, 0);
+    let (mut equal, mut all) = (0, 0);
     for expected in some(&folder.join("conn-baseline"), "log", 0, 2) {
         let text = std::fs::read_to_string(&expected).expect("readable");
         let file = expected.file_name().expect("a name").to_string_lossy();

@@ -53,7 +53,7 @@ pub fn router(neighbours: &[(u32, &str)]) -> Config {
     config
 }
 
-fn forward(neighbours: &[(u32, &str)]) -> Migration {
+pub fn forward(neighbours: &[(u32, &str)]) -> Migration {
     migration().function::<Forward>(router(neighbours))
 }
 

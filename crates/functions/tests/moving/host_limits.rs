@@ -6,7 +6,7 @@ use flowkeep_functions::host_limits::HostLimits;
 use std::time::Duration;
 use testkit::{Migration, Step, Way, migration, udp, wait};
 
-fn limits(config: &str) -> Migration {
+pub fn limits(config: &str) -> Migration {
     migration().function::<HostLimits>(testkit::config::<HostLimits>(config))
 }
 
@@ -58,7 +58,7 @@ fn buckets_go_along() {
 /// No runtime has a flow of anybody in its account when all are over.
 #[test]
 fn each_flow_is_given_back_where_it_is() {
-    for way in Way::ALL {
+    for way in Way::MOVES {
         let migration = limits("flows_per_host = 3").asking::<HostLimits>(&["hosts"]);
         let survived = migration.ways([way]).replay(conversations());
         assert_eq!(

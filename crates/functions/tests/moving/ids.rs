@@ -8,7 +8,7 @@ use flowkeep_functions::ids::config::{Mode, Settings, variables};
 use flowkeep_functions::ids::{Config, Ids, parse};
 use testkit::{Migration, Step, Survived, migration, tcp};
 
-fn ids(rules: &str, mode: Mode) -> Migration {
+pub fn ids(rules: &str, mode: Mode) -> Migration {
     let settings = Settings {
         rules: rules.into(),
         mode,
@@ -17,7 +17,7 @@ fn ids(rules: &str, mode: Mode) -> Migration {
     migration().function::<Ids>(Config::from(settings))
 }
 
-fn http() -> Migration {
+pub fn http() -> Migration {
     migration().function::<HttpParser>(http_parser::Config::default())
 }
 

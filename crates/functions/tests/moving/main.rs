@@ -1,4 +1,5 @@
-//! Each function while its flows move between two runtimes at every packet: what comes of it is what comes of it while they stay.
+//! Each function while its flows move between two runtimes at every packet, and while these fail there (`failing`): what comes of it is what comes of it
+//! while they stay.
 //!
 //! Each is tried on generated traffic (`traffic`) in which what is particular to it happens: timers run out, blocks of ports are exhausted, signatures lie
 //! across segments; and on a sample of the shared captures, or all of them (`FLOWKEEP_EVERY_CAPTURE`). `flow_tables` compares with
@@ -9,7 +10,9 @@
 #[path = "../flow_monitor/capture.rs"]
 mod capture;
 mod captures;
+mod committed;
 mod counter;
+mod failing;
 mod firewall;
 mod flow_monitor;
 mod flow_tables;

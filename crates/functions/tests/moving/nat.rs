@@ -9,7 +9,7 @@ use flowkeep_functions::nat::Nat;
 use std::time::Duration;
 use testkit::{Migration, Step, answer, migration, udp, wait};
 
-fn nat(config: &str) -> Migration {
+pub fn nat(config: &str) -> Migration {
     migration()
         .function::<Nat>(testkit::config::<Nat>(config))
         // Ports are chosen at random; a mapping's number is its place in the instance's table.

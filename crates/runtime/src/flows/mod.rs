@@ -76,6 +76,8 @@ pub(crate) enum Ended {
     Flow(u32, u8),
     /// A group, by its place.
     Group(u32),
+    /// A flow of this group, which goes on and knows of that.
+    InGroup(u32),
 }
 
 impl FlowStore {
@@ -466,8 +468,11 @@ impl FlowStore {
             index => {
                 let left = self.groups.leave(index, actor);
                 // A later group may have its place.
-                if left.is_some() && self.owners.is_noting() {
-                    self.ended.push(Ended::Group(index));
+                if self.owners.is_noting() {
+                    self.ended.push(match left {
+                        Some(_) => Ended::Group(index),
+                        None => Ended::InGroup(index),
+                    });
                 }
                 left
             }

@@ -17,7 +17,7 @@
 //! | record | when |
 //! |---|---|
 //! | base | a replica is chosen: at the start, and when the one before is gone |
-//! | group, flow: all bytes | with the first packet of a flow; when a function was told of something; all flows, some each step, behind *base* |
+//! | group, flow: all bytes | with the first packet of a flow; when a function was told of something, or a call has waited; all flows, some each step, behind *base* |
 //! | runs: changed committed bytes | with a packet that changed some |
 //! | block, end | before any other record that follows it |
 //! | whole | behind the last flow of the base: the runtime is protected |
@@ -60,6 +60,7 @@
 
 pub mod keeper;
 pub mod policy;
+mod records;
 mod recovery;
 pub mod sender;
 

@@ -4,7 +4,10 @@
 //!   observe(actor): committed bytes as they are ─► chain ─► commit(actor): ends, blocks; group, flow: runs or all bytes ─► mark at the gate
 //! ```
 //!
-//! A flow whose copy is not up to date, and one whose bytes were not observed before the call (a call that waited goes on), is sent whole.
+//! A flow is sent whole, and its group with it, when its copy is not up to date, or when its bytes
+//! were not observed before the call: a call that waited goes on. A group is sent whole when a flow
+//! of it is over, which functions are told of; not if a packet's chain ends the flow, since the
+//! group was observed before that chain.
 //!
 //! Invariant: after [`Core::commit`] the records sent so far have all committed bytes of the flow and its group.
 
@@ -22,58 +25,56 @@ use wire::PacketBox;
 
 /// Flows sent in a step while a base is sent.
 const WALK: usize = 64;
-/// Bytes of a state in one record.
-const PIECE: usize = 1024;
-/// Bytes compared at a time.
-const CHUNK: usize = 64;
 /// Bases are numbered from 1 to this in a flow's header.
 const BASES: u32 = 127;
 
 /// What a flow's state was before its packet's chain.
 #[derive(Default)]
-struct Before {
+pub(super) struct Before {
     /// Whose, if any.
-    actor: Option<u32>,
+    pub(super) actor: Option<u32>,
     /// Its committed bytes, in the order of their ranges.
-    flow: Vec<u8>,
-    answered: bool,
-    flags: u8,
+    pub(super) flow: Vec<u8>,
+    pub(super) answered: bool,
+    pub(super) flags: u8,
     /// Its group, if that has a copy, and its committed bytes.
-    group: Option<u32>,
-    group_bytes: Vec<u8>,
+    pub(super) group: Option<u32>,
+    pub(super) group_bytes: Vec<u8>,
+    /// A flow that begins: its group was looked at before functions were told.
+    pub(super) begins: Option<u32>,
 }
 
 /// See the module's page.
 #[derive(Default)]
 pub(crate) struct Sender {
-    is_wanted: bool,
+    pub(super) is_wanted: bool,
     /// The replica.
-    to: Option<u16>,
+    pub(super) to: Option<u16>,
     /// How many bases were begun.
-    number: u32,
+    pub(super) number: u32,
     /// Records of this base.
-    sent: u64,
+    pub(super) sent: u64,
     /// The next actor that the base has not got.
-    walk: Option<u32>,
+    pub(super) walk: Option<u32>,
     /// How many records *whole* was.
-    whole: Option<u64>,
+    pub(super) whole: Option<u64>,
     /// By group: under which base it was copied.
-    groups: Vec<u8>,
-    before: Before,
+    pub(super) groups: Vec<u8>,
+    pub(super) before: Before,
     /// Flows that came from other runtimes and are to be copied.
-    arrived: Vec<u32>,
-    unprotected: u64,
-    runs: Vec<u8>,
-    copying: Copying,
+    pub(super) arrived: Vec<u32>,
+    pub(super) unprotected: u64,
+    pub(super) runs: Vec<u8>,
+    pub(super) copying: Copying,
     /// By chain of the configuration in force.
-    policies: Vec<Policy>,
-    snapshots: Snapshots,
+    pub(super) policies: Vec<Policy>,
+    pub(super) snapshots: Snapshots,
     /// Flows with copies of this base.
-    flows: u64,
+    pub(super) flows: u64,
     /// When this base began.
-    began: u64,
+    pub(super) began: u64,
     /// How long it took, in nanoseconds, until all flows had copies; 0 as long as they have not.
-    took: u64,
+    pub(super) took: u64,
 }
 
 /// Flags of a flow that its copy has.
@@ -122,7 +123,7 @@ impl Sender {
     }
 
     #[inline]
-    fn policy(&self, chain: u8) -> Policy {
+    pub(super) fn policy(&self, chain: u8) -> Policy {
         self.policies
             .get(usize::from(chain))
             .copied()
@@ -130,7 +131,7 @@ impl Sender {
     }
 
     /// The copy that a flow had, by its header, is void.
-    fn forget(&mut self, copied: u8) {
+    pub(super) fn forget(&mut self, copied: u8) {
         self.flows -= u64::from(copied & !STALE == self.base() && self.flows > 0);
     }
 
@@ -147,7 +148,7 @@ impl Sender {
 
     /// The base's number as flows have it.
     #[inline(always)]
-    fn base(&self) -> u8 {
+    pub(super) fn base(&self) -> u8 {
         (self.number % BASES + 1) as u8
     }
 
@@ -158,11 +159,11 @@ impl Sender {
         }
     }
 
-    fn has_group(&self, group: u32) -> bool {
+    pub(super) fn has_group(&self, group: u32) -> bool {
         self.groups.get(group as usize) == Some(&self.base())
     }
 
-    fn set_group(&mut self, group: u32, base: u8) {
+    pub(super) fn set_group(&mut self, group: u32, base: u8) {
         let index = group as usize;
         if index >= self.groups.len() {
             self.groups.resize(index + 1, 0);
@@ -183,14 +184,6 @@ pub(crate) fn facts(header: &Header, second: wire::FlowKey, now: u64) -> Facts {
         chain: header.chain,
         flags: header.flags & COPIED,
         answered: header.answered,
-    }
-}
-
-/// Where the bytes of an actor's state are in its copy.
-fn place_in_copy(at: usize, state: &Travelling) -> usize {
-    match at < state.own || state.group.1 == 0 {
-        true => at,
-        false => at - state.group.0 + state.own,
     }
 }
 
@@ -517,10 +510,15 @@ impl Core {
     /// Notes the committed bytes of a flow and its group before a packet's chain runs.
     #[inline]
     pub fn observe(&mut self, actor: u32) {
+        if self.flows.has_ended() {
+            self.send_ends();
+        }
         let base = self.sender.base();
         let header = *self.flows.header(actor);
+        let is_copied = header.copied == base;
         self.sender.before.actor = None;
-        if header.copied == base && self.sender.policy(header.chain) == Policy::Commit {
+        let commits = self.sender.policy(header.chain) == Policy::Commit;
+        if is_copied && commits {
             let before = &mut self.sender.before;
             before.actor = Some(actor);
             (before.answered, before.flags) = (header.answered, header.flags & COPIED);
@@ -533,10 +531,76 @@ impl Core {
                 gather(group, ranges, &mut before.flow);
             }
         }
+        if self.sender.before.begins.take() == Some(actor) {
+            return;
+        }
         self.sender.before.group = None;
-        if header.group != NO_GROUP && self.sender.has_group(header.group) {
+        // With a flow that lacks a copy, its group is sent whole.
+        if (is_copied || !commits) && header.group != NO_GROUP && self.sender.has_group(header.group) {
             self.observe_group(header.group);
         }
+    }
+
+    /// Notes the committed bytes of a group before functions are told of a flow that begins in it.
+    #[inline]
+    pub fn observe_beginning(&mut self, actor: u32) {
+        if self.sender.is_on() {
+            self.observe_group_of(actor);
+        }
+    }
+
+    #[inline(never)]
+    fn observe_group_of(&mut self, actor: u32) {
+        if self.flows.has_ended() {
+            self.send_ends();
+        }
+        self.sender.before.begins = Some(actor);
+        self.sender.before.group = None;
+        let group = self.flows.header(actor).group;
+        if group != NO_GROUP && self.sender.has_group(group) {
+            self.observe_group(group);
+        }
+    }
+
+    /// A call that waited goes on: its changes were not observed. Answers its flow's group.
+    pub fn observe_woken(&mut self, actor: u32) -> u32 {
+        let header = self.flows.header_mut(actor);
+        header.outdate_copy();
+        header.group
+    }
+
+    /// Behind such a call: what it may have changed is sent, unless a packet of it has taken that
+    /// along.
+    pub fn commit_woken(&mut self, actor: u32, group: u32) {
+        if !self.sender.is_on() {
+            return;
+        }
+        if self.flows.has_ended() {
+            self.send_ends();
+        }
+        if self.is_to_be_sent(actor) {
+            self.commit(actor);
+            return;
+        }
+        let header = self.flows.header(actor);
+        let is_sent = header.phase == Phase::Active && self.sender.policy(header.chain) != Policy::None;
+        if !is_sent && self.sender.has_group(group) {
+            self.send_group(group);
+            self.gate.mark(group, self.sender.sent);
+        }
+    }
+
+    /// Whether a flow is to be sent though no packet has passed: a function keeps it, its copy is
+    /// too old, or its first packet waits in a call. Its group knows of that flow already, and
+    /// without a copy the group would never be told of its end.
+    fn is_to_be_sent(&self, actor: u32) -> bool {
+        let header = self.flows.header(actor);
+        let is_here = match header.phase {
+            Phase::Active => header.copied != self.sender.base(),
+            Phase::Waiting => header.copied == 0,
+            _ => false,
+        };
+        is_here && header.flags & flag::SETTLING == 0 && self.sender.policy(header.chain) != Policy::None
     }
 
     fn observe_group(&mut self, group: u32) {
@@ -556,10 +620,12 @@ impl Core {
     pub fn commit_after(&mut self, actor: u32) {
         let group = self.sender.before.group;
         let header = *self.flows.header(actor);
-        if header.phase == Phase::Active && self.sender.policy(header.chain) == Policy::Snapshot {
+        let is_active = header.phase == Phase::Active;
+        if is_active && self.sender.policy(header.chain) == Policy::Snapshot {
             self.note_for_snapshot(actor, &header);
         }
-        if self.sender.before.actor == Some(actor) && self.flows.header(actor).phase == Phase::Active {
+        let is_observed = is_active && self.sender.before.actor == Some(actor);
+        if is_observed || self.is_to_be_sent(actor) {
             self.commit(actor);
         } else if let Some(group) = group {
             if self.flows.has_ended() {
@@ -667,184 +733,6 @@ impl Core {
         let before = &self.sender.before;
         (before.answered, before.flags) == (header.answered, header.flags & COPIED)
     }
-
-    // Records.
-
-    fn send_copy(&mut self, copy: Copy<'_>) {
-        if let Some(to) = self.sender.to {
-            self.out.send_record(to, &Record::Copy(copy));
-            self.sender.sent += 1;
-        }
-    }
-
-    /// Ends and blocks, before any record that follows them.
-    #[cold]
-    fn send_ends(&mut self) {
-        if self.flows.owners.has_changes() {
-            for change in self.flows.owners.take_changes() {
-                self.send_copy(Copy::Block {
-                    is_claimed: change.is_claimed,
-                    block: change.block,
-                    group: change.group,
-                });
-            }
-        }
-        let ended = self.flows.take_ended();
-        for over in &ended {
-            let (slot, is_group) = match *over {
-                Ended::Flow(actor, copied) => {
-                    self.sender.forget(copied);
-                    (actor, false)
-                }
-                Ended::Group(group) => {
-                    self.sender.set_group(group, 0);
-                    (group, true)
-                }
-            };
-            self.send_copy(Copy::End { slot, is_group });
-        }
-        self.flows.give_ended(ended);
-    }
-
-    fn send_group(&mut self, group: u32) {
-        let key = self.flows.groups().key(group);
-        let bytes = self.flows.groups().state_bytes(group);
-        let length = bytes.len() as u16;
-        let mut pieces = bytes.chunks(PIECE);
-        let Some(to) = self.sender.to else {
-            return;
-        };
-        let first = Copy::Group {
-            slot: group,
-            group: key,
-            length,
-            piece: pieces.next().unwrap_or_default(),
-        };
-        self.out.send_record(to, &Record::Copy(first));
-        self.sender.sent += 1;
-        for piece in pieces {
-            self.out.send_record(to, &Record::Copy(Copy::More(piece)));
-            self.sender.sent += 1;
-        }
-        self.sender.set_group(group, self.sender.base());
-        if self.sender.before.group == Some(group) {
-            self.sender.before.group = None;
-        }
-    }
-
-    fn send_flow(&mut self, actor: u32) {
-        let header = *self.flows.header(actor);
-        let Some(state) = self.runner.travelling(header.chain, &self.flows) else {
-            return;
-        };
-        let Some(to) = self.sender.to else {
-            return;
-        };
-        let mut sent = 0;
-        let mut is_first = true;
-        while is_first || sent < state.length() {
-            let place = state.place(sent);
-            let place = place.start..place.end.min(place.start + PIECE);
-            let piece = self.flows.state_bytes(actor).get(place).unwrap_or_default();
-            sent += piece.len();
-            let copy = match is_first {
-                true => Copy::Flow {
-                    slot: actor,
-                    group: header.group,
-                    length: state.length() as u16,
-                    facts: facts(&header, *self.flows.second_key(actor), self.now),
-                    piece,
-                },
-                false => Copy::More(piece),
-            };
-            self.out.send_record(to, &Record::Copy(copy));
-            self.sender.sent += 1;
-            if piece.is_empty() {
-                break;
-            }
-            is_first = false;
-        }
-        let base = self.sender.base();
-        self.sender.flows += u64::from(header.copied & !STALE != base);
-        self.flows.header_mut(actor).copied = base;
-    }
-
-    fn send_runs(&mut self, actor: u32, header: &Header) {
-        let Some(state) = self.runner.travelling(header.chain, &self.flows) else {
-            return;
-        };
-        let mut runs = core::mem::take(&mut self.sender.runs);
-        let mut at = 0;
-        let own = self.runner.stages().committed(header.chain).len();
-        let shared = match header.group {
-            NO_GROUP => self.runner.stages().group_committed().len(),
-            _ => 0,
-        };
-        let offset = self.flows.group_offset();
-        for index in 0..own + shared {
-            let range = match index.checked_sub(own) {
-                None => self.runner.stages().committed(header.chain).get(index).cloned(),
-                Some(index) => {
-                    let range = self.runner.stages().group_committed().get(index);
-                    range.map(|range| offset + range.start..offset + range.end)
-                }
-            };
-            let Some(range) = range else {
-                break;
-            };
-            let first = place_in_copy(range.start, &state);
-            let now = self.flows.state_bytes(actor).get(range).unwrap_or_default();
-            let length = now.len();
-            match self.sender.before.flow.get_mut(at..at + length) {
-                Some(before) => compare(before, now, first, &mut runs),
-                None => self.flows.header_mut(actor).outdate_copy(),
-            }
-            at += length;
-            self.send_full_runs(actor, false, &mut runs, PIECE);
-        }
-        self.send_full_runs(actor, false, &mut runs, 0);
-        self.sender.runs = runs;
-    }
-
-    fn send_group_runs(&mut self, group: u32) {
-        let mut runs = core::mem::take(&mut self.sender.runs);
-        let mut at = 0;
-        for index in 0..self.runner.stages().group_committed().len() {
-            let Some(range) = self.runner.stages().group_committed().get(index).cloned() else {
-                break;
-            };
-            let first = range.start;
-            let now = self
-                .flows
-                .groups()
-                .state_bytes(group)
-                .get(range)
-                .unwrap_or_default();
-            let length = now.len();
-            match self.sender.before.group_bytes.get_mut(at..at + length) {
-                Some(before) => compare(before, now, first, &mut runs),
-                None => self.sender.groups.clear(),
-            }
-            at += length;
-            self.send_full_runs(group, true, &mut runs, PIECE);
-        }
-        self.send_full_runs(group, true, &mut runs, 0);
-        self.sender.runs = runs;
-    }
-
-    /// Sends runs once they are longer than that.
-    fn send_full_runs(&mut self, slot: u32, is_group: bool, runs: &mut Vec<u8>, longer_than: usize) {
-        if runs.len() > longer_than {
-            for piece in split_runs(runs) {
-                self.send_copy(Copy::Runs {
-                    slot,
-                    is_group,
-                    runs: piece,
-                });
-            }
-            runs.clear();
-        }
-    }
 }
 
 /// Appends the bytes of these places.
@@ -853,43 +741,4 @@ fn gather(bytes: &[u8], ranges: &[Range<usize>], into: &mut Vec<u8>) {
     for range in ranges {
         into.extend_from_slice(bytes.get(range.clone()).unwrap_or_default());
     }
-}
-
-/// Appends a run for what differs, at places from `first` on, and notes the new bytes.
-#[inline]
-fn compare(before: &mut [u8], now: &[u8], first: usize, runs: &mut Vec<u8>) {
-    if before == now {
-        return;
-    }
-    for (index, (old, new)) in before.chunks_mut(CHUNK).zip(now.chunks(CHUNK)).enumerate() {
-        let Some(from) = old.iter().zip(new).position(|(old, new)| old != new) else {
-            continue;
-        };
-        let differs = |(old, new): (&u8, &u8)| old != new;
-        let to = old.len() - old.iter().zip(new).rev().position(differs).unwrap_or(0);
-        let run = &new[from..to];
-        let place = (first + index * CHUNK + from) as u16;
-        runs.extend_from_slice(&place.to_be_bytes());
-        runs.push(run.len() as u8);
-        runs.extend_from_slice(run);
-        old.copy_from_slice(new);
-    }
-}
-
-/// Runs in records of bounded length.
-fn split_runs(runs: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let mut rest = runs;
-    core::iter::from_fn(move || {
-        let mut length = 0;
-        while let Some(run) = rest.get(length + 2) {
-            let next = length + 3 + usize::from(*run);
-            if next > PIECE && length > 0 {
-                break;
-            }
-            length = next.min(rest.len());
-        }
-        let (piece, left) = rest.split_at(length);
-        rest = left;
-        (!piece.is_empty()).then_some(piece)
-    })
 }

@@ -1,5 +1,6 @@
 //! Functions and ports for the worker's tests, and the tests by subject.
 
+mod accounts;
 mod change;
 mod clocks;
 mod crash;

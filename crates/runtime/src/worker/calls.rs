@@ -31,6 +31,7 @@ impl<P: Port> Runtime<P> {
 
     fn conclude(&mut self, call: Call) {
         let actor = call.actor();
+        let group = self.core.observe_woken(actor);
         if call.has_behind() {
             self.core.linger(actor);
         }
@@ -41,6 +42,7 @@ impl<P: Port> Runtime<P> {
             .runner
             .conclude(call, goes_on, &mut self.core.flows, &mut self.core.out);
         self.core.run_more();
+        self.core.commit_woken(actor, group);
         self.take_up_behind(actor, behind);
         self.core.stop_lingering();
     }
@@ -50,6 +52,7 @@ impl<P: Port> Runtime<P> {
         while let Some(packet) = behind.pop() {
             self.core.runner.note_taken_up();
             if let Some((passed, direction)) = middle(&packet) {
+                let group = self.core.observe_woken(actor);
                 self.core.runner.put_ahead(Job {
                     actor,
                     packet,
@@ -59,6 +62,7 @@ impl<P: Port> Runtime<P> {
                     whole: false,
                 });
                 self.core.run_more();
+                self.core.commit_woken(actor, group);
                 continue;
             }
             let Some((mut key, way)) = FlowKey::of(&packet) else {

@@ -317,6 +317,7 @@ impl<P: Port> Runtime<P> {
             header.flags |= flag::FROM_OUTSIDE;
         }
         self.core.flows_opened += 1;
+        self.core.observe_beginning(actor);
         self.core
             .runner
             .create(actor, &mut self.core.flows, &mut self.core.out);

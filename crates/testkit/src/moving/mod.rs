@@ -1,8 +1,10 @@
-//! Plays a script while flows move between two runtimes, and holds what comes of it against what comes of it while they stay.
+//! Plays a script while flows move between two runtimes, or runtimes fail, and holds what comes of
+//! it against what comes of it while they stay.
 //!
 //! # Theory of operation
 //! [`survives_migration`] is the one line that a function's author writes. It plays the script to two real runtimes behind a
-//! switch (`rig`), once with all flows at one of them, and then once for each [`Way`] of moving them at every step:
+//! switch (`rig`), once with all flows at one of them, and then once for each [`Way`] of moving
+//! them at every step (`way`):
 //!
 //! ```text
 //!                    before step n              step n is processed
@@ -28,42 +30,46 @@
 //! may rightly choose otherwise when some of it has moved: give it settings by which it does not, or one way of moving at a
 //! time ([`Migration::ways`]).
 //!
-//! Not here: failures and replicas; more workers (`tests/nat_cluster.rs`), live threads (the tool's tests).
+//! # Failures
+//! [`survives_failure`] is the line for runtimes that fail. Their flows go on at the other one from
+//! copies, as `[replication]` has it with `commit`. What functions are told and count is compared
+//! as above, but:
+//!
+//! - packets that the failed runtime had in hand come again (`play`, `failing`); what it has
+//!   counted and logged of them is forgotten with it;
+//! - *lazy fields lag*: they are not compared, and where a chain's functions have any, neither are
+//!   counters, and of the event log the lines' names alone. What verdicts
+//!   follow from them may differ, and is a difference;
+//! - a recovered flow has the time left that it had when it was copied: flows may be there still
+//!   that are over in the other run.
+//!
+//! A new group begins at runtime 0 if that is there: a function that decides by the runtime it is
+//! at (NAT's blocks) may decide otherwise at the heir, and says so ([`Migration::choosing`]).
+//!
+//! Not here: more workers (`tests/nat_cluster.rs`), live threads (the tool's tests).
 
+mod cables;
 mod chosen;
 mod clock;
+mod failing;
 mod play;
 mod rig;
 mod shrink;
 mod story;
+mod way;
+mod wire;
 
 #[cfg(test)]
 mod tests;
 
 use crate::step::Step;
 use crate::watch::{Notes, Watched, WatchedConfig};
-use nf::{NetworkFunction, Prefix};
+use nf::{FlowState, NetworkFunction, Prefix};
 use runtime::stage::{Configured, Factory};
 use std::collections::BTreeSet;
-use std::fmt::Display;
 use std::sync::{Arc, Mutex};
 use story::Story;
-
-/// How flows move at a step.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
-    /// Before the step, to the other runtime and back.
-    ThereAndBack,
-    /// Before the step, to the other runtime, where they stay until the next time.
-    Over,
-    /// To the other runtime, while the step's packet is on its way.
-    Amid,
-}
-
-impl Way {
-    /// Each of them.
-    pub const ALL: [Way; 3] = [Way::ThereAndBack, Way::Over, Way::Amid];
-}
+pub use way::Way;
 
 /// Sees to it that a function's flows come through a move at every step of a script, in each [`Way`].
 ///
@@ -102,6 +108,52 @@ pub fn survives_migration<F: NetworkFunction>(
     migration().function::<F>(config).check(script)
 }
 
+/// Sees to it that a function's flows go on when their runtime fails at every step of a script, in
+/// each of [`Way::FAILURES`].
+///
+/// ```
+/// # use nf::{ConfigError, Cx, FlowState, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo,
+/// network_function};
+/// # struct OneWay;
+/// # #[derive(FlowState, Default, Clone, Copy, Debug)]
+/// # #[repr(C)]
+/// # struct Seen { packets: u64 }
+/// # #[network_function]
+/// # impl NetworkFunction for OneWay {
+/// #     const NAME: &'static str = "one_way";
+/// #     type Config = NoConfig;
+/// #     type Flow = Seen;
+/// #     type Group = ();
+/// #     fn new(_: &std::sync::Arc<NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+/// Ok(OneWay) }
+/// #     fn process(&self, _: &mut Packet, flow: &mut Seen, cx: &mut Cx<Self>) -> Verdict {
+/// #         flow.packets += 1;
+/// #         Verdict::Forward
+/// #     }
+/// # }
+/// use flowkeep_testkit::{self as testkit, tcp};
+///
+/// let web = tcp("10.0.0.1:1000", "192.0.2.1:80");
+/// testkit::survives_failure::<OneWay>(NoConfig {}, [web.syn(), web.reply().syn_ack(), web.ack()]);
+/// ```
+///
+/// # Panics
+/// As [`survives_migration`], if anything differs from what comes of the script while no runtime
+/// fails.
+#[track_caller]
+pub fn survives_failure<F: NetworkFunction>(
+    config: F::Config,
+    script: impl IntoIterator<Item = Step>,
+) -> Survived {
+    failure().function::<F>(config).check(script)
+}
+
+/// A failure to be described in more detail than [`survives_failure`] takes: a [`migration`] in the
+/// ways of [`Way::FAILURES`].
+pub fn failure() -> Migration {
+    migration().ways(Way::FAILURES)
+}
+
 /// A migration to be described in more detail than [`survives_migration`] takes.
 pub fn migration() -> Migration {
     Migration {
@@ -109,10 +161,11 @@ pub fn migration() -> Migration {
         asked: Vec::new(),
         chosen: chosen::Chosen::default(),
         local: BTreeSet::new(),
+        lazy: Vec::new(),
         flows_max: 1024,
         begins_at: play::BEGINNING,
         switches: 1,
-        ways: Way::ALL.to_vec(),
+        ways: Way::MOVES.to_vec(),
         may_stay: false,
         every: 1,
         at: None,
@@ -136,6 +189,8 @@ pub struct Migration {
     asked: Vec<(&'static str, Vec<String>)>,
     chosen: chosen::Chosen,
     local: BTreeSet<String>,
+    /// Fields that a copy may have as they were a while ago.
+    lazy: Vec<String>,
     flows_max: u32,
     begins_at: u64,
     switches: u8,
@@ -157,6 +212,7 @@ impl Migration {
                 WatchedConfig { config, notes },
             ))
         };
+        self.lazy.extend(lazy_fields::<F>());
         self.functions.push(Function {
             name: F::NAME,
             type_name: std::any::type_name::<F>(),
@@ -362,6 +418,23 @@ impl Migration {
     }
 }
 
+/// The lazy fields of a function's states, by name: those that begin behind the committed bytes.
+fn lazy_fields<F: NetworkFunction>() -> Vec<String> {
+    let state = F::Flow::default();
+    let begins_at = std::ptr::from_ref(&state).addr();
+    let mut fields = Vec::new();
+    state.each_field(&mut |name, value| {
+        let place = std::ptr::from_ref(value).addr() - begins_at;
+        if place >= F::Flow::COMMITTED {
+            fields.push(format!("{}.{name}", F::NAME));
+        }
+    });
+    if F::Group::COMMITTED < size_of::<F::Group>() {
+        fields.push(format!("{} (group)", F::NAME));
+    }
+    fields
+}
+
 /// A script that was played while flows moved: what has come of it, moved or not.
 pub struct Survived {
     story: Story,
@@ -369,7 +442,7 @@ pub struct Survived {
 }
 
 impl Survived {
-    /// How often a flow has moved, in all ways together.
+    /// How often a flow has moved, or was recovered, in all ways together.
     pub fn moved(&self) -> u64 {
         self.moved
     }
@@ -405,15 +478,5 @@ impl Survived {
     /// The event log, a JSON object per line: the flows' ends after the script's are in it too.
     pub fn events(&self) -> &str {
         &self.story.events
-    }
-}
-
-impl Display for Way {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Way::ThereAndBack => "to the other runtime and back before",
-            Way::Over => "over to the other runtime before",
-            Way::Amid => "over to the other runtime with the packet of",
-        })
     }
 }

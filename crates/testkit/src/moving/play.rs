@@ -5,18 +5,24 @@
 //! script says, stopping wherever a call is due. Flows move first, then time passes, then the packet comes: what a flow
 //! waits for, it waits for where it has gone.
 //!
+//! *Runtimes fail* in turn, each with what it has in hand: packets that it has received and that
+//! have neither left nor been dropped. These come again, in
+//! their order and with their times of reception, when the flows are at the other runtime.
+//!
 //! Not here: what is expected.
 
+use super::clock;
+use super::failing::Counted;
 use super::rig::{Coming, Rig, Shape};
 use super::story::{Chapter, Counts, Story};
 use super::{Migration, Way};
 use crate::build::{Conversations, Last};
 use crate::step::{Step, What};
 use crate::watch::Notes;
-use nf::{Endpoint, Side};
+use nf::{Endpoint, Side, Verdict};
 use runtime::chain::{ChainRule, Plan};
 use runtime::stats::Named;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use wire::LinkType;
@@ -52,6 +58,11 @@ struct Player {
     story: Story,
     dropped: Counts,
     counted: Counts,
+    /// Packets that have neither left nor been dropped, by their times of reception, with the
+    /// runtime that has them.
+    in_hand: BTreeMap<u64, (Side, Coming, Option<usize>)>,
+    /// Which runtime fails next.
+    fails: usize,
 }
 
 /// Plays a script, flows moving at the steps of these numbers.
@@ -87,6 +98,7 @@ pub fn play(
         flows_max: migration.flows_max,
         frame_max: longest.max().unwrap_or(0).max(FRAME_MAX),
         now: migration.begins_at,
+        is_apart: way.is_failure() && !points.is_empty(),
     };
     let mut player = Player {
         rig: Rig::new(&shape, plan).map_err(Failure::Script)?,
@@ -97,6 +109,8 @@ pub fn play(
         story: Story::default(),
         dropped: Counts::new(),
         counted: Counts::new(),
+        in_hand: BTreeMap::new(),
+        fails: 0,
     };
     let mut before = None;
     for Numbered { number, step } in script {
@@ -121,30 +135,34 @@ impl Player {
                     self.settle()?;
                 }
             }
-            Some(Way::Amid) | None => {}
+            Some(Way::Fail | Way::FailBack | Way::FailTwice) => {
+                self.fail_before(number, way)?;
+            }
+            Some(Way::Amid | Way::FailAmid) | None => {}
         }
         self.story.chapters.push(Chapter::default());
         if let Some(time) = step.after {
             self.pass(time)?;
         }
-        let is_amid = way == Some(Way::Amid);
         match &step.what {
             What::Wait(time) => {
-                if is_amid {
-                    self.order_both()?;
+                match way {
+                    Some(Way::Amid) => self.order_both()?,
+                    Some(Way::FailAmid) => self.fail_next()?,
+                    _ => {}
                 }
                 self.pass(*time)?;
             }
             What::Frame(bytes, link, side) => {
                 let frame = (bytes.clone(), *link, *side);
-                self.packet(frame, step, None, is_amid)?;
+                self.packet(frame, step, None, way)?;
             }
             What::Packet(described) => {
                 let built = self.conversations.build(described, self.last.as_ref());
                 let built =
                     built.map_err(|why| Failure::Script(format!("step {number} cannot be: {why}")))?;
                 let frame = (built.frame, LinkType::Ethernet, built.side);
-                self.packet(frame, step, Some(built.known_as), is_amid)?;
+                self.packet(frame, step, Some(built.known_as), way)?;
             }
         }
         self.close_chapter();
@@ -156,7 +174,7 @@ impl Player {
         (bytes, link, side): (Vec<u8>, LinkType, Side),
         step: &Step,
         known_as: Option<(Endpoint, Endpoint)>,
-        is_amid: bool,
+        way: Option<Way>,
     ) -> Result<(), Failure> {
         if step.after.is_none() {
             self.rig.now += 2;
@@ -168,19 +186,142 @@ impl Player {
         if let Some(chapter) = self.story.chapters.last_mut() {
             chapter.came = Some((side, link, bytes.clone()));
         }
-        self.rig.bring(
-            side,
-            Coming {
-                bytes,
-                link,
-                wire_length: step.wire_length,
-                stamp,
-            },
-        );
-        if is_amid {
-            self.order_both()?;
+        let coming = Coming {
+            bytes,
+            link,
+            wire_length: step.wire_length,
+            stamp,
+        };
+        let before = self.rig.counted();
+        if self.rig.is_apart() {
+            self.in_hand.insert(stamp, (side, coming.clone(), None));
         }
+        self.rig.bring(side, coming);
+        match way {
+            Some(Way::Amid) => self.order_both()?,
+            Some(Way::FailAmid) => self.fail_amid(&before)?,
+            _ => {}
+        }
+        self.settle()?;
+        let holder = self.rig.receiver(&before);
+        if let Some((_, _, at)) = self.in_hand.get_mut(&stamp) {
+            *at = holder;
+        }
+        Ok(())
+    }
+
+    /// A runtime fails between two packets.
+    fn fail_before(&mut self, number: usize, way: Option<Way>) -> Result<(), Failure> {
+        match way {
+            Some(Way::FailBack) => {
+                for runtime in [0, 1] {
+                    let lost = self.fail(runtime, None)?;
+                    self.come_back(runtime)?;
+                    self.come_again(lost)?;
+                }
+            }
+            Some(Way::FailTwice) => {
+                let runtime = self.fails;
+                self.fails = 1 - runtime;
+                let lost = self.fail(runtime, None)?;
+                // Now before it is met, now in the middle of the base, now behind it.
+                self.rig
+                    .fail_again(runtime, number % 7)
+                    .map_err(Failure::Broken)?;
+                self.come_back(runtime)?;
+                self.come_again(lost)?;
+            }
+            _ => self.fail_next()?,
+        }
+        Ok(())
+    }
+
+    /// The next runtime fails, and what it had in hand comes again.
+    fn fail_next(&mut self) -> Result<(), Failure> {
+        let runtime = self.fails;
+        self.fails = 1 - runtime;
+        let lost = self.fail(runtime, None)?;
+        self.come_back(runtime)?;
+        self.come_again(lost)
+    }
+
+    /// The runtime that has received a packet fails before anything of it is with the other one.
+    fn fail_amid(&mut self, before: &Counted) -> Result<(), Failure> {
+        let receiver = self.rig.take_amid(before);
+        self.collect();
+        let Some(runtime) = receiver else {
+            // No runtime has it: a switch has dropped or kept it.
+            self.rig.mend();
+            return Ok(());
+        };
+        let has_left = !self.in_hand.contains_key(&self.rig.now)
+            || self
+                .story
+                .chapters
+                .last()
+                .is_some_and(|chapter| !chapter.left.is_empty());
+        if let Some((_, _, at)) = self.in_hand.get_mut(&self.rig.now) {
+            *at = Some(runtime);
+        }
+        let lost = match has_left {
+            true => self.fail(runtime, None)?,
+            false => self.fail(runtime, Some(before))?,
+        };
+        self.come_again(lost)?;
+        self.come_back(runtime)
+    }
+
+    /// A runtime fails; answers what it had in hand.
+    fn fail(&mut self, runtime: usize, as_of: Option<&Counted>) -> Result<Vec<(Side, Coming)>, Failure> {
+        if as_of.is_none() {
+            self.forget_dropped();
+        } else if let Ok(mut notes) = self.notes.lock() {
+            notes.go_back();
+        }
+        let has_some = as_of.is_some() || self.rig.in_hand(runtime) > 0;
+        let lost = self
+            .in_hand
+            .values()
+            .filter(|(_, _, at)| has_some && *at == Some(runtime));
+        let lost = lost.map(|(side, coming, _)| (*side, coming.clone())).collect();
+        self.in_hand.retain(|_, (_, _, at)| *at != Some(runtime));
+        self.rig.fail(runtime, as_of);
+        self.settle()?;
+        Ok(lost)
+    }
+
+    fn come_back(&mut self, runtime: usize) -> Result<(), Failure> {
+        self.rig.recover(runtime).map_err(Failure::Broken)?;
         self.settle()
+    }
+
+    /// Packets that a failed runtime had in hand come again.
+    fn come_again(&mut self, lost: Vec<(Side, Coming)>) -> Result<(), Failure> {
+        for (side, coming) in lost {
+            let before = self.rig.counted();
+            let stamp = coming.stamp;
+            self.in_hand.insert(stamp, (side, coming.clone(), None));
+            self.rig.bring(side, coming);
+            self.settle()?;
+            let holder = self.rig.receiver(&before);
+            if let Some((_, _, at)) = self.in_hand.get_mut(&stamp) {
+                *at = holder;
+            }
+        }
+        Ok(())
+    }
+
+    /// Packets that functions have dropped are in no hand.
+    fn forget_dropped(&mut self) {
+        if let Ok(notes) = self.notes.lock() {
+            for (stamp, verdict) in &notes.verdicts {
+                if matches!(verdict, Verdict::Drop(_)) {
+                    // By the one clock or the other.
+                    self.in_hand.remove(stamp);
+                    self.in_hand.remove(&stamp.wrapping_sub(clock::AHEAD));
+                }
+            }
+        }
     }
 
     fn order_both(&mut self) -> Result<(), Failure> {
@@ -205,15 +346,29 @@ impl Player {
     fn settle(&mut self) -> Result<(), Failure> {
         self.rig.settle().map_err(Failure::Broken)?;
         self.story.has_waited |= self.rig.has_waiting();
+        self.collect();
+        if self.rig.is_apart() {
+            self.forget_dropped();
+            if let Ok(mut notes) = self.notes.lock() {
+                notes.come_to_rest();
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what has left.
+    fn collect(&mut self) {
         let left = self.rig.take_left();
         if !left.is_empty() {
             let known_as = &self.known_as;
             self.last = self.rig.take_last(|stamp| known_as.get(&stamp).copied());
+            for left in &left {
+                self.in_hand.remove(&left.stamp);
+            }
             if let Some(chapter) = self.story.chapters.last_mut() {
                 chapter.left.extend(left);
             }
         }
-        Ok(())
     }
 
     /// What was dropped and counted since the chapter before.
@@ -251,7 +406,9 @@ impl Player {
                     let named = move |(field, value): (&str, String)| (format!("{function}.{field}"), value);
                     fields.into_iter().map(named)
                 });
-                let fields = fields.filter(|(field, _)| !migration.local.contains(field));
+                let lags = |field: &str| migration.lazy.iter().any(|lazy| lazy == field);
+                let is_compared = |field: &str| !migration.local.contains(field) && !lags(field);
+                let fields = fields.filter(|(field, _)| is_compared(field));
                 self.story.flows.push((ends, fields.collect()));
             }
         }
@@ -269,7 +426,11 @@ impl Player {
             }
         }
         self.story.wrong = self.left_over();
-        self.story.moved = self.rig.moved;
+        let [recovered, lost] = self.rig.recovered();
+        self.story.moved = self.rig.moved + recovered;
+        if self.story.wrong.is_none() && lost > 0 {
+            self.story.wrong = Some(format!("{lost} flows could not be recovered from their copies"));
+        }
         self.story.events = std::mem::take(&mut self.rig.events);
         Ok(self.story)
     }
@@ -288,11 +449,16 @@ impl Player {
         if came != gone {
             return Some(format!("{gone} flows have gone away, but {came} have arrived"));
         }
-        if self.rig.refused > 0 {
-            return Some(format!(
-                "{} flows were refused by a full runtime: choose a larger `flows_max`",
-                self.rig.refused
-            ));
+        match self.rig.refused {
+            0 => {}
+            lost if self.rig.is_apart() => {
+                return Some(format!("{lost} flows could not be recovered from their copies"));
+            }
+            refused => {
+                return Some(format!(
+                    "{refused} flows were refused by a full runtime: choose a larger `flows_max`"
+                ));
+            }
         }
         let stats = self.rig.stats();
         let lost: u64 = stats.iter().map(|stats| stats.events_lost).sum();

@@ -15,15 +15,18 @@
 //!   outside ◄──► port 1 ┘                └─► runtime 1 ─┘
 //! ```
 //!
+//! Where runtimes fail, each worker is a process of its own (`failing`), and each runtime keeps
+//! copies of the other's flows.
+//!
 //! With two switches the inside port is at one and the outside port at the other, and each has the routes of half the groups.
 //!
 //! Runtime 1 is at another host: its clock is [`clock::AHEAD`] of all others'. What it tells is told by theirs.
 //!
 //! Not here: what is played (`mod`), what came out (`story`).
 
+use super::cables::Cables;
 use super::clock;
 use crate::build::Last;
-use crate::link::{Link, link, link_of_clocks};
 use crate::sent::Copied;
 use nf::cx::EFFECTS_MAX;
 use nf::{Endpoint, Side, WorkerInfo};
@@ -36,14 +39,16 @@ use wire::memory::Region;
 use wire::{HashSeed, LinkType, Pool};
 
 /// A frame that left.
-#[derive(Clone, PartialEq, Eq)]
 pub struct Left {
     pub side: Side,
     pub link: LinkType,
     pub bytes: Vec<u8>,
+    /// Its time of reception, which is its name.
+    pub stamp: u64,
 }
 
 /// A frame that comes in.
+#[derive(Clone)]
 pub struct Coming {
     pub bytes: Vec<u8>,
     pub link: LinkType,
@@ -82,6 +87,7 @@ impl Port for World {
                 side: packet.exit(),
                 link: packet.link(),
                 bytes: packet.frame().to_vec(),
+                stamp: packet.timestamp(),
             });
         }
         if let Some(packet) = burst.last() {
@@ -95,12 +101,15 @@ impl Port for World {
     }
 }
 
-/// Buffers of each worker.
+/// Buffers of each worker; fewer where runtimes fail, since each that does takes its own with it.
 const BUFFERS: usize = 1024;
+const BUFFERS_APART: usize = 256;
 /// Workers that have had this many turns without coming to rest never will.
 const TURNS_MAX: usize = 100_000;
 /// The runtimes' number.
 const RUNTIMES: u16 = 2;
+/// How long, in nanoseconds, packets wait for a recovery: it takes no time by the clock.
+const RECOVERY_MAX: u64 = 1_000_000_000;
 
 /// Which switch has the port of a side, and where.
 fn port_of(side: Side, switches: u8) -> (usize, usize) {
@@ -111,109 +120,128 @@ fn port_of(side: Side, switches: u8) -> (usize, usize) {
 }
 
 /// What the workers are made with.
+#[derive(Clone)]
 pub struct Shape {
     /// One or two.
     pub switches: u8,
     pub flows_max: u32,
     pub frame_max: usize,
     pub now: u64,
+    /// Whether each worker is a process of its own, with copies at the other runtime.
+    pub is_apart: bool,
 }
+
+impl Shape {
+    fn pool(&self, worker: usize) -> Pool {
+        let buffers = match self.is_apart {
+            true => BUFFERS_APART,
+            false => BUFFERS,
+        };
+        let region = Region::heap(Pool::region_length(buffers, self.frame_max));
+        Pool::new(region, buffers, self.frame_max, worker as u8)
+    }
+
+    fn runtime(&self, number: u16, now: u64, plan: &Plan, cables: &mut Cables) -> Result<Worker, String> {
+        let (switches, worker) = (
+            usize::from(self.switches),
+            usize::from(self.switches) + usize::from(number),
+        );
+        let settings = Settings {
+            info: WorkerInfo {
+                runtime: number,
+                runtimes: RUNTIMES,
+                flows_max: self.flows_max,
+                seed: 1,
+            },
+            switches: self.switches,
+            egress: [0, self.switches - 1],
+            replicated: self.is_apart,
+            now: now + clock::ahead(number),
+            ..Settings::alone(self.flows_max)
+        };
+        let links = (0..switches).map(|switch| cables.end(worker, switch)).collect();
+        let runtime = Runtime::new(settings, plan.clone(), links, self.pool(worker), Region::heap);
+        let mut runtime = runtime
+            .map_err(|(function, error)| format!("the configuration of `{function}` is refused: {error}"))?;
+        let peers = (switches..switches + usize::from(RUNTIMES))
+            .map(|peer| (peer != worker).then(|| cables.end(worker, peer)));
+        runtime.join(peers.collect());
+        Ok(runtime)
+    }
+
+    fn switch(&self, number: u8, plan: &Plan, cables: &mut Cables) -> Switch<World, Box<dyn Port>> {
+        let (count, worker) = (usize::from(self.switches), usize::from(number));
+        let has = |side: Side| port_of(side, self.switches).0 == worker;
+        let ports = [Side::Inside, Side::Outside]
+            .into_iter()
+            .filter(|side| has(*side))
+            .map(|side| (World::default(), SideRule::Fixed(side)));
+        let settings = switch::Settings {
+            switch: number,
+            switches: self.switches,
+            seed: HashSeed::FIXED,
+            // A flow may have two keys, at each runtime.
+            routes_max: 4 * self.flows_max,
+            policy: Policy::RoundRobin,
+            fragments_max: 1024,
+            egress: [Side::Inside, Side::Outside]
+                .map(|side| has(side).then(|| port_of(side, self.switches).1 as u8)),
+            packet_clock: false,
+            lead_max: u64::MAX,
+            recovery_max: u64::from(self.is_apart) * RECOVERY_MAX,
+            patient: false,
+            now: self.now,
+        };
+        let links = (count..count + usize::from(RUNTIMES)).map(|runtime| cables.end(worker, runtime));
+        let links = links.collect();
+        let peers = (0..count).map(|peer| (peer != worker).then(|| cables.end(worker, peer)));
+        let peers = peers.collect();
+        let pool = self.pool(worker);
+        Switch::new(
+            settings,
+            plan.clone(),
+            ports.collect(),
+            links,
+            peers,
+            pool,
+            Region::heap,
+        )
+    }
+}
+
+type Worker = Runtime<Box<dyn Port>>;
 
 /// See the module's page.
 pub struct Rig {
-    switches: Vec<Switch<World, Link>>,
-    runtimes: Vec<Runtime<Link>>,
+    pub(super) shape: Shape,
+    plan: Plan,
+    pub(super) cables: Cables,
+    switches: Vec<Switch<World, Box<dyn Port>>>,
+    /// None while one has failed.
+    pub(super) runtimes: Vec<Option<Worker>>,
     pub now: u64,
     pub events: String,
-    /// Flows that have moved, and those that had to stay (a call of theirs waits, or the target is full).
+    /// Flows that have moved, or were recovered; and those that had to stay (a call of theirs
+    /// waits, or the target is full), or could not be recovered.
     pub moved: u64,
     pub refused: u64,
     orders: Vec<(usize, u32)>,
+    /// What runtimes that have failed had counted.
+    pub(super) gone: RuntimeStats,
 }
 
 impl Rig {
     pub fn new(shape: &Shape, plan: Plan) -> Result<Rig, String> {
-        let pool = |origin: u8| {
-            let region = Region::heap(Pool::region_length(BUFFERS, shape.frame_max));
-            Pool::new(region, BUFFERS, shape.frame_max, origin)
-        };
-        let count = shape.switches;
-        let mut runtimes = Vec::new();
-        let mut links: Vec<Vec<Link>> = (0..count).map(|_| Vec::new()).collect();
-        for number in 0..RUNTIMES {
-            let ahead = clock::ahead(number);
-            let (near, far): (Vec<Link>, Vec<Link>) =
-                (0..count).map(|_| link_of_clocks(ahead.cast_signed())).unzip();
-            links
-                .iter_mut()
-                .zip(near)
-                .for_each(|(links, end)| links.push(end));
-            let info = WorkerInfo {
-                runtime: number,
-                runtimes: RUNTIMES,
-                flows_max: shape.flows_max,
-                seed: 1,
-            };
-            let settings = Settings {
-                info,
-                switches: count,
-                egress: [0, count - 1],
-                now: shape.now + ahead,
-                ..Settings::alone(shape.flows_max)
-            };
-            let pool = pool(count + number as u8);
-            let runtime = Runtime::new(settings, plan.clone(), far, pool, Region::heap);
-            runtimes.push(runtime.map_err(|(function, error)| {
-                format!("the configuration of `{function}` is refused: {error}")
-            })?);
-        }
-        let (near, far) = link_of_clocks(clock::ahead(1).cast_signed());
-        if let [first, second] = &mut runtimes[..] {
-            first.join(vec![None, Some(near)]);
-            second.join(vec![Some(far), None]);
-        }
-        let mut peers: Vec<Vec<Option<Link>>> =
-            (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
-        if let [first, second] = &mut peers[..] {
-            let (near, far) = link();
-            (first[1], second[0]) = (Some(near), Some(far));
-        }
-        let mut switches = Vec::new();
-        for (number, (links, peers)) in links.into_iter().zip(peers).enumerate() {
-            let has = |side: Side| port_of(side, count).0 == number;
-            let ports = [Side::Inside, Side::Outside]
-                .into_iter()
-                .filter(|side| has(*side))
-                .map(|side| (World::default(), SideRule::Fixed(side)));
-            let settings = switch::Settings {
-                switch: number as u8,
-                switches: count,
-                seed: HashSeed::FIXED,
-                // A flow may have two keys, at each runtime.
-                routes_max: 4 * shape.flows_max,
-                policy: Policy::RoundRobin,
-                fragments_max: 1024,
-                egress: [Side::Inside, Side::Outside]
-                    .map(|side| has(side).then(|| port_of(side, count).1 as u8)),
-                packet_clock: false,
-                lead_max: u64::MAX,
-                recovery_max: 0,
-                patient: false,
-                now: shape.now,
-            };
-            let mut switch = Switch::new(
-                settings,
-                plan.clone(),
-                ports.collect(),
-                links,
-                peers,
-                pool(number as u8),
-                Region::heap,
-            );
-            switch.set_leaving(1, true);
-            switches.push(switch);
-        }
-        Ok(Rig {
+        let mut cables = Cables::new(usize::from(shape.switches), shape.is_apart);
+        let runtimes =
+            (0..RUNTIMES).map(|number| shape.runtime(number, shape.now, &plan, &mut cables).map(Some));
+        let runtimes = runtimes.collect::<Result<Vec<_>, String>>()?;
+        let switches = (0..shape.switches).map(|number| shape.switch(number, &plan, &mut cables));
+        let switches = switches.collect();
+        let mut rig = Rig {
+            shape: shape.clone(),
+            plan,
+            cables,
             switches,
             runtimes,
             now: shape.now,
@@ -221,7 +249,32 @@ impl Rig {
             moved: 0,
             refused: 0,
             orders: Vec::new(),
-        })
+            gone: RuntimeStats::default(),
+        };
+        rig.settle()?;
+        // A runtime that has begun says that it takes groups.
+        rig.prefer_first();
+        Ok(rig)
+    }
+
+    /// New groups begin at the first runtime, if that is there.
+    pub(super) fn prefer_first(&mut self) {
+        for switch in &mut self.switches {
+            switch.set_leaving(1, true);
+        }
+    }
+
+    /// A runtime in the place of one that has failed.
+    pub(super) fn make(&mut self, number: usize) -> Result<(), String> {
+        let made = self
+            .shape
+            .runtime(number as u16, self.now, &self.plan, &mut self.cables)?;
+        self.runtimes[number] = Some(made);
+        Ok(())
+    }
+
+    fn there(&self) -> impl Iterator<Item = &Worker> {
+        self.runtimes.iter().flatten()
     }
 
     /// A frame that the next turn receives.
@@ -240,10 +293,10 @@ impl Rig {
             selector: Selector::All,
             to: vec![1 - from as u16],
         };
-        let number = self.runtimes[from]
-            .order(order)
-            .map_err(|error| error.to_string())?;
-        self.orders.push((from, number));
+        if let Some(runtime) = &mut self.runtimes[from] {
+            let number = runtime.order(order).map_err(|error| error.to_string())?;
+            self.orders.push((from, number));
+        }
         Ok(())
     }
 
@@ -251,12 +304,7 @@ impl Rig {
     pub fn settle(&mut self) -> Result<(), String> {
         let mut idle = 0;
         for _ in 0..TURNS_MAX {
-            let mut work: usize = self.switches.iter_mut().map(|switch| switch.step(self.now)).sum();
-            for (number, runtime) in (0..).zip(&mut self.runtimes) {
-                let done = runtime.step(self.now + clock::ahead(number));
-                work += done.packets + done.other;
-            }
-            idle = if work == 0 { idle + 1 } else { 0 };
+            idle = if self.turn() == 0 { idle + 1 } else { 0 };
             if idle == 3 {
                 return self.rest();
             }
@@ -264,28 +312,47 @@ impl Rig {
         Err("the workers do not come to rest: does a function sleep for no time?".into())
     }
 
-    fn rest(&mut self) -> Result<(), String> {
+    /// One step of each worker; answers how much was done.
+    pub(super) fn turn(&mut self) -> usize {
+        let mut work: usize = self.switches.iter_mut().map(|switch| switch.step(self.now)).sum();
         for (number, runtime) in (0..).zip(&mut self.runtimes) {
+            let Some(runtime) = runtime else { continue };
+            let done = runtime.step(self.now + clock::ahead(number));
+            work += done.packets + done.other;
+        }
+        work
+    }
+
+    /// Takes the lines that a runtime has written.
+    pub(super) fn take_events(&mut self, number: usize) {
+        if let Some(runtime) = &mut self.runtimes[number] {
             let mut lines = String::new();
             runtime.take_events(&mut lines);
-            self.events.push_str(&clock::told(number, &lines));
+            self.events.push_str(&clock::told(number as u16, &lines));
+        }
+    }
+
+    fn rest(&mut self) -> Result<(), String> {
+        for number in 0..self.runtimes.len() {
+            self.take_events(number);
         }
         let runtimes = &mut self.runtimes;
         let (moved, refused) = (&mut self.moved, &mut self.refused);
-        self.orders
-            .retain(|(at, number)| match runtimes[*at].receipt(*number) {
-                Some(Receipt {
-                    is_over: true,
-                    moved: flows,
-                    refused: full,
-                    ..
-                }) => {
-                    *moved += flows;
-                    *refused += full;
-                    false
-                }
-                receipt => receipt.is_some(),
-            });
+        let mut receipt =
+            |at: usize, number| runtimes[at].as_mut().and_then(|runtime| runtime.receipt(number));
+        self.orders.retain(|(at, number)| match receipt(*at, *number) {
+            Some(Receipt {
+                is_over: true,
+                moved: flows,
+                refused: full,
+                ..
+            }) => {
+                *moved += flows;
+                *refused += full;
+                false
+            }
+            receipt => receipt.is_some(),
+        });
         match self.port(Side::Inside).next.is_some() || self.port(Side::Outside).next.is_some() {
             true => Err(format!(
                 "a packet found no buffer: {BUFFERS} packets are held already"
@@ -297,7 +364,7 @@ impl Rig {
     /// When a call that waits, or a fragment, is due.
     pub fn next_at(&self) -> Option<u64> {
         let runtimes = (0..).zip(&self.runtimes).filter_map(|(number, runtime)| {
-            let at = runtime.next_at()?;
+            let at = runtime.as_ref()?.next_at()?;
             Some(at.saturating_sub(clock::ahead(number)))
         });
         let switches = self.switches.iter().filter_map(Switch::next_at);
@@ -305,7 +372,7 @@ impl Rig {
     }
 
     pub fn has_waiting(&self) -> bool {
-        self.runtimes.iter().any(Runtime::has_waiting)
+        self.there().any(Runtime::has_waiting)
     }
 
     /// What left since this was last asked, from inside ports and outside ones in turn.
@@ -324,7 +391,23 @@ impl Rig {
     }
 
     pub fn stats(&self) -> Vec<RuntimeStats> {
-        self.runtimes.iter().map(Runtime::stats).collect()
+        let mut stats: Vec<_> = self.there().map(Runtime::stats).collect();
+        stats.push(self.gone.clone());
+        stats
+    }
+
+    /// How many packets wait in some way or are held, at a runtime that is there.
+    pub fn in_hand(&self, runtime: usize) -> u64 {
+        let there = self.runtimes.get(runtime).and_then(Option::as_ref);
+        there
+            .map(Runtime::stats)
+            .map_or(0, |stats| stats.held + stats.waiting)
+    }
+
+    /// How many packets a runtime has received.
+    pub fn received(&self, runtime: usize) -> u64 {
+        let there = self.runtimes.get(runtime).and_then(Option::as_ref);
+        there.map_or(0, |runtime| runtime.stats().received)
     }
 
     /// Drops of the switches.
@@ -337,7 +420,7 @@ impl Rig {
 
     pub fn flows(&self) -> Vec<runtime::worker::FlowView> {
         let mut flows = Vec::new();
-        for runtime in &self.runtimes {
+        for runtime in self.there() {
             let mut cursor = Some(0);
             while let Some(from) = cursor {
                 let (some, next) = runtime.flows(from, 1024);
@@ -349,7 +432,7 @@ impl Rig {
     }
 
     pub fn command(&mut self, function: &str, words: &[&str]) -> Vec<Result<String, String>> {
-        let asked = self.runtimes.iter_mut();
+        let asked = self.runtimes.iter_mut().flatten();
         asked.map(|runtime| runtime.command(function, words)).collect()
     }
 
@@ -357,7 +440,7 @@ impl Rig {
     pub fn finish(&mut self) -> Result<(), String> {
         for _ in 0..TURNS_MAX {
             let mut is_done = true;
-            for runtime in &mut self.runtimes {
+            for runtime in self.runtimes.iter_mut().flatten() {
                 is_done &= runtime.finish(1024);
             }
             self.settle()?;
@@ -385,13 +468,14 @@ impl Rig {
                 }
             }
         }
-        for (number, runtime) in self.runtimes.iter().enumerate() {
+        for (number, runtime) in self.there().enumerate() {
             let stats = runtime.stats();
             for (count, what) in [
                 (stats.flows, "flows"),
                 (stats.groups, "groups"),
                 (stats.held, "packets"),
                 (stats.waiting, "calls that wait"),
+                (stats.copies, "copies"),
             ] {
                 if count > 0 {
                     return Some(format!(
@@ -400,7 +484,7 @@ impl Rig {
                 }
             }
         }
-        let pools = self.runtimes.iter().map(|runtime| runtime.pool());
+        let pools = self.there().map(|runtime| runtime.pool());
         let away = pools
             .chain(self.switches.iter().map(Switch::pool))
             .map(|pool| pool.total() - pool.free());

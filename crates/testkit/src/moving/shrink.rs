@@ -11,7 +11,7 @@
 //! Not here: what a difference is (`story`).
 
 use super::play::{Failure, Numbered, play};
-use super::story::{Difference, Story, difference, words};
+use super::story::{Difference, Story, Terms, difference, words};
 use super::{Migration, Way};
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -46,7 +46,13 @@ pub fn judge(
     };
     match catch_unwind(AssertUnwindSafe(|| play(migration, script, points, way))) {
         Ok(Ok(moved)) => {
-            let found = difference(stayed, &moved, &migration.chosen);
+            let terms = Terms {
+                chosen: &migration.chosen,
+                meanwhile: way.meanwhile(),
+                lags: way.is_failure() && !migration.lazy.is_empty(),
+                lives_longer: way.is_failure(),
+            };
+            let found = difference(stayed, &moved, &terms);
             (moved, found)
         }
         Ok(Err(Failure::Script(words) | Failure::Broken(words))) => {
@@ -172,8 +178,9 @@ impl Case {
         let numbers: Vec<usize> = self.script.iter().map(|step| step.number).collect();
         let points: Vec<usize> = self.points.iter().copied().collect();
         let mut text = format!(
-            "`{}` does not come through a migration.\n\nThe smallest case found has {} of the script's {} steps; flows move {} step{} {}:\n\n",
+            "`{}` does not come through {}.\n\nThe smallest case found has {} of the script's {} steps; {} step{} {}:\n\n",
             migration.names(),
+            self.way.what(),
             self.script.len(),
             self.whole,
             self.way,

@@ -70,13 +70,28 @@ impl Difference {
     }
 }
 
+/// How stories are compared.
+pub struct Terms<'a> {
+    pub chosen: &'a Chosen,
+    /// What happened in the second story: "they move".
+    pub meanwhile: &'static str,
+    /// Whether functions have fields that lag. Then what they count and write into the event log
+    /// may follow from these: no counters are compared, and of the log which function wrote lines
+    /// of which names.
+    pub lags: bool,
+    /// Whether flows may be there still that are over in the first story: one that is recovered has
+    /// as long as it had when it was copied.
+    pub lives_longer: bool,
+}
+
 /// Holds what came of a script while flows moved against what came of it while they stayed.
-pub fn difference(stayed: &Story, moved: &Story, chosen: &Chosen) -> Option<Difference> {
+pub fn difference(stayed: &Story, moved: &Story, terms: &Terms<'_>) -> Option<Difference> {
+    let (chosen, meanwhile) = (terms.chosen, terms.meanwhile);
     let packets = (chosen.compared(stayed), chosen.compared(moved));
     let by_chapter = if stayed.has_waited || moved.has_waited {
-        in_sum((stayed, &packets.0), (moved, &packets.1))
+        in_sum((stayed, &packets.0), (moved, &packets.1), terms)
     } else {
-        chapter_by_chapter((stayed, &packets.0), (moved, &packets.1))
+        chapter_by_chapter((stayed, &packets.0), (moved, &packets.1), terms)
     };
     if let Some(found) = by_chapter {
         return Some(found);
@@ -84,8 +99,8 @@ pub fn difference(stayed: &Story, moved: &Story, chosen: &Chosen) -> Option<Diff
     if let Some(wrong) = &moved.wrong {
         return Some(Difference::at_the_end(wrong.as_str()));
     }
-    let (theirs, ours) = (lines(&stayed.events, chosen), lines(&moved.events, chosen));
-    if let Some(found) = unequal("event", &theirs, &ours) {
+    let (theirs, ours) = (lines(&stayed.events, terms), lines(&moved.events, terms));
+    if let Some(found) = unequal("event", &theirs, &ours, meanwhile) {
         return Some(found);
     }
     let show = |flows: &[FlowLine]| -> Vec<String> {
@@ -94,28 +109,34 @@ pub fn difference(stayed: &Story, moved: &Story, chosen: &Chosen) -> Option<Diff
         lines.sort();
         lines
     };
-    unequal("flow", &show(&stayed.flows), &show(&moved.flows))
-        .or_else(|| unequal("answer", &stayed.answers, &moved.answers))
+    let (there, mut here) = (show(&stayed.flows), moved.flows.clone());
+    if terms.lives_longer {
+        here.retain(|(ends, _)| stayed.flows.iter().any(|(known, _)| known == ends));
+    }
+    unequal("flow", &there, &show(&here), meanwhile)
+        .or_else(|| unequal("answer", &stayed.answers, &moved.answers, meanwhile))
 }
 
 type Told<'a> = (&'a Story, &'a [Vec<Compared>]);
 
-fn chapter_by_chapter((stayed, there): Told, (moved, here): Told) -> Option<Difference> {
+fn chapter_by_chapter((stayed, there): Told, (moved, here): Told, terms: &Terms<'_>) -> Option<Difference> {
+    let meanwhile = terms.meanwhile;
     for (at, (theirs, ours)) in stayed.chapters.iter().zip(&moved.chapters).enumerate() {
         let words = if there.get(at) != here.get(at) {
             format!(
-                "while flows stay,   {}\nwhile they move,    {}{}",
+                "while flows stay,    {}\n{:<21}{}{}",
                 show(&theirs.left),
+                format!("while {meanwhile},"),
                 show(&ours.left),
-                why(theirs, ours)
+                why(theirs, ours, meanwhile)
             )
-        } else if let Some(words) = counts_differ("dropped", &theirs.dropped, &ours.dropped)
-            .or_else(|| counts_differ("counted", &theirs.counted, &ours.counted))
+        } else if let Some(words) = counts_differ("dropped", &theirs.dropped, &ours.dropped, meanwhile)
+            .or_else(|| counters_differ(&theirs.counted, &ours.counted, terms))
         {
             words
         } else if theirs.held != ours.held {
             format!(
-                "{} packets are held, and {} while flows move",
+                "{} packets are held, and {} while {meanwhile}",
                 theirs.held, ours.held
             )
         } else {
@@ -129,7 +150,8 @@ fn chapter_by_chapter((stayed, there): Told, (moved, here): Told) -> Option<Diff
     None
 }
 
-fn in_sum((stayed, there): Told, (moved, here): Told) -> Option<Difference> {
+fn in_sum((stayed, there): Told, (moved, here): Told, terms: &Terms<'_>) -> Option<Difference> {
+    let meanwhile = terms.meanwhile;
     let sum = |story: &Story, of: fn(&Chapter) -> &Counts| {
         let mut whole = Counts::new();
         for (name, count) in story.chapters.iter().flat_map(of) {
@@ -160,14 +182,12 @@ fn in_sum((stayed, there): Told, (moved, here): Told) -> Option<Difference> {
             "dropped",
             &sum(stayed, |chapter| &chapter.dropped),
             &sum(moved, |chapter| &chapter.dropped),
+            meanwhile,
         )
     };
     let counted = || {
-        counts_differ(
-            "counted",
-            &sum(stayed, |chapter| &chapter.counted),
-            &sum(moved, |chapter| &chapter.counted),
-        )
+        let counts = |story| sum(story, |chapter| &chapter.counted);
+        counters_differ(&counts(stayed), &counts(moved), terms)
     };
     packets
         .or_else(dropped)
@@ -196,20 +216,27 @@ fn show(left: &[Left]) -> String {
         }
         hex + " "
     });
-    format!("there leaves {packets}\n                    {hex}")
+    format!("there leaves {packets}\n                     {hex}")
 }
 
 /// What else is different with this step.
-fn why(theirs: &Chapter, ours: &Chapter) -> String {
+fn why(theirs: &Chapter, ours: &Chapter, meanwhile: &str) -> String {
     let all = [
-        counts_differ("dropped", &theirs.dropped, &ours.dropped),
-        counts_differ("counted", &theirs.counted, &ours.counted),
+        counts_differ("dropped", &theirs.dropped, &ours.dropped, meanwhile),
+        counts_differ("counted", &theirs.counted, &ours.counted, meanwhile),
     ];
     let lines = all.into_iter().flatten();
     lines.map(|words| format!("\n{words}")).collect()
 }
 
-fn counts_differ(what: &str, theirs: &Counts, ours: &Counts) -> Option<String> {
+fn counters_differ(theirs: &Counts, ours: &Counts, terms: &Terms<'_>) -> Option<String> {
+    match terms.lags {
+        true => None,
+        false => counts_differ("counted", theirs, ours, terms.meanwhile),
+    }
+}
+
+fn counts_differ(what: &str, theirs: &Counts, ours: &Counts, meanwhile: &str) -> Option<String> {
     if theirs == ours {
         return None;
     }
@@ -227,7 +254,7 @@ fn counts_differ(what: &str, theirs: &Counts, ours: &Counts) -> Option<String> {
             };
             let _ = write!(
                 words,
-                "{}{what} by {of}, `{name}`: {stayed}, and {moved} while flows move",
+                "{}{what} by {of}, `{name}`: {stayed}, and {moved} while {meanwhile}",
                 if words.is_empty() { "" } else { "\n" }
             );
         }
@@ -236,9 +263,16 @@ fn counts_differ(what: &str, theirs: &Counts, ours: &Counts) -> Option<String> {
 }
 
 /// Lines of the event log without when and by which runtime they were written.
-fn lines(events: &str, chosen: &Chosen) -> Vec<String> {
-    let mut lines: Vec<String> = events.lines().map(|line| chosen.bare(&bare(line))).collect();
+fn lines(events: &str, terms: &Terms<'_>) -> Vec<String> {
+    let line = |line| match terms.lags {
+        true => named(line),
+        false => terms.chosen.bare(&bare(line)),
+    };
+    let mut lines: Vec<String> = events.lines().map(line).collect();
     lines.sort();
+    if terms.lags {
+        lines.dedup();
+    }
     lines
 }
 
@@ -250,7 +284,14 @@ fn bare(line: &str) -> String {
     }
 }
 
-fn unequal(what: &str, theirs: &[String], ours: &[String]) -> Option<Difference> {
+/// Of `{"time":1.5,"runtime":0,"function":"a","event":"b",…` what of it says who wrote which.
+fn named(line: &str) -> String {
+    let line = bare(line);
+    let words: Vec<&str> = line.splitn(9, '"').take(8).collect();
+    words.join("\"")
+}
+
+fn unequal(what: &str, theirs: &[String], ours: &[String], meanwhile: &str) -> Option<Difference> {
     let count = |lines: &[String]| {
         let mut counts: BTreeMap<String, u64> = BTreeMap::new();
         for line in lines {
@@ -271,7 +312,7 @@ fn unequal(what: &str, theirs: &[String], ours: &[String]) -> Option<Difference>
         words.push(format!("while flows stay there is the {what}   {line}"));
     }
     if let Some(line) = added {
-        words.push(format!("while they move there is the {what}    {line}"));
+        words.push(format!("while {meanwhile} there is the {what}    {line}"));
     }
     (!words.is_empty()).then(|| Difference::at_the_end(words.join("\n")))
 }

@@ -243,3 +243,193 @@ fn a_script_without_a_flow_that_goes_on_is_refused() {
     );
     assert!(words.contains("no flow of `numbers` has moved"), "{words}");
 }
+
+fn failing(fault: Fault) -> Migration {
+    moving(fault).ways(Way::FAILURES)
+}
+
+#[test]
+fn a_function_that_keeps_all_in_its_state_survives_failures() {
+    for switches in [1, 2] {
+        for way in Way::FAILURES {
+            let survived = failing(Fault::None)
+                .ways([way])
+                .switches(switches)
+                .check(script());
+            assert!(survived.moved() > 8 * 40 / 3, "{way:?}: {}", survived.moved());
+            assert_eq!(survived.dropped("third"), 9);
+            assert_eq!(survived.left(), 32);
+            assert_eq!(survived.events().matches("ended").count(), 8);
+        }
+    }
+}
+
+#[test]
+fn what_an_instance_keeps_to_itself_is_noticed_when_it_fails() {
+    let words = failure(&failing(Fault::KeptInTheInstance), script());
+    assert!(
+        words.contains("does not come through a runtime's failure"),
+        "{words}"
+    );
+    assert!(words.contains("has 2 of the script's 43 steps"), "{words}");
+    assert!(words.contains("a runtime fails before step"), "{words}");
+    assert!(words.contains("while runtimes fail,"), "{words}");
+    assert!(words.contains(".ways([Way::Fail]).only(["), "{words}");
+    for way in Way::FAILURES {
+        let words = failure(&failing(Fault::KeptInTheInstance).ways([way]), script());
+        assert!(
+            words.contains(&format!(".ways([Way::{way:?}]).only([")),
+            "{words}"
+        );
+    }
+}
+
+#[test]
+fn a_state_that_a_recovery_forgets_is_noticed() {
+    let words = failure(&failing(Fault::ForgottenOnArrival), script());
+    assert!(words.contains("has 2 of"), "{words}");
+}
+
+/// Counts in the state of an inside host's group what happens to its flows, and writes that into
+/// each packet.
+struct Ledger;
+
+#[derive(FlowState, Default, Clone, Copy, Debug)]
+#[repr(C)]
+struct Account {
+    begun: u16,
+    over: u16,
+    refused: u16,
+    late: u16,
+}
+
+#[network_function]
+impl NetworkFunction for Ledger {
+    const NAME: &'static str = "ledger";
+    const AFFINITY: nf::Affinity = nf::Affinity::InsideAddress;
+    const REASONS: &'static [&'static str] = &["refused"];
+    type Config = nf::NoConfig;
+    type Flow = Numbered;
+    type Group = Account;
+
+    fn new(_: &Arc<nf::NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+        Ok(Ledger)
+    }
+
+    async fn process(&self, packet: &mut Packet, flow: &mut Numbered, cx: &mut Cx<Self>) -> Verdict {
+        let is_slow = matches!(packet.payload().first(), Some(b's' | b'w'));
+        if is_slow {
+            // Nothing is changed before: a base that is sent meanwhile has what has been.
+            cx.sleep(Duration::from_millis(10)).await;
+        }
+        flow.packets += 1;
+        match packet.payload().first() {
+            // A flow that begins with a packet that does not pass, and stays.
+            Some(b'k') => {
+                cx.group().refused += 1;
+                cx.keep_flow();
+                return cx.drop("refused");
+            }
+            Some(b'd') => {
+                cx.group().refused += 1;
+                return cx.drop("refused");
+            }
+            Some(b's') => {
+                cx.group().late += 1;
+                return cx.drop("refused");
+            }
+            _ => {}
+        }
+        let Account {
+            begun,
+            over,
+            refused,
+            late,
+        } = *cx.group();
+        let told = [begun, over, refused, late, flow.packets as u16].map(u16::to_be_bytes);
+        if let Some(place) = packet.transport_mut().get_mut(8..18) {
+            place.copy_from_slice(told.as_flattened());
+        }
+        Verdict::Forward
+    }
+
+    fn arrived(&self, _: &mut Numbered, why: Arrival, cx: &mut Cx<Self>) {
+        if why == Arrival::New {
+            cx.group().begun += 1;
+        }
+    }
+
+    fn departed(&self, _: &Numbered, why: Departure, cx: &mut Cx<Self>) {
+        if why == Departure::Expired {
+            cx.group().over += 1;
+        }
+    }
+
+    fn timeout(&self, _: &Numbered) -> Option<Duration> {
+        Some(Duration::from_secs(10))
+    }
+}
+
+/// Packets of one host, by port and what is said, with pauses in seconds where there is no port.
+fn of_host(packets: &[(u16, &str)]) -> Vec<Step> {
+    let step = |(port, what): &(u16, &str)| match port {
+        0 => wait(Duration::from_secs(what.parse().expect("seconds"))),
+        _ => udp(&format!("10.0.0.1:{port}"), "192.0.2.1:80").payload(format!("{what:-<12}")),
+    };
+    packets.iter().map(step).collect()
+}
+
+/// What a group knows is in its copy, whatever changed it: a packet, a flow that begins, one that
+/// is over, a call that has waited; of flows that pass
+/// packets and of those that only drop them.
+#[test]
+fn what_a_group_knows_is_copied_whatever_changes_it() {
+    for packets in [
+        &[(1, "x"), (2, "x"), (1, "x"), (2, "x")][..],
+        &[
+            (1, "x"),
+            (2, "x"),
+            (0, "6"),
+            (2, "x"),
+            (0, "6"),
+            (2, "x"),
+            (0, "6"),
+            (2, "x"),
+        ],
+        &[(1, "x"), (1, "d"), (1, "x"), (2, "d"), (1, "x")],
+        &[(1, "k"), (1, "k"), (1, "x"), (1, "x")],
+        &[(1, "x"), (1, "s"), (0, "1"), (1, "x"), (1, "x")],
+    ] {
+        for way in Way::MOVES.into_iter().chain(Way::FAILURES) {
+            let mut ledger = migration().function::<Ledger>(nf::NoConfig {}).ways([way]);
+            if packets.len() > 5 {
+                // A flow that is recovered again and again is never over.
+                ledger = ledger.at([6, 7]);
+            }
+            ledger.may_stay().check(of_host(packets));
+        }
+    }
+}
+
+#[test]
+fn packets_that_wait_in_calls_come_again_when_their_runtime_fails() {
+    let packets = [
+        (1, "x"),
+        (2, "w"),
+        (1, "x"),
+        (1, "w"),
+        (1, "x"),
+        (3, "w"),
+        (3, "w"),
+        (1, "s"),
+        (0, "1"),
+        (1, "x"),
+        (2, "x"),
+        (3, "x"),
+        (0, "1"),
+    ];
+    for way in Way::FAILURES {
+        let ledger = migration().function::<Ledger>(nf::NoConfig {}).ways([way]);
+        ledger.check(of_host(&packets));
+    }
+}

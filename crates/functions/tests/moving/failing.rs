@@ -1,0 +1,134 @@
+//! Each function while runtimes fail at every packet, in every way: its flows go on from copies.
+
+use crate::captures::over_captures;
+use crate::counter::counter;
+use crate::firewall::{RULES, firewall};
+use crate::flow_monitor::monitor;
+use crate::forward::{forward, waits};
+use crate::host_limits::limits;
+use crate::ids::{dripping, http, ids};
+use crate::load_balancer::{balancer, clients};
+use crate::nat::{POOL, nat};
+use crate::traffic::{conversations, conversations_in_window};
+use flowkeep_functions::counter::By;
+use flowkeep_functions::firewall::Firewall;
+use flowkeep_functions::flow_monitor::{self, FlowMonitor};
+use flowkeep_functions::host_limits::HostLimits;
+use flowkeep_functions::ids::config::Mode;
+use flowkeep_functions::nat::Nat;
+use testkit::{Migration, Step, Survived, Way, migration};
+
+/// The firewall learns windows again behind a failure, and notes that in its options: a segment
+/// out of the window may pass then.
+fn guarded() -> Migration {
+    firewall(RULES).local::<Firewall>("options")
+}
+
+#[track_caller]
+fn survives(migration: Migration, script: Vec<Step>) -> Survived {
+    let survived = migration.ways(Way::FAILURES).check(script);
+    assert!(survived.moved() > 10, "{}", survived.moved());
+    survived
+}
+
+#[test]
+fn the_firewall_goes_on() {
+    survives(guarded(), conversations_in_window());
+}
+
+#[test]
+fn nat_goes_on() {
+    survives(nat(POOL), conversations());
+}
+
+#[test]
+fn nat_goes_on_through_two_switches() {
+    survives(nat(POOL).switches(2), conversations());
+}
+
+#[test]
+fn a_chain_goes_on() {
+    let config = testkit::config::<HostLimits>("flows_per_host = 100\nnew_flows_per_second = \"none\"");
+    let chain = migration()
+        .function::<HostLimits>(config)
+        .function::<Firewall>(testkit::config::<Firewall>(RULES))
+        .function::<Nat>(testkit::config::<Nat>(POOL))
+        .function::<FlowMonitor>(flow_monitor::Config::default())
+        .choosing(&["203.0.113.0/29"])
+        .local::<Nat>("mapping")
+        .local::<Firewall>("options");
+    survives(chain, conversations_in_window());
+}
+
+#[test]
+fn the_load_balancer_goes_on() {
+    survives(balancer("maglev"), clients());
+}
+
+#[test]
+fn limits_go_on() {
+    // Which rate is left is lazy: of that a host may get some again.
+    let survived = survives(limits("flows_per_host = 2"), conversations());
+    assert!(survived.dropped("too_many_flows") > 0);
+    assert_eq!(
+        survived.counter("flows_counted"),
+        survived.counter("flows_given_back")
+    );
+}
+
+#[test]
+fn the_flow_monitor_goes_on() {
+    survives(monitor(60), conversations());
+}
+
+#[test]
+fn the_ids_goes_on() {
+    let rules = "alert tcp any any -> any 80 (msg:\"one\"; content:\"attack-at-dawn\"; sid:1;)\n\
+                 alert tcp any any -> any 80 (msg:\"two\"; content:\"GET\"; content:\"dawn\"; distance:0; content:\"evil\"; distance:0; sid:2;)\n\
+                 alert tcp any any -> any 80 (msg:\"bit\"; content:\"GET\"; flowbits:set,seen; flowbits:noalert; sid:3;)\n\
+                 alert tcp any 80 -> any any (msg:\"after\"; content:\"200\"; flowbits:isset,seen; sid:4;)\n";
+    for mode in [Mode::Ids, Mode::Ips] {
+        let script = dripping("GET /attack-at-dawn?evil HTTP/1.1\r\n\r\n", 2);
+        let survived = survives(ids(rules, mode), script);
+        assert_eq!(survived.events().matches("\"event\":\"alert\"").count(), 3);
+    }
+    let rules = "alert tcp any any -> any 80 (msg:\"host\"; content:\"Host: www.example\"; sid:1;)\n\
+                 alert icmp any any -> any any (msg:\"ping\"; itype:8; sid:2;)\n";
+    survives(ids(rules, Mode::Ids), conversations());
+}
+
+#[test]
+fn the_http_parser_goes_on() {
+    let words = "POST /a/b?c=d HTTP/1.1\r\nHost: www.example.org\r\nContent-Length: 5\r\n\r\nhelloGET / HTTP/1.1\r\nHost: x\r\n\r\n";
+    survives(http(), dripping(words, 2));
+    survives(http(), conversations());
+}
+
+#[test]
+fn forwarding_goes_on() {
+    let hosts = [
+        (2, "10.0.0.1"),
+        (2, "10.0.0.2"),
+        (2, "10.0.0.3"),
+        (2, "10.0.0.4"),
+        (3, "203.0.113.254"),
+    ];
+    survives(forward(&hosts), conversations());
+    survives(forward(&[(3, "203.0.113.254")]), waits());
+}
+
+#[test]
+fn the_counter_goes_on() {
+    survives(counter(By::Protocol, false), conversations());
+    survives(counter(By::InsideHost, true), conversations());
+}
+
+/// Verdicts on the captures' packets, a runtime failing at every 7th.
+#[test]
+fn captures_are_judged_alike() {
+    let rules = "[[rules]]\nname = \"out\"\nfrom = \"inside\"\naction = \"allow\"\n";
+    over_captures(3, |_| {
+        let guarded = firewall(rules).local::<Firewall>("options").flows_max(512);
+        guarded.ways(Way::FAILURES).every(7)
+    });
+}

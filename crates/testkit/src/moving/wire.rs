@@ -1,0 +1,137 @@
+//! A link between workers of two processes: packets are copied, and its session ends when either
+//! end does.
+//!
+//! # Theory of operation
+//! A worker has a *life*, a number that is another one each time it begins, and 0 while it is not
+//! there. What is sent is from one life to another; an
+//! end sees the other's next life behind all that came from the one before, as [`Port::session`]
+//! demands, and what is for a life that is over is lost.
+//!
+//! ```text
+//!   life 1 ── a, b ──► life 2      1 ends, 3 begins      3 ── c ──► life 2
+//!   received: a, b; then another session; then c
+//! ```
+//!
+//! A link may be *cut*: nothing is received by it until it is whole again. Clocks differ as those
+//! of a `Link` do.
+//!
+//! Not here: loss and delay while both live (the channel's tests, the simulator).
+
+use crate::sent::Copied;
+use runtime::env::dispose;
+use runtime::{Burst, Port, PortCounters};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use wire::Pool;
+
+/// A worker's life.
+pub type Life = Rc<Cell<u64>>;
+
+struct Sent {
+    from: u64,
+    to: u64,
+    packet: Copied,
+}
+
+/// What is on its way from one worker to another.
+#[derive(Clone, Default)]
+pub struct Queue {
+    sent: Rc<RefCell<VecDeque<Sent>>>,
+    is_cut: Rc<Cell<bool>>,
+}
+
+impl Queue {
+    /// What is on its way never arrives.
+    pub fn lose(&self) {
+        self.sent.borrow_mut().clear();
+    }
+
+    /// Nothing arrives, or what there is does.
+    pub fn cut(&self, is_cut: bool) {
+        self.is_cut.set(is_cut);
+    }
+}
+
+/// One end.
+pub struct Wire {
+    pub incoming: Queue,
+    pub outgoing: Queue,
+    /// The life of this end, and who is at the other.
+    pub here: u64,
+    pub there: Life,
+    /// By how much this end's clock is ahead of the other's, in nanoseconds.
+    pub ahead: i64,
+    /// The life that was at the other end when last looked.
+    pub session: u64,
+}
+
+/// Packets on a link, at most.
+const ROOM: usize = 128;
+
+impl Port for Wire {
+    fn receive(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) {
+        let mut queue = self.incoming.sent.borrow_mut();
+        let before = burst.len();
+        while !burst.is_full() && !self.incoming.is_cut.get() {
+            let Some(sent) = queue.front() else {
+                if burst.len() == before {
+                    self.session = self.there.get();
+                }
+                return;
+            };
+            if sent.to == self.here && sent.from != self.session {
+                if burst.len() == before {
+                    self.session = sent.from;
+                }
+                return;
+            }
+            if sent.to != self.here {
+                queue.pop_front();
+                continue;
+            }
+            let Some(mut packet) = pool.take() else { return };
+            let fits = packet.copy_from(&sent.packet);
+            assert!(fits, "all workers' buffers are of one length");
+            let time = packet.timestamp().saturating_add_signed(self.ahead);
+            packet.set_timestamp(time);
+            burst.push(packet);
+            queue.pop_front();
+        }
+    }
+
+    fn transmit(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) {
+        for packet in burst.iter().filter(|_| self.session != 0) {
+            self.outgoing.sent.borrow_mut().push_back(Sent {
+                from: self.here,
+                to: self.session,
+                packet: Copied::of(packet),
+            });
+        }
+        dispose(pool, burst);
+        assert!(burst.is_empty(), "all buffers are this worker's own");
+    }
+
+    fn room(&self) -> usize {
+        match self.session {
+            0 => 0,
+            _ => ROOM.saturating_sub(self.outgoing.sent.borrow().len()),
+        }
+    }
+
+    fn session(&self) -> u64 {
+        self.session
+    }
+
+    fn is_apart(&self) -> bool {
+        true
+    }
+
+    fn has_other_clock(&self) -> bool {
+        self.ahead != 0
+    }
+
+    fn counters(&self) -> PortCounters {
+        PortCounters::default()
+    }
+}
