@@ -24,8 +24,8 @@ const BUGS: [(&str, Scenario, &str); 42] = [
     ("copy_not_waited_for", Scenario::Bridge, "kept"),
     ("change_not_kept", Scenario::Nat, "kept"),
     ("flow_not_recovered", Scenario::Balance, "kept"),
-    ("told_before_recovered", Scenario::Nat, "endpoints"),
-    ("end_not_kept", Scenario::Nat, "returned"),
+    ("told_before_recovered", Scenario::Nat, "converged"),
+    ("end_not_kept", Scenario::Nat, "one_actor"),
     // IPv6, ICMP errors, fragments.
     ("answer_over_v6_elsewhere", Scenario::Edge, "moved"),
     ("error_goes_by_its_own_ends", Scenario::Edge, "moved"),

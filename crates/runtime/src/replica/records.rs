@@ -7,7 +7,7 @@ use super::sender::facts;
 use crate::flows::Ended;
 use crate::flows::actor::{Header, NO_GROUP, STALE};
 use crate::parts::Core;
-use crate::record::{Copy, Record};
+use crate::record::{Copy, Record, Travelling};
 use alloc::vec::Vec;
 
 /// Bytes of a state in one record.

@@ -12,12 +12,11 @@
 //! Invariant: after [`Core::commit`] the records sent so far have all committed bytes of the flow and its group.
 
 use super::policy::{Copying, Policy, Snapshots};
-use crate::flows::Ended;
 use crate::flows::actor::{Header, NO_GROUP, Phase, STALE, flag};
 use crate::flows::group::GroupKey;
 use crate::hold::mark_of;
 use crate::parts::Core;
-use crate::record::{Copy, Facts, NO_DEADLINE, Record, Travelling};
+use crate::record::{Copy, Facts, NO_DEADLINE};
 use crate::worker::CopyView;
 use alloc::vec::Vec;
 use core::ops::Range;
