@@ -102,6 +102,12 @@ impl Rig {
         self.mend();
     }
 
+    /// What a runtime has said to the other and that has not heard is lost.
+    pub fn lose_copies(&mut self, number: usize) {
+        let (from, to) = (self.worker(number), self.worker(1 - number));
+        self.cables.queue(from, to).lose();
+    }
+
     /// What a runtime has said and nobody has heard is lost.
     fn lose_what_is_said(&mut self, number: usize) {
         for other in 0..self.worker(self.runtimes.len()) {

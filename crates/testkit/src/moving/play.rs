@@ -263,6 +263,7 @@ impl Player {
         if let Some((_, _, at)) = self.in_hand.get_mut(&self.rig.now) {
             *at = Some(runtime);
         }
+        self.rig.lose_copies(runtime);
         let lost = match has_left {
             true => self.fail(runtime, None)?,
             false => self.fail(runtime, Some(before))?,
