@@ -3,8 +3,8 @@
 //! A driver is given as a way to open it, again and again, on the same data. To try another one, add it to [`everywhere`].
 //! The same calls go to the driver and to `memory:`, the model; what both answer is compared.
 
-mod server;
-
+use crate::cassandra;
+use crate::redis::Server;
 use flowkeep_stores::batch::KeptBatch;
 use flowkeep_stores::driver::Swapped;
 use flowkeep_stores::drivers::memory::Memory;
@@ -13,7 +13,6 @@ use flowkeep_stores::{
 };
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use server::Server;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,6 +32,13 @@ fn everywhere(check: impl Fn(&str, Open<'_>)) {
     match Server::start(&[]) {
         Ok(server) => check("redis", &|| flowkeep_stores::driver_of(&server.uri()).unwrap()),
         Err(why) => println!("not run: redis: {why}"),
+    }
+    match cassandra::shared() {
+        Ok(node) => {
+            let uri = node.uri();
+            check("cassandra", &|| flowkeep_stores::driver_of(&uri).unwrap());
+        }
+        Err(why) => println!("not run: cassandra: {why}"),
     }
 }
 
