@@ -10,7 +10,7 @@
 //!
 //! Where there is no redis-server, the tests say `not run`. Not here: drivers (`crates/stores/tests`).
 
-#[path = "../../stores/tests/server/mod.rs"]
+#[path = "../../stores/tests/servers/redis.rs"]
 mod server;
 
 use serde_json::Value;

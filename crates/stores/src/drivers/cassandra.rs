@@ -21,9 +21,9 @@
 //! version, or nothing. So a repetition, an earlier writer and a batch that comes late change nothing, whatever the consistency. Counters are written as
 //! their values: Cassandra's own counters cannot be repeated. Partitions are written at the same time, the batches of one after another.
 //!
-//! *Lives.* All statements of a batch have one time stamp, and a deletion wins against a value of the same time. So what a batch writes behind a `clear`
-//! would be gone. Each variable has a life, a number that each `clear` raises; rows carry it, and the rows of the life before are deleted. A reader
-//! takes the rows of the life that the partition names, and begins again where it has changed meanwhile.
+//! *Lives.* ScyllaDB gives all statements of a batch one time stamp, and a deletion wins against a value of the same time: what a batch writes behind a
+//! `clear` would be gone. (Cassandra dates deletions back by a microsecond.) So each variable has a life, a number that each `clear` raises; rows carry it,
+//! and the rows of the life before are deleted. A reader takes the rows of the life that the partition names, and begins again where it has changed.
 //!
 //! *The first row* of each partition is an empty one. A condition makes Cassandra look for the partition's first row that is not deleted:
 //! without it the look would pass the marks of all elements that ever went.
@@ -34,7 +34,7 @@
 //! Invariants: `lives` of a partition is kept from one batch to the next only while each has been applied; rows of `variables` are written by
 //! conditional batches alone.
 //!
-//! Not here: clear times of elements. A map whose elements come and go leaves a mark for each that went, until [`MARKS`] are over and
+//! Not here: a bound on marks of deletion. A map whose elements come and go leaves a mark for each that went, until [`MARKS`] are over and
 //! the table is compacted; Cassandra refuses to read a variable with more than 100,000 of them (`tombstone_failure_threshold`).
 
 use crate::batch::{Batch, Change};

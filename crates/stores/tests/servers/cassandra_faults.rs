@@ -34,11 +34,14 @@ fn a_node_that_is_killed_has_every_count_and_one_that_lost_its_data_has_it_again
         await_recovery(store);
         goes_on(packets, Duration::from_secs(3));
     });
-    // Its commit log was in the kernel's hands: nothing was written again.
-    assert!(seen.iter().all(|seen| seen.was_late && seen.rewritten == 0));
+    // With `commitlog_sync: periodic` it may have lost the last tenth of a second, which is written again.
+    assert!(seen.iter().all(|seen| seen.was_late));
+    println!("written again: {} {}", seen[0].rewritten, seen[1].rewritten);
     assert!(health.failures > 0 && !health.failing);
     assert!(reports.iter().any(|report| matches!(report, Report::Failing(_))));
     assert!(reports.iter().any(|report| matches!(report, Report::Again(_))));
+    // Counts begin at nothing there.
+    let uri = node.uri();
     let (seen, health, reports) = under_load(&uri, &uri, |store, packets| {
         goes_on(packets, Duration::from_secs(1));
         node.kill();

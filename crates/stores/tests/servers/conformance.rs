@@ -284,6 +284,36 @@ fn ambiguous_batches_count_once() {
 }
 
 #[test]
+fn what_is_written_behind_a_clear_of_the_same_batch_is_there() {
+    everywhere(|driver, open| {
+        process(open(), name("cleared", 0), |partition| {
+            let map = partition.map::<u8, u8>("m", through(16)).unwrap();
+            for key in 0..9 {
+                map.insert(&key, 1).unwrap();
+            }
+            assert!(partition.finish(PATIENCE), "{driver}");
+            for round in 2..5 {
+                map.clear().unwrap();
+                map.insert(&1, round).unwrap();
+                map.insert(&(10 + round), round).unwrap();
+                map.insert(&3, round).unwrap();
+                map.remove(&3).unwrap();
+                assert!(partition.finish(PATIENCE), "{driver}");
+            }
+        });
+        process(open(), name("cleared", 0), |partition| {
+            let map = partition.map::<u8, u8>("m", through(16)).unwrap();
+            assert_eq!(all(&map), BTreeMap::from([(1, 4), (14, 4)]), "{driver}");
+            map.insert(&3, 5).unwrap();
+        });
+        process(open(), name("cleared", 0), |partition| {
+            let map = partition.map::<u8, u8>("m", through(16)).unwrap();
+            assert_eq!(all(&map), BTreeMap::from([(1, 4), (3, 5), (14, 4)]), "{driver}");
+        });
+    });
+}
+
+#[test]
 fn an_earlier_writer_changes_nothing() {
     everywhere(|driver, open| {
         let (store, _agency) = Store::start(open(), PATIENCE, |_| ()).unwrap();
