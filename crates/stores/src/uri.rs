@@ -18,6 +18,7 @@ const REMEDY: &str = "write memory:, redb:PATH, redis://HOST:PORT or cassandra:/
 /// | `memory:` | this process |
 /// | `redb:PATH` | a file |
 /// | `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]` | Redis or Valkey |
+/// | `rediss://…[?ca=FILE&cert=FILE&key=FILE]` | the same, over TLS |
 /// | `cassandra://[USER:PASSWORD@]HOST[:PORT][,HOST…][/KEYSPACE][?consistency=…&replication=…]` | Cassandra or ScyllaDB |
 pub fn driver(uri: &str) -> Result<Box<dyn Driver>, Failure> {
     let shown = || uri.chars().take(80).collect::<String>();
@@ -36,17 +37,11 @@ pub fn driver(uri: &str) -> Result<Box<dyn Driver>, Failure> {
         #[cfg(feature = "redb")]
         "redb" => Err(Failure::new(&shown(), "it names no file", "write redb:PATH")),
         #[cfg(feature = "redis")]
-        "redis" => Ok(Box::new(Redis::new(uri, PATIENCE)?)),
-        #[cfg(feature = "redis")]
-        "rediss" => Err(Failure::new(
-            &without_secret(uri),
-            "TLS is not supported yet",
-            "write redis://, over a network that you trust",
-        )),
+        "redis" | "rediss" => Ok(Box::new(Redis::new(uri, PATIENCE)?)),
         #[cfg(feature = "cassandra")]
         "cassandra" => Ok(Box::new(Cassandra::new(uri, cassandra::PATIENCE)?)),
         #[cfg(not(all(feature = "redb", feature = "redis", feature = "cassandra")))]
-        "redb" | "redis" | "cassandra" => Err(Failure::new(
+        "redb" | "redis" | "rediss" | "cassandra" => Err(Failure::new(
             &shown(),
             format!("this binary has no driver `{scheme}`"),
             "build it with the cargo feature of that name",

@@ -29,9 +29,11 @@ fn everywhere(check: impl Fn(&str, Open<'_>)) {
     let folder = tempfile::tempdir().unwrap();
     let uri = format!("redb:{}", folder.path().join("store").display());
     check("redb", &|| flowkeep_stores::driver_of(&uri).unwrap());
-    match Server::start(&[]) {
-        Ok(server) => check("redis", &|| flowkeep_stores::driver_of(&server.uri()).unwrap()),
-        Err(why) => println!("not run: redis: {why}"),
+    for program in ["redis-server", "valkey-server"] {
+        match Server::start_program(program, &[]) {
+            Ok(server) => check(program, &|| flowkeep_stores::driver_of(&server.uri()).unwrap()),
+            Err(why) => println!("not run: {why}"),
+        }
     }
     match cassandra::shared() {
         Ok(node) => {

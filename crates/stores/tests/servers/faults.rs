@@ -37,10 +37,12 @@ pub type Reports = Arc<Mutex<Vec<Report>>>;
 pub fn open(uri: &str) -> (Store, flowkeep_stores::Agency, Reports) {
     let reports = Reports::default();
     let told = Arc::clone(&reports);
-    let driver: Box<dyn Driver> = match uri.starts_with("redis") {
-        true => Box::new(Redis::new(uri, ANSWER).unwrap()),
-        // Its disk and its collector of garbage take longer now and then.
-        false => Box::new(Cassandra::new(uri, Duration::from_secs(2)).unwrap()),
+    // Handshakes, disks and collectors of garbage take longer now and then.
+    let long = Duration::from_secs(2);
+    let driver: Box<dyn Driver> = match uri.split(':').next() {
+        Some("redis") => Box::new(Redis::new(uri, ANSWER).unwrap()),
+        Some("rediss") => Box::new(Redis::new(uri, long).unwrap()),
+        _ => Box::new(Cassandra::new(uri, long).unwrap()),
     };
     let report = move |report| told.lock().unwrap().push(report);
     let (store, agency) = Store::start(driver, PATIENCE, report).unwrap();
@@ -152,20 +154,20 @@ impl Server {
         self.try_say(command).unwrap()
     }
 
-    fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         let child = self.child.as_ref().unwrap();
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
     }
 
     /// `kill -9`.
-    fn kill(&mut self) {
+    pub fn kill(&mut self) {
         let mut child = self.child.take().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
     }
 
-    fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.launch().unwrap();
     }
 }

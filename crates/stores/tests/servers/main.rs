@@ -5,4 +5,5 @@ mod cassandra_faults;
 mod conformance;
 mod faults;
 mod redis;
+mod redis_tls;
 mod whole;
