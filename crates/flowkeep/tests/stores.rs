@@ -348,7 +348,7 @@ fn what_cannot_be_a_store_is_said_where_it_stands() {
         (
             "[store]\nuri = \"etcd://me:secret@h\"",
             "store.uri",
-            "write memory:, redb:PATH or redis://HOST:PORT",
+            "write memory:, redb:PATH, redis://HOST:PORT or cassandra://",
         ),
         (
             "[store]\nuri = \"memory:\"\ninterval = \"2s\"\nbound = \"1s\"",

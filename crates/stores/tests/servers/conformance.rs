@@ -497,3 +497,85 @@ fn what_a_store_has_is_listed_and_taken_over_whole() {
         });
     });
 }
+
+#[test]
+fn a_follower_has_all_of_it_once_the_writer_has_ended() {
+    use flowkeep_stores::migrate::{Follower, inspect};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    everywhere(|driver, open| {
+        // A file is of one process, and of one opening.
+        if driver == "redb" {
+            return;
+        }
+        let (store, agency) = Store::start(open(), PATIENCE, |_| ()).unwrap();
+        let over = AtomicBool::new(false);
+        let target = Memory::default();
+        std::thread::scope(|scope| {
+            let (over, store) = (&over, store.clone());
+            let worker = scope.spawn(move || {
+                let mut partition = Partition::open(&store, name("followed", 0)).unwrap();
+                let counts = partition.counter_map::<u32>("c", through(3000)).unwrap();
+                let passing = partition.set::<u32>("gone", through(8)).unwrap();
+                passing.insert(&1).unwrap();
+                let mut n = 0u32;
+                while !over.load(Ordering::Relaxed) {
+                    for _ in 0..50 {
+                        counts.add(&(n % 2000), 1).unwrap();
+                        n += 1;
+                    }
+                    partition.step(u64::from(n));
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+                passing.clear().unwrap();
+                assert!(partition.finish(PATIENCE), "{driver}");
+                n
+            });
+            let (mut from, mut to) = (open(), target.clone());
+            let mut follower = Follower::new(from.as_mut(), &mut to);
+            let (mut was_behind, began) = (0, std::time::Instant::now());
+            while follower.pass().unwrap().copied.elements == 0 {
+                assert!(began.elapsed() < PATIENCE, "{driver}: nothing is written");
+            }
+            for _ in 0..5 {
+                std::thread::sleep(Duration::from_millis(20));
+                was_behind += follower.pass().unwrap().behind.len();
+            }
+            println!("{driver}: behind in {was_behind} of 5 passes");
+            over.store(true, Ordering::Relaxed);
+            let count = worker.join().unwrap();
+            let last = follower.pass().unwrap();
+            assert!(
+                last.behind.is_empty() && last.taken.is_empty(),
+                "{driver} {last:?}"
+            );
+            let found = inspect(&mut target.clone()).unwrap();
+            assert_eq!(found, inspect(open().as_mut()).unwrap(), "{driver}");
+            assert_eq!(
+                (found.len(), found[0].sum),
+                (1, Some(i64::from(count))),
+                "{driver}"
+            );
+            // Nothing has changed: nothing is copied.
+            assert_eq!(follower.pass().unwrap(), Default::default(), "{driver}");
+            // The function goes on at the target, and has it from then on.
+            process(Box::new(target.clone()), name("followed", 0), |partition| {
+                partition
+                    .counter_map::<u32>("c", through(3000))
+                    .unwrap()
+                    .add(&7, 1)
+                    .unwrap();
+            });
+            process(open(), name("followed", 0), |partition| {
+                partition
+                    .counter_map::<u32>("c", through(3000))
+                    .unwrap()
+                    .add(&8, 1)
+                    .unwrap();
+            });
+            assert_eq!(follower.pass().unwrap().taken, [name("followed", 0)], "{driver}");
+            let sum = inspect(&mut target.clone()).unwrap()[0].sum;
+            assert_eq!(sum, Some(i64::from(count) + 1), "{driver}");
+        });
+        agency.end();
+    });
+}
