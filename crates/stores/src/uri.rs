@@ -98,7 +98,8 @@ mod tests {
         #[cfg(feature = "redis")]
         {
             assert!(said("redis://").contains("write redis://USER"));
-            assert!(!said("rediss://u:secret@h").contains("secret"));
+            assert!(driver("rediss://u:secret@h").is_ok());
+            assert!(!said("rediss://u:secret@h?ca=/nowhere/at/all").contains("secret"));
         }
     }
 }
