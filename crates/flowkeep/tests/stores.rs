@@ -10,7 +10,7 @@
 //!
 //! Where there is no redis-server, the tests say `not run`. Not here: drivers (`crates/stores/tests`).
 
-#[path = "../../stores/tests/server/mod.rs"]
+#[path = "../../stores/tests/servers/redis.rs"]
 mod server;
 
 use serde_json::Value;
@@ -348,7 +348,7 @@ fn what_cannot_be_a_store_is_said_where_it_stands() {
         (
             "[store]\nuri = \"etcd://me:secret@h\"",
             "store.uri",
-            "write memory:, redb:PATH or redis://HOST:PORT",
+            "write memory:, redb:PATH, redis://HOST:PORT or cassandra://",
         ),
         (
             "[store]\nuri = \"memory:\"\ninterval = \"2s\"\nbound = \"1s\"",

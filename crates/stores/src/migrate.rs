@@ -1,7 +1,16 @@
 //! All variables of a store, and their way into another store.
 //!
-//! [`migrate`] claims each partition at the target, clears its variables there and writes what the source has, in batches. What the target has of a partition
-//! besides stays. A process that writes at the source meanwhile is not followed, and one that writes at the target is fenced: end both first.
+//! A [`Follower`] claims each partition at the target once, clears its variables there and writes what the source has, in batches. What the target has of a
+//! partition besides stays. Functions may go on writing at the source: a pass copies the partitions whose version has changed since they were copied.
+//!
+//! ```text
+//!   pass:  version at the source ─► copy ─► version at the source
+//!            the same as at the last copy: nothing to do      └─ another one: written meanwhile, the copy is of no one moment: behind
+//! ```
+//!
+//! A batch and its version are written as one, so a copy between two equal versions is exact. While functions write, some partitions are behind. Once they have
+//! ended, the next pass has all of it, and copies what changed since the last one only. A process that claims a partition at the target has it from then on:
+//! the follower is fenced there, and says so.
 //!
 //! Not here: records (locks, guarded writes). They are of the store that they were made in.
 
@@ -63,50 +72,138 @@ pub struct Migrated {
     pub elements: u64,
 }
 
-/// Writes all variables of a store into another one.
+/// What a pass found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pass {
+    /// What it copied.
+    pub copied: Migrated,
+    /// Partitions that were written at the source while they were copied.
+    pub behind: Vec<PartitionName>,
+    /// Partitions that another process has claimed at the target.
+    pub taken: Vec<PartitionName>,
+}
+
+/// Writes all variables of a store into another one, once.
 pub fn migrate(from: &mut dyn Driver, to: &mut dyn Driver) -> Result<Migrated, Failure> {
-    let mut by_partition: BTreeMap<PartitionName, Vec<VariableName>> = BTreeMap::new();
-    for variable in from.variables()? {
-        let partition = variable.partition().clone();
-        by_partition.entry(partition).or_default().push(variable);
+    let pass = Follower::new(from, to).pass()?;
+    match (pass.taken.first(), pass.behind.first()) {
+        (Some(taken), _) => Err(Failure::new(
+            &taken.to_string(),
+            "another process writes these variables at the target",
+            "end it, and migrate again",
+        )),
+        (None, Some(behind)) => Err(Failure::new(
+            &behind.to_string(),
+            "a process writes these variables at the source: the target has no one moment of them",
+            "end it and migrate again, or follow it (--follow) until it has ended",
+        )),
+        (None, None) => Ok(pass.copied),
     }
-    let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let at_least = clock.map_or(1, |since| u64::try_from(since.as_millis()).unwrap_or(1));
-    let mut migrated = Migrated::default();
-    let mut buffer = Buffer::new();
-    for (partition, variables) in by_partition {
-        let mut writer = Writer {
-            version: Version {
-                epoch: to.claim(&partition, at_least)?,
+}
+
+/// A partition as it was copied.
+struct Copied {
+    /// Every variable that was ever copied: one that is empty by now is cleared.
+    variables: Vec<VariableName>,
+    /// What the source had before it was copied.
+    source: Option<Version>,
+    target: Version,
+    taken: bool,
+}
+
+/// Copies a store into another one, again and again.
+pub struct Follower<'d> {
+    from: &'d mut dyn Driver,
+    to: &'d mut dyn Driver,
+    copied: BTreeMap<PartitionName, Copied>,
+    buffer: Buffer,
+}
+
+impl<'d> Follower<'d> {
+    /// Has copied nothing.
+    pub fn new(from: &'d mut dyn Driver, to: &'d mut dyn Driver) -> Self {
+        Follower {
+            from,
+            to,
+            copied: BTreeMap::new(),
+            buffer: Buffer::new(),
+        }
+    }
+
+    /// Copies every partition that has changed since it was copied.
+    pub fn pass(&mut self) -> Result<Pass, Failure> {
+        let mut by_partition: BTreeMap<PartitionName, Vec<VariableName>> = BTreeMap::new();
+        for variable in self.from.variables()? {
+            let partition = variable.partition().clone();
+            by_partition.entry(partition).or_default().push(variable);
+        }
+        for (partition, copied) in &self.copied {
+            let variables = by_partition.entry(partition.clone()).or_default();
+            let gone = copied.variables.iter().filter(|known| !variables.contains(known));
+            let gone: Vec<_> = gone.cloned().collect();
+            variables.extend(gone);
+        }
+        let mut pass = Pass::default();
+        for (partition, variables) in by_partition {
+            self.copy(partition, variables, &mut pass)?;
+        }
+        Ok(pass)
+    }
+
+    fn copy(
+        &mut self,
+        partition: PartitionName,
+        variables: Vec<VariableName>,
+        pass: &mut Pass,
+    ) -> Result<(), Failure> {
+        let source = self.from.version(&partition)?;
+        let target = match self.copied.get(&partition) {
+            Some(last) if last.taken => {
+                pass.taken.push(partition);
+                return Ok(());
+            }
+            Some(last) if last.source == source => return Ok(()),
+            Some(last) => last.target,
+            None => Version {
+                epoch: self.to.claim(&partition, at_least())?,
                 sequence: 0,
             },
-            partition,
-            variables: &variables,
-            to: &mut *to,
         };
-        buffer.empty();
-        for (number, variable) in (0u32..).zip(&variables) {
-            if buffer.clear(number).is_err() {
-                writer.write(&mut buffer)?;
-                let _ = buffer.clear(number);
-            }
-            for (field, value) in elements(&mut *from, variable)? {
-                if buffer.put_encoded(number, &field, &value).is_err() {
-                    writer.write(&mut buffer)?;
-                    // An element fits into an empty batch; one that does not is of another version of Flowkeep.
-                    buffer.put_encoded(number, &field, &value).map_err(|_| {
-                        let problem = format!("an element of {variable} is too long");
-                        Failure::new("migrate", problem, "remove it at the source")
-                    })?;
+        let mut writer = Writer {
+            version: target,
+            partition: partition.clone(),
+            variables: &variables,
+            to: &mut *self.to,
+        };
+        let elements = writer.copy(&mut *self.from, &mut self.buffer)?;
+        let target = writer.version;
+        let is_behind = self.from.version(&partition)? != source;
+        match elements {
+            Some(elements) => {
+                pass.copied.partitions += 1;
+                pass.copied.variables += variables.len() as u64;
+                pass.copied.elements += elements;
+                if is_behind {
+                    pass.behind.push(partition.clone());
                 }
-                migrated.elements += 1;
             }
-            migrated.variables += 1;
+            None => pass.taken.push(partition.clone()),
         }
-        writer.write(&mut buffer)?;
-        migrated.partitions += 1;
+        let copied = Copied {
+            variables,
+            source,
+            target,
+            taken: elements.is_none(),
+        };
+        self.copied.insert(partition, copied);
+        Ok(())
     }
-    Ok(migrated)
+}
+
+/// No epoch that a writer before this one had, as far as the clock is right.
+fn at_least() -> u64 {
+    let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    clock.map_or(1, |since| u64::try_from(since.as_millis()).unwrap_or(1))
 }
 
 struct Writer<'w> {
@@ -117,9 +214,38 @@ struct Writer<'w> {
 }
 
 impl Writer<'_> {
-    fn write(&mut self, buffer: &mut Buffer) -> Result<(), Failure> {
+    /// Clears the variables and writes them; answers how many elements, or nothing where another process has the partition.
+    fn copy(&mut self, from: &mut dyn Driver, buffer: &mut Buffer) -> Result<Option<u64>, Failure> {
+        buffer.empty();
+        let mut count = 0;
+        for (number, variable) in (0u32..).zip(self.variables) {
+            if buffer.clear(number).is_err() {
+                if !self.write(buffer)? {
+                    return Ok(None);
+                }
+                let _ = buffer.clear(number);
+            }
+            for (field, value) in elements(&mut *from, variable)? {
+                if buffer.put_encoded(number, &field, &value).is_err() {
+                    if !self.write(buffer)? {
+                        return Ok(None);
+                    }
+                    // An element fits into an empty batch; one that does not is of another version of Flowkeep.
+                    buffer.put_encoded(number, &field, &value).map_err(|_| {
+                        let problem = format!("an element of {variable} is too long");
+                        Failure::new("migrate", problem, "remove it at the source")
+                    })?;
+                }
+                count += 1;
+            }
+        }
+        Ok(self.write(buffer)?.then_some(count))
+    }
+
+    /// Writes what is in the buffer; answers whether the partition is still ours.
+    fn write(&mut self, buffer: &mut Buffer) -> Result<bool, Failure> {
         if buffer.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         self.version.sequence += 1;
         let batch = Batch {
@@ -131,13 +257,6 @@ impl Writer<'_> {
         let mut outcomes = Vec::new();
         self.to.write(&[batch], &mut outcomes)?;
         buffer.empty();
-        match outcomes.first() {
-            Some(Outcome::Stored) => Ok(()),
-            _ => Err(Failure::new(
-                &self.partition.to_string(),
-                "another process writes these variables at the target",
-                "end it, and migrate again",
-            )),
-        }
+        Ok(outcomes.first() == Some(&Outcome::Stored))
     }
 }

@@ -186,7 +186,7 @@ impl fmt::Display for Part<'_> {
 }
 
 /// The name that a part stands for, if it stands for one.
-fn unescaped(part: &str) -> Option<String> {
+pub(crate) fn unescaped(part: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(part.len());
     let mut rest = part.bytes();
     while let Some(byte) = rest.next() {

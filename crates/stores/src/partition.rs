@@ -46,10 +46,6 @@ struct Carrier {
 }
 
 impl Carrier {
-    fn time(&self, now: u64) -> u64 {
-        self.clock.map_or(now, |since| nanoseconds(since.elapsed()))
-    }
-
     fn hear(&mut self, shelf: &Shelf, word: Acknowledged) {
         let Acknowledged {
             sequence,
@@ -100,8 +96,12 @@ impl Carrier {
 }
 
 impl variables::open::Carrier for Carrier {
+    fn time(&self, now: u64) -> u64 {
+        self.clock.map_or(now, |since| nanoseconds(since.elapsed()))
+    }
+
     fn step(&mut self, shelf: &Shelf, now: u64) {
-        let now = self.time(now);
+        let now = variables::open::Carrier::time(self, now);
         shelf.set_now(now);
         while let Ok(word) = self.acknowledged.pop() {
             self.hear(shelf, word);

@@ -1,13 +1,15 @@
 //! Which store a URI names.
 
 use crate::driver::{Driver, Failure};
+#[cfg(feature = "cassandra")]
+use crate::drivers::cassandra::{self, Cassandra};
 use crate::drivers::memory::Memory;
 #[cfg(feature = "redb")]
 use crate::drivers::redb::Redb;
 #[cfg(feature = "redis")]
 use crate::drivers::redis::{PATIENCE, Redis};
 
-const REMEDY: &str = "write memory:, redb:PATH or redis://HOST:PORT";
+const REMEDY: &str = "write memory:, redb:PATH, redis://HOST:PORT or cassandra://HOST:PORT/KEYSPACE";
 
 /// The driver of the store that a URI names.
 ///
@@ -16,6 +18,8 @@ const REMEDY: &str = "write memory:, redb:PATH or redis://HOST:PORT";
 /// | `memory:` | this process |
 /// | `redb:PATH` | a file |
 /// | `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]` | Redis or Valkey |
+/// | `rediss://…[?ca=FILE&cert=FILE&key=FILE]` | the same, over TLS |
+/// | `cassandra://[USER:PASSWORD@]HOST[:PORT][,HOST…][/KEYSPACE][?consistency=…&replication=…]` | Cassandra or ScyllaDB |
 pub fn driver(uri: &str) -> Result<Box<dyn Driver>, Failure> {
     let shown = || uri.chars().take(80).collect::<String>();
     let Some((scheme, rest)) = uri.split_once(':') else {
@@ -33,15 +37,11 @@ pub fn driver(uri: &str) -> Result<Box<dyn Driver>, Failure> {
         #[cfg(feature = "redb")]
         "redb" => Err(Failure::new(&shown(), "it names no file", "write redb:PATH")),
         #[cfg(feature = "redis")]
-        "redis" => Ok(Box::new(Redis::new(uri, PATIENCE)?)),
-        #[cfg(feature = "redis")]
-        "rediss" => Err(Failure::new(
-            &without_secret(uri),
-            "TLS is not supported yet",
-            "write redis://, over a network that you trust",
-        )),
-        #[cfg(not(all(feature = "redb", feature = "redis")))]
-        "redb" | "redis" => Err(Failure::new(
+        "redis" | "rediss" => Ok(Box::new(Redis::new(uri, PATIENCE)?)),
+        #[cfg(feature = "cassandra")]
+        "cassandra" => Ok(Box::new(Cassandra::new(uri, cassandra::PATIENCE)?)),
+        #[cfg(not(all(feature = "redb", feature = "redis", feature = "cassandra")))]
+        "redb" | "redis" | "rediss" | "cassandra" => Err(Failure::new(
             &shown(),
             format!("this binary has no driver `{scheme}`"),
             "build it with the cargo feature of that name",
@@ -82,7 +82,7 @@ mod tests {
         assert!(driver("memory:").is_ok());
         assert_eq!(
             said("etcd://x:y@h"),
-            "store etcd: there is no such kind of store; write memory:, redb:PATH or redis://HOST:PORT"
+            "store etcd: there is no such kind of store; write memory:, redb:PATH, redis://HOST:PORT or cassandra://HOST:PORT/KEYSPACE"
         );
         assert!(said("hello").starts_with("store hello: it names no kind of store; write"));
         assert!(said("memory:x").ends_with("write memory: and nothing behind it"));
@@ -98,7 +98,8 @@ mod tests {
         #[cfg(feature = "redis")]
         {
             assert!(said("redis://").contains("write redis://USER"));
-            assert!(!said("rediss://u:secret@h").contains("secret"));
+            assert!(driver("rediss://u:secret@h").is_ok());
+            assert!(!said("rediss://u:secret@h?ca=/nowhere/at/all").contains("secret"));
         }
     }
 }

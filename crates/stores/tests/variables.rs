@@ -296,3 +296,38 @@ fn what_is_taken_back_before_the_store_heard_of_it_is_waited_for_by_none() {
         set.remove(&1).unwrap();
     });
 }
+
+/// A worker that had nothing to do for long, and one that begins: what it changes is not as old as its rest, or as its clock.
+#[test]
+fn a_change_is_dated_by_the_step_that_makes_it() {
+    use flowkeep_stores::{Defaults, Stores};
+    use variables::open::{Keeper, WorkerVariables};
+    let (store, _agency) = Store::start(Box::<Memory>::default(), PATIENCE, |_| ()).unwrap();
+    let consistency = Consistency::Through;
+    let stores = Stores {
+        member: String::new(),
+        has_clock: false,
+        usual: Some(Defaults { store, consistency }),
+        functions: Default::default(),
+    };
+    let mut variables = Keeper::of(Box::new(stores)).begin("f", 0);
+    let counter = variables.counter("n", Options::default()).unwrap();
+    let mut worker = WorkerVariables::default();
+    worker.take(0, variables);
+    let mut now = 19_000_000_000_000;
+    for _ in 0..3 {
+        now += 100_000_000_000;
+        worker.begin(now);
+        counter.add(1);
+        worker.step(now + 1000);
+        let (_, figures) = worker.figures()[0];
+        assert!(!figures.late);
+        assert!(worker.finish(PATIENCE));
+    }
+    let (_, figures) = worker.figures()[0];
+    assert!(
+        figures.ages.max_ns() < 90_000_000_000,
+        "{:?}",
+        figures.ages.max_ns()
+    );
+}

@@ -66,6 +66,8 @@ pub enum OpenError {
 
 /// Takes a partition's changes to its store: a worker has it.
 pub trait Carrier: Send {
+    /// The time by which changes are dated, where the worker's is `now`.
+    fn time(&self, now: u64) -> u64;
     /// A step of the worker's loop, `now` in nanoseconds of any clock that does not go back.
     fn step(&mut self, shelf: &Shelf, now: u64);
     /// Steps until the store has every change, or `patience` is over; answers whether it has. For the end of a worker.
@@ -204,6 +206,12 @@ impl Partition {
                 entries: Mutex::default(),
             }),
         }
+    }
+
+    /// What changes from here on is dated now.
+    pub fn begin(&mut self, now: u64) {
+        let time = self.carrier.as_ref().map_or(now, |carrier| carrier.time(now));
+        self.shelf.set_now(time);
     }
 
     /// A step of the worker's loop, `now` in nanoseconds of any clock that does not go back.
@@ -538,7 +546,15 @@ impl WorkerVariables {
         self.parts.is_empty()
     }
 
-    /// A step of the worker's loop.
+    /// A step of the worker's loop begins: what changes from here on is dated now, however long ago the last step was.
+    #[inline]
+    pub fn begin(&mut self, now: u64) {
+        if self.is_carried {
+            self.partitions_mut().for_each(|partition| partition.begin(now));
+        }
+    }
+
+    /// A step of the worker's loop: its end.
     #[inline]
     pub fn step(&mut self, now: u64) {
         if self.is_carried {

@@ -191,7 +191,11 @@ impl<K: Key, V: Stored> Ship for Inner<K, V> {
             return None;
         }
         self.progress.send(sequence, number, since);
-        let before = self.cut.replace(now);
+        // Before the first batch, changes were collected since the first of them.
+        let before = match self.cut.replace(now) {
+            0 => since,
+            before => before,
+        };
         Some(now.saturating_sub(before))
     }
 

@@ -27,10 +27,12 @@ Examples:
     },
     /// Write all variables of a store into another
     #[command(after_help = "\
-Flowkeep must not run with either store meanwhile. What the other store has of the same variables is replaced.
+What the other store has of the same variables is replaced. Flowkeep may go on with the first store where --follow is given: what changes is copied \
+again every second. End Flowkeep when most is there; a line says when all of it is; begin it with the other store then, and the copying ends.
 
-Example:
-  flowkeep store migrate redb:variables.redb redis://127.0.0.1")]
+Examples:
+  flowkeep store migrate redb:variables.redb redis://127.0.0.1
+  flowkeep store migrate --follow redis://127.0.0.1 cassandra://10.0.0.1,10.0.0.2/flowkeep?replication=2")]
     Migrate {
         /// Where they are
         #[arg(value_name = "FROM")]
@@ -38,13 +40,16 @@ Example:
         /// Where they are to be
         #[arg(value_name = "TO")]
         to: String,
+        /// Copy what changes until Flowkeep has the other store
+        #[arg(long)]
+        follow: bool,
     },
 }
 
 pub(super) fn store(verb: &StoreVerb, out: &mut dyn Write) -> Result<(), Failure> {
     let done = match verb {
         StoreVerb::Inspect { uri, json } => job::show(uri, *json, out),
-        StoreVerb::Migrate { from, to } => job::take_over(from, to, out),
+        StoreVerb::Migrate { from, to, follow } => job::take_over(from, to, *follow, out),
     };
     done.map_err(|failure| Failure::failed(failure.to_string()))
 }

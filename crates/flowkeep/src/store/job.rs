@@ -4,8 +4,12 @@
 
 use serde::Serialize;
 use std::io::Write;
+use std::time::Duration;
 use stores::Failure;
-use stores::migrate::{Found, inspect, migrate};
+use stores::migrate::{Follower, Found, inspect, migrate};
+
+/// How long between two copies of what has changed.
+const AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Serialize)]
 struct Row {
@@ -85,8 +89,8 @@ fn table(rows: &[Row]) -> String {
     text
 }
 
-/// Writes all variables of a store into another.
-pub fn take_over(from: &str, to: &str, out: &mut dyn Write) -> Result<(), Failure> {
+/// Writes all variables of a store into another; `follow`: again and again, until another process has them there.
+pub fn take_over(from: &str, to: &str, follow: bool, out: &mut dyn Write) -> Result<(), Failure> {
     if from == to {
         return Err(Failure::new(
             &stores::without_secret(from),
@@ -94,7 +98,11 @@ pub fn take_over(from: &str, to: &str, out: &mut dyn Write) -> Result<(), Failur
             "name two stores",
         ));
     }
-    let migrated = migrate(driver(from)?.as_mut(), driver(to)?.as_mut())?;
+    let (mut source, mut target) = (driver(from)?, driver(to)?);
+    if follow {
+        return keep_up(Follower::new(source.as_mut(), target.as_mut()), to, out);
+    }
+    let migrated = migrate(source.as_mut(), target.as_mut())?;
     let said = format!(
         "{} variables of {} partitions, with {} elements, are in {}",
         migrated.variables,
@@ -103,6 +111,33 @@ pub fn take_over(from: &str, to: &str, out: &mut dyn Write) -> Result<(), Failur
         stores::without_secret(to)
     );
     writeln!(out, "{said}").map_err(|error| Failure::new(to, error.to_string(), ""))
+}
+
+/// Copies every second; says what changes about that.
+fn keep_up(mut follower: Follower<'_>, to: &str, out: &mut dyn Write) -> Result<(), Failure> {
+    let shown = stores::without_secret(to);
+    let mut last = String::new();
+    loop {
+        let pass = follower.pass()?;
+        let said = match (pass.taken.len(), pass.behind.len()) {
+            (0, 0) => {
+                format!("{shown} has all of it; begin Flowkeep with it, once it has ended with the other")
+            }
+            (0, behind) => format!("{behind} partitions are written meanwhile; they are copied again"),
+            (taken, _) => {
+                format!("{taken} partitions are written in {shown} by another process: this ends here")
+            }
+        };
+        if said != last {
+            let written = writeln!(out, "{said}").and_then(|()| out.flush());
+            written.map_err(|error| Failure::new(to, error.to_string(), ""))?;
+        }
+        if !pass.taken.is_empty() {
+            return Ok(());
+        }
+        last = said;
+        std::thread::sleep(AGAIN);
+    }
 }
 
 /// The driver, of a store that outlasts a process.

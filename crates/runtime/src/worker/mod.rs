@@ -194,6 +194,7 @@ impl<P: Port> Runtime<P> {
         self.core.go_on_to(now);
         self.core.runner.measure_held_room(&self.core.out);
         let mut work = Work::default();
+        self.core.runner.variables_mut().begin(self.core.now);
         self.core.out.write_pending();
         self.core.early_looks = BURST_LOOKS;
         if self.core.now >= self.lease_due {

@@ -1,4 +1,9 @@
-//! `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`, Redis 7 and Valkey.
+//! `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`, Redis 7 and Valkey; `rediss://…[?SETTING=FILE&…]` the same over TLS.
+//!
+//! | setting, of `rediss` | is a file in PEM |
+//! |---|---|
+//! | `ca` | who signed the server's certificate; without it, the authorities that the system trusts |
+//! | `cert`, `key` | our own certificate and its key, for a server that asks for one |
 //!
 //! Keys, for a function's instance `nat@edge1@0`; the braces keep a partition in one slot of a cluster:
 //!
@@ -23,7 +28,10 @@ use crate::batch::{Batch, Change};
 use crate::driver::{Driver, Failure, Outcome, Swapped, Version};
 use crate::name::{Part, PartitionName, VariableName};
 use crate::uri::without_secret;
-use redis::{Client, Cmd, Connection, ConnectionLike, ErrorKind, IntoConnectionInfo, RedisError, Value};
+use redis::{
+    Client, ClientTlsConfig, Cmd, Connection, ConnectionLike, ErrorKind, IntoConnectionInfo, RedisError,
+    TlsCertificates, Value,
+};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -95,16 +103,24 @@ pub struct Redis {
 impl Redis {
     /// Knows the server; the first call connects. Each call waits for `patience` at most, and connecting does so too.
     pub fn new(uri: &str, patience: Duration) -> Result<Self, Failure> {
-        let info = uri.into_connection_info().map_err(|error| {
-            let name = without_secret(uri);
+        let name = without_secret(uri);
+        let (address, settings) = match uri.strip_prefix("rediss:").and_then(|_| uri.split_once('?')) {
+            Some((address, settings)) => (address, settings),
+            None => (uri, ""),
+        };
+        let info = address.into_connection_info().map_err(|error| {
             Failure::new(
                 &name,
                 format!("it is no address of a server ({error})"),
                 "write redis://USER:PASSWORD@HOST:PORT/DATABASE, where all but the host may be left out",
             )
         })?;
-        let name = without_secret(uri);
-        let client = Client::open(info).map_err(|error| failure(&name, &error))?;
+        let client = if uri.starts_with("rediss:") {
+            Client::build_with_tls(info, certificates(&name, settings)?)
+        } else {
+            Client::open(info)
+        };
+        let client = client.map_err(|error| failure(&name, &error))?;
         Ok(Redis {
             client,
             connection: None,
@@ -195,6 +211,50 @@ impl Redis {
     }
 }
 
+/// The files that the settings of a `rediss` URI name.
+fn certificates(name: &str, settings: &str) -> Result<TlsCertificates, Failure> {
+    let (mut ca, mut cert, mut key) = (None, None, None);
+    for setting in settings.split('&').filter(|setting| !setting.is_empty()) {
+        let (what, path) = setting.split_once('=').unwrap_or((setting, ""));
+        let place = match what {
+            "ca" => &mut ca,
+            "cert" => &mut cert,
+            "key" => &mut key,
+            _ => {
+                let problem = format!("there is no setting `{what}`");
+                return Err(Failure::new(
+                    name,
+                    problem,
+                    "write ?ca=FILE&cert=FILE&key=FILE, or fewer",
+                ));
+            }
+        };
+        let pem = std::fs::read(path).map_err(|error| {
+            let remedy = "name a file in PEM that this process may read";
+            Failure::new(name, format!("`{what}` is {path}: {error}"), remedy)
+        })?;
+        *place = Some(pem);
+    }
+    let client_tls = match (cert, key) {
+        (Some(client_cert), Some(client_key)) => Some(ClientTlsConfig {
+            client_cert,
+            client_key,
+        }),
+        (None, None) => None,
+        _ => {
+            return Err(Failure::new(
+                name,
+                "it has one of `cert` and `key`",
+                "write both, or neither",
+            ));
+        }
+    };
+    Ok(TlsCertificates {
+        client_tls,
+        root_cert: ca,
+    })
+}
+
 /// A server's error, and what a person may do.
 fn failure(name: &str, error: &RedisError) -> Failure {
     let code = error.code().unwrap_or_default();
@@ -215,6 +275,11 @@ fn failure(name: &str, error: &RedisError) -> Failure {
         ("WRONGTYPE", _) => "something else has written a key of ours: remove it, or set another database",
         ("MOVED" | "ASK" | "CROSSSLOT", _) => {
             "clusters of Redis are not supported yet: name a server that is by itself"
+        }
+        (_, ErrorKind::InvalidClientConfig) => "see that `ca`, `cert` and `key` are files in PEM",
+        _ if error.to_string().contains("certificate") => {
+            "name who signed the server's certificate, for this very host: rediss://HOST?ca=FILE; \
+             and a certificate of our own where the server asks for one: &cert=FILE&key=FILE"
         }
         (_, ErrorKind::Parse) => "see that the address is that of a Redis or Valkey server",
         (_, ErrorKind::Io) => {

@@ -1,12 +1,11 @@
 //! What concerns more than one partition: merges, locks, timers that are taken over.
 
-mod server;
-
+use crate::cassandra;
+use crate::redis::Server;
 use flowkeep_stores::drivers::memory::Memory;
 use flowkeep_stores::{
     Consistency, Cycle, Driver, Fenced, Kind, OpenError, Options, Partition, PartitionName, Store,
 };
-use server::Server;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -17,6 +16,13 @@ fn everywhere(check: impl Fn(&dyn Fn() -> Box<dyn Driver>)) {
     match Server::start(&[]) {
         Ok(server) => check(&|| flowkeep_stores::driver_of(&server.uri()).unwrap()),
         Err(why) => println!("not run: redis: {why}"),
+    }
+    match cassandra::shared() {
+        Ok(node) => {
+            let uri = node.uri();
+            check(&|| flowkeep_stores::driver_of(&uri).unwrap());
+        }
+        Err(why) => println!("not run: cassandra: {why}"),
     }
 }
 

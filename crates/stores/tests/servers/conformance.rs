@@ -3,8 +3,8 @@
 //! A driver is given as a way to open it, again and again, on the same data. To try another one, add it to [`everywhere`].
 //! The same calls go to the driver and to `memory:`, the model; what both answer is compared.
 
-mod server;
-
+use crate::cassandra;
+use crate::redis::Server;
 use flowkeep_stores::batch::KeptBatch;
 use flowkeep_stores::driver::Swapped;
 use flowkeep_stores::drivers::memory::Memory;
@@ -13,7 +13,6 @@ use flowkeep_stores::{
 };
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use server::Server;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,9 +29,18 @@ fn everywhere(check: impl Fn(&str, Open<'_>)) {
     let folder = tempfile::tempdir().unwrap();
     let uri = format!("redb:{}", folder.path().join("store").display());
     check("redb", &|| flowkeep_stores::driver_of(&uri).unwrap());
-    match Server::start(&[]) {
-        Ok(server) => check("redis", &|| flowkeep_stores::driver_of(&server.uri()).unwrap()),
-        Err(why) => println!("not run: redis: {why}"),
+    for program in ["redis-server", "valkey-server"] {
+        match Server::start_program(program, &[]) {
+            Ok(server) => check(program, &|| flowkeep_stores::driver_of(&server.uri()).unwrap()),
+            Err(why) => println!("not run: {why}"),
+        }
+    }
+    match cassandra::shared() {
+        Ok(node) => {
+            let uri = node.uri();
+            check("cassandra", &|| flowkeep_stores::driver_of(&uri).unwrap());
+        }
+        Err(why) => println!("not run: cassandra: {why}"),
     }
 }
 
@@ -278,6 +286,36 @@ fn ambiguous_batches_count_once() {
 }
 
 #[test]
+fn what_is_written_behind_a_clear_of_the_same_batch_is_there() {
+    everywhere(|driver, open| {
+        process(open(), name("cleared", 0), |partition| {
+            let map = partition.map::<u8, u8>("m", through(16)).unwrap();
+            for key in 0..9 {
+                map.insert(&key, 1).unwrap();
+            }
+            assert!(partition.finish(PATIENCE), "{driver}");
+            for round in 2..5 {
+                map.clear().unwrap();
+                map.insert(&1, round).unwrap();
+                map.insert(&(10 + round), round).unwrap();
+                map.insert(&3, round).unwrap();
+                map.remove(&3).unwrap();
+                assert!(partition.finish(PATIENCE), "{driver}");
+            }
+        });
+        process(open(), name("cleared", 0), |partition| {
+            let map = partition.map::<u8, u8>("m", through(16)).unwrap();
+            assert_eq!(all(&map), BTreeMap::from([(1, 4), (14, 4)]), "{driver}");
+            map.insert(&3, 5).unwrap();
+        });
+        process(open(), name("cleared", 0), |partition| {
+            let map = partition.map::<u8, u8>("m", through(16)).unwrap();
+            assert_eq!(all(&map), BTreeMap::from([(1, 4), (3, 5), (14, 4)]), "{driver}");
+        });
+    });
+}
+
+#[test]
 fn an_earlier_writer_changes_nothing() {
     everywhere(|driver, open| {
         let (store, _agency) = Store::start(open(), PATIENCE, |_| ()).unwrap();
@@ -457,5 +495,87 @@ fn what_a_store_has_is_listed_and_taken_over_whole() {
         process(open(), name("c", 0), |partition| {
             assert_eq!(partition.counter("n", through(1)).unwrap().add(1), 8);
         });
+    });
+}
+
+#[test]
+fn a_follower_has_all_of_it_once_the_writer_has_ended() {
+    use flowkeep_stores::migrate::{Follower, inspect};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    everywhere(|driver, open| {
+        // A file is of one process, and of one opening.
+        if driver == "redb" {
+            return;
+        }
+        let (store, agency) = Store::start(open(), PATIENCE, |_| ()).unwrap();
+        let over = AtomicBool::new(false);
+        let target = Memory::default();
+        std::thread::scope(|scope| {
+            let (over, store) = (&over, store.clone());
+            let worker = scope.spawn(move || {
+                let mut partition = Partition::open(&store, name("followed", 0)).unwrap();
+                let counts = partition.counter_map::<u32>("c", through(3000)).unwrap();
+                let passing = partition.set::<u32>("gone", through(8)).unwrap();
+                passing.insert(&1).unwrap();
+                let mut n = 0u32;
+                while !over.load(Ordering::Relaxed) {
+                    for _ in 0..50 {
+                        counts.add(&(n % 2000), 1).unwrap();
+                        n += 1;
+                    }
+                    partition.step(u64::from(n));
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+                passing.clear().unwrap();
+                assert!(partition.finish(PATIENCE), "{driver}");
+                n
+            });
+            let (mut from, mut to) = (open(), target.clone());
+            let mut follower = Follower::new(from.as_mut(), &mut to);
+            let (mut was_behind, began) = (0, std::time::Instant::now());
+            while follower.pass().unwrap().copied.elements == 0 {
+                assert!(began.elapsed() < PATIENCE, "{driver}: nothing is written");
+            }
+            for _ in 0..5 {
+                std::thread::sleep(Duration::from_millis(20));
+                was_behind += follower.pass().unwrap().behind.len();
+            }
+            println!("{driver}: behind in {was_behind} of 5 passes");
+            over.store(true, Ordering::Relaxed);
+            let count = worker.join().unwrap();
+            let last = follower.pass().unwrap();
+            assert!(
+                last.behind.is_empty() && last.taken.is_empty(),
+                "{driver} {last:?}"
+            );
+            let found = inspect(&mut target.clone()).unwrap();
+            assert_eq!(found, inspect(open().as_mut()).unwrap(), "{driver}");
+            assert_eq!(
+                (found.len(), found[0].sum),
+                (1, Some(i64::from(count))),
+                "{driver}"
+            );
+            // Nothing has changed: nothing is copied.
+            assert_eq!(follower.pass().unwrap(), Default::default(), "{driver}");
+            // The function goes on at the target, and has it from then on.
+            process(Box::new(target.clone()), name("followed", 0), |partition| {
+                partition
+                    .counter_map::<u32>("c", through(3000))
+                    .unwrap()
+                    .add(&7, 1)
+                    .unwrap();
+            });
+            process(open(), name("followed", 0), |partition| {
+                partition
+                    .counter_map::<u32>("c", through(3000))
+                    .unwrap()
+                    .add(&8, 1)
+                    .unwrap();
+            });
+            assert_eq!(follower.pass().unwrap().taken, [name("followed", 0)], "{driver}");
+            let sum = inspect(&mut target.clone()).unwrap()[0].sum;
+            assert_eq!(sum, Some(i64::from(count) + 1), "{driver}");
+        });
+        agency.end();
     });
 }

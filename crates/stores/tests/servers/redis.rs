@@ -10,11 +10,17 @@ pub struct Server {
     pub port: u16,
     folder: tempfile::TempDir,
     settings: Vec<String>,
+    program: &'static str,
 }
 
 impl Server {
     /// Starts it with further settings, as `--name value` has them. The error says why it cannot be had.
     pub fn start(settings: &[&str]) -> Result<Self, String> {
+        Self::start_program("redis-server", settings)
+    }
+
+    /// As [`Self::start`], with a server of another name.
+    pub fn start_program(program: &'static str, settings: &[&str]) -> Result<Self, String> {
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
         // Free now; whatever takes it in between fails the test, and not silently.
         let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
@@ -23,9 +29,10 @@ impl Server {
             port: port.map_err(|error| error.to_string())?.port(),
             folder,
             settings: settings.iter().map(|setting| (*setting).to_owned()).collect(),
+            program,
         };
         server.launch().map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => "needs redis-server".to_owned(),
+            std::io::ErrorKind::NotFound => format!("needs {program}"),
             _ => error.to_string(),
         })?;
         Ok(server)
@@ -33,7 +40,7 @@ impl Server {
 
     /// Starts the process, on the data that there is, and waits until it answers.
     pub fn launch(&mut self) -> std::io::Result<()> {
-        let mut command = Command::new("redis-server");
+        let mut command = Command::new(self.program);
         command.args(["--bind", "127.0.0.1", "--save", "", "--port"]);
         command
             .arg(self.port.to_string())

@@ -1,23 +1,24 @@
-//! A real redis-server that dies, stalls, refuses and lies, under load: counters are exact when the dust settles.
+//! A real redis-server, and in [`crate::cassandra_faults`] a real Cassandra, that dies, stalls, refuses and lies, under load: counters are exact when the dust settles.
 
-mod server;
-
+use crate::redis::Server;
+use flowkeep_stores::drivers::cassandra::Cassandra;
 use flowkeep_stores::drivers::redis::Redis;
-use flowkeep_stores::{Consistency, Health, OpenError, Options, Partition, PartitionName, Report, Store};
+use flowkeep_stores::{
+    Consistency, Driver, Health, OpenError, Options, Partition, PartitionName, Report, Store,
+};
 use rustix::process::{Pid, Signal, kill_process};
-use server::Server;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 /// How long the driver waits for an answer here.
 const ANSWER: Duration = Duration::from_millis(300);
 const KEYS: u32 = 200;
 
-fn options() -> Options {
+pub fn options() -> Options {
     Options {
         capacity: 2 * KEYS as usize,
         consistency: Consistency::Behind {
@@ -27,30 +28,36 @@ fn options() -> Options {
     }
 }
 
-fn name(runtime: u32) -> PartitionName {
+pub fn name(runtime: u32) -> PartitionName {
     PartitionName::new("load", "m", runtime).unwrap()
 }
 
-type Reports = Arc<Mutex<Vec<Report>>>;
+pub type Reports = Arc<Mutex<Vec<Report>>>;
 
-fn open(uri: &str) -> (Store, flowkeep_stores::Agency, Reports) {
+pub fn open(uri: &str) -> (Store, flowkeep_stores::Agency, Reports) {
     let reports = Reports::default();
     let told = Arc::clone(&reports);
-    let driver = Redis::new(uri, ANSWER).unwrap();
+    // Handshakes, disks and collectors of garbage take longer now and then.
+    let long = Duration::from_secs(2);
+    let driver: Box<dyn Driver> = match uri.split(':').next() {
+        Some("redis") => Box::new(Redis::new(uri, ANSWER).unwrap()),
+        Some("rediss") => Box::new(Redis::new(uri, long).unwrap()),
+        _ => Box::new(Cassandra::new(uri, long).unwrap()),
+    };
     let report = move |report| told.lock().unwrap().push(report);
-    let (store, agency) = Store::start(Box::new(driver), PATIENCE, report).unwrap();
+    let (store, agency) = Store::start(driver, PATIENCE, report).unwrap();
     (store, agency, reports)
 }
 
 /// What a worker saw.
-struct Seen {
-    packets: u64,
-    was_late: bool,
-    rewritten: u64,
+pub struct Seen {
+    pub packets: u64,
+    pub was_late: bool,
+    pub rewritten: u64,
 }
 
 /// Runs two workers that count, while `disturb` does its harm; then all is stored, and what the server at `at` has is exact.
-fn under_load(
+pub fn under_load(
     uri: &str,
     at: &str,
     disturb: impl FnOnce(&Store, &AtomicU64),
@@ -133,7 +140,7 @@ fn under_load(
 }
 
 /// Packets go on: workers count on while this lasts.
-fn goes_on(packets: &AtomicU64, time: Duration) {
+pub fn goes_on(packets: &AtomicU64, time: Duration) {
     let (before, until) = (packets.load(Ordering::Relaxed), Instant::now() + time);
     while Instant::now() < until || packets.load(Ordering::Relaxed) < before + 1000 {
         assert!(Instant::now() < until + PATIENCE, "packets stand still");
@@ -147,20 +154,20 @@ impl Server {
         self.try_say(command).unwrap()
     }
 
-    fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         let child = self.child.as_ref().unwrap();
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
     }
 
     /// `kill -9`.
-    fn kill(&mut self) {
+    pub fn kill(&mut self) {
         let mut child = self.child.take().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
     }
 
-    fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.launch().unwrap();
     }
 }
@@ -172,7 +179,7 @@ fn server(settings: &[&str]) -> Option<Server> {
         .ok()
 }
 
-fn await_failure(store: &Store) {
+pub fn await_failure(store: &Store) {
     let began = Instant::now();
     while !store.health().failing {
         assert!(began.elapsed() < PATIENCE);
@@ -181,7 +188,7 @@ fn await_failure(store: &Store) {
 }
 
 /// Until what failed goes again.
-fn await_recovery(store: &Store) {
+pub fn await_recovery(store: &Store) {
     let began = Instant::now();
     while store.health().failing {
         assert!(began.elapsed() < PATIENCE, "{:?}", store.health());
@@ -266,7 +273,13 @@ fn a_server_that_stalls_holds_no_packet_up_and_nothing_counts_twice() {
 }
 
 /// Hands bytes on between a client and the server, and cuts each connection after some of them: either way, anywhere.
-fn cutting_proxy(to: u16, cuts: Arc<AtomicU64>, whole: Arc<AtomicBool>) -> u16 {
+/// The one that goes to the server is cut after `sent` bytes at least, the other after `heard`; each after up to so many more.
+pub fn cutting_proxy(
+    to: u16,
+    cuts: Arc<AtomicU64>,
+    whole: Arc<AtomicBool>,
+    [sent, heard]: [(u64, u64); 2],
+) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
@@ -281,7 +294,7 @@ fn cutting_proxy(to: u16, cuts: Arc<AtomicU64>, whole: Arc<AtomicBool>) -> u16 {
                 random ^= random << 17;
                 random % below
             };
-            let left = [2000 + next(60_000), 40 + next(400)];
+            let left = [sent.0 + next(sent.1), heard.0 + next(heard.1)];
             for (from, into, mut left) in [(&client, &server, left[0]), (&server, &client, left[1])] {
                 let (mut from, mut into) = (from.try_clone().unwrap(), into.try_clone().unwrap());
                 let (cuts, whole) = (Arc::clone(&cuts), Arc::clone(&whole));
@@ -310,7 +323,8 @@ fn cutting_proxy(to: u16, cuts: Arc<AtomicU64>, whole: Arc<AtomicBool>) -> u16 {
 fn connections_that_are_cut_in_mid_batch_cost_nothing() {
     let Some(server) = server(&[]) else { return };
     let (cuts, whole) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(true)));
-    let port = cutting_proxy(server.port, Arc::clone(&cuts), Arc::clone(&whole));
+    let after = [(2000, 60_000), (40, 400)];
+    let port = cutting_proxy(server.port, Arc::clone(&cuts), Arc::clone(&whole), after);
     let (seen, health, _) = under_load(
         &format!("redis://127.0.0.1:{port}"),
         &server.uri(),

@@ -1,0 +1,503 @@
+//! A session with its prepared statements, and what a batch comes to in them.
+
+use super::address::Address;
+use super::{KEY_BYTES_MAX, MAKING, MARKS};
+use crate::batch::{Batch, Change};
+use crate::driver::{Outcome, Version};
+use crate::name::{Part, VariableName};
+use scylla::client::PoolSize;
+use scylla::client::execution_profile::ExecutionProfile;
+use scylla::client::session::Session;
+use scylla::client::session_builder::SessionBuilder;
+use scylla::cluster::metadata::ColumnType;
+use scylla::errors::{DbError, ExecutionError, PrepareError, RequestAttemptError};
+use scylla::policies::retry::FallthroughRetryPolicy;
+use scylla::response::query_result::QueryRowsResult;
+use scylla::response::{PagingState, PagingStateResponse};
+use scylla::serialize::SerializationError;
+use scylla::serialize::value::SerializeValue;
+use scylla::serialize::writers::{CellWriter, WrittenCellProof};
+use scylla::statement::SerialConsistency;
+use scylla::statement::batch::{Batch as Statements, BatchType};
+use scylla::statement::prepared::PreparedStatement;
+use scylla::value::{CqlValue, Row};
+use std::collections::{BTreeSet, HashMap};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+const TABLES: [(&str, &str); 3] = [
+    (
+        "variables",
+        "(partition text, kind text, name text, life bigint, field blob, value blob, epoch bigint static, sequence bigint static, \
+         lives map<text, bigint> static, PRIMARY KEY (partition, kind, name, life, field))",
+    ),
+    (
+        "partitions",
+        "(function text, partition text, PRIMARY KEY (function, partition))",
+    ),
+    ("records", "(name text PRIMARY KEY, value blob)"),
+];
+/// A value in a statement.
+#[derive(Clone, Copy)]
+pub enum Cell<'c> {
+    Text(&'c str),
+    Bytes(&'c [u8]),
+    Number(i64),
+    Nothing,
+}
+
+impl SerializeValue for Cell<'_> {
+    fn serialize<'b>(
+        &self,
+        kind: &ColumnType<'_>,
+        writer: CellWriter<'b>,
+    ) -> Result<WrittenCellProof<'b>, SerializationError> {
+        match self {
+            Cell::Text(text) => SerializeValue::serialize(text, kind, writer),
+            Cell::Bytes(bytes) => SerializeValue::serialize(bytes, kind, writer),
+            Cell::Number(number) => SerializeValue::serialize(number, kind, writer),
+            Cell::Nothing => Ok(writer.set_null()),
+        }
+    }
+}
+
+use Cell::{Bytes, Nothing, Number, Text};
+
+/// What went wrong in a call, before it is said to a person.
+pub enum Trouble {
+    Server(DbError, String),
+    /// Nothing that a server said: the session is worth nothing.
+    Session(String),
+    /// The server's answer is none to what was asked.
+    Nonsense,
+    Other(String, &'static str),
+}
+
+impl From<ExecutionError> for Trouble {
+    fn from(error: ExecutionError) -> Self {
+        match error {
+            ExecutionError::LastAttemptError(RequestAttemptError::DbError(error, text)) => {
+                Trouble::Server(error, text)
+            }
+            other => Trouble::Session(other.to_string()),
+        }
+    }
+}
+
+impl From<PrepareError> for Trouble {
+    fn from(error: PrepareError) -> Self {
+        Trouble::Session(error.to_string())
+    }
+}
+
+pub type Lives = HashMap<String, i64>;
+
+/// What the store has of a partition.
+pub struct State {
+    pub version: Version,
+    pub lives: Lives,
+}
+
+/// A session with its prepared statements.
+pub struct Connected {
+    pub session: Session,
+    pub serial: SerialConsistency,
+    pub mark: PreparedStatement,
+    pub first: PreparedStatement,
+    pub life: PreparedStatement,
+    pub put: PreparedStatement,
+    pub remove: PreparedStatement,
+    pub clear: PreparedStatement,
+    pub state: PreparedStatement,
+    pub elements: PreparedStatement,
+    pub known: PreparedStatement,
+    pub partitions: PreparedStatement,
+    pub all: PreparedStatement,
+    pub names: PreparedStatement,
+    pub record: PreparedStatement,
+    pub record_first: PreparedStatement,
+    pub record_set: PreparedStatement,
+    pub record_delete: PreparedStatement,
+}
+
+impl Connected {
+    pub async fn open(address: &Address, patience: Duration) -> Result<Self, Trouble> {
+        let (serial, serial_read) = address.serial();
+        let profile = ExecutionProfile::builder()
+            .consistency(address.consistency)
+            .serial_consistency(Some(serial))
+            .request_timeout(Some(patience))
+            .retry_policy(Arc::new(FallthroughRetryPolicy::new()))
+            .build();
+        let mut builder = SessionBuilder::new()
+            .known_nodes(&address.nodes)
+            .default_execution_profile_handle(profile.into_handle())
+            .connection_timeout(patience)
+            .fetch_schema_metadata(false)
+            .pool_size(PoolSize::PerHost(NonZeroUsize::MIN));
+        if let Some((user, password)) = &address.user {
+            builder = builder.user(user, password);
+        }
+        let opened = tokio::time::timeout(patience.saturating_mul(2), builder.build()).await;
+        let session = match opened {
+            Ok(session) => session.map_err(|error| Trouble::Session(chain(&error)))?,
+            Err(_) => return Err(Trouble::Session("it does not answer".to_owned())),
+        };
+        make(&session, address).await?;
+        let space = &address.keyspace;
+        let prepare = async |text: &str| {
+            let mut prepared = session.prepare(text.replace("KEYSPACE", space)).await?;
+            if text.starts_with("SELECT DISTINCT partition, epoch") || text.starts_with("SELECT value") {
+                prepared.set_consistency(serial_read);
+            }
+            Ok::<_, Trouble>(prepared)
+        };
+        let row = "partition = ? AND kind = ? AND name = ? AND life = ?";
+        Ok(Connected {
+            serial,
+            mark: prepare(
+                "UPDATE KEYSPACE.variables SET epoch = ?, sequence = ? WHERE partition = ? IF epoch = ? AND sequence = ?",
+            )
+            .await?,
+            first: prepare(
+                "INSERT INTO KEYSPACE.variables (partition, kind, name, life, field, value) VALUES (?, '', '', 0, 0x, 0x)",
+            )
+            .await?,
+            life: prepare("UPDATE KEYSPACE.variables SET lives[?] = ? WHERE partition = ?").await?,
+            put: prepare(
+                "INSERT INTO KEYSPACE.variables (partition, kind, name, life, field, value) VALUES (?, ?, ?, ?, ?, ?)",
+            )
+            .await?,
+            remove: prepare(&format!("DELETE FROM KEYSPACE.variables WHERE {row} AND field = ?")).await?,
+            clear: prepare(&format!("DELETE FROM KEYSPACE.variables WHERE {row}")).await?,
+            state: prepare("SELECT DISTINCT partition, epoch, sequence, lives FROM KEYSPACE.variables WHERE partition = ?")
+                .await?,
+            elements: prepare(&format!("SELECT field, value FROM KEYSPACE.variables WHERE {row}")).await?,
+            known: prepare("INSERT INTO KEYSPACE.partitions (function, partition) VALUES (?, ?)").await?,
+            partitions: prepare("SELECT partition FROM KEYSPACE.partitions WHERE function = ?").await?,
+            all: prepare("SELECT DISTINCT partition FROM KEYSPACE.variables").await?,
+            names: prepare("SELECT kind, name FROM KEYSPACE.variables WHERE partition = ? GROUP BY kind, name").await?,
+            record: prepare("SELECT value FROM KEYSPACE.records WHERE name = ?").await?,
+            record_first: prepare("INSERT INTO KEYSPACE.records (name, value) VALUES (?, ?) IF NOT EXISTS").await?,
+            record_set: prepare("UPDATE KEYSPACE.records SET value = ? WHERE name = ? IF value = ?").await?,
+            record_delete: prepare("DELETE FROM KEYSPACE.records WHERE name = ? IF value = ?").await?,
+            session,
+        })
+    }
+
+    /// Asks for rows, page by page.
+    pub async fn rows(
+        &self,
+        statement: &PreparedStatement,
+        values: &[Cell<'_>],
+        mut each: impl FnMut(Vec<Option<CqlValue>>) -> Option<()>,
+    ) -> Result<(), Trouble> {
+        let mut page = PagingState::start();
+        loop {
+            let (answer, more) = self.session.execute_single_page(statement, values, page).await?;
+            let rows = answer.into_rows_result().map_err(|_| Trouble::Nonsense)?;
+            for row in rows.rows::<Row>().map_err(|_| Trouble::Nonsense)? {
+                let row = row.map_err(|_| Trouble::Nonsense)?;
+                each(row.columns).ok_or(Trouble::Nonsense)?;
+            }
+            match more {
+                PagingStateResponse::HasMorePages { state } => page = state,
+                PagingStateResponse::NoMorePages => return Ok(()),
+            }
+        }
+    }
+
+    /// Runs one statement; a conditional one answers whether it was applied.
+    pub async fn run(&self, statement: &PreparedStatement, values: &[Cell<'_>]) -> Result<bool, Trouble> {
+        let answer = self.session.execute_unpaged(statement, values).await?;
+        if !answer.is_rows() {
+            return Ok(true);
+        }
+        applied(&answer.into_rows_result().map_err(|_| Trouble::Nonsense)?)
+    }
+
+    /// Reads what has been decided of the partition; ends what is under way.
+    pub async fn state(&self, partition: &str) -> Result<Option<State>, Trouble> {
+        let mut found = None;
+        self.rows(&self.state, &[Text(partition)], |row| {
+            let [_, epoch, sequence, lives] = <[_; 4]>::try_from(row).ok()?;
+            let version = match (epoch, sequence) {
+                (None, None) => return Some(()),
+                (Some(epoch), Some(sequence)) => Version {
+                    epoch: u64::try_from(epoch.as_bigint()?).ok()?,
+                    sequence: u64::try_from(sequence.as_bigint()?).ok()?,
+                },
+                _ => return None,
+            };
+            let pairs = match lives {
+                Some(CqlValue::Map(pairs)) => pairs,
+                None => Vec::new(),
+                _ => return None,
+            };
+            let pair = |(key, life): (CqlValue, CqlValue)| Some((key.into_string()?, life.as_bigint()?));
+            let lives = pairs.into_iter().map(pair).collect::<Option<Lives>>()?;
+            found = Some(State { version, lives });
+            Some(())
+        })
+        .await?;
+        Ok(found)
+    }
+
+    /// Makes `new` the version, with what `more` writes, if `old` is.
+    pub async fn mark(
+        &self,
+        partition: &str,
+        old: Option<Version>,
+        new: Version,
+        more: &[(&PreparedStatement, Vec<Cell<'_>>)],
+    ) -> Result<bool, Trouble> {
+        let mut statements = Statements::new(BatchType::Unlogged);
+        statements.set_serial_consistency(Some(self.serial));
+        let mut values = Vec::with_capacity(more.len() + 1);
+        let cell = |number: fn(Version) -> u64| old.map_or(Nothing, |old| Number(signed(number(old))));
+        statements.append_statement(self.mark.clone());
+        values.push(vec![
+            Number(signed(new.epoch)),
+            Number(signed(new.sequence)),
+            Text(partition),
+            cell(|old| old.epoch),
+            cell(|old| old.sequence),
+        ]);
+        for (statement, cells) in more {
+            statements.append_statement((*statement).clone());
+            values.push(cells.clone());
+        }
+        let answer = self.session.batch(&statements, values).await?;
+        applied(&answer.into_rows_result().map_err(|_| Trouble::Nonsense)?)
+    }
+
+    /// Writes the batches of one partition in their order; answers outcomes, as far as they are known.
+    pub async fn write(&self, mut lives: Option<Lives>, batches: &[&Batch<'_>]) -> Written {
+        let mut outcomes = Vec::with_capacity(batches.len());
+        for batch in batches {
+            match self.write_one(&mut lives, batch).await {
+                Ok(outcome) => outcomes.push(outcome),
+                Err(trouble) => return (outcomes, None, Some(trouble)),
+            }
+        }
+        (outcomes, lives, None)
+    }
+
+    async fn write_one(&self, known: &mut Option<Lives>, batch: &Batch<'_>) -> Result<Outcome, Trouble> {
+        let partition = batch.partition.to_string();
+        for _ in 0..2 {
+            let lives = match known.take() {
+                Some(lives) => lives,
+                None => {
+                    let state = self.state(&partition).await?;
+                    let version = state.as_ref().map_or(Version::default(), |state| state.version);
+                    if let Some(outcome) = version.judge(batch.version) {
+                        return Ok(outcome);
+                    }
+                    state.map_or_else(Lives::new, |state| state.lives)
+                }
+            };
+            let before = Version {
+                sequence: batch.version.sequence.saturating_sub(1),
+                ..batch.version
+            };
+            let changes = Changes::of(batch, &lives)?;
+            let statements = changes.statements(self, &partition);
+            if self
+                .mark(&partition, Some(before), batch.version, &statements)
+                .await?
+            {
+                drop(statements);
+                *known = Some(changes.lives);
+                return Ok(Outcome::Stored);
+            }
+        }
+        Err(Trouble::Other(
+            "a partition changes while it is looked at".to_owned(),
+            "it is tried again",
+        ))
+    }
+}
+
+pub type Written = (Vec<Outcome>, Option<Lives>, Option<Trouble>);
+
+/// The last value of each element; `None` where it is gone.
+type Fields<'b> = HashMap<&'b [u8], Option<&'b [u8]>>;
+
+/// What a batch comes to: the last change of each element, since all of them have one time stamp.
+struct Changes<'b> {
+    fields: Vec<(&'b VariableName, Fields<'b>)>,
+    /// Kinds and names as columns.
+    columns: Vec<(String, String)>,
+    /// The life that a variable had which is cleared.
+    cleared: Vec<Option<i64>>,
+    /// The lives afterwards.
+    lives: Lives,
+}
+
+impl<'b> Changes<'b> {
+    fn of(batch: &Batch<'b>, lives: &Lives) -> Result<Self, Trouble> {
+        let mut places: HashMap<&VariableName, usize> = HashMap::new();
+        let mut changes = Changes {
+            fields: Vec::new(),
+            columns: Vec::new(),
+            cleared: Vec::new(),
+            lives: lives.clone(),
+        };
+        for change in batch.changes() {
+            let (Change::Clear { variable } | Change::Put { variable, .. } | Change::Remove { variable, .. }) =
+                change;
+            let at = *places.entry(variable).or_insert_with(|| {
+                changes.fields.push((variable, HashMap::new()));
+                changes
+                    .columns
+                    .push((variable.kind().to_string(), Part(variable.name()).to_string()));
+                changes.cleared.push(None);
+                changes.fields.len() - 1
+            });
+            let (Some((_, fields)), Some(cleared)) =
+                (changes.fields.get_mut(at), changes.cleared.get_mut(at))
+            else {
+                continue;
+            };
+            match change {
+                Change::Clear { .. } => {
+                    fields.clear();
+                    if cleared.is_none() {
+                        let life = changes.lives.entry(variable.local_key()).or_default();
+                        *cleared = Some(*life);
+                        *life = life.saturating_add(1);
+                    }
+                }
+                Change::Put { field, value, .. } => {
+                    if field.len() > KEY_BYTES_MAX {
+                        let problem = format!("a key in {variable} has {} bytes", field.len());
+                        return Err(Trouble::Other(
+                            problem,
+                            "give it at most 60000, or keep it in another kind of store",
+                        ));
+                    }
+                    fields.insert(field, Some(value));
+                }
+                // What is longer was never written.
+                Change::Remove { field, .. } if field.len() > KEY_BYTES_MAX => {}
+                Change::Remove { field, .. } => {
+                    fields.insert(field, None);
+                }
+            }
+        }
+        Ok(changes)
+    }
+
+    fn statements<'c>(
+        &'c self,
+        by: &'c Connected,
+        partition: &'c str,
+    ) -> Vec<(&'c PreparedStatement, Vec<Cell<'c>>)> {
+        let mut statements = Vec::new();
+        for (((variable, fields), (kind, name)), cleared) in
+            self.fields.iter().zip(&self.columns).zip(&self.cleared)
+        {
+            let key = self.lives.get_key_value(&variable.local_key());
+            let life = key.map_or(0, |(_, life)| *life);
+            if let (Some(before), Some((key, _))) = (cleared, key) {
+                statements.push((
+                    &by.clear,
+                    vec![Text(partition), Text(kind), Text(name), Number(*before)],
+                ));
+                statements.push((&by.life, vec![Text(key), Number(life), Text(partition)]));
+            }
+            let row = |field| {
+                vec![
+                    Text(partition),
+                    Text(kind),
+                    Text(name),
+                    Number(life),
+                    Bytes(field),
+                ]
+            };
+            for (field, value) in fields {
+                match value {
+                    Some(value) => {
+                        let mut cells = row(field);
+                        cells.push(Bytes(value));
+                        statements.push((&by.put, cells));
+                    }
+                    None if cleared.is_some() => {}
+                    None => statements.push((&by.remove, row(field))),
+                }
+            }
+        }
+        statements
+    }
+}
+
+/// An epoch or a number of a batch, as a column has it: neither gets to 2^63.
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Whether a condition held: the first column of the first row.
+fn applied(rows: &QueryRowsResult) -> Result<bool, Trouble> {
+    let row = rows.first_row::<Row>().map_err(|_| Trouble::Nonsense)?;
+    match row.columns.first() {
+        Some(Some(CqlValue::Boolean(applied))) => Ok(*applied),
+        _ => Err(Trouble::Nonsense),
+    }
+}
+
+/// Makes keyspace and tables, where they are not there.
+async fn make(session: &Session, address: &Address) -> Result<(), Trouble> {
+    let space = &address.keyspace;
+    let found = session
+        .query_unpaged(
+            "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?",
+            (space,),
+        )
+        .await?;
+    let found = found.into_rows_result().map_err(|_| Trouble::Nonsense)?;
+    let mut tables = BTreeSet::new();
+    for row in found.rows::<(String,)>().map_err(|_| Trouble::Nonsense)? {
+        tables.insert(row.map_err(|_| Trouble::Nonsense)?.0);
+    }
+    let missing: Vec<_> = TABLES
+        .iter()
+        .filter(|(name, _)| !tables.contains(*name))
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let mut statements = Vec::new();
+    if tables.is_empty() {
+        let replication = &address.replication;
+        statements.push(format!(
+            "CREATE KEYSPACE IF NOT EXISTS {space} WITH replication = {replication}"
+        ));
+    }
+    for (name, columns) in missing {
+        statements.push(format!(
+            "CREATE TABLE IF NOT EXISTS {space}.{name} {columns} WITH gc_grace_seconds = {MARKS}"
+        ));
+    }
+    for statement in statements {
+        let mut statement = scylla::statement::Statement::new(statement);
+        statement.set_request_timeout(Some(MAKING));
+        session.query_unpaged(statement, ()).await?;
+    }
+    Ok(())
+}
+
+/// An error with what led to it.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let more = cause.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        source = cause.source();
+    }
+    text
+}
