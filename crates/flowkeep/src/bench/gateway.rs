@@ -62,6 +62,13 @@ pub(super) fn configs() -> (
     )
 }
 
+/// Bytes of a flow's states of the three.
+pub(super) fn state_length() -> usize {
+    size_of::<<Firewall as NetworkFunction>::Flow>()
+        + size_of::<<Nat as NetworkFunction>::Flow>()
+        + size_of::<<LoadBalancer as NetworkFunction>::Flow>()
+}
+
 /// The three as a chain.
 pub(super) fn plan() -> Plan {
     let (firewall, nat, load_balancer) = configs();

@@ -11,7 +11,10 @@ pub mod live;
 mod lookup;
 mod message;
 mod migrate;
+mod recover;
+mod replicate;
 pub mod report;
+mod site;
 mod stage;
 mod store;
 mod switch;
@@ -58,7 +61,7 @@ impl Default for Options {
 }
 
 /// The scenarios, with what each measures.
-pub const SCENARIOS: [(&str, &str); 8] = [
+pub const SCENARIOS: [(&str, &str); 10] = [
     ("chain", "firewall, NAT and load balancer on one core, per packet"),
     ("switch", "routing a packet to its runtime"),
     ("launch", "what a new flow costs over its packet"),
@@ -73,6 +76,14 @@ pub const SCENARIOS: [(&str, &str); 8] = [
     (
         "migrate",
         "flows of firewall, NAT and load balancer moved between two runtimes",
+    ),
+    (
+        "replicate",
+        "what copies of flows at another runtime cost, beside the papers' way",
+    ),
+    (
+        "recover",
+        "flows whose runtime is killed: how long they stand still, and what copies take of memory",
     ),
     (
         "store",
@@ -188,6 +199,8 @@ pub fn run(scenario: &str, options: &Options) -> Result<Report, String> {
         "stage" => stage::measure,
         "message" => message::measure,
         "migrate" => migrate::measure,
+        "replicate" => replicate::measure,
+        "recover" => recover::measure,
         "store" => store::measure,
         other => {
             let known: Vec<&str> = SCENARIOS.iter().map(|(name, _)| *name).collect();
@@ -199,7 +212,7 @@ pub fn run(scenario: &str, options: &Options) -> Result<Report, String> {
     };
     let cpu = options.cpu.or_else(|| allowed_cpus().last().copied());
     // Two threads would both be where this one is.
-    let is_alone = scenario != "message";
+    let is_alone = !matches!(scenario, "message" | "replicate" | "recover");
     let pinned_to = cpu.filter(|cpu| is_alone && pin_to(*cpu).is_ok());
     let machine = Machine::read();
     let (times, load) = (CpuTimes::read(), load_average());
@@ -250,10 +263,12 @@ pub fn job(job: crate::cli::jobs::BenchJob, _registry: &crate::registry::Registr
         crate::cli::Scenario::Stage => "stage",
         crate::cli::Scenario::Message => "message",
         crate::cli::Scenario::Migrate => "migrate",
+        crate::cli::Scenario::Replicate => "replicate",
+        crate::cli::Scenario::Recover => "recover",
         crate::cli::Scenario::Store => "store",
         crate::cli::Scenario::Live => return live_job(&job),
     };
-    if scenario == "message" && message::serve() {
+    if scenario == "message" && message::serve() || scenario == "recover" && recover::serve() {
         return std::process::ExitCode::SUCCESS;
     }
     let options = Options {
