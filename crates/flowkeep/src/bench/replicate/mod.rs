@@ -100,6 +100,7 @@ fn loads() -> [Load; 2] {
         name: "bench".into(),
         matching: Match::default(),
         functions: vec!["commit".into()],
+        replication: None,
     };
     [
         Load {
