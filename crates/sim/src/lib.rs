@@ -12,7 +12,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`scenario`] | configurations, and what hosts may expect of them |
-//! | `script`, `kinds` | what a run does |
+//! | `script`, `kinds`, `failures` | what a run does |
 //! | `world` | doing it: workers, hosts, parts of a run |
 //! | `network`, `link`, `apart`, `frame` | what is between hosts and workers, and between workers of one process and of several |
 //! | [`checkers`] | what must hold |
@@ -26,6 +26,7 @@
 mod apart;
 pub mod checkers;
 pub mod dawdler;
+mod failures;
 mod frame;
 mod kinds;
 mod link;

@@ -249,7 +249,6 @@ impl Members {
                         runtime: runtime as u16,
                         runtimes: runtimes as u16,
                         flows_max: 2048,
-                        // Who begins anew draws anew.
                         seed: self.begun,
                     },
                     switches: switches as u8,

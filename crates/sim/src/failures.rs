@@ -1,0 +1,143 @@
+//! What fails where runtimes keep copies of each other's flows: which workers crash when, and what comes between.
+//!
+//! ```text
+//!   all is copied ─► a runtime crashes ─► its flows go on ─► all is copied ─► the heir crashes ─► …
+//! ```
+//!
+//! Not here: faults of all scripts ([`crate::script`]).
+
+use crate::Time;
+use crate::random::{Random, Stream};
+use crate::script::{Fault, MILLI, Move, Part, Script, Timed, Who};
+
+/// As long a partition may last after which both ends still know each other, whatever stalls and losses there are besides (`apart::DEAD_AFTER`).
+const SILENCE_SHORT: u64 = 60 * MILLI;
+
+/// Whether also what is known to find something is drawn: runtimes that crash one right after the other, and long partitions among crashes and moves.
+fn draws_hard() -> bool {
+    std::env::var_os("FLOWKEEP_SIM_HARD").is_some()
+}
+
+impl Script {
+    /// Where copies are kept: what a replica is for, and what may come between.
+    pub(crate) fn draw_failures(&mut self) {
+        if !self.is_copied() || self.is_calm {
+            return;
+        }
+        let mut random = Random::of(self.seed, Stream::Copies, 16 + self.scenario as u64);
+        let span = self.heals_at;
+        match random.below(8) {
+            0..3 => self.draw_one_after_the_other(&mut random, span),
+            3 => self.draw_crashes_while_moving(&mut random),
+            4 => self.draw_crashes_while_recovering(&mut random, span),
+            5 if self.is_still() || draws_hard() => {
+                let workers = u64::from(self.shape.switches) + u64::from(self.shape.runtimes);
+                let from = random.below(workers) as u8;
+                self.faults.push(Timed {
+                    at: random.below(span),
+                    fault: Fault::Partition {
+                        from,
+                        to: ((u64::from(from) + 1 + random.below(workers - 1)) % workers) as u8,
+                        back: random.once_in(2),
+                        time: random.between(20 * MILLI, SILENCE_SHORT),
+                    },
+                });
+                self.heals_at += SILENCE_SHORT;
+            }
+            _ => {}
+        }
+    }
+
+    /// A runtime crashes, then, once all is copied, its heir or another, and perhaps one more: no flow is lost by that.
+    fn draw_one_after_the_other(&mut self, random: &mut Random, span: Time) {
+        let runtimes = u64::from(self.shape.runtimes);
+        self.moves.retain(|order| order.part != Part::Faults);
+        self.faults
+            .retain(|timed| !matches!(timed.fault, Fault::Crash { .. } | Fault::Jump { .. }));
+        let mut runtime = random.below(runtimes);
+        let mut at = random.between(span / 8, span / 2);
+        for _ in 0..random.between(1, 3) {
+            let who = Who::Copied(
+                self.shape.switches + runtime as u8,
+                random.between(MILLI / 10, 10 * MILLI),
+            );
+            self.faults.push(Timed {
+                at,
+                fault: Fault::Crash { who },
+            });
+            at += 12 * MILLI + random.below(span / 4);
+            let next = if random.once_in(3) {
+                random.below(runtimes)
+            } else {
+                1
+            };
+            runtime = (runtime + next) % runtimes;
+        }
+        self.heals_at = span.max(at) + 20 * MILLI;
+        for talk in &mut self.talks {
+            let more = random.of_these(&[1, 4, 8]);
+            talk.rounds = (talk.rounds * more).min(60 / talk.burst);
+        }
+    }
+
+    /// The source or the target of a move crashes during it.
+    fn draw_crashes_while_moving(&mut self, random: &mut Random) {
+        let moves: Vec<Move> = self
+            .moves
+            .iter()
+            .filter(|order| order.part == Part::Faults)
+            .copied()
+            .collect();
+        if moves.is_empty() {
+            return;
+        }
+        let order = random.of_these(&moves);
+        let who = match order.to {
+            Some(to) if random.once_in(2) => to,
+            _ => order.from,
+        };
+        let who = Who::Worker(
+            self.shape.switches + who as u8,
+            random.between(MILLI / 10, 20 * MILLI),
+        );
+        self.faults.push(Timed {
+            at: order.at + random.below(MILLI),
+            fault: Fault::Crash { who },
+        });
+    }
+
+    /// A runtime crashes, and another worker about when the flows of that one go on.
+    fn draw_crashes_while_recovering(&mut self, random: &mut Random, span: Time) {
+        let workers = u64::from(self.shape.switches) + u64::from(self.shape.runtimes);
+        let first = self.shape.switches + random.below(u64::from(self.shape.runtimes)) as u8;
+        let second = ((u64::from(first) + 1 + random.below(workers - 1)) % workers) as u8;
+        let (at, time) = (random.below(span), random.between(MILLI / 10, 10 * MILLI));
+        self.keep_clocks_slow(second);
+        let is_drawn = second < self.shape.switches || draws_hard();
+        for (at, worker, time) in [
+            (at, first, time),
+            (
+                at + time + random.below(MILLI),
+                second,
+                random.between(MILLI / 10, 10 * MILLI),
+            ),
+        ]
+        .into_iter()
+        .take(1 + usize::from(is_drawn))
+        {
+            self.faults.push(Timed {
+                at,
+                fault: Fault::Crash {
+                    who: Who::Worker(worker, time),
+                },
+            });
+        }
+    }
+
+    /// Whether no worker crashes and no group moves among the faults.
+    fn is_still(&self) -> bool {
+        let mut faults = self.faults.iter();
+        !faults.any(|timed| matches!(timed.fault, Fault::Crash { .. }))
+            && self.moves.iter().all(|order| order.part != Part::Faults)
+    }
+}
