@@ -1,4 +1,4 @@
-//! The drivers, one file each.
+//! The drivers, one module each.
 
 #[cfg(feature = "cassandra")]
 pub mod cassandra;

@@ -116,6 +116,8 @@ impl Redis {
             )
         })?;
         let client = if uri.starts_with("rediss:") {
+            // Where more than one is built in, rustls wants one to be chosen. A choice that was made before stays.
+            let _ = rustls::crypto::ring::default_provider().install_default();
             Client::build_with_tls(info, certificates(&name, settings)?)
         } else {
             Client::open(info)
