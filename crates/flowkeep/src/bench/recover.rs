@@ -99,10 +99,19 @@ fn run_node(node: u16, flows: u32, want: Want, place: &Path) {
     let pool = super::site::pool(BUFFERS[1], 1 + node as u8);
     let meeting = Meeting::at(place);
     let links = vec![meeting.link(1 + node, 0)];
-    let mut runtime = Runtime::new(settings, gateway::plan(), links, pool, |length| {
-        memory.region(length)
-    })
-    .unwrap_or_else(|(function, error)| panic!("{function}: {error}"));
+    let make = || {
+        Runtime::new(settings, gateway::plan(), links, pool, |length| match want {
+            // What no flow has touched is not in memory.
+            Want::Plain => Region::heap(length),
+            _ => memory.region(length),
+        })
+    };
+    let made = match want {
+        Want::Plain => make(),
+        // As `flowkeep node` does.
+        _ => adapters::large::at_once(make),
+    };
+    let mut runtime = made.unwrap_or_else(|(function, error)| panic!("{function}: {error}"));
     let peer = Some(meeting.link(1 + node, 2 - node));
     runtime.join(match node {
         0 => vec![None, peer],
@@ -384,6 +393,8 @@ impl Cluster {
     /// Waits until the primary is met, and a flow begins.
     fn meet(&mut self) {
         self.step_until("the primary is not met", 64, |cluster| {
+            // It begins on this thread's processor.
+            std::thread::sleep(NAP);
             cluster.switch.link_mut(0).session() != 0
         });
         let mut due = 0;
@@ -417,6 +428,8 @@ impl Cluster {
         self.nodes.push(replica);
         let all = u64::from(self.flows);
         self.step_until("flows are not copied", 4096, |cluster| {
+            // The replica begins on this thread's processor.
+            std::thread::sleep(NAP);
             let place = cluster.meeting.path();
             let (primary, replica) = (status(place, 0), status(place, 1));
             primary.is_protected && primary.flows == all && replica.copies == all
