@@ -135,6 +135,8 @@ pub(super) struct Way {
     pub reader: Reader,
     /// Longest frame that the other end takes.
     pub frame_max: usize,
+    /// The other end's process; 0 if it cannot be told.
+    process: u32,
     connection: OwnedFd,
     pub(super) _theirs: Mapping,
     pub(super) _ours: Mapping,
@@ -157,6 +159,7 @@ impl Way {
             // SAFETY: as above, of the memory made here.
             reader: unsafe { Reader::new(ours.start(), ours.length()) },
             frame_max: hello.frame_max as usize,
+            process: process_of(&connection),
             connection,
             _theirs: theirs,
             _ours: ours,
@@ -174,6 +177,11 @@ impl Way {
             }
         }
         true
+    }
+
+    /// Whether the other end's process has been killed, or exits, though its connection is still open.
+    pub fn is_dying(&self) -> bool {
+        self.process != 0 && super::dying::is_dying(self.process)
     }
 
     /// Rings the other end's bell. If it has so many unheard that there is no room for one more, that will do.
@@ -388,6 +396,30 @@ impl Drop for Meeting {
         {
             let _ = fs::remove_file(&self.path);
         }
+    }
+}
+
+/// The process at the other end, by its number here; 0 if it has none here.
+fn process_of(connection: &OwnedFd) -> u32 {
+    let mut them = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut length = size_of_val(&them) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes of a structure of that length, all of whose bytes may have any value.
+    let failed = unsafe {
+        libc::getsockopt(
+            connection.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut them).cast(),
+            &mut length,
+        )
+    };
+    match failed {
+        0 => u32::try_from(them.pid).unwrap_or(0),
+        _ => 0,
     }
 }
 

@@ -29,7 +29,8 @@
 //! *Some buffers are spared* ([`Settings::spared`]) for what the worker itself has to say: while no more are free, nothing is received. Two workers
 //! that have all others waiting here for each other would wait for ever; so who passes packets on stops at [`Port::room`].
 //!
-//! *Time.* The other end's being there is looked at every [`LOOK_NS`], and when a sleeper is woken. An end that has had nothing for
+//! *Time.* The other end's being there is looked at every [`LOOK_NS`], and when a sleeper is woken. The kernel closes the connection of a killed process behind its
+//! memory, so an end that takes nothing for [`STALL_NS`] is asked for in `/proc` ([`dying`]). An end that has had nothing for
 //! [`LIE_NS`] says so in its memory, if its thread sleeps at all ([`Port::wakes_by`] has been called); then who puts something in rings.
 //!
 //! Invariants: order; nothing twice; within a session nothing lost but frames longer than the other end takes (counted as unsent); what
@@ -38,6 +39,7 @@
 //!
 //! Not here: who the other end is and where they meet (the configuration), links to other hosts ([`crate::udp`]).
 
+mod dying;
 mod meeting;
 mod ring;
 mod shared;
@@ -61,6 +63,8 @@ pub const BYTES: usize = 2 << 20;
 const MEMORY_MAX: usize = 1 << 30;
 /// Time between looks whether the other end is there.
 const LOOK_NS: u64 = 2_000_000;
+/// An end that has taken nothing for so long, though there is something, is looked at more closely.
+const STALL_NS: u64 = 3_000_000;
 /// Time without anything after which a bell is wanted. Below the time after which a thread sleeps, so that a sleeper is woken; above the
 /// time of an answer, so that no bell is rung for who is awake.
 const LIE_NS: u64 = 3_000;
@@ -188,6 +192,8 @@ pub struct ShmLink {
     /// When it was last looked whether the other end is there, and when something last came.
     looked_at: u64,
     came_at: u64,
+    /// How far the other end was in what it has not taken, and since when.
+    stalled: Option<(u64, u64)>,
     /// This end has said that it lies.
     lies: bool,
     /// Somebody sleeps by this port's descriptor.
@@ -224,6 +230,7 @@ impl ShmLink {
             homeward: PacketList::new(),
             looked_at: 0,
             came_at: 0,
+            stalled: None,
             lies: false,
             sleeps: Cell::new(false),
             counters: PortCounters::default(),
@@ -376,6 +383,13 @@ impl ShmLink {
             Some(way) => {
                 // Who comes while the other end is there is not the other end; but it may be gone, and this its successor.
                 self.is_gone = !way.hear();
+                self.stalled = match (way.writer.unread(), self.stalled) {
+                    (Some(at), Some((before, since))) if at == before => {
+                        self.is_gone |= now.saturating_sub(since) > STALL_NS && way.is_dying();
+                        Some((at, since))
+                    }
+                    (unread, _) => unread.map(|at| (at, now)),
+                };
                 if !self.is_gone {
                     self.meeting.refuse();
                 }
@@ -409,6 +423,7 @@ impl ShmLink {
     fn end(&mut self, pool: &mut Pool) {
         self.broken_sessions += u64::from(self.is_broken);
         (self.is_gone, self.is_broken, self.lies) = (false, false, false);
+        self.stalled = None;
         self.way = None;
         self.lose_what_waits(pool);
     }

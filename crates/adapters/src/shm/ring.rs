@@ -215,6 +215,12 @@ impl Writer {
         lies.load(Ordering::Relaxed) != 0 && lies.swap(0, Ordering::Relaxed) != 0
     }
 
+    /// How far the reader is, if it has not taken all that was put in. A number for who asks, not for safety.
+    pub fn unread(&self) -> Option<u64> {
+        let taken = self.place.control().taken.bytes.load(Ordering::Relaxed);
+        (taken != self.written).then_some(taken)
+    }
+
     /// Records that the reader had not taken by the last look; if they are more than `few`, by a new one.
     #[inline]
     pub fn waiting(&self, few: usize) -> usize {
