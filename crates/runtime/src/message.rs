@@ -14,7 +14,7 @@
 //! | 12 | leaving: whether it gets no new groups 1 | 2 |
 //! | 13 | all told | 1 |
 //! | 16 | hear: round 8 | 9 |
-//! | 20 | keeps, of a runtime that has failed: runtime 2, number of the base of its copies here 4, 0 for none | 7 |
+//! | 20 | keeps, of a runtime that has failed: runtime 2, number of the base of its copies here 4, 0 for none, its life 8 | 15 |
 //! | 22 | recovered: runtime 2 | 3 |
 //! | 18 | lease asked for: incarnation 8, the asker's clock 8 | 17 |
 //! | 19 | lease granted: incarnation of the grantor 8, the asker's clock as it said it 8 | 17 |
@@ -28,7 +28,7 @@
 //! | 1 | block claimed, by a group of another runtime: as above | 61 |
 //! | 13 | all told | 1 |
 //! | 17 | heard: round 8 | 9 |
-//! | 21 | heir: runtime 2 | 3 |
+//! | 21 | heir: runtime 2, its life 8 | 11 |
 //! | 18 | lease asked for: as above; between switches, too | 17 |
 //! | 19 | lease granted: as above; between switches, too | 17 |
 //!

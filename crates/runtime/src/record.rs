@@ -15,7 +15,7 @@
 //! | 8 | held for this flow: place in the chain 1, whether opening (bit 0) and copies (bit 1) 1, packets 2; they follow on the link |
 //! | 9 | handed over: group 40, home 1, packets 2; they follow on the link |
 //! | 10 | whether this runtime takes no groups 1 |
-//! | 12 | copies begin: number of the base 4, the sender's time 8 |
+//! | 12 | copies begin: number of the base 4, the sender's time 8, its life 8 |
 //! | 13 | copy of a group: slot 4, group 40, bytes of its state in all 2, length of the first piece 2, bytes |
 //! | 14 | copy of a flow: slot 4, slot of its group 4 (all ones: none), bytes of its state in all 2, then as 6 |
 //! | 15 | copy, a further piece: length 2, bytes |

@@ -65,6 +65,8 @@ const MEMORY_MAX: usize = 1 << 30;
 const LOOK_NS: u64 = 2_000_000;
 /// An end that has taken nothing for so long, though there is something, is looked at more closely.
 const STALL_NS: u64 = 3_000_000;
+/// One that has taken all is looked at so often.
+const IDLE_NS: u64 = 20_000_000;
 /// Time without anything after which a bell is wanted. Below the time after which a thread sleeps, so that a sleeper is woken; above the
 /// time of an answer, so that no bell is rung for who is awake.
 const LIE_NS: u64 = 3_000;
@@ -194,6 +196,8 @@ pub struct ShmLink {
     came_at: u64,
     /// How far the other end was in what it has not taken, and since when.
     stalled: Option<(u64, u64)>,
+    /// When the other end's process was last asked for, though it has taken all.
+    asked_at: u64,
     /// This end has said that it lies.
     lies: bool,
     /// Somebody sleeps by this port's descriptor.
@@ -231,6 +235,7 @@ impl ShmLink {
             looked_at: 0,
             came_at: 0,
             stalled: None,
+            asked_at: 0,
             lies: false,
             sleeps: Cell::new(false),
             counters: PortCounters::default(),
@@ -390,6 +395,10 @@ impl ShmLink {
                     }
                     (unread, _) => unread.map(|at| (at, now)),
                 };
+                if self.stalled.is_none() && now.saturating_sub(self.asked_at) > IDLE_NS {
+                    self.asked_at = now;
+                    self.is_gone |= way.is_dying();
+                }
                 if !self.is_gone {
                     self.meeting.refuse();
                 }

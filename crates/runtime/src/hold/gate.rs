@@ -77,6 +77,11 @@ impl Gate {
         core::mem::replace(&mut self.queue, VecDeque::with_capacity(WAITING))
     }
 
+    /// So many records were sent.
+    pub fn note_sent(&mut self, number: u64) {
+        self.latest = self.latest.max(number);
+    }
+
     /// No replica is in use: nothing waits any more.
     pub fn open(&mut self, out: &mut Outbox) -> usize {
         self.marks = None;
@@ -122,6 +127,8 @@ impl Gate {
         };
         if let Some(ticket) = self.pass_with(ticket, actor, packet, out) {
             self.mark(index, ticket);
+            // The next packet of a flow that does not wait stays behind this one.
+            self.loose = self.loose.max(ticket);
         }
     }
 

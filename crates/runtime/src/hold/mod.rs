@@ -40,6 +40,7 @@ use crate::flows::actor::{Header, NO_GROUP, flag};
 use crate::outbox::Outbox;
 use crate::stats::DropReason;
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 use gate::Gate;
 use hashbrown::HashMap;
 use wire::{PacketBox, PacketList, Pool};
@@ -90,6 +91,12 @@ impl OutputHold {
     /// Packets that wait.
     pub fn packets(&self) -> usize {
         self.packets
+    }
+
+    /// The flows whose packets wait, but those that are over.
+    pub fn actors(&self) -> Vec<u32> {
+        let actors = self.queue.iter().map(|held| held.actor);
+        actors.filter(|actor| *actor != OVER).collect()
     }
 
     /// Whether nothing waits.

@@ -416,6 +416,8 @@ impl Core {
         let goes_on = self.runner.judge(actor, &mut self.flows, &mut self.out);
         if !goes_on {
             self.end_adapted(actor);
+        } else {
+            self.sender.note_arrived(actor);
         }
         goes_on
     }

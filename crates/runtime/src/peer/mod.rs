@@ -44,7 +44,8 @@
 //! fourth it is dead. Only what it sends as one that has met this end counts, so an end that is heard but hears nothing is dead, too. A
 //! worker that was not stepped for long has asked nothing, so it blames nobody for its own absence.
 //! Where the network says that no process is there ([`FrameLink::refusals`]), looks are 5 ms apart: a killed process is dead after
-//! some 20 ms. An end that lives answers the first question, whatever others say of it.
+//! some 20 ms. An end that lives answers, unless it has no processor for as long. On a long way, looks are two round trips apart. Where views
+//! decide who is gone, what the network says changes nothing.
 //! What was sent is given up then, and perhaps the other end lives and has half of it. So this end takes its next incarnation
 //! ([`Channel::renew`]): the other end finds it restarted, and both begin anew. A cut shorter than that ends nothing: what was
 //! lost is sent again.
@@ -238,10 +239,10 @@ struct Silence {
 }
 
 impl Silence {
-    /// The time between two looks.
-    fn pause(&self) -> u64 {
+    /// The time between two looks, with so long a way there and back.
+    fn pause(&self, round_trip: u64) -> u64 {
         match self.is_refused {
-            true => self.quarter.min(REFUSED),
+            true => self.quarter.min(REFUSED.max(2 * round_trip)),
             false => self.quarter,
         }
     }
@@ -249,6 +250,8 @@ impl Silence {
 
 /// The time between two looks, in nanoseconds, while the network says that there is no process at the other end.
 const REFUSED: u64 = 5_000_000;
+/// Where silence takes longer, in nanoseconds for a quarter of it, another than this link decides who is gone: what the network says changes nothing.
+const TRUSTED: u64 = 60_000_000_000;
 
 /// Looks without an answer after which the other end is dead.
 const LOOKS: u32 = 4;
@@ -446,7 +449,8 @@ impl<L: FrameLink> Peer<L> {
             silence.look_at = self.now.saturating_add(silence.quarter);
             return;
         }
-        if refusals != silence.refusals && !silence.is_refused {
+        let is_trusted = silence.quarter <= TRUSTED;
+        if refusals != silence.refusals && !silence.is_refused && is_trusted {
             // The other end is asked now, and more often from now on.
             (silence.looks, silence.is_refused) = (0, true);
             silence.look_at = self.now;
@@ -456,7 +460,8 @@ impl<L: FrameLink> Peer<L> {
             return;
         }
         // From now on, however late this look is.
-        silence.look_at = self.now.saturating_add(silence.pause());
+        let round_trip = self.channel.round_trip().unwrap_or(0);
+        silence.look_at = self.now.saturating_add(silence.pause(round_trip));
         silence.looks += 1;
         if silence.looks < LOOKS {
             return self.channel.ask();

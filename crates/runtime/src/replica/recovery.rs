@@ -63,6 +63,11 @@ impl Recovery {
             groups: Vec::new(),
         }
     }
+
+    /// Whether it is of this life of its runtime, and has not begun.
+    pub fn is_of_life(&self, life: u64) -> bool {
+        self.next.is_none() && self.copies.life == life
+    }
 }
 
 impl Keeper {

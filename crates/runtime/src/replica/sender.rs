@@ -245,6 +245,10 @@ impl Core {
             self.sender.snapshots.reserve(self.flows.capacity());
         }
         let is_other = policies != self.sender.policies;
+        if is_other && self.sender.policies.contains(&Policy::Snapshot) {
+            // A snapshot is older than its flow: what changes from now on cannot be compared with it.
+            (0..self.flows.used()).for_each(|actor| self.flows.header_mut(actor).outdate_copy());
+        }
         let commits = policies.iter().map(|policy| *policy == Policy::Commit);
         let bits = commits
             .zip(0..64)
@@ -259,6 +263,11 @@ impl Core {
     /// What is copied of the flows of each chain of the configuration in force.
     pub fn policies(&self) -> &[Policy] {
         &self.sender.policies
+    }
+
+    fn mark_sent(&mut self, actor: u32) {
+        let index = mark_of(self.flows.header(actor), actor);
+        self.gate.mark(index, self.sender.sent);
     }
 
     fn begin_walk(&mut self) {
@@ -313,15 +322,22 @@ impl Core {
                 });
             }
         }
-        for waiting in self.gate.begin() {
+        let waiting_at_gate = self.gate.begin();
+        self.gate.note_sent(self.sender.sent);
+        // First packets that wait for switches come behind their copies, too.
+        for actor in self.hold.actors() {
+            self.commit(actor);
+            self.mark_sent(actor);
+        }
+        for waiting in waiting_at_gate {
             // What it depends on is in this base; its flow may be over, and then what is left of that is.
             if waiting.actor as usize >= self.flows.capacity() {
                 self.gate.pass_behind_all(waiting.packet, &mut self.out);
                 continue;
             }
             self.commit(waiting.actor);
+            self.mark_sent(waiting.actor);
             let header = self.flows.header(waiting.actor);
-            self.gate.mark(mark_of(header, waiting.actor), self.sender.sent);
             self.gate
                 .pass(waiting.actor, header, waiting.packet, &mut self.out);
         }
@@ -404,10 +420,6 @@ impl Core {
             let Some(actor) = self.sender.walk else {
                 break;
             };
-            if actor < self.flows.used() && self.is_to_be_judged(actor) {
-                // Its chain is one of the configuration before.
-                break;
-            }
             if actor >= self.flows.used() {
                 self.sender.walk = None;
                 self.send_copy(Copy::Whole);
@@ -430,6 +442,10 @@ impl Core {
     }
 
     fn copy_if_needed(&mut self, actor: u32) {
+        if self.is_to_be_judged(actor) {
+            // Its chain is one of the configuration before; it comes again when it has been asked.
+            return;
+        }
         let header = self.flows.header(actor);
         // A flow on its way from here is the target's soon; one that settles is sent when it has.
         let is_here =
@@ -495,8 +511,17 @@ impl Core {
         if self.sender.is_on() {
             self.pass_committed(actor, packet);
         } else {
+            if self.sender.is_wanted {
+                self.count_unprotected(actor);
+            }
             self.out.pass(packet);
         }
+    }
+
+    #[cold]
+    fn count_unprotected(&mut self, actor: u32) {
+        let chain = self.flows.header(actor).chain;
+        self.sender.unprotected += u64::from(self.sender.policy(chain) != Policy::None);
     }
 
     #[inline(never)]
@@ -518,17 +543,7 @@ impl Core {
         self.sender.before.actor = None;
         let commits = self.sender.policy(header.chain) == Policy::Commit;
         if is_copied && commits {
-            let before = &mut self.sender.before;
-            before.actor = Some(actor);
-            (before.answered, before.flags) = (header.answered, header.flags & COPIED);
-            before.flow.clear();
-            let ranges = self.runner.stages().committed(header.chain);
-            gather(self.flows.state_bytes(actor), ranges, &mut before.flow);
-            if header.group == NO_GROUP {
-                let (offset, ranges) = (self.flows.group_offset(), self.runner.stages().group_committed());
-                let group = self.flows.state_bytes(actor).get(offset..).unwrap_or_default();
-                gather(group, ranges, &mut before.flow);
-            }
+            self.observe_flow(actor);
         }
         if self.sender.before.begins.take() == Some(actor) {
             return;
@@ -537,6 +552,22 @@ impl Core {
         // With a flow that lacks a copy, its group is sent whole.
         if (is_copied || !commits) && header.group != NO_GROUP && self.sender.has_group(header.group) {
             self.observe_group(header.group);
+        }
+    }
+
+    #[inline]
+    fn observe_flow(&mut self, actor: u32) {
+        let header = self.flows.header(actor);
+        let before = &mut self.sender.before;
+        before.actor = Some(actor);
+        (before.answered, before.flags) = (header.answered, header.flags & COPIED);
+        before.flow.clear();
+        let ranges = self.runner.stages().committed(header.chain);
+        gather(self.flows.state_bytes(actor), ranges, &mut before.flow);
+        if header.group == NO_GROUP {
+            let (offset, ranges) = (self.flows.group_offset(), self.runner.stages().group_committed());
+            let group = self.flows.state_bytes(actor).get(offset..).unwrap_or_default();
+            gather(group, ranges, &mut before.flow);
         }
     }
 
@@ -577,11 +608,17 @@ impl Core {
         if self.flows.has_ended() {
             self.send_ends();
         }
+        let is_observed = self.sender.before.actor.take() == Some(actor);
+        let header = *self.flows.header(actor);
+        if is_observed && header.phase == Phase::Active {
+            // What a later packet of the same call changed goes with all bytes.
+            self.flows.header_mut(actor).outdate_copy();
+        }
+        self.sender.before.group = None;
         if self.is_to_be_sent(actor) {
             self.commit(actor);
             return;
         }
-        let header = self.flows.header(actor);
         let is_sent = header.phase == Phase::Active && self.sender.policy(header.chain) != Policy::None;
         if !is_sent && self.sender.has_group(group) {
             self.send_group(group);
@@ -676,11 +713,13 @@ impl Core {
         if !self.sender.has_group(group) {
             if policy == Policy::Commit {
                 self.send_group(group);
+                self.observe_group(group);
             }
         } else if self.sender.before.group == Some(group) {
             self.send_group_runs(group);
         } else {
             self.send_group(group);
+            self.observe_group(group);
         }
     }
 
@@ -691,10 +730,8 @@ impl Core {
             self.send_runs(actor, header);
         } else {
             self.send_flow(actor);
-            if self.sender.before.actor == Some(actor) {
-                // A later packet of the same call is compared with what was sent.
-                self.sender.before.actor = None;
-            }
+            // A later packet of the same call is compared with what was sent.
+            self.observe_flow(actor);
         }
     }
 
@@ -716,7 +753,7 @@ impl Core {
     #[cold]
     fn take_snapshot(&mut self, actor: u32) {
         let header = *self.flows.header(actor);
-        let is_here = matches!(header.phase, Phase::Active | Phase::Waiting);
+        let is_here = matches!(header.phase, Phase::Active | Phase::Waiting) && !self.is_to_be_judged(actor);
         if !is_here || self.sender.policy(header.chain) != Policy::Snapshot {
             return;
         }

@@ -45,7 +45,7 @@ pub(super) enum Decision {
 }
 
 /// Copies that a runtime has: the number of their base, 0 for none, and of which life.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Report {
     pub number: u32,
     pub life: u64,
@@ -156,7 +156,14 @@ impl Recovery {
     /// A runtime says which copies it has of one that has failed.
     pub fn note_report(&mut self, failed: u16, by: usize, report: Report) {
         if self.is_wanted() {
-            self.reports[usize::from(failed)][by] = Some(report);
+            let before = self.reports[usize::from(failed)][by].replace(report);
+            if let Some(suspension) = &mut self.suspended[usize::from(failed)]
+                && suspension.heir == Some(by as u16)
+                && before != Some(report)
+            {
+                // It was chosen for copies that it has no longer.
+                suspension.heir = None;
+            }
         }
     }
 

@@ -31,7 +31,8 @@ impl Members {
 #[derive(FlowState, Default, Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Stamped {
-    count: u32,
+    /// Packets with odd and with even numbers: no packet changes all of it.
+    counts: [u32; 2],
 }
 
 /// Writes into each packet how many of its flow came before, and translates the source: port + 1000.
@@ -47,8 +48,9 @@ impl NetworkFunction for Stamp {
         Ok(Stamp)
     }
     fn process(&self, packet: &mut Packet, flow: &mut Stamped, cx: &mut Cx<Self>) -> Verdict {
-        flow.count += 1;
-        packet.frame_mut()[28..32].copy_from_slice(&flow.count.to_be_bytes());
+        let before: u32 = flow.counts.iter().sum();
+        flow.counts[before as usize % 2] += 1;
+        packet.frame_mut()[28..32].copy_from_slice(&(before + 1).to_be_bytes());
         let (inside, _) = cx.opened_by();
         match cx.direction() {
             nf::Direction::Opening => {
@@ -515,6 +517,24 @@ fn a_policy_that_changes_holds_for_flows_that_are_there() {
             .collect::<Vec<_>>(),
         [(0, 20, 0)]
     );
+}
+
+/// What changed since a snapshot is copied, too, when packets begin to wait.
+#[test]
+fn a_flow_that_is_committed_from_now_on_is_committed_whole() {
+    let mut members = with_policy(snapshots(100, 1_000_000_000_000));
+    (0..4).for_each(|_| members.feed(0, [out(3000)]));
+    members
+        .runtime(0)
+        .set_replication("test", Some(Copied::Commit))
+        .unwrap();
+    members.settle();
+    members.feed(0, [out(3000)]);
+    members.stop(1);
+    members.settle();
+    members.feed(0, [out(3000)]);
+    let stamps = stamps(&mut members);
+    assert_eq!(stamps[&3000], [1, 2, 3, 4, 5, 6]);
 }
 
 /// A flow's packets leave in order though its policy changes while some wait.

@@ -1,6 +1,7 @@
 //! Switches that go and begin anew, at random.
 
 use super::*;
+use std::collections::HashSet;
 
 proptest! {
     /// Switches go and begin anew at any time, while groups move: a group is at one runtime, every packet is accounted for, every move ends,
