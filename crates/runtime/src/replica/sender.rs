@@ -448,8 +448,7 @@ impl Core {
         }
         let header = self.flows.header(actor);
         // A flow on its way from here is the target's soon; one that settles is sent when it has.
-        let is_here =
-            matches!(header.phase, Phase::Active | Phase::Waiting) && header.flags & flag::SETTLING == 0;
+        let is_here = matches!(header.phase, Phase::Active | Phase::Waiting) && !is_unsettled(header);
         let has_policy = self.sender.policy(header.chain) != Policy::None;
         if is_here && (header.copied != self.sender.base() || !has_policy) {
             self.commit(actor);
@@ -636,7 +635,7 @@ impl Core {
             Phase::Waiting => header.copied == 0,
             _ => false,
         };
-        is_here && header.flags & flag::SETTLING == 0 && self.sender.policy(header.chain) != Policy::None
+        is_here && !is_unsettled(header) && self.sender.policy(header.chain) != Policy::None
     }
 
     fn observe_group(&mut self, group: u32) {
@@ -769,6 +768,12 @@ impl Core {
         let before = &self.sender.before;
         (before.answered, before.flags) == (header.answered, header.flags & COPIED)
     }
+}
+
+/// Whether a flow's first packet is yet to settle it, by which it is sent. One that waits for
+/// switches has settled its flow, and the flow has a copy.
+fn is_unsettled(header: &Header) -> bool {
+    header.flags & flag::SETTLING != 0 && header.copied == 0
 }
 
 /// Appends the bytes of these places.

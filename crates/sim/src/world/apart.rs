@@ -111,10 +111,8 @@ impl World<'_> {
         let lives = &self.cluster.lives;
         // Not those of before (`Cluster::end`).
         let is_met = |(from, to): (usize, usize), session: u64| session >> 32 == lives[from] + lives[to];
-        let ends = self.cluster.ends.iter();
-        let is_met = ends
-            .map(|(ends, end)| is_met(*ends, end.borrow().session))
-            .all(|is_met| is_met);
+        let mut ends = self.cluster.ends.iter();
+        let is_met = ends.all(|(ends, end)| is_met(*ends, end.borrow().session));
         let is_up = self.turns.iter().all(|turns| turns.down_until <= now);
         let is_recovered = !self.cluster.switches.iter().any(|switch| switch.is_recovering());
         is_protected && is_met && is_up && is_recovered && sums[0] == sums[1]

@@ -38,6 +38,9 @@ use runtime::{Burst, Port, PortCounters, Runtime, Settings};
 use wire::memory::Region;
 use wire::{HashSeed, LinkType, Pool};
 
+/// What the receipt of a recovery has in the event log.
+const RECEIPT: &str = "\"function\":\"runtime\",\"event\":\"recovered\"";
+
 /// A frame that left.
 pub struct Left {
     pub side: Side,
@@ -328,7 +331,10 @@ impl Rig {
         if let Some(runtime) = &mut self.runtimes[number] {
             let mut lines = String::new();
             runtime.take_events(&mut lines);
-            self.events.push_str(&clock::told(number as u16, &lines));
+            // A recovery's receipt is no function's line.
+            let of_functions = lines.lines().filter(|line| !line.contains(RECEIPT));
+            let of_functions: String = of_functions.flat_map(|line| [line, "\n"]).collect();
+            self.events.push_str(&clock::told(number as u16, &of_functions));
         }
     }
 

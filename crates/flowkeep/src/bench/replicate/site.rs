@@ -72,6 +72,10 @@ pub struct Line {
 }
 
 /// An end of a link of a runtime.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there are a handful, and a box would be one more load for each burst"
+)]
 pub enum End {
     Line(Line),
     Memory(Box<ShmLink>, Arc<Sent>),
