@@ -407,7 +407,8 @@ impl Player {
                     let named = move |(field, value): (&str, String)| (format!("{function}.{field}"), value);
                     fields.into_iter().map(named)
                 });
-                let lags = |field: &str| migration.lazy.iter().any(|lazy| lazy == field);
+                let fails = migration.ways.iter().any(|way| way.is_failure());
+                let lags = |field: &str| fails && migration.lazy.iter().any(|lazy| lazy == field);
                 let is_compared = |field: &str| !migration.local.contains(field) && !lags(field);
                 let fields = fields.filter(|(field, _)| is_compared(field));
                 self.story.flows.push((ends, fields.collect()));
