@@ -70,7 +70,7 @@ pub enum DropReason {
     ReplicaFull,
     /// Its runtime failed, and more packets wait for its flows to be recovered than may, or it waited in vain.
     RecoveryFull,
-    /// Kept or passed on for a group that moves, when the runtime at the other end went.
+    /// Kept or passed on for a group that moves, when the runtime at the other end went; or it waited to leave by a switch that went.
     PeerGone,
     /// No port on the side the packet should leave by.
     NoEgress,

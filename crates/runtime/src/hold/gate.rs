@@ -10,6 +10,9 @@
 //! Records to the replica are numbered; acknowledgements are cumulative. A flow, or its group where flows are grouped, has a *mark*: the
 //! number of its latest record. Marks share places by the low bits of their index: a shared place makes a packet wait longer, never shorter.
 //!
+//! A switch that ends its session may have let this runtime go, and its flows may be at their heir by the next one. So what waits here
+//! for its link is lost with the session: it would overtake, or repeat, what the heir does.
+//!
 //! Invariants: no packet leaves before the record that its mark numbers is acknowledged; packets of one flow leave in order, since the queue is one,
 //! tickets in it never fall, and a flow's mark is at least the ticket of its packet in it; no more wait than a quarter of the pool's buffers, nor any while half of them are out: beyond is a counted drop
 //! (`replica_full`).
@@ -170,6 +173,17 @@ impl Gate {
         self.marks
             .as_ref()
             .map_or(0, |marks| marks[index as usize % MARKS])
+    }
+
+    /// A switch is gone, or has let this runtime go: packets that would leave by its link are dropped.
+    #[cold]
+    pub fn switch_gone(&mut self, link: usize, out: &mut Outbox) {
+        for waiting in core::mem::take(&mut self.queue) {
+            match out.link_of(&waiting.packet) == link {
+                true => out.drop_packet(waiting.packet, DropReason::PeerGone),
+                false => self.queue.push_back(waiting),
+            }
+        }
     }
 
     /// The replica has all records up to this number; answers how many packets that let go.

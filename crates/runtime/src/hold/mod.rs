@@ -181,6 +181,23 @@ impl OutputHold {
         }
     }
 
+    /// A switch is gone, or has let this runtime go: packets that would leave by its link are dropped ([`gate`]).
+    #[cold]
+    pub fn switch_gone(&mut self, link: usize, out: &mut Outbox) {
+        for held in &mut self.queue {
+            let mut packets = core::mem::take(&mut held.packets);
+            while let Some(packet) = packets.pop() {
+                match out.link_of(&packet) == link {
+                    true => {
+                        self.packets -= 1;
+                        out.drop_packet(packet, DropReason::PeerGone);
+                    }
+                    false => held.packets.push(packet),
+                }
+            }
+        }
+    }
+
     /// Passes on the packets whose barriers are acknowledged; answers how many.
     #[inline]
     pub fn release(&mut self, flows: &mut FlowStore, gate: &mut Gate, out: &mut Outbox, now: u64) -> usize {

@@ -199,11 +199,18 @@ impl Outbox {
         }
         packet.set_kind(Kind::Data);
         self.passed += 1;
+        let link = self.link_of(&packet);
+        self.lanes[link].push(packet);
+    }
+
+    /// By which switch's link a packet leaves.
+    #[inline(always)]
+    pub fn link_of(&self, packet: &PacketBox) -> usize {
         let link = match packet.egress() {
             None => self.shape.egress[packet.exit() as usize],
-            Some(port) => port % self.shape.switches,
+            Some(port) => port % self.shape.switches.max(1),
         };
-        self.lanes[usize::from(link)].push(packet);
+        usize::from(link)
     }
 
     /// Keeps a packet that goes back in from outside, once.

@@ -334,6 +334,13 @@ impl Core {
             .release(&mut self.flows, &mut self.gate, &mut self.out, self.now)
     }
 
+    /// A switch is gone: what waits to leave by its link is dropped.
+    #[cold]
+    pub fn lose_held_for(&mut self, link: usize) {
+        self.hold.switch_gone(link, &mut self.out);
+        self.gate.switch_gone(link, &mut self.out);
+    }
+
     /// Passes on all packets that wait, for whatever: no flow is left whose replies or copies could be missed.
     pub fn release_all_held(&mut self) {
         self.hold

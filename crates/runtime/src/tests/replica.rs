@@ -188,6 +188,18 @@ fn without_a_replica_packets_leave_and_are_counted_when_they_have_waited() {
     assert_eq!(members.runtime(1).stats().copies, members.flows()[0]);
 }
 
+/// A switch that ends its session may have let the runtime go: what it held would overtake what the heir does.
+#[test]
+fn what_waits_for_copies_leaves_by_no_later_session_of_its_switch() {
+    let mut members = with_a_stuck_replica();
+    members.start(0);
+    members.settle();
+    assert_eq!((members.sent().len(), members.dropped("peer_gone")), (0, 20));
+    assert_eq!(members.runtime(0).stats().held, 0);
+    members.feed(0, (0..20).map(|n| out(3000 + n)));
+    assert_eq!(members.sent().len(), 20);
+}
+
 #[test]
 fn without_a_replica_nothing_is_noted_for_one() {
     let mut members = Members::copied(1, 2, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));

@@ -88,6 +88,7 @@ impl<P: Port> Runtime<P> {
             *known = known.without(link as u8);
         }
         if before != 0 {
+            self.core.lose_held_for(link);
             self.moves.switch_gone(&mut self.core, link as u8);
             self.apply_moves();
         }
