@@ -16,7 +16,7 @@ use crate::apply::report::Change;
 use crate::capture::{Frame, Wanted};
 use crate::config::ReplicationPolicy;
 use crate::config::layout::WorkerId;
-use crate::moving::{Leaving, Order, Part, Receipt, Removal, UnderWay};
+use crate::moving::{Deletion, Leaving, Order, Part, Receipt, Removal, UnderWay};
 use crate::store::figures::{StoreStatus, VariablesStatus};
 use crate::trace::Step;
 use protocols::channel::{AGREED, DropReason};
@@ -53,6 +53,12 @@ pub trait Cluster: Send + Sync {
     fn order(&self, order: &Order) -> Result<Vec<Part>, String> {
         let _ = order;
         Err("flows do not move here".into())
+    }
+
+    /// Ends the flows that an order names, as if they had expired; its targets mean nothing.
+    fn delete(&self, order: &Order) -> Result<Deletion, String> {
+        let _ = order;
+        Err("flows are not deleted here".into())
     }
 
     /// What came of an order so far.

@@ -60,6 +60,29 @@ impl Order {
     }
 }
 
+/// What came of deleting flows.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Deletion {
+    /// Flows that have ended.
+    pub flows_ended: u64,
+    /// Flows that were meant, and go on since a call of theirs waits.
+    pub flows_busy: u64,
+}
+
+impl fmt::Display for Deletion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.flows_ended {
+            1 => f.write_str("1 flow has ended")?,
+            count => write!(f, "{count} flows have ended")?,
+        }
+        match self.flows_busy {
+            0 => Ok(()),
+            1 => f.write_str("; 1 goes on, since a call of it waits"),
+            count => write!(f, "; {count} go on, since calls of them wait"),
+        }
+    }
+}
+
 /// What has to be known of a runtime to choose it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {

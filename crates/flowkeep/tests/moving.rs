@@ -176,7 +176,7 @@ fn one_flow_is_moved_by_command() {
         &running,
         &format!("{flow} --from 1 --to 0"),
         1,
-        &["is at runtime 0; it has not moved"],
+        &["is at runtime 0; nothing has been done"],
     );
     let other = format!("flow migrate tcp {source} {destination} --to 1");
     refused(
@@ -426,6 +426,58 @@ fn orders_that_are_over_are_not_under_way() {
             "no order 0 is under way: it is over, or there was none",
             "`flowkeep order list`",
         ],
+    );
+}
+
+/// Flows end by command; those whose packets go on begin again.
+#[test]
+fn flows_are_deleted_by_command() {
+    let running = cluster("delete", 2, 300, 1000);
+    let ended = || -> u64 {
+        let (_, status, _) = json(&running.ask(&["status", "--json"]));
+        status["flows"]["ended"].as_u64().unwrap()
+    };
+    let deleted = |words: &str| -> u64 {
+        let before = ended();
+        let words: Vec<&str> = words.split(' ').chain(["--json"]).collect();
+        let (code, done, said) = json(&running.ask(&words));
+        assert_eq!((code, &done["flows_busy"]), (0, &Value::from(0)), "{said}");
+        let count = done["flows_ended"].as_u64().unwrap();
+        assert_eq!(ended() - before, count, "no flow of these ends by itself");
+        count
+    };
+    let half = deleted("flow delete --address 10.0.0.0/25");
+    assert!((50..=250).contains(&half), "{half}");
+    let here = deleted("flow delete --all --from 1");
+    assert!((1..300).contains(&here), "{here}");
+    assert!((100..=300).contains(&deleted("flow delete --all")));
+
+    let flows = running.ask(&["flow", "list", "--limit", "1", "--json"]);
+    let (_, list, said) = json(&flows);
+    let flow = list["flows"][0].clone();
+    let key = ["source", "destination"]
+        .map(|end| flow[end].as_str().unwrap_or_else(|| panic!("{said}")).to_owned());
+    let output = running.ask(&["flow", "delete", "udp", &key[1], &key[0]]);
+    assert_eq!(
+        text(&output.stdout),
+        "1 flow has ended\n",
+        "{}",
+        text(&output.stderr)
+    );
+    let none = "flow delete tcp 10.9.9.9:1 10.9.9.8:2";
+    refused(&running, none, 1, &["there is no flow", "`flowkeep flow list`"]);
+    refused(
+        &running,
+        "flow delete --all --from 9",
+        1,
+        &["there is no runtime"],
+    );
+    refused(&running, "flow delete", 2, &["required", "--all"]);
+    refused(
+        &running,
+        "flow delete --all --address 10.0.0.0/8",
+        2,
+        &["cannot be used with"],
     );
 }
 

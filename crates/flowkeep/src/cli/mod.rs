@@ -405,9 +405,29 @@ Examples:
         #[command(flatten)]
         asking: Asking,
     },
+    /// End flows now, as if they had expired: functions give back what they took
+    #[command(after_help = "\
+Which flows: one (either direction's key, before or behind a translation), those with an end in a prefix, or all. Of one flow its group's others go on. No packet is sent to \
+its ends: the next packet of a flow opens it again, if the functions let it. Flows of which a call waits go on, and are counted.
+
+Exit codes: 0 all that were meant have ended, or none was; 1 there is no such flow, or some go on; 2 wrong usage.
+
+Examples:
+  flowkeep flow delete tcp 10.0.0.1:40000 192.0.2.1:443
+  flowkeep flow delete --address 10.0.0.7/32
+  flowkeep flow delete --all --from 1 --json")]
+    Delete {
+        #[command(flatten)]
+        which: Which,
+        /// Only at this runtime
+        #[arg(long, value_name = "RUNTIME")]
+        from: Option<u16>,
+        #[command(flatten)]
+        asking: Asking,
+    },
 }
 
-/// Which flows are to move.
+/// Which flows are meant.
 #[derive(Args, Debug)]
 #[group(skip)]
 #[command(group(clap::ArgGroup::new("flows").required(true).args(["protocol", "address", "all"])))]
@@ -997,6 +1017,7 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
             count,
             asking,
         }) => moving::migrate(which, from, to, count, &asking, out)?,
+        Verb::Flow(FlowVerb::Delete { which, from, asking }) => moving::delete(which, from, &asking, out)?,
         Verb::Runtime(RuntimeVerb::List(asking)) => moving::list(&asking, out)?,
         Verb::Order(verb) => orders::order(verb, out)?,
         Verb::Runtime(RuntimeVerb::Drain {

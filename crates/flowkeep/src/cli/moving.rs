@@ -46,15 +46,7 @@ pub fn migrate(
     asking: &Asking,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    let flow = match (&which.protocol, which.source, which.destination) {
-        (Some(protocol), Some(source), Some(destination)) => Some(Key {
-            protocol: protocol_number(protocol).map_err(Failure::usage)?,
-            source,
-            destination,
-            vlan: which.vlan,
-        }),
-        _ => None,
-    };
+    let flow = key_of(&which)?;
     if flow.is_none() && from.is_none() && to.is_empty() {
         // Every runtime's to every other: they would cross on the way.
         return Err(Failure::usage(
@@ -98,6 +90,46 @@ pub fn migrate(
     Ok(())
 }
 
+/// `flow delete`
+pub fn delete(which: Which, from: Option<u16>, asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
+    let flow = key_of(&which)?;
+    let mut client = connect(asking)?;
+    if let Some(key) = flow {
+        at_home(&mut client, key, &which, from, &[])?;
+    }
+    let order = Order {
+        flow,
+        address: which.address.map(|prefix| prefix.to_string()),
+        from,
+        ..Order::default()
+    };
+    let Answer::Deleted(done) = ask(&mut client, &Request::Delete(order))? else {
+        return Err(foreign());
+    };
+    show(&done, asking, out)?;
+    match done.flows_busy {
+        0 => Ok(()),
+        _ => Err(Failure::failed(
+            "not all have ended: delete them again when their calls are over",
+        )),
+    }
+}
+
+/// The one flow that is meant, if one is.
+fn key_of(which: &Which) -> Result<Option<Key>, Failure> {
+    let (Some(protocol), Some(source), Some(destination)) =
+        (&which.protocol, which.source, which.destination)
+    else {
+        return Ok(None);
+    };
+    Ok(Some(Key {
+        protocol: protocol_number(protocol).map_err(Failure::usage)?,
+        source,
+        destination,
+        vlan: which.vlan,
+    }))
+}
+
 /// Whether a flow is there and can be moved as is wanted.
 fn at_home(
     client: &mut Client,
@@ -124,7 +156,7 @@ fn at_home(
     let at = flow.runtime;
     if from.is_some_and(|from| from != at) {
         return Err(Failure::failed(format!(
-            "the flow {name} is at runtime {at}; it has not moved"
+            "the flow {name} is at runtime {at}; nothing has been done"
         )));
     }
     if to == [at] {

@@ -26,7 +26,7 @@ use crate::apply::report::Change;
 use crate::capture::Wanted;
 use crate::cluster::{Cursor, Observed, Subject, ThreadShare};
 use crate::config::ReplicationPolicy;
-use crate::moving::{self, Order, Part, Receipt, Removal, UnderWay};
+use crate::moving::{self, Deletion, Order, Part, Receipt, Removal, UnderWay};
 use crate::report::{Flow, FlowList, Status};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -65,6 +65,8 @@ pub enum Request {
     Change(Ask),
     /// To move flows.
     Move(Order),
+    /// To end flows: those that an order names.
+    Delete(Order),
     /// How an order goes, by its parts.
     Receipt {
         /// The parts.
@@ -178,6 +180,8 @@ pub enum Answer {
     Change(Box<Change>),
     /// To [`Request::Move`]: it has begun; its parts. To [`Request::Cancel`]: they end.
     Ordered(Vec<Part>),
+    /// To [`Request::Delete`].
+    Deleted(Deletion),
     /// To [`Request::Receipt`].
     Receipt(Receipt),
     /// To [`Request::Leaving`]: so it is; parts of orders that were taken back with that.

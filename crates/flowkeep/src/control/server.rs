@@ -309,6 +309,10 @@ fn answer(request: Request, cluster: &dyn Cluster, watching: &mut Option<Box<dyn
             Ok(parts) => Answer::Ordered(parts),
             Err(problem) => return Reply::Error(problem),
         },
+        Request::Delete(order) => match cluster.delete(&order) {
+            Ok(done) => Answer::Deleted(done),
+            Err(problem) => return Reply::Error(problem),
+        },
         Request::Receipt { parts } => match cluster.receipt(&parts) {
             Ok(receipt) => Answer::Receipt(receipt),
             Err(problem) => return Reply::Error(problem),

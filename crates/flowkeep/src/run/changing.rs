@@ -1,8 +1,9 @@
 //! The workers as a change of configuration has them (`crate::apply`): each asked by its thread.
 
 use super::Shared;
-use super::driver::{self, Answer, Question, Unanswered};
+use super::driver::{self, Unanswered};
 use crate::apply::{Ticket, Workers};
+use runtime::Runtime;
 use runtime::chain::Plan;
 use runtime::worker::change::{Before, ChangeError, ChangeState, CutFlow, Prepared};
 use std::sync::mpsc;
@@ -15,72 +16,64 @@ impl Workers for Shared {
     }
 
     fn prepare(&self, runtime: usize, prepared: Box<Prepared>) -> Option<Result<(), ChangeError>> {
-        match self.runtime_at(runtime)?.ask(Question::Prepare(prepared)).ok()? {
-            Answer::Prepared(answer) => Some(answer.map_err(|(error, _)| error)),
-            _ => None,
-        }
+        // What is refused comes back, to be dropped here and not at the worker.
+        let handle = self.runtime_at(runtime)?;
+        let answer = handle.runtime(|runtime| runtime.prepare_change(prepared)).ok()?;
+        Some(answer.map_err(|(error, _)| error))
     }
 
     fn abandon(&self, runtime: usize) {
-        let asked = self
-            .runtime_at(runtime)
-            .map(|runtime| runtime.ask(Question::Abandon));
-        if let Some(Ok(Answer::Abandoned(prepared))) = asked {
-            // Here, not at the worker.
-            drop(prepared);
-        }
+        // Here, not at the worker, is dropped what was prepared.
+        let handle = self.runtime_at(runtime);
+        drop(handle.map(|handle| handle.runtime(Runtime::abandon_change)));
     }
 
     fn commit(&self, tickets: &[Ticket]) -> Vec<bool> {
         let runtimes = self.runtimes();
-        let each = runtimes.values().zip(tickets);
-        let asked: Vec<_> = each
-            .map(|(runtime, ticket)| runtime.ask_later(Question::Commit(ticket.clone())))
+        let asked: Vec<_> = (runtimes.values().zip(tickets.iter().cloned()))
+            .map(|(handle, ticket)| {
+                handle.call(move |worker| {
+                    let runtime = worker.runtime()?;
+                    Some(ticket.punch() && runtime.commit_change())
+                })
+            })
             .collect();
         let deadline = Instant::now() + driver::PATIENCE;
-        let done = |answer: &Result<mpsc::Receiver<Answer>, Unanswered>| {
+        let done = |answer: Result<mpsc::Receiver<bool>, Unanswered>| {
             let left = deadline.saturating_duration_since(Instant::now());
-            let answer = answer.as_ref().ok().map(|answer| answer.recv_timeout(left));
-            matches!(answer, Some(Ok(Answer::Committed(true))))
+            answer.is_ok_and(|answer| answer.recv_timeout(left) == Ok(true))
         };
-        asked.iter().map(done).collect()
+        asked.into_iter().map(done).collect()
     }
 
     fn state(&self, runtime: usize) -> Option<ChangeState> {
-        match self.runtime_at(runtime)?.ask(Question::Change).ok()? {
-            Answer::Change(state) => Some(*state),
-            _ => None,
-        }
+        let handle = self.runtime_at(runtime)?;
+        handle.runtime(|runtime| runtime.change()).ok()
     }
 
     fn listed(&self, runtime: usize) -> Vec<CutFlow> {
-        match self
-            .runtime_at(runtime)
-            .map(|runtime| runtime.ask(Question::Listed))
-        {
-            Some(Ok(Answer::Listed(listed))) => listed,
-            _ => Vec::new(),
-        }
+        let handle = self.runtime_at(runtime);
+        let listed = handle.and_then(|handle| handle.runtime(Runtime::take_listed).ok());
+        listed.unwrap_or_default()
     }
 
     fn before(&self, runtime: usize) -> Option<Box<Before>> {
-        match self.runtime_at(runtime)?.ask(Question::Before).ok()? {
-            Answer::Before(before) => before,
-            _ => None,
-        }
+        let handle = self.runtime_at(runtime)?;
+        handle.runtime(Runtime::take_before).ok()?
     }
 
     fn claim(&self, switch: usize, addresses: Vec<Vec<Prefix>>) -> Result<(), String> {
         let handle = self.switches.values().nth(switch);
-        match handle.map(|handle| handle.ask(Question::Claim(addresses))) {
-            Some(Ok(Answer::Claimed(done))) => done,
+        let asked = handle.map(|handle| handle.switch(move |switch| switch.claim(&addresses)));
+        match asked {
+            Some(Ok(done)) => done.map_err(|error| error.to_string()),
             Some(Err(why)) => Err(format!("switch {switch} did not answer: {why}")),
-            _ => Err(format!("switch {switch} did not answer")),
+            None => Err(format!("switch {switch} is not there")),
         }
     }
 
     fn follow(&self, switch: usize, plan: Plan) {
         let handle = self.switches.values().nth(switch);
-        drop(handle.map(|handle| handle.ask(Question::Follow(plan))));
+        let _ = handle.map(|handle| handle.switch(move |switch| switch.change(plan)));
     }
 }

@@ -19,22 +19,17 @@
 
 use super::links::WorkerLink;
 use super::seats::{self, Place};
-use crate::apply::Ticket;
 use crate::cluster::LinkStats;
 use crate::config::Idle;
 use crate::config::layout::WorkerId;
 use adapters::clock::{monotonic_ns, pin_to};
 use adapters::idle::{Sleeper, Wanted, handed_over};
 use adapters::open::BoxPort;
-use protocols::channel::Protection;
-use runtime::chain::Plan;
 use runtime::env::{LinkTo, Port};
 use runtime::mobility;
 use runtime::stats::{RuntimeStats, SwitchStats};
 use runtime::switch::Switch;
 use runtime::watch::{Seen, Watch};
-use runtime::worker::FlowView;
-use runtime::worker::change::{Before, ChangeError, ChangeState, CutFlow, Prepared};
 use runtime::{PortCounters, Runtime};
 use std::fmt;
 use std::sync::Arc;
@@ -43,7 +38,7 @@ use std::sync::mpsc::{
     Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, TrySendError, channel, sync_channel,
 };
 use std::time::{Duration, Instant};
-use wire::{FlowKey, Prefix};
+use wire::FlowKey;
 
 /// Chunks of event lines on their way to the writer.
 pub(super) const EVENT_CHUNKS: usize = 64;
@@ -74,6 +69,8 @@ const ENDED: usize = 256;
 pub(super) enum Command {
     /// Answer a question.
     Ask(Question, Sender<Answer>),
+    /// Make a call.
+    Call(Box<dyn FnOnce(&mut Worker) + Send>),
     /// A watch is over.
     Unwatch(u32),
     /// A trace has learned a key elsewhere.
@@ -128,33 +125,13 @@ impl fmt::Display for Unanswered {
 
 /// What may be asked.
 pub(super) enum Question {
-    Variables,
     Stats,
     Finished,
     Drained,
-    Flows {
-        cursor: u32,
-        limit: usize,
-    },
-    Flow(FlowKey),
-    Command {
-        function: String,
-        words: Vec<String>,
-    },
     /// Begin to watch.
     Watch(Box<Watch>),
     /// What a watch has seen, for empty memory.
     Watched(u32, Box<Seen>),
-    /// Of a change of configuration (`runtime::worker::change`).
-    Prepare(Box<Prepared>),
-    Abandon,
-    Commit(Ticket),
-    Change,
-    Listed,
-    Before,
-    /// For switches.
-    Claim(Vec<Vec<Prefix>>),
-    Follow(Plan),
     /// For runtimes: an order, which others may be offered what does not move, and of how many flows at most.
     Order(mobility::Order, Vec<u16>, u32),
     Receipt(u32),
@@ -162,11 +139,6 @@ pub(super) enum Question {
     Cancel(u32),
     /// For runtimes.
     Leaving(bool),
-    /// For runtimes: what is copied of a chain's flows.
-    Replication(String, Option<runtime::replication::Policy>),
-    /// Of links to other processes.
-    Links,
-    Protect(Protection),
     /// For runtimes: which others there are, and whether each has said that it takes no flows.
     Others,
     /// For switches: what they know of a runtime.
@@ -179,7 +151,6 @@ pub(super) enum Question {
 
 /// What is answered.
 pub(super) enum Answer {
-    Variables(Vec<(String, nf::variables::Figures)>),
     Switch {
         stats: SwitchStats,
         ports: Vec<PortCounters>,
@@ -194,28 +165,13 @@ pub(super) enum Answer {
         held: u64,
         moved: u64,
     },
-    Flows(Vec<FlowView>, Option<u32>),
-    Flow(Option<Box<FlowView>>),
-    Command(Result<String, String>),
     /// Whether it does, or as many as may do.
     Watching(bool),
     /// What has been seen, and at a runtime the names of functions and chains by their numbers.
     Watched(Box<Seen>, Option<Names>),
-    /// What was prepared comes back where it is refused, to be dropped by who made it.
-    Prepared(Result<(), (ChangeError, Box<Prepared>)>),
-    Abandoned(Option<Box<Prepared>>),
-    Committed(bool),
-    Change(Box<ChangeState>),
-    Listed(Vec<CutFlow>),
-    Before(Option<Box<Before>>),
-    Claimed(Result<(), String>),
-    Follows,
     Ordered(Result<u32, String>),
     Receipt(Option<Box<mobility::Receipt>>),
     Leaving,
-    Replication(Result<(), String>),
-    Links(Vec<LinkStats>),
-    Protected,
     Others(Vec<(u16, bool)>),
     Presence {
         there: bool,
@@ -332,6 +288,35 @@ impl Handle {
         Ok(receiver)
     }
 
+    /// Has a worker make a call between two steps; its answer comes by what is returned. A worker of the other kind answers nothing.
+    pub fn call<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut Worker) -> Option<T> + Send + 'static,
+    ) -> Result<Receiver<T>, Unanswered> {
+        let (sender, receiver) = channel();
+        let made = move |worker: &mut Worker| drop(call(worker).map(|answer| sender.send(answer)));
+        self.put(Command::Call(Box::new(made)))?;
+        Ok(receiver)
+    }
+
+    /// Calls a runtime and waits for the answer, [`PATIENCE`] at most.
+    pub fn runtime<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut Runtime<WorkerLink>) -> T + Send + 'static,
+    ) -> Result<T, Unanswered> {
+        let answer = self.call(move |worker| worker.runtime().map(call))?;
+        answer.recv_timeout(PATIENCE).map_err(Unanswered::from)
+    }
+
+    /// Calls a switch and waits for the answer, [`PATIENCE`] at most.
+    pub fn switch<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut Switch<BoxPort, WorkerLink>) -> T + Send + 'static,
+    ) -> Result<T, Unanswered> {
+        let answer = self.call(move |worker| worker.switch().map(call))?;
+        answer.recv_timeout(PATIENCE).map_err(Unanswered::from)
+    }
+
     /// Has an empty runtime go, and answers with it.
     pub fn leave(&self) -> Result<Box<Runtime<WorkerLink>>, Unanswered> {
         let (sender, receiver) = channel();
@@ -370,8 +355,35 @@ impl Worker {
         }
     }
 
+    /// The runtime, if it is one.
+    pub fn runtime(&mut self) -> Option<&mut Runtime<WorkerLink>> {
+        match self {
+            Worker::Runtime(runtime) => Some(runtime),
+            Worker::Switch(_) => None,
+        }
+    }
+
+    /// The switch, if it is one.
+    pub fn switch(&mut self) -> Option<&mut Switch<BoxPort, WorkerLink>> {
+        match self {
+            Worker::Switch(switch) => Some(switch),
+            Worker::Runtime(_) => None,
+        }
+    }
+
+    /// What is to be told of its links to other processes.
+    pub fn links(&mut self) -> Vec<LinkStats> {
+        let mut all = Vec::new();
+        self.each_link(|from, to, link| {
+            if link.is_to_another() {
+                all.push(link.stats(from, to));
+            }
+        });
+        all
+    }
+
     /// Shows each link, whose it is and to whom.
-    fn each_link(&mut self, mut show: impl FnMut(WorkerId, LinkTo, &mut WorkerLink)) {
+    pub fn each_link(&mut self, mut show: impl FnMut(WorkerId, LinkTo, &mut WorkerLink)) {
         match self {
             Worker::Switch(switch) => {
                 let from = WorkerId::Switch(switch.number().into());
@@ -622,6 +634,7 @@ impl Seat {
                 Command::Ask(question, answer) => {
                     let _ = answer.send(self.answer(question));
                 }
+                Command::Call(call) => call(&mut self.worker),
                 Command::Unwatch(id) => match &mut self.worker {
                     Worker::Switch(switch) => switch.unwatch(id),
                     Worker::Runtime(runtime) => runtime.unwatch(id),
@@ -681,7 +694,6 @@ impl Seat {
                     moved,
                 }
             }
-            (Worker::Runtime(runtime), Question::Variables) => Answer::Variables(runtime.variables()),
             (Worker::Runtime(runtime), Question::Stats) => Answer::Runtime(runtime.stats()),
             (Worker::Runtime(runtime), Question::Drained) => {
                 let stats = runtime.stats();
@@ -693,15 +705,6 @@ impl Seat {
                     held: stats.held,
                     moved,
                 }
-            }
-            (Worker::Runtime(runtime), Question::Flows { cursor, limit }) => {
-                let (views, next) = runtime.flows(cursor, limit);
-                Answer::Flows(views, next)
-            }
-            (Worker::Runtime(runtime), Question::Flow(key)) => Answer::Flow(runtime.flow(&key).map(Box::new)),
-            (Worker::Runtime(runtime), Question::Command { function, words }) => {
-                let words: Vec<&str> = words.iter().map(String::as_str).collect();
-                Answer::Command(runtime.command(&function, &words))
             }
             (Worker::Switch(switch), Question::Watch(watch)) => {
                 Answer::Watching(switch.watch(*watch).is_ok())
@@ -716,23 +719,6 @@ impl Seat {
             (Worker::Runtime(runtime), Question::Watched(id, mut seen)) => {
                 runtime.watched(id, &mut seen);
                 Answer::Watched(seen, Some((runtime.function_names(), runtime.chain_names())))
-            }
-            (Worker::Runtime(runtime), Question::Prepare(prepared)) => {
-                Answer::Prepared(runtime.prepare_change(prepared))
-            }
-            (Worker::Runtime(runtime), Question::Abandon) => Answer::Abandoned(runtime.abandon_change()),
-            (Worker::Runtime(runtime), Question::Commit(ticket)) => {
-                Answer::Committed(ticket.punch() && runtime.commit_change())
-            }
-            (Worker::Runtime(runtime), Question::Change) => Answer::Change(Box::new(runtime.change())),
-            (Worker::Runtime(runtime), Question::Listed) => Answer::Listed(runtime.take_listed()),
-            (Worker::Runtime(runtime), Question::Before) => Answer::Before(runtime.take_before()),
-            (Worker::Switch(switch), Question::Claim(addresses)) => {
-                Answer::Claimed(switch.claim(&addresses).map_err(|error| error.to_string()))
-            }
-            (Worker::Switch(switch), Question::Follow(plan)) => {
-                switch.change(plan);
-                Answer::Follows
             }
             (Worker::Runtime(runtime), Question::Order(order, others, count)) => {
                 let given = runtime.order_some(order, &others, count);
@@ -749,9 +735,6 @@ impl Seat {
                 worker.set_leaving(leaving);
                 Answer::Leaving
             }
-            (Worker::Runtime(runtime), Question::Replication(chain, policy)) => {
-                Answer::Replication(runtime.set_replication(&chain, policy))
-            }
             (Worker::Switch(switch), Question::Presence(runtime)) => {
                 let (there, leaving) = switch.presence(runtime).unwrap_or_default();
                 let groups = switch.stats().groups;
@@ -767,19 +750,6 @@ impl Seat {
             (Worker::Runtime(runtime), Question::Session(session)) => {
                 runtime.each_link(|_, link| link.set_session(session));
                 Answer::Done
-            }
-            (worker, Question::Links) => {
-                let mut all = Vec::new();
-                worker.each_link(|from, to, link| {
-                    if link.is_to_another() {
-                        all.push(link.stats(from, to));
-                    }
-                });
-                Answer::Links(all)
-            }
-            (worker, Question::Protect(protection)) => {
-                worker.each_link(|_, _, link| link.protect(&protection));
-                Answer::Protected
             }
             (Worker::Runtime(runtime), Question::Others) => {
                 let mut others = Vec::new();

@@ -42,7 +42,7 @@ use crate::cluster::{Cluster, Cursor, LinkStats, PortStats, Snapshot, Subject, T
 use crate::config::layout::{Layout, PortPlace};
 use crate::config::{Config, ReplicationPolicy};
 use crate::member::Membership;
-use crate::moving::{self, Leaving, Order, Receipt, Removal, UnderWay, no_such_runtime};
+use crate::moving::{self, Deletion, Leaving, Order, Receipt, Removal, UnderWay, no_such_runtime};
 use crate::store::figures::{StoreStatus, VariablesStatus};
 use adapters::open::Ports;
 use adapters::report::{Report, Reports};
@@ -587,7 +587,7 @@ impl Shared {
         if !self.stores.is_empty() {
             snapshot.stores = self.stores.iter().map(StoreStatus::of).collect();
             for (number, runtime) in self.runtimes() {
-                if let Ok(Answer::Variables(all)) = runtime.ask(Question::Variables) {
+                if let Ok(all) = runtime.runtime(|runtime| runtime.variables()) {
                     let status = |(function, figures)| VariablesStatus::of(number, function, &figures);
                     snapshot.variables.extend(all.into_iter().map(status));
                 }
@@ -607,9 +607,12 @@ impl Shared {
         let Some(part) = &self.part else { return Vec::new() };
         let mut all = Vec::new();
         for worker in self.workers() {
-            if let Ok(Answer::Links(links)) = worker.ask(Question::Links) {
-                all.extend(links);
-            }
+            let asked = worker.call(|worker| Some(worker.links()));
+            all.extend(
+                asked
+                    .and_then(|links| Ok(links.recv_timeout(driver::PATIENCE)?))
+                    .unwrap_or_default(),
+            );
         }
         for link in &mut all {
             link.member = part.member_of(link.to).to_owned();
@@ -647,11 +650,8 @@ impl Cluster for Shared {
             if room == 0 {
                 return (views, at);
             }
-            let answer = handle.ask(Question::Flows {
-                cursor: actor,
-                limit: room.min(FLOWS_AT_ONCE),
-            });
-            let Ok(Answer::Flows(mut more, next)) = answer else {
+            let limit = room.min(FLOWS_AT_ONCE);
+            let Ok((mut more, next)) = handle.runtime(move |runtime| runtime.flows(actor, limit)) else {
                 return (views, None);
             };
             views.append(&mut more);
@@ -670,23 +670,22 @@ impl Cluster for Shared {
     }
 
     fn flow(&self, key: &FlowKey) -> Option<FlowView> {
-        self.runtimes()
-            .values()
-            .find_map(|runtime| match runtime.ask(Question::Flow(*key)) {
-                Ok(Answer::Flow(view)) => view.map(|view| *view),
-                _ => None,
-            })
+        let (runtimes, key) = (self.runtimes(), *key);
+        let asked = |handle: &Handle| handle.runtime(move |runtime| runtime.flow(&key)).ok()?;
+        runtimes.values().find_map(asked)
     }
 
     fn command(&self, function: &str, words: &[&str]) -> Result<Vec<(u16, String)>, String> {
         let mut answers = Vec::new();
         for (index, runtime) in &self.runtimes() {
-            let words = words.iter().map(ToString::to_string).collect();
-            match runtime.ask(Question::Command {
-                function: function.to_string(),
-                words,
-            }) {
-                Ok(Answer::Command(answer)) => answers.push((*index, answer?)),
+            let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+            let function = function.to_owned();
+            let asked = runtime.runtime(move |runtime| {
+                let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                runtime.command(&function, &words)
+            });
+            match asked {
+                Ok(answer) => answers.push((*index, answer?)),
                 other => return Err(silent(*index, &other, "the others before it have done it")),
             }
         }
@@ -717,6 +716,10 @@ impl Cluster for Shared {
         self.give(order)
     }
 
+    fn delete(&self, order: &Order) -> Result<Deletion, String> {
+        self.end_flows(order)
+    }
+
     fn receipt(&self, parts: &[moving::Part]) -> Result<Receipt, String> {
         self.receipt_of(parts)
     }
@@ -743,8 +746,10 @@ impl Cluster for Shared {
     fn set_replication(&self, chain: &str, policy: Option<ReplicationPolicy>) -> Result<(), String> {
         let policy = policy.map(Into::into);
         for (number, handle) in self.runtimes().iter() {
-            match handle.ask(Question::Replication(chain.to_owned(), policy)) {
-                Ok(Answer::Replication(answer)) => answer?,
+            let chain = chain.to_owned();
+            let asked = handle.runtime(move |runtime| runtime.set_replication(&chain, policy));
+            match asked {
+                Ok(answer) => answer?,
                 other => return Err(silent(*number, &other, "the others before it have done it")),
             }
         }
@@ -777,7 +782,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Of a runtime that has not answered, and why.
-fn silent(runtime: u16, asked: &Result<Answer, Unanswered>, state: &str) -> String {
+fn silent<T>(runtime: u16, asked: &Result<T, Unanswered>, state: &str) -> String {
     let why = asked.as_ref().err().unwrap_or(&Unanswered::Foreign);
     format!("runtime {runtime} did not answer: {why}; {state}")
 }

@@ -34,7 +34,7 @@ pub(super) use book::Book;
 
 use super::driver::{Answer, PATIENCE, Question, Unanswered};
 use super::{HEARD, Handle, LOOK, Shared, lock, silent};
-use crate::moving::{self, Leaving, Order, Place, Receipt, UnderWay, may_leave, no_such_runtime};
+use crate::moving::{self, Deletion, Leaving, Order, Place, Receipt, UnderWay, may_leave, no_such_runtime};
 use runtime::mobility::{self, Selector};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -65,6 +65,42 @@ impl Shared {
             self.cancel_parts(&parts)?;
         }
         Ok(parts)
+    }
+
+    /// Ends the flows that an order names, at the runtimes of this process, one after the other.
+    pub(super) fn end_flows(&self, order: &Order) -> Result<Deletion, String> {
+        let selector = order.selector()?;
+        if let Some(from) = order.from
+            && !self.runtimes().contains_key(&from)
+        {
+            return Err(self.elsewhere(from));
+        }
+        let mut done = Deletion::default();
+        let meant = |number: u16| order.from.is_none_or(|from| from == number);
+        for (number, handle) in self.runtimes().into_iter().filter(|(number, _)| meant(*number)) {
+            let (mut cursor, mut since) = (Some(0), Instant::now());
+            while let Some(at) = cursor {
+                let selector = selector.clone();
+                let asked = handle.runtime(move |runtime| runtime.delete_flows(&selector, at));
+                let Ok(looked) = asked else {
+                    let state = format!("{done} before; ask again for the others");
+                    return Err(silent(number, &asked, &state));
+                };
+                done.flows_ended += looked.ended;
+                done.flows_busy += looked.busy;
+                cursor = looked.next;
+                if looked.ended > 0 || cursor != Some(at) {
+                    since = Instant::now();
+                } else if since.elapsed() > PATIENCE {
+                    return Err(format!(
+                        "runtime {number} has no room for what it would have to say: {done} before; ask again for the others"
+                    ));
+                } else {
+                    std::thread::sleep(LOOK);
+                }
+            }
+        }
+        Ok(done)
     }
 
     /// A place among the orders that may be under way.

@@ -18,7 +18,7 @@
 //!
 //! Not here: how groups move (`runtime::mobility`), who is there (the links).
 
-use super::driver::{Answer, Question, Unanswered};
+use super::driver::{Answer, Question, Unanswered, Worker};
 use super::{Handle, LOOK, Shared};
 use crate::cluster::{Cluster, OtherMember};
 use crate::config::layout::{Layout, WorkerId};
@@ -220,15 +220,16 @@ fn flows(shared: &Shared) -> Option<u64> {
 /// Has all links take other keys.
 pub(super) fn protect(shared: &Shared, protection: &Protection) -> Result<(), String> {
     for worker in shared.workers() {
-        match worker.ask(Question::Protect(protection.clone())) {
-            Ok(Answer::Protected) => {}
-            other => {
-                let why = other.err().unwrap_or(Unanswered::Foreign);
-                return Err(format!(
-                    "a worker did not answer: {why}; its links have the keys they had; try again"
-                ));
-            }
-        }
+        let protection = protection.clone();
+        let protect = move |worker: &mut Worker| {
+            worker.each_link(|_, _, link| link.protect(&protection));
+            Some(())
+        };
+        let asked = worker.call(protect);
+        let done = asked.and_then(|done| done.recv_timeout(PATIENCE).map_err(Unanswered::from));
+        done.map_err(|why| {
+            format!("a worker did not answer: {why}; its links have the keys they had; try again")
+        })?;
     }
     Ok(())
 }

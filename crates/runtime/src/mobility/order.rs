@@ -48,6 +48,33 @@ pub enum Selector {
     Ends(Prefix),
 }
 
+impl Core {
+    /// Whether a flow has an end in a prefix, before translation.
+    fn is_within(&self, actor: u32, prefix: &Prefix) -> bool {
+        let key = &self.flows.header(actor).key;
+        prefix.contains(key.first().addr) || prefix.contains(key.second().addr)
+    }
+
+    /// Whether a selector that looks at no flow names a group.
+    fn is_chosen(&self, selector: &Selector, group: &GroupKey) -> bool {
+        match selector {
+            // By other bits than those that tables and switches go by.
+            Selector::OneIn(many) => {
+                (group.hash(&self.settings.seed) >> 16 & 0xffff).is_multiple_of(u64::from((*many).max(1)))
+            }
+            _ => true,
+        }
+    }
+
+    /// Whether a selector names a flow, or its group.
+    pub(crate) fn is_selected(&self, selector: &Selector, actor: u32) -> bool {
+        match selector {
+            Selector::Ends(prefix) => self.is_within(actor, prefix),
+            selector => self.is_chosen(selector, &self.flows.group_key(actor)),
+        }
+    }
+}
+
 /// An order to move flows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
@@ -399,8 +426,8 @@ impl Moves {
                     .flows
                     .groups()
                     .members(place)
-                    .any(|actor| self.is_within(core, actor, prefix)),
-                selector => self.is_chosen(core, selector, &group),
+                    .any(|actor| core.is_within(actor, prefix)),
+                selector => core.is_chosen(selector, &group),
             };
             if is_meant {
                 found.push_back(group);
@@ -425,28 +452,12 @@ impl Moves {
             }
             let group = GroupKey::of_flow(header.key);
             let is_meant = match selector {
-                Selector::Ends(prefix) => self.is_within(core, actor, prefix),
-                selector => self.is_chosen(core, selector, &group),
+                Selector::Ends(prefix) => core.is_within(actor, prefix),
+                selector => core.is_chosen(selector, &group),
             };
             if is_meant {
                 found.push_back(group);
             }
-        }
-    }
-
-    fn is_within(&self, core: &Core, actor: u32, prefix: &Prefix) -> bool {
-        let key = &core.flows.header(actor).key;
-        prefix.contains(key.first().addr) || prefix.contains(key.second().addr)
-    }
-
-    /// Whether a selector that looks at no flow names a group.
-    fn is_chosen(&self, core: &Core, selector: &Selector, group: &GroupKey) -> bool {
-        match selector {
-            // By other bits than those that tables and switches go by.
-            Selector::OneIn(many) => {
-                (group.hash(&core.settings.seed) >> 16 & 0xffff).is_multiple_of(u64::from((*many).max(1)))
-            }
-            _ => true,
         }
     }
 

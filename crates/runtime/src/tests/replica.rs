@@ -201,6 +201,31 @@ fn what_waits_for_copies_leaves_by_no_later_session_of_its_switch() {
 }
 
 #[test]
+fn flows_that_are_deleted_leave_no_copy_and_no_route() {
+    use crate::mobility::Selector;
+    let mut members = stamped(2, 2, Policy::LeastLoaded);
+    members.feed(0, (0..20).map(|n| out(3000 + n)));
+    let before = members.flows()[0];
+    let key = members.runtime(0).flows(0, 1).0[0].key;
+    let one = members.runtime(0).delete_flows(&Selector::Flow(key), 0);
+    assert_eq!((one.ended, one.next), (1, None));
+    let again = members.runtime(0).delete_flows(&Selector::Flow(key), 0);
+    assert_eq!(again.ended, 0);
+    let none = Selector::Ends("192.168.0.0/16".parse().unwrap());
+    assert_eq!(members.runtime(0).delete_flows(&none, 0).ended, 0);
+    let ends = Selector::Ends("10.0.0.0/8".parse().unwrap());
+    let all = members.runtime(0).delete_flows(&ends, 0);
+    assert_eq!((all.ended, all.busy, all.next), (before - 1, 0, None));
+    members.settle();
+    assert_eq!((members.flows()[0], members.runtime(1).stats().copies), (0, 0));
+    members.check();
+    members.feed(0, (0..20).map(|n| out(3000 + n)));
+    assert_eq!(members.flows().iter().sum::<u64>(), 20);
+    members.assert_one_home();
+    members.assert_nothing_stays();
+}
+
+#[test]
 fn without_a_replica_nothing_is_noted_for_one() {
     let mut members = Members::copied(1, 2, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
     fill(&mut members, 0, 1..10);

@@ -24,6 +24,7 @@
 
 mod calls;
 mod data;
+pub mod deleting;
 mod effects;
 mod intake;
 mod leases;
