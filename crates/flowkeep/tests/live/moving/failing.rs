@@ -13,7 +13,9 @@
 //! Every flow is at one of the two, so each failure concerns about half of the clients. What a killed process had in hand is lost: of TCP that is sent
 //! again, of the probes it is one gap for each failure, whose length is said. Nothing comes twice or in another order.
 
+use super::suspicion::Suspicions;
 use super::{Contents, PATIENCE, probe, serve};
+use crate::impair::JITTER;
 use crate::machine;
 use crate::site::{Links, Names, SERVER, Site, site};
 use crate::ssh;
@@ -21,7 +23,7 @@ use serde_json::Value;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-const CONFIG: &str = r#"
+pub(super) const CONFIG: &str = r#"
 [replication]
 policy = "commit"
 
@@ -34,15 +36,15 @@ backends = [{ name = "ssh", endpoint = "203.0.113.11:22" }]
 "#;
 
 /// By their places among the processes: the nodes, with their runtimes.
-const NODES: [(usize, u64); 2] = [(1, 0), (2, 1)];
+pub(super) const NODES: [(usize, u64); 2] = [(1, 0), (2, 1)];
 /// How long a node stands still.
 const STOPPED: Duration = Duration::from_secs(4);
 /// A machine that stands still for so long may take a runtime for one that has failed.
-const PAUSE: Duration = Duration::from_millis(50);
+pub(super) const PAUSE: Duration = Duration::from_millis(50);
 /// Milliseconds: the default of `silence`.
 const SILENCE: u64 = 200;
 
-fn of_runtime(site: &Site, (member, runtime): (usize, u64)) -> Value {
+pub(super) fn of_runtime(site: &Site, (member, runtime): (usize, u64)) -> Value {
     let status = site.status_of(member);
     let all = status["runtimes"].as_array().cloned().unwrap_or_default();
     let found = all.into_iter().find(|of| of["runtime"] == runtime);
@@ -50,7 +52,7 @@ fn of_runtime(site: &Site, (member, runtime): (usize, u64)) -> Value {
 }
 
 /// Waits until each node has copies of all flows of the other.
-fn protected(site: &Site) -> Duration {
+pub(super) fn protected(site: &Site) -> Duration {
     let began = Instant::now();
     for (node, other) in [(NODES[0], NODES[1]), (NODES[1], NODES[0])] {
         while of_runtime(site, node)["protected_by"] != other.1 {
@@ -121,7 +123,7 @@ fn failing(links: Links, failures: &[How], gap_max: u64) {
     let contents: Contents = serve(&mut site);
     site.start_members(links, CONFIG);
     println!("protected after {:?}", protected(&site));
-    let on = AtomicBool::new(true);
+    let (on, mut suspicions) = (AtomicBool::new(true), Suspicions::new());
     let (site_of, on_of) = (&site, &on);
     std::thread::scope(|scope| {
         let _on = super::On(on_of);
@@ -145,10 +147,25 @@ fn failing(links: Links, failures: &[How], gap_max: u64) {
             // The one that has all flows by then, since the other has failed before.
             let failed = NODES[usize::from(index % 2 == 0)];
             let heir = NODES[usize::from(index % 2 != 0)];
+            suspicions.judge(site_of, "before a failure");
             fail(site_of, *how, failed, heir);
+            suspicions.fail(failed.0, heir.0, *how != How::Stop);
         }
     });
+    suspicions.judge(&site, "at the end");
+    impaired(&site);
     site.end_after_failures();
+}
+
+/// Where the network is to be a bad one, it was.
+fn impaired(site: &Site) {
+    for counts in site.impaired().into_iter().flatten() {
+        println!("bad cable: {counts:?}");
+        let all = [counts.lost, counts.reordered, counts.delayed];
+        let least = counts.passed / 200;
+        let good = counts.passed > 10_000 && all.iter().all(|count| *count > least);
+        site.log.expect("network is bad", good, format!("{counts:?}"));
+    }
 }
 
 /// Names: without an answer are those asked while flows stood still, for so many milliseconds in all.
@@ -181,6 +198,17 @@ fn runtimes_that_are_killed_over_geneve() {
             Links::Geneve,
             &[How::Command, How::Stop, How::Kill],
             SILENCE + probe::GAP_MAX,
+        );
+    });
+}
+
+#[test]
+fn runtimes_that_are_killed_over_an_impaired_network() {
+    machine::unless_paused(PAUSE, || {
+        failing(
+            Links::Impaired,
+            &[How::Command, How::Kill],
+            SILENCE + probe::GAP_MAX + 4 * JITTER.as_millis() as u64,
         );
     });
 }
