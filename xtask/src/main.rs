@@ -22,9 +22,10 @@ cargo xtask WORD
 
   ci                           every check and every test
   nightly [--short] [--fuzz-seconds N]
-                               what takes longer: the tests with many more random cases, a soak of an hour, the unsafe
-                               code under miri, and the fuzzers, each for N seconds (60). Each step has a limit, and one
-                               that fails does not end the run. With --short some of each: half an hour
+                               what takes longer: the tests with many more random cases, a soak of an hour, full load
+                               for ten minutes, the unsafe code under miri, and the fuzzers, each for N seconds (60).
+                               Each step has a limit, and one that fails does not end the run. With --short some of
+                               each: half an hour
   check [NAME]                 the checks that only read the sources: all of them, or one
   help                         this list
 ";

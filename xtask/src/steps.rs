@@ -123,8 +123,13 @@ fn budget<'a>(scale: &Scale, alone: impl Iterator<Item = &'a Step>, in_pairs: &[
     let longest = |pair: &[Step]| pair.iter().map(|step| step.minutes_max).max();
     let minutes = alone + pairs.filter_map(longest).sum::<u32>();
     format!(
-        "{}: {} cases of a property, a soak of {} s, {} s of each fuzzer, {} orders of two threads; all limits together: {minutes} minutes",
-        scale.words, scale.cases, scale.soak_seconds, scale.fuzz_seconds, scale.ring_seeds
+        "{}: {} cases of a property, a soak of {} s, full load for {} s, {} s of each fuzzer, {} orders of two threads; all limits together: {minutes} minutes",
+        scale.words,
+        scale.cases,
+        scale.soak_seconds,
+        scale.busy_seconds,
+        scale.fuzz_seconds,
+        scale.ring_seeds
     )
 }
 

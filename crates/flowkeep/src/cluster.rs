@@ -202,6 +202,8 @@ pub struct LinkStats {
     pub refused: BTreeMap<&'static str, u64>,
     /// Frames that were sent again although the first of them had come.
     pub repeated: u64,
+    /// How often the other end of a channel has been met: each time but the first, a session had ended.
+    pub meetings: u64,
     /// The member at the other end.
     pub member: String,
     /// Of what both members must have alike, in which bits the other one that is there differs.

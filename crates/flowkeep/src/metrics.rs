@@ -416,6 +416,14 @@ fn links(text: &mut Text, snapshot: &Snapshot) {
         let [from, to] = ends(link);
         metric.sample(&[("from", &from), ("to", &to)], link.repeated);
     }
+    let mut metric = text.counter(
+        "link_meetings",
+        "How often the other end of a channel has been met; each time but the first, a session had ended.",
+    );
+    for link in &snapshot.links {
+        let [from, to] = ends(link);
+        metric.sample(&[("from", &from), ("to", &to)], link.meetings);
+    }
     let each: [Figure<PortCounters>; 3] = [
         (
             "link_received_packets",
@@ -767,6 +775,7 @@ mod tests {
             counters: PortCounters::default(),
             refused: [("tag", 4)].into(),
             repeated: 9,
+            meetings: 2,
             member: "b".into(),
             differs: Default::default(),
             functions: Default::default(),
@@ -781,6 +790,7 @@ mod tests {
         assert_eq!(samples(&text, "flowkeep_refused_words_total"), words);
         assert_eq!(sum(&text, "flowkeep_refused_flows_total"), 7);
         assert_eq!(sum(&text, "flowkeep_link_repeated_frames_total"), 9);
+        assert_eq!(sum(&text, "flowkeep_link_meetings_total"), 2);
         assert_eq!(sum(&text, "flowkeep_link_refused_frames_total"), 4);
     }
 

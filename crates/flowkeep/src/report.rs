@@ -233,6 +233,9 @@ pub struct LinkStatus {
     /// Frames that were sent again although the first of them had come: nothing is wrong with them.
     #[serde(default)]
     pub repeated_frames: u64,
+    /// How often the other end of a channel has been met: each time but the first, a session had ended.
+    #[serde(default)]
+    pub meetings: u64,
 }
 
 impl From<&LinkStats> for LinkStatus {
@@ -253,6 +256,7 @@ impl From<&LinkStats> for LinkStatus {
             lost_packets: link.counters.unsent_packets,
             refused,
             repeated_frames: link.repeated,
+            meetings: link.meetings,
         }
     }
 }
@@ -747,6 +751,7 @@ nat/mappings      4
             counters: Default::default(),
             refused: [("tag", 4)].into(),
             repeated: 9,
+            meetings: 2,
             member: "b".into(),
             differs: Default::default(),
             functions: Default::default(),
@@ -772,6 +777,7 @@ nat/mappings      4
         assert_eq!(json["runtimes"][1]["refused_flows"], 3);
         assert_eq!(json["switches"][0]["refused_words"], 5);
         assert_eq!(json["links"][0]["repeated_frames"], 9);
+        assert_eq!(json["links"][0]["meetings"], 2);
         assert_eq!(serde_json::from_value::<Status>(json).unwrap(), status);
     }
 

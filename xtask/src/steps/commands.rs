@@ -19,6 +19,8 @@ pub struct Scale {
     /// Whether all captures go through every shape of cluster, not some for each.
     pub every_capture: bool,
     pub soak_seconds: u32,
+    /// Of full load in which nothing may be taken for failed.
+    pub busy_seconds: u32,
     /// Of each fuzzer.
     pub fuzz_seconds: u32,
     /// Orders of two threads that miri tries.
@@ -37,6 +39,7 @@ pub const NIGHT: Scale = Scale {
     flood: 50_000_000,
     every_capture: true,
     soak_seconds: 3600,
+    busy_seconds: 600,
     fuzz_seconds: 60,
     ring_seeds: 32,
     miri_runtime: &[
@@ -60,6 +63,7 @@ pub const SHORT: Scale = Scale {
     flood: 5_000_000,
     every_capture: false,
     soak_seconds: 60,
+    busy_seconds: 60,
     fuzz_seconds: 20,
     ring_seeds: 4,
     miri_runtime: &[
@@ -198,7 +202,8 @@ const QUICK_CHECKED: &[(&str, &str)] = &[
     ("CARGO_PROFILE_QUICK_OVERFLOW_CHECKS", "true"),
 ];
 
-/// The chain on live ports for an hour; the other runs have it for 20 seconds. What it printed, memory by the time, is in its log.
+/// The chain on live ports for an hour, and ten minutes of full load in which no session may end; the other runs have each for
+/// 20 seconds. What they printed, memory by the time for one, is in the step's log.
 pub fn soak(scale: &Scale) -> Step {
     Step {
         name: "soak",
@@ -215,10 +220,15 @@ pub fn soak(scale: &Scale) -> Step {
             "--",
             "--show-output",
             "soak::",
+            "a_busy_processor_is_no_failure",
         ],
         more: Vec::new(),
-        chosen: vec![("FLOWKEEP_SOAK_SECONDS", scale.soak_seconds.to_string())],
-        minutes_max: scale.soak_seconds / 60 + 30,
+        chosen: vec![
+            ("FLOWKEEP_SOAK_SECONDS", scale.soak_seconds.to_string()),
+            ("FLOWKEEP_BUSY_SECONDS", scale.busy_seconds.to_string()),
+        ],
+        // The full load is tried again, three times at most, where the machine has paused.
+        minutes_max: (scale.soak_seconds + 4 * scale.busy_seconds) / 60 + 30,
         left_out: &[],
         environment: QUICK_CHECKED,
     }

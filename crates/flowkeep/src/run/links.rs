@@ -133,7 +133,7 @@ impl WorkerLink {
             LinkTo::Switch(number) => WorkerId::Switch(number.into()),
             LinkTo::Runtime(number) => WorkerId::Runtime(number.into()),
         };
-        let (mut refused, mut repeated) = (BTreeMap::new(), 0);
+        let (mut refused, mut repeated, mut meetings) = (BTreeMap::new(), 0, 0);
         let (mut differs, mut not_met_for) = (Default::default(), None);
         let kind = match self {
             WorkerLink::Ring(_) => "ring",
@@ -148,6 +148,7 @@ impl WorkerLink {
                 let channel = peer.channel_counters();
                 // Sent again, although the first had come: that is how nothing is lost.
                 repeated = channel.dropped(DropReason::Duplicate);
+                meetings = channel.sessions;
                 let dropped = DropReason::ALL
                     .iter()
                     .filter(|reason| **reason != DropReason::Duplicate)
@@ -172,6 +173,7 @@ impl WorkerLink {
             counters: self.counters(),
             refused,
             repeated,
+            meetings,
             // Who knows the members fills it in.
             member: String::new(),
             differs,

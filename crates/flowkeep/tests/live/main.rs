@@ -10,6 +10,7 @@ mod cluster;
 mod floods;
 mod frames;
 mod ftp;
+mod impair;
 mod ipv6;
 mod kernel;
 mod lab;

@@ -114,6 +114,11 @@ impl Network {
         })
     }
 
+    /// The lab, for more hosts and cables.
+    pub fn lab(&mut self) -> &mut Lab {
+        &mut self.lab
+    }
+
     /// Client and server in one network, with nothing between them but what the gateway does.
     pub fn one_network(&self) {
         for (host, number) in [(&self.client, 1), (&self.server, 2)] {

@@ -16,9 +16,12 @@
 //!   gateway: switch, runtime 1  link0 10.9.0.1 ═════════ eth0 10.9.0.2  other: runtime 0
 //! ```
 //!
+//! Where that network is to be a bad one, [`BadCable`] is between the two.
+//!
 //! Each client says by itself what went wrong ([`Log`]): no attempt at all fails the test, and so does any failure. At the
 //! end every packet must be accounted for ([`Site::end`]).
 
+use crate::impair::{BadCable, Counts};
 use crate::log::Log;
 use crate::network::{Network, PATIENCE, network_with, udp_overflows};
 use flowkeep::lab::Namespace;
@@ -44,6 +47,8 @@ pub enum Links {
     Memory,
     /// Channels over Geneve, with a key, to another host.
     Geneve,
+    /// The same over a network that loses, delays and reorders.
+    Impaired,
     /// Channels on Ethernet, with a key, to another host.
     Ethernet,
 }
@@ -53,7 +58,7 @@ impl Links {
     fn places(self) -> [&'static str; 2] {
         match self {
             Links::Memory => ["", ""],
-            Links::Geneve => [
+            Links::Geneve | Links::Impaired => [
                 "host = \"gateway\"\naddress = \"10.9.0.1\"\n",
                 "host = \"other\"\naddress = \"10.9.0.2\"\n",
             ],
@@ -68,7 +73,7 @@ impl Links {
     fn kind(self) -> &'static str {
         match self {
             Links::Memory => "memory",
-            Links::Geneve | Links::Ethernet => "channel",
+            _ => "channel",
         }
     }
 }
@@ -266,6 +271,7 @@ fn addresses(network: &Network, far: &Namespace) {
 pub struct Site {
     // Dropped in this order: the programs before the namespaces that they run in.
     cluster: Vec<Member>,
+    bad_cable: Option<BadCable>,
     _meeting: Meeting,
     pub far: Namespace,
     /// Another host, for a runtime.
@@ -273,6 +279,8 @@ pub struct Site {
     pub network: Network,
     pub log: Log,
     scheme: &'static str,
+    /// The cluster ends by itself after this.
+    pub lifetime: Duration,
 }
 
 /// Where processes of one host have met, gone however a test ends.
@@ -314,12 +322,14 @@ pub fn site(scheme: &'static str, programs: &[(&str, &'static str)]) -> Option<S
     addresses(&network, &far);
     Some(Site {
         cluster: Vec::new(),
+        bad_cable: None,
         _meeting: Meeting,
         far,
         other,
         network,
         log: Log::default(),
         scheme,
+        lifetime: Duration::from_secs(300),
     })
 }
 
@@ -346,7 +356,10 @@ impl Site {
         let gateway = self.network.gateway.clone();
         let host = match links {
             Links::Memory => gateway.clone(),
-            Links::Geneve | Links::Ethernet => {
+            _ => {
+                if links == Links::Impaired {
+                    self.impair();
+                }
                 self.connect_hosts();
                 self.other.clone()
             }
@@ -399,6 +412,22 @@ impl Site {
                 std::thread::sleep(Duration::from_millis(20));
             }
         }
+    }
+
+    /// A bad cable between the hosts of the processes, instead of the good one.
+    fn impair(&mut self) {
+        let gateway = self.network.gateway.clone();
+        gateway.ip("link delete link0").unwrap();
+        let lab = self.network.lab();
+        let between = lab.namespace("between").unwrap();
+        lab.cable((&gateway, "link0"), (&between, "near")).unwrap();
+        lab.cable((&between, "far"), (&self.other, "eth0")).unwrap();
+        self.bad_cable = Some(BadCable::join(&between, ["near", "far"]));
+    }
+
+    /// What the bad cable has done, from the gateway to the other host, and back.
+    pub fn impaired(&self) -> Option<[Counts; 2]> {
+        self.bad_cable.as_ref().map(BadCable::counts)
     }
 
     /// Addresses of the hosts of the processes; and client and server send to each other what they would to the gateway.
@@ -455,7 +484,8 @@ impl Site {
     fn start_by(&mut self, program: &str, host: &Namespace, words: &str, socket: &str) {
         let socket = self.network.folder.path(socket);
         let flowkeep = env!("CARGO_BIN_EXE_flowkeep");
-        let words = format!("{program} {flowkeep} {words} --json --for 5m --socket {socket}");
+        let lifetime = self.lifetime.as_secs();
+        let words = format!("{program} {flowkeep} {words} --json --for {lifetime}s --socket {socket}");
         let process = Mutex::new(host.start(&words).unwrap());
         self.cluster.push(Member {
             socket,

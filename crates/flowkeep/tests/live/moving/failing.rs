@@ -5,15 +5,20 @@
 //!           └─ right: runtime 1 ┘
 //!   clients: 500 downloads, each compared byte by byte; iperf3, TCP, up and down; SSH, words back and forth; SIP calls with RTP; names, 300 a second;
 //!            two probes of 1000 numbered datagrams a second
+//!   between hosts also over a network that loses, delays and reorders ([`crate::impair`])
 //!     └ meanwhile: `runtime kill` of right; it starts again; once all flows have copies, kill -9 of left; between hosts, left then stands still for 4 s
 //! ```
 //!
 //! A node that stands still has failed for the switch, which takes nothing more of it: when it goes on, it begins again, and its former flows stay elsewhere.
 //!
+//! No SIP over the bad network: sipp says the last answer of a call once, and a failure may lose just that.
+//!
 //! Every flow is at one of the two, so each failure concerns about half of the clients. What a killed process had in hand is lost: of TCP that is sent
 //! again, of the probes it is one gap for each failure, whose length is said. Nothing comes twice or in another order.
 
+use super::suspicion::Suspicions;
 use super::{Contents, PATIENCE, probe, serve};
+use crate::impair::JITTER;
 use crate::machine;
 use crate::site::{Links, Names, SERVER, Site, site};
 use crate::ssh;
@@ -21,7 +26,7 @@ use serde_json::Value;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-const CONFIG: &str = r#"
+pub(super) const CONFIG: &str = r#"
 [replication]
 policy = "commit"
 
@@ -34,15 +39,17 @@ backends = [{ name = "ssh", endpoint = "203.0.113.11:22" }]
 "#;
 
 /// By their places among the processes: the nodes, with their runtimes.
-const NODES: [(usize, u64); 2] = [(1, 0), (2, 1)];
+pub(super) const NODES: [(usize, u64); 2] = [(1, 0), (2, 1)];
 /// How long a node stands still.
 const STOPPED: Duration = Duration::from_secs(4);
 /// A machine that stands still for so long may take a runtime for one that has failed.
-const PAUSE: Duration = Duration::from_millis(50);
+pub(super) const PAUSE: Duration = Duration::from_millis(50);
 /// Milliseconds: the default of `silence`.
 const SILENCE: u64 = 200;
+/// Datagrams, one a millisecond: fewer that are missing are no failure's gap, but those for which a socket or a link had no room.
+const GAP: u64 = 30;
 
-fn of_runtime(site: &Site, (member, runtime): (usize, u64)) -> Value {
+pub(super) fn of_runtime(site: &Site, (member, runtime): (usize, u64)) -> Value {
     let status = site.status_of(member);
     let all = status["runtimes"].as_array().cloned().unwrap_or_default();
     let found = all.into_iter().find(|of| of["runtime"] == runtime);
@@ -50,7 +57,7 @@ fn of_runtime(site: &Site, (member, runtime): (usize, u64)) -> Value {
 }
 
 /// Waits until each node has copies of all flows of the other.
-fn protected(site: &Site) -> Duration {
+pub(super) fn protected(site: &Site) -> Duration {
     let began = Instant::now();
     for (node, other) in [(NODES[0], NODES[1]), (NODES[1], NODES[0])] {
         while of_runtime(site, node)["protected_by"] != other.1 {
@@ -121,7 +128,7 @@ fn failing(links: Links, failures: &[How], gap_max: u64) {
     let contents: Contents = serve(&mut site);
     site.start_members(links, CONFIG);
     println!("protected after {:?}", protected(&site));
-    let on = AtomicBool::new(true);
+    let (on, mut suspicions) = (AtomicBool::new(true), Suspicions::new());
     let (site_of, on_of) = (&site, &on);
     std::thread::scope(|scope| {
         let _on = super::On(on_of);
@@ -129,15 +136,17 @@ fn failing(links: Links, failures: &[How], gap_max: u64) {
             let content = &contents.file;
             scope.spawn(move || super::downloads(site_of, host, content));
         }
-        std::thread::sleep(Duration::from_secs(1));
+        opened(site_of);
         for (host, port) in [("10.0.1.6", 7006), ("10.0.1.7", 7007)] {
-            scope.spawn(move || probed(site_of, host, port, on_of, gap_max));
+            scope.spawn(move || probed(site_of, host, port, on_of, (failures.len(), gap_max)));
         }
         for (host, port, how) in [(3, 5201, "--bitrate 5M"), (4, 5202, "--bitrate 5M --reverse")] {
             scope.spawn(move || super::stream(site_of, host, port, how, &super::Missing::default()));
         }
         scope.spawn(move || super::words(site_of));
-        scope.spawn(move || super::calls(site_of, on_of, &super::Missing::default()));
+        if links != Links::Impaired {
+            scope.spawn(move || super::calls(site_of, on_of, &super::Missing::default()));
+        }
         scope.spawn(move || named(site_of, failures.len() as u64 * gap_max));
         std::thread::sleep(Duration::from_secs(1));
         for (index, how) in failures.iter().enumerate() {
@@ -145,10 +154,25 @@ fn failing(links: Links, failures: &[How], gap_max: u64) {
             // The one that has all flows by then, since the other has failed before.
             let failed = NODES[usize::from(index % 2 == 0)];
             let heir = NODES[usize::from(index % 2 != 0)];
+            suspicions.judge(site_of, "before a failure");
             fail(site_of, *how, failed, heir);
+            suspicions.fail(failed.0, heir.0, *how != How::Stop);
         }
     });
+    suspicions.judge(&site, "at the end");
+    impaired(&site);
     site.end_after_failures();
+}
+
+/// Where the network is to be a bad one, it was.
+fn impaired(site: &Site) {
+    for counts in site.impaired().into_iter().flatten() {
+        println!("bad cable: {counts:?}");
+        let all = [counts.lost, counts.reordered, counts.delayed];
+        let least = counts.passed / 200;
+        let good = counts.passed > 10_000 && all.iter().all(|count| *count > least);
+        site.log.expect("network is bad", good, format!("{counts:?}"));
+    }
 }
 
 /// Names: without an answer are those asked while flows stood still, for so many milliseconds in all.
@@ -158,11 +182,33 @@ fn named(site: &Site, still: u64) {
     site.log.expect("names", good, &names.said);
 }
 
-fn probed(site: &Site, host: &str, port: u16, on: &AtomicBool, gap_max: u64) {
+/// Waits until all connections are open: while that many begin at once, links have no room for some packets, and more of them on
+/// a bad network. What is lost that way is not what this is about.
+fn opened(site: &Site) {
+    let began = Instant::now();
+    let (mut lost, mut since) = (site.dropped("runtime_busy"), began);
+    while since.elapsed() < Duration::from_secs(1) && began.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(50));
+        let now = site.dropped("runtime_busy");
+        if now != lost {
+            (lost, since) = (now, Instant::now());
+        }
+    }
+    println!(
+        "connections were open after {:?}; no room for {lost} packets",
+        since - began
+    );
+}
+
+/// Datagrams come once each and in order. They are missing at most once for each failure, and for no longer than this.
+fn probed(site: &Site, host: &str, port: u16, on: &AtomicBool, (failures, gap_max): (usize, u64)) {
     let mut seen = probe::probe(&site.network.client, &site.network.server, host, port, on);
     let told = seen.told();
     println!("{told}; {} missing", seen.missing());
-    let good = seen.sent > 1000 && seen.crooked() == 0 && !seen.stood_still(gap_max);
+    let good = seen.sent > 1000
+        && seen.crooked() == 0
+        && !seen.stood_still(gap_max)
+        && seen.times_missing(GAP) <= failures;
     site.log.expect(&format!("probe from {host}"), good, told);
 }
 
@@ -181,6 +227,19 @@ fn runtimes_that_are_killed_over_geneve() {
             Links::Geneve,
             &[How::Command, How::Stop, How::Kill],
             SILENCE + probe::GAP_MAX,
+        );
+    });
+}
+
+#[test]
+fn runtimes_that_are_killed_over_an_impaired_network() {
+    machine::unless_paused(PAUSE, || {
+        failing(
+            Links::Impaired,
+            &[How::Command, How::Kill],
+            // Silence is looked for each quarter of it; then a datagram has two ways to go again, each
+            // of which takes a late frame twice the jitter.
+            SILENCE + SILENCE / 4 + 4 * JITTER.as_millis() as u64,
         );
     });
 }

@@ -19,6 +19,7 @@
 mod adding;
 mod failing;
 pub mod probe;
+mod suspicion;
 
 use crate::network::PATIENCE;
 use crate::site::{Links, Names, SERVER, Site, VIRTUAL, end_of, site};

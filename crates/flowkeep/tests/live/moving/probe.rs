@@ -116,9 +116,14 @@ impl Seen {
     /// Whether datagrams were missing for longer than this at a time, besides what the machine itself
     /// paused for: a millisecond each.
     pub fn stood_still(&self, gap_max: u64) -> bool {
+        self.times_missing(gap_max) > 0
+    }
+
+    /// How often that was so.
+    pub fn times_missing(&self, gap_max: u64) -> usize {
+        let most = gap_max + self.paused.as_millis() as u64;
         let gaps = self.back.gaps(self.sent);
-        let longest = gaps.iter().map(|(_, length)| *length).max().unwrap_or(0);
-        longest > gap_max + self.paused.as_millis() as u64
+        gaps.iter().filter(|(_, length)| *length > most).count()
     }
 
     /// The longest that a datagram was on its way, there and back.
@@ -257,6 +262,7 @@ fn flows_that_stand_still_are_told_from_a_machine_that_does() {
         seen.back.note(&message(number, Duration::ZERO), Instant::now());
     }
     assert!(seen.stood_still(80) && !seen.stood_still(90));
+    assert_eq!(seen.times_missing(80), 1);
 }
 
 #[test]
