@@ -82,11 +82,13 @@ pub enum DropReason {
     Stopped,
     /// The worker has no lease: it may be another's by now.
     NoLease,
+    /// Its runtime failed in a process that goes on, and had it in hand or in its queue.
+    RuntimeFailed,
 }
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 37] = {
+    pub const ALL: [DropReason; 38] = {
         use DropReason::*;
         [
             FrameTruncated,
@@ -126,6 +128,7 @@ impl DropReason {
             ConfigurationChanged,
             Stopped,
             NoLease,
+            RuntimeFailed,
         ]
     };
 
@@ -170,6 +173,7 @@ impl DropReason {
             ConfigurationChanged => "configuration_changed",
             Stopped => "stopped",
             NoLease => "no_lease",
+            RuntimeFailed => "runtime_failed",
         }
     }
 }

@@ -70,6 +70,11 @@ impl Outgoing {
 }
 
 impl Lanes {
+    /// For how many runtimes there are lanes.
+    pub fn count(&self) -> u16 {
+        self.all.len() as u16
+    }
+
     pub fn send(&mut self, to: u16, packet: PacketBox) {
         let Some(outgoing) = self.all.get_mut(usize::from(to)) else {
             // Buffers belong to pools that there are, and packets to groups whose target has a link.

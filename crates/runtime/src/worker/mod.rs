@@ -25,6 +25,7 @@
 mod calls;
 mod data;
 mod effects;
+pub mod failing;
 mod intake;
 mod leases;
 mod links;
