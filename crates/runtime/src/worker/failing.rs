@@ -6,7 +6,7 @@
 //!   step ─► its ends say session 0 ─► [`Runtime::fail`] ─► Wreck ─► clear … until all others have seen session 0 ─► parked
 //!                                       functions, flows,   │ takes packets off the ends,                              │
 //!                                       copies, memory: gone└─► foreign buffers go home                                ▼
-//!                                        the next of its number: the same ends and pool, [`Runtime::follow_failed`] ◄──┘
+//!                                        the next of its number: the same ends and pool, another session and seed ◄────┘
 //! ```
 //!
 //! Nothing is said, no flow ends, no function is called: to all others it is as if a process had died. But buffers change hands in one
@@ -20,8 +20,8 @@
 //!
 //! What was transmitted before is delivered: a step that is done has put all its messages on all links before its packets.
 //!
-//! The next of its number has new functions, which know nothing of blocks of ports that are in use. So it begins as among others
-//! (`worker::sessions`): each switch tells it, and no group begins there before.
+//! The next of its number has new functions, which know nothing of blocks of ports that are in use: each switch tells it, and gives it no group
+//! before (`switch::presence`). Its seed is another one, since its *life* is told by that (`replica`), and what it draws.
 //!
 //! Invariants: each buffer has one owner; each packet that the runtime had is counted as lost, once.
 //!
@@ -29,12 +29,9 @@
 
 use super::Runtime;
 use crate::env::{Burst, Port, give_or_keep};
-use crate::parts::presence::{Beginning, Part, Telling};
-use crate::stats::{DropReason, Named, RuntimeStats};
+use crate::stats::{DropReason, Named, RuntimeStats, add_to};
 use alloc::string::String;
 use alloc::vec::Vec;
-use nf::Affinity;
-use protocols::ownership::Switches;
 use wire::packet::{Kind, flag};
 use wire::{PacketBox, PacketList, Pool};
 
@@ -86,22 +83,16 @@ impl<P: Port> Runtime<P> {
         wreck.lose(lost);
         wreck
     }
-
-    /// Begins where another of its number has failed: behind [`Runtime::join`], before the first step.
-    pub fn follow_failed(&mut self) {
-        if self.core.flows.affinity() != Affinity::Flow {
-            let told = Switches::NONE;
-            self.core.sessions.beginning = Some(Beginning { told, since: None });
-        }
-        for link in 0..self.links.len() {
-            self.greet_switch(link);
-            let part = Part::Rest;
-            self.core.sessions.telling.push_back(Telling { link, part });
-        }
-    }
 }
 
 impl<P: Port> Wreck<P> {
+    /// Packets that were lost so far.
+    pub fn lost(&self) -> u64 {
+        let name = DropReason::RuntimeFailed.name();
+        let failed = self.stats.dropped.iter().filter(|named| named.name == name);
+        failed.map(|named| named.count).sum()
+    }
+
     /// Takes off the ends what has come: packets are lost, foreign buffers go home.
     pub fn clear(&mut self) {
         for link in 0..self.links.len() + self.peers.len() {
@@ -134,19 +125,15 @@ impl<P: Port> Wreck<P> {
     /// Counts packets, and gives their buffers home.
     fn lose(&mut self, mut lost: PacketList) {
         let packets = data(&lost);
-        let name = DropReason::RuntimeFailed.name();
-        let dropped = &mut self.stats.dropped;
-        match dropped
-            .iter_mut()
-            .find(|named| named.function.is_empty() && named.name == name)
-        {
-            Some(named) => named.count += packets,
-            None if packets == 0 => {}
-            None => dropped.push(Named {
-                function: String::new(),
-                name,
-                count: packets,
-            }),
+        if packets > 0 {
+            add_to(
+                &mut self.stats.dropped,
+                &Named {
+                    function: String::new(),
+                    name: DropReason::RuntimeFailed.name(),
+                    count: packets,
+                },
+            );
         }
         while let Some(packet) = lost.pop() {
             self.give_home(packet);
