@@ -2,7 +2,7 @@
 
 use super::ends::Keeper;
 use super::flows::Meter;
-use super::groups::packet_of;
+use super::groups::{frame, inside, outside, packet_of};
 use super::lent::Lender;
 use super::replica::{Stamp, out, reply, stamps_of};
 use super::waits::Sleeper;
@@ -154,7 +154,7 @@ impl Process {
             info: WorkerInfo {
                 runtime: number as u16,
                 runtimes: runtimes as u16,
-                flows_max: 256,
+                flows_max: 2048,
                 seed: self.begun,
             },
             switches: switches as u8,
@@ -162,7 +162,7 @@ impl Process {
             inside: vec!["10.0.0.0/8".parse().unwrap()],
             replicated: self.is_replicated,
             now: self.now,
-            ..Settings::alone(256)
+            ..Settings::alone(2048)
         };
         let mut made = Runtime::new(settings, self.plan.clone(), links, pool, Region::heap).unwrap();
         made.join(peers);
@@ -438,5 +438,25 @@ fn one_that_follows_gives_out_no_block_that_is_in_use() {
         assert_eq!(process.flows(), [12, 0], "{what}");
         process.assert_conserved(&what);
         process.assert_all_is_home(&what);
+    }
+}
+
+/// An heir installs some flows a step: no packet of a flow whose turn has not come begins it anew there.
+#[test]
+fn flows_of_a_group_that_is_half_recovered_do_not_begin_anew() {
+    let flows = |host: u8| (0..600).map(move |n| frame((inside(host), 1000 + n), (outside(1), 53)));
+    for rounds in 0..24 {
+        let mut process = Process::new(1, 2, true, plan(vec![factory::<Lender>()]));
+        process.feed(0, flows(1).chain(flows(2)));
+        assert_eq!(process.flows(), [600, 600], "{rounds}");
+        process.fail(0);
+        for step in 0..rounds {
+            process.now += 1000;
+            process.step(step % 3);
+        }
+        process.feed(0, flows(1).chain(flows(2)).rev());
+        let stats = process.runtimes[1].as_ref().unwrap().stats();
+        let counts = (stats.flows, stats.flows_opened, stats.recovered);
+        assert_eq!(counts, (1200, 600, [600, 0]), "{rounds} steps");
     }
 }
