@@ -440,10 +440,7 @@ impl Outbox {
         self.passed -= packets.count() as u64;
         lost.append(&mut passed);
         lost.append(&mut self.hairpins);
-        for runtime in 0..self.runtimes.count() {
-            let outgoing = self.take_outgoing(runtime);
-            outgoing.into_packets().for_each(|packet| lost.push(packet));
-        }
+        self.runtimes.take_all(lost);
     }
 
     /// Takes the pool of a runtime that has failed.
