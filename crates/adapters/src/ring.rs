@@ -18,7 +18,9 @@
 //! ```
 //!
 //! *Sessions.* A ring outlives the workers at its ends, where these come and go while the process runs: whoever begins or ends at one says so
-//! ([`RingPort::set_session`]), and the other end sees it behind everything that was sent before.
+//! ([`RingPort::set_session`]), and the other end sees it behind everything that was sent before. What is sent to an end at which nobody is stays
+//! in the ring: buffers on their way home, for the next worker there, and at first what was for the last one, which its wreck takes off and sends home
+//! (`runtime::worker::failing`).
 //!
 //! Invariants: order; nothing lost, nothing twice; an empty buffer is not counted as a packet; who sees that the other end
 //! closed sees all it sent before. The tests below with two threads hold them; `cargo xtask nightly` runs these under miri with

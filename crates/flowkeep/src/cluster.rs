@@ -16,7 +16,7 @@ use crate::apply::report::Change;
 use crate::capture::{Frame, Wanted};
 use crate::config::ReplicationPolicy;
 use crate::config::layout::WorkerId;
-use crate::moving::{Deletion, Leaving, Order, Part, Receipt, Removal, UnderWay};
+use crate::moving::{Deletion, Killed, Leaving, Order, Part, Receipt, Removal, UnderWay};
 use crate::store::figures::{StoreStatus, VariablesStatus};
 use crate::trace::Step;
 use protocols::channel::{AGREED, DropReason};
@@ -91,6 +91,12 @@ pub trait Cluster: Send + Sync {
 
     /// Ends a runtime that is drained; if that cannot be yet, what it waits for.
     fn remove_runtime(&self, runtime: u16) -> Result<Removal, String> {
+        let _ = runtime;
+        Err("runtimes neither come nor go here".into())
+    }
+
+    /// Has a runtime fail between two of its steps, where the others of its process go on; what it had.
+    fn kill_runtime(&self, runtime: u16) -> Result<Killed, String> {
         let _ = runtime;
         Err("runtimes neither come nor go here".into())
     }

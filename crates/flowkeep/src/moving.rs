@@ -335,6 +335,17 @@ impl fmt::Display for Removal {
     }
 }
 
+/// What a runtime had that was killed.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Killed {
+    /// Flows.
+    pub flows: u64,
+    /// Flows that had copies at another runtime.
+    pub protected_flows: u64,
+    /// Packets, with those that were on their way to it.
+    pub packets: u64,
+}
+
 /// What came of an order.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Receipt {

@@ -481,6 +481,94 @@ fn flows_are_deleted_by_command() {
     );
 }
 
+fn killed(running: &Running, words: &[&str]) -> Value {
+    let output = running.ask(&[&["runtime", "kill"], words, &["--json"]].concat());
+    let (code, killed, said) = json(&output);
+    assert_eq!(code, 0, "{said}");
+    killed
+}
+
+/// In one process, while each of its flows says something all the time.
+#[test]
+fn a_runtime_is_killed_by_command_and_its_flows_go_on() {
+    let running = Running::start("kill", &profile(300), |profile| {
+        format!(
+            "runtimes = 2\nflows_max = 1000\n[replication]\npolicy = \"commit\"\n\
+             [[port]]\nname = \"lan\"\nside = \"inside\"\ninput = \"generate:{profile}\"\n\
+             [[port]]\nname = \"world\"\nside = \"outside\"\noutput = \"pcap:/dev/null\"\n\
+             [[chain]]\nname = \"out\"\nfunctions = [\"nat\"]\n[function.nat]\npool = [\"203.0.113.0/28\"]\n"
+        )
+    });
+    let opened = || {
+        list(&running)
+            .iter()
+            .map(|of| of["opened"].as_u64().unwrap())
+            .sum::<u64>()
+    };
+    let until = |what: &str, is_so: &dyn Fn() -> bool| {
+        let began = Instant::now();
+        while !is_so() {
+            assert!(
+                began.elapsed() < running::PATIENCE,
+                "{what}: {:?}",
+                list(&running)
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let protected = || {
+        list(&running)
+            .iter()
+            .all(|of| of["absent"] == true || of["protected_by"].is_u64())
+    };
+    until("all flows", &|| {
+        flows_of(&running).iter().sum::<u64>() == 300 && protected()
+    });
+    for number in [1, 0] {
+        let (before, other) = (flows_of(&running)[number], 1 - number);
+        assert!(before > 0 && opened() == 300, "{:?}", list(&running));
+        let gone = killed(&running, &[&number.to_string()]);
+        assert_eq!(
+            (&gone["flows"], &gone["protected_flows"]),
+            (&before.into(), &before.into())
+        );
+        let recovered = || list(&running)[other]["recovered_flows"].as_u64() == Some(before);
+        until("flows that go on", &recovered);
+        assert_eq!(list(&running)[number]["absent"], true);
+        assert_eq!((flows_of(&running)[number], flows_of(&running)[other]), (0, 300));
+        refused(
+            &running,
+            &format!("runtime kill {number}"),
+            1,
+            &["is not in this process"],
+        );
+        let received = || list(&running)[other]["received"].as_u64().unwrap();
+        let so_far = received();
+        until("packets", &|| received() > so_far + 1000);
+        // None has begun anew.
+        assert_eq!(opened(), 300);
+        let added = running.ask(&["runtime", "add", &number.to_string()]);
+        assert!(added.status.success(), "{}", text(&added.stderr));
+        until("copies", &protected);
+    }
+    // Without a copy they end, and begin anew where a runtime is.
+    let set = running.ask(&["replication", "set", "out", "none"]);
+    assert!(set.status.success(), "{}", text(&set.stderr));
+    refused(
+        &running,
+        "runtime kill 1",
+        1,
+        &["300 flows, and 300 of them have no copy"],
+    );
+    let gone = killed(&running, &["1", "--unprotected"]);
+    assert_eq!(
+        (&gone["flows"], &gone["protected_flows"]),
+        (&300.into(), &0.into())
+    );
+    until("flows that begin anew", &|| flows_of(&running) == [300, 0]);
+    assert_eq!(opened(), 600);
+}
+
 #[test]
 fn wrong_words_are_refused_with_what_to_write() {
     let running = cluster("words", 2, 20, 100);
@@ -525,6 +613,9 @@ fn wrong_words_are_refused_with_what_to_write() {
         ("runtime drain -1".to_owned(), vec!["-1"]),
         ("runtime resume one".to_owned(), vec!["'one'"]),
         ("runtime lst".to_owned(), vec!["list"]),
+        ("runtime kill".to_owned(), vec!["<RUNTIME>"]),
+        ("runtime kill one".to_owned(), vec!["'one'"]),
+        ("runtime kill 1 --force".to_owned(), vec!["--force"]),
         ("order cancel".to_owned(), vec!["<ORDER>"]),
         ("order cancel one".to_owned(), vec!["'one'"]),
     ] {
@@ -546,6 +637,21 @@ fn wrong_words_are_refused_with_what_to_write() {
             ],
         );
     }
+    refused(
+        &running,
+        "runtime kill 2",
+        1,
+        &[
+            "runtime 2 is not in this process, which has runtimes 0, 1",
+            "Nothing was killed",
+        ],
+    );
+    let said = [
+        "no copy at another runtime",
+        "Nothing was killed",
+        "runtime kill 1 --unprotected",
+    ];
+    refused(&running, "runtime kill 1", 1, &said);
     refused(
         &running,
         "flow migrate --all --from 1 --to 1",

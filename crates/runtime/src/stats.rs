@@ -82,11 +82,13 @@ pub enum DropReason {
     Stopped,
     /// The worker has no lease: it may be another's by now.
     NoLease,
+    /// Its runtime failed in a process that goes on, and had it in hand or in its queue.
+    RuntimeFailed,
 }
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 37] = {
+    pub const ALL: [DropReason; 38] = {
         use DropReason::*;
         [
             FrameTruncated,
@@ -126,6 +128,7 @@ impl DropReason {
             ConfigurationChanged,
             Stopped,
             NoLease,
+            RuntimeFailed,
         ]
     };
 
@@ -170,6 +173,7 @@ impl DropReason {
             ConfigurationChanged => "configuration_changed",
             Stopped => "stopped",
             NoLease => "no_lease",
+            RuntimeFailed => "runtime_failed",
         }
     }
 }
@@ -297,6 +301,44 @@ pub struct RuntimeStats {
     pub stalls: u64,
     /// The number of the configuration in force.
     pub generation: u64,
+}
+
+impl RuntimeStats {
+    /// Adds what predecessors have counted; of the moment's figures there are none of theirs.
+    pub fn go_on_from(&mut self, before: &RuntimeStats) {
+        self.received += before.received;
+        self.passed += before.passed;
+        self.emitted += before.emitted;
+        self.flows_opened += before.flows_opened;
+        self.flows_ended += before.flows_ended;
+        self.flows_refused += before.flows_refused;
+        self.words_refused += before.words_refused;
+        self.unprotected += before.unprotected;
+        self.events_lost += before.events_lost;
+        self.stalls += before.stalls;
+        for place in 0..2 {
+            self.flows_moved[place] += before.flows_moved[place];
+            self.packets_moved[place] += before.packets_moved[place];
+            self.recovered[place] += before.recovered[place];
+        }
+        before
+            .dropped
+            .iter()
+            .for_each(|named| add_to(&mut self.dropped, named));
+        before
+            .counters
+            .iter()
+            .for_each(|named| add_to(&mut self.counters, named));
+    }
+}
+
+/// Adds a number to the one of the same names.
+pub(crate) fn add_to(all: &mut Vec<Named>, more: &Named) {
+    let mut same = all.iter_mut();
+    match same.find(|named| named.function == more.function && named.name == more.name) {
+        Some(named) => named.count += more.count,
+        None => all.push(more.clone()),
+    }
 }
 
 /// A switch's numbers.

@@ -597,17 +597,25 @@ Examples:
         #[command(flatten)]
         asking: Asking,
     },
-    /// End the process of a runtime at once, as a failure does: its flows go on where their copies are
+    /// End a runtime at once, as a failure does: its flows go on where their copies are
     #[command(after_help = "\
-The process is sent SIGKILL. With copies (`[replication]`), its flows go on at another runtime; without, they end. Whatever started the process may start it again.
+Where the whole cluster is one process, the runtime stops between two of its steps and says nothing; the others go on, and `flowkeep runtime add` starts it again. A member's process is sent SIGKILL; \
+whatever started the process may start it again.
 
-Exit codes: 0 the process is gone; 1 it is not, or it was not tried.
+With copies (`[replication]`), its flows go on at another runtime; without, they end. So it is refused where a flow has no copy, unless --unprotected says that this is meant.
+
+Exit codes: 0 the runtime is gone; 1 it is not, or it was not tried.
 
 Examples:
+  flowkeep runtime kill 1
+  flowkeep runtime kill 1 --unprotected --json
   flowkeep runtime kill 1 --socket /run/flowkeep/left.sock")]
     Kill {
         /// Its number; it must be the socket's process that has it
         runtime: u16,
+        /// Even if flows have no copy at another runtime: those end
+        #[arg(long)]
+        unprotected: bool,
         #[command(flatten)]
         asking: Asking,
     },
@@ -1035,7 +1043,11 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
             timeout,
             asking,
         }) => staff::remove(runtime, timeout.into(), &asking, out)?,
-        Verb::Runtime(RuntimeVerb::Kill { runtime, asking }) => staff::kill(runtime, &asking, out)?,
+        Verb::Runtime(RuntimeVerb::Kill {
+            runtime,
+            unprotected,
+            asking,
+        }) => staff::kill(runtime, unprotected, &asking, out)?,
         Verb::Replication(ReplicationVerb::Set {
             chain,
             policy,

@@ -7,8 +7,10 @@ use super::asking::{ask, connect, foreign, show};
 use super::moving::{carry_out, move_away, reasons, runtimes, set_leaving};
 use super::{Asking, Failure};
 use crate::config::ReplicationPolicy;
+use crate::control::client::Client;
 use crate::control::{Answer, Request};
-use crate::moving::{Leaving, Order, Receipt};
+use crate::moving::{Killed, Leaving, Order, Receipt};
+use crate::report::{RuntimeStatus, Status};
 use serde::Serialize;
 use std::fmt;
 use std::io::Write;
@@ -127,46 +129,92 @@ pub fn remove(runtime: u16, timeout: Duration, asking: &Asking, out: &mut dyn Wr
 /// How long a process that was sent SIGKILL may take to be gone.
 const GONE: Duration = Duration::from_secs(5);
 
-/// What came of killing.
+/// What came of killing: the process that is gone, or what the runtime had in one that goes on.
 #[derive(Serialize)]
-struct Killed {
+struct Gone {
     runtime: u16,
-    process: i32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    process: Option<i32>,
+    #[serde(flatten)]
+    had: Option<Killed>,
 }
 
-impl fmt::Display for Killed {
+impl fmt::Display for Gone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Killed { runtime, process } = self;
-        writeln!(f, "runtime  {runtime} is gone, with its process {process}")
+        let runtime = self.runtime;
+        match (&self.process, &self.had) {
+            (Some(process), _) => writeln!(f, "runtime  {runtime} is gone, with its process {process}"),
+            (None, Some(had)) => writeln!(
+                f,
+                "runtime  {runtime} is gone; of its {} flows {} had copies at another runtime, and {} packets are lost. \
+                 `flowkeep runtime add {runtime}` starts it again",
+                had.flows, had.protected_flows, had.packets
+            ),
+            (None, None) => writeln!(f, "runtime  {runtime} is gone"),
+        }
     }
 }
 
 /// `runtime kill`
-pub fn kill(runtime: u16, asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
+pub fn kill(runtime: u16, unprotected: bool, asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
     let mut client = connect(asking)?;
     let Answer::Status(status) = ask(&mut client, &Request::Status)? else {
         return Err(foreign());
     };
-    if status.member.is_none() {
-        return Err(Failure::failed(format!(
-            "runtime {runtime} shares its process with the whole cluster, so nothing would be left; run the cluster as several processes \
-             (docs/configuration.md, \"Several processes\"), or take it out with `flowkeep runtime remove {runtime}`"
-        )));
-    }
-    let here: Vec<String> = status
+    may_kill(&status, runtime, unprotected)?;
+    let gone = match &status.member {
+        Some(_) => Gone {
+            runtime,
+            process: Some(kill_process(&client, runtime)?),
+            had: None,
+        },
+        None => match ask(&mut client, &Request::Kill { runtime })? {
+            Answer::Killed(had) => Gone {
+                runtime,
+                process: None,
+                had: Some(had),
+            },
+            _ => return Err(foreign()),
+        },
+    };
+    show(&gone, asking, out)
+}
+
+/// Whether a runtime is there, and no flow would end with it that is not meant to.
+fn may_kill(status: &Status, runtime: u16, unprotected: bool) -> Result<(), Failure> {
+    let is_here = |here: &&RuntimeStatus| !here.absent;
+    let Some(killed) = status
         .runtimes
         .iter()
-        .map(|here| here.runtime.to_string())
-        .collect();
-    if !status.runtimes.iter().any(|here| here.runtime == runtime) {
+        .filter(is_here)
+        .find(|here| here.runtime == runtime)
+    else {
+        let here = status.runtimes.iter().filter(is_here);
+        let here: Vec<String> = here.map(|here| here.runtime.to_string()).collect();
         return Err(Failure::failed(format!(
-            "runtime {runtime} is not in this process, which has runtimes {}; name the socket of its process with --socket. Nothing was killed",
+            "runtime {runtime} is not in this process, which has runtimes {}{}. Nothing was killed",
             match here.is_empty() {
                 true => "none".to_owned(),
                 false => here.join(", "),
+            },
+            match status.member {
+                Some(_) => "; name the socket of its process with --socket",
+                None => "",
             }
         )));
+    };
+    let (flows, copied) = (killed.flows, killed.protected_flows.min(killed.flows));
+    match flows - copied {
+        lost if lost > 0 && !unprotected => Err(Failure::failed(format!(
+            "runtime {runtime} has {flows} flows, and {lost} of them have no copy at another runtime: they would end. Nothing was killed. Say \
+             `flowkeep runtime kill {runtime} --unprotected` all the same, or have copies kept: `[replication]` (docs/replication.md)"
+        ))),
+        _ => Ok(()),
     }
+}
+
+/// Sends SIGKILL to the process at the other end, and waits until it is gone.
+fn kill_process(client: &Client, runtime: u16) -> Result<i32, Failure> {
     let failed =
         |error: std::io::Error| Failure::failed(format!("runtime {runtime} was not killed: {error}"));
     let process = client.process().map_err(failed)?;
@@ -186,14 +234,7 @@ pub fn kill(runtime: u16, asking: &Asking, out: &mut dyn Write) -> Result<(), Fa
             process.as_raw_nonzero(),
             GONE.as_secs()
         ))),
-        Ok(_) => show(
-            &Killed {
-                runtime,
-                process: process.as_raw_nonzero().get(),
-            },
-            asking,
-            out,
-        ),
+        Ok(_) => Ok(process.as_raw_nonzero().get()),
         Err(error) => Err(failed(error.into())),
     }
 }

@@ -26,7 +26,7 @@ use crate::apply::report::Change;
 use crate::capture::Wanted;
 use crate::cluster::{Cursor, Observed, Subject, ThreadShare};
 use crate::config::ReplicationPolicy;
-use crate::moving::{self, Deletion, Order, Part, Receipt, Removal, UnderWay};
+use crate::moving::{self, Deletion, Killed, Order, Part, Receipt, Removal, UnderWay};
 use crate::report::{Flow, FlowList, Status};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -93,6 +93,11 @@ pub enum Request {
     },
     /// Ends a drained runtime.
     Remove {
+        /// The runtime.
+        runtime: u16,
+    },
+    /// Has a runtime fail.
+    Kill {
         /// The runtime.
         runtime: u16,
     },
@@ -192,6 +197,8 @@ pub enum Answer {
     Added(u16),
     /// To [`Request::Remove`].
     Removed(Removal),
+    /// To [`Request::Kill`]: what it had.
+    Killed(Killed),
     /// To [`Request::Replication`]: so it is.
     Replication,
     /// To [`Request::Stop`]: it has begun.

@@ -334,6 +334,10 @@ fn answer(request: Request, cluster: &dyn Cluster, watching: &mut Option<Box<dyn
             Ok(removal) => Answer::Removed(removal),
             Err(problem) => return Reply::Error(problem),
         },
+        Request::Kill { runtime } => match cluster.kill_runtime(runtime) {
+            Ok(killed) => Answer::Killed(killed),
+            Err(problem) => return Reply::Error(problem),
+        },
         Request::Replication { chain, policy } => match cluster.set_replication(&chain, policy) {
             Ok(()) => Answer::Replication,
             Err(problem) => return Reply::Error(problem),

@@ -42,7 +42,7 @@ use crate::cluster::{Cluster, Cursor, LinkStats, PortStats, Snapshot, Subject, T
 use crate::config::layout::{Layout, PortPlace};
 use crate::config::{Config, ReplicationPolicy};
 use crate::member::Membership;
-use crate::moving::{self, Deletion, Leaving, Order, Receipt, Removal, UnderWay, no_such_runtime};
+use crate::moving::{self, Deletion, Killed, Leaving, Order, Receipt, Removal, UnderWay, no_such_runtime};
 use crate::store::figures::{StoreStatus, VariablesStatus};
 use adapters::open::Ports;
 use adapters::report::{Report, Reports};
@@ -595,6 +595,9 @@ impl Shared {
         }
         snapshot.absent = absent.keys().copied().collect();
         all.extend(absent);
+        if let Some(staff) = &self.staff {
+            staff.go_on(&mut all);
+        }
         for (number, stats) in all {
             snapshot.numbers[1].push(number);
             snapshot.runtimes.push(stats);
@@ -759,6 +762,13 @@ impl Cluster for Shared {
     fn remove_runtime(&self, runtime: u16) -> Result<Removal, String> {
         match &self.staff {
             Some(staff) => staff.remove(self, runtime),
+            None => Err(MEMBERS_RUNTIMES.into()),
+        }
+    }
+
+    fn kill_runtime(&self, runtime: u16) -> Result<Killed, String> {
+        match &self.staff {
+            Some(staff) => staff.kill(self, runtime),
             None => Err(MEMBERS_RUNTIMES.into()),
         }
     }

@@ -18,9 +18,18 @@
 //!
 //! What a runtime leaves behind is its functions and figures: blocks of ports of its share may be elsewhere, and come back to the next of its number.
 //!
+//! A runtime that is *killed* fails between two of its steps (`runtime::worker::failing`): its thread gives it away as it is, and it says nothing.
+//!
+//! ```text
+//!   there ──kill: its thread gives it away; its ends say 0──► wreck: its ends are cleared ──all others have seen it go──► parked, with its pool
+//! ```
+//!
+//! The next of its number has new functions. It goes on with the pool, since buffers of it may still be at others, and with the figures.
+//!
 //! Who removes is told what it waits for if that takes too long; until the ends say 0, everything is as before, and the runtime is a drained one.
 //!
-//! Invariants: no packet is in a runtime that goes, nor on its way there; a change of configuration and this are never at once.
+//! Invariants: no packet is in a runtime that is removed, nor on its way there; what a killed one had is counted as dropped; a change of
+//! configuration and this are never at once.
 //!
 //! Not here: moving its flows away (`mobility`, asked for by the tool); runtimes of other processes, which come and go with these.
 
@@ -28,44 +37,69 @@ use super::build::RunError;
 use super::driver::{Answer, Handle, Question, Seat, Worker};
 use super::links::WorkerLink;
 use super::{Shared, silent};
-use crate::moving::Removal;
+use crate::moving::{Killed, Removal};
 use nf::{Generation, WorkerInfo};
 use runtime::Runtime;
 use runtime::chain::{Plan, Stages};
 use runtime::stats::RuntimeStats;
 use runtime::worker::change::Prepared;
+use runtime::worker::failing::Wreck;
 use runtime::worker::parking::{Legacy, Remains};
 use std::collections::BTreeMap;
 use std::mem;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use wire::Pool;
 
-/// The ends of the links of a runtime that is not there, and what the last one left.
+/// A runtime that is not there: what the last one left, and its figures.
 pub(super) struct Parked {
-    pub links: Vec<WorkerLink>,
-    pub peers: Vec<Option<WorkerLink>>,
-    pub legacy: Option<Legacy>,
-    pub last: RuntimeStats,
+    slot: Slot,
+    last: RuntimeStats,
 }
 
 impl Parked {
     /// Of a runtime that was never there.
-    pub fn new(links: Vec<WorkerLink>, peers: Vec<Option<WorkerLink>>) -> Self {
-        let mut parked = Parked {
-            links,
-            peers,
-            legacy: None,
+    pub fn new(mut links: Vec<WorkerLink>, mut peers: Vec<Option<WorkerLink>>) -> Self {
+        for link in links.iter_mut().chain(peers.iter_mut().flatten()) {
+            link.set_session(0);
+        }
+        Parked {
+            slot: Slot {
+                links,
+                peers,
+                ..Slot::default()
+            },
             last: RuntimeStats::default(),
-        };
-        parked.say(0);
-        parked
+        }
     }
 
-    /// Says who is at these ends.
-    fn say(&mut self, session: u64) {
-        for link in self.links.iter_mut().chain(self.peers.iter_mut().flatten()) {
-            link.set_session(session);
+    /// Of one that has failed.
+    fn of_wreck(wreck: Wreck<WorkerLink>) -> Self {
+        Parked {
+            slot: Slot {
+                links: wreck.links,
+                peers: wreck.peers,
+                legacy: None,
+                pool: Some(wreck.pool),
+            },
+            last: wreck.stats,
+        }
+    }
+
+    /// Takes what has come since off the ends of one that has failed.
+    fn clear(&mut self) {
+        if let Some(pool) = self.slot.pool.take() {
+            let Slot { links, peers, .. } = mem::take(&mut self.slot);
+            let stats = mem::take(&mut self.last);
+            let mut wreck = Wreck {
+                links,
+                peers,
+                pool,
+                stats,
+            };
+            wreck.clear();
+            *self = Parked::of_wreck(wreck);
         }
     }
 }
@@ -79,9 +113,13 @@ pub(super) struct Maker {
 }
 
 impl Maker {
-    pub fn info(&self, number: u16) -> WorkerInfo {
+    /// What functions are told of a runtime. `life`: 0, or of one that follows a failed one a number that none of its number had before: it draws
+    /// anew, and is told from that one.
+    pub fn info(&self, number: u16, life: u64) -> WorkerInfo {
+        let before = self.settings.info.seed;
         WorkerInfo {
             runtime: number,
+            seed: before ^ life.wrapping_mul(0x9E37_79B9_7F4A_7C15),
             ..self.settings.info
         }
     }
@@ -90,16 +128,15 @@ impl Maker {
     /// before the first packet.
     fn make(
         &self,
-        number: u16,
+        info: WorkerInfo,
         slot: &mut Slot,
         others_follow: bool,
     ) -> Result<Runtime<WorkerLink>, RunError> {
         let settings = runtime::Settings {
-            info: self.info(number),
+            info,
             ..self.settings.clone()
         };
-        let origin = usize::from(settings.switches) + usize::from(number);
-        let pool = super::build::own_pool(origin, settings.held_max);
+        let origin = usize::from(settings.switches) + usize::from(info.runtime);
         adapters::large::at_once(|| {
             let plan = self.plan.clone();
             let make = match others_follow || slot.legacy.is_some() {
@@ -110,6 +147,8 @@ impl Maker {
                 .map_err(|(function, source)| RunError::Function { function, source })?;
             // From here on nothing fails.
             let (links, peers) = (mem::take(&mut slot.links), mem::take(&mut slot.peers));
+            let own = || super::build::own_pool(origin, settings.held_max);
+            let pool = slot.pool.take().unwrap_or_else(own);
             let mut runtime = Runtime::with_stages(settings, plan, stages, links, pool, super::build::region);
             runtime.join(peers);
             if let Some(legacy) = slot.legacy.take() {
@@ -120,11 +159,13 @@ impl Maker {
     }
 }
 
-/// What a runtime that is being made takes over.
+/// What a runtime that is being made takes over: the ends of its links, and of the last one its functions, if that was removed, or its pool, if it failed.
+#[derive(Default)]
 struct Slot {
     links: Vec<WorkerLink>,
     peers: Vec<Option<WorkerLink>>,
     legacy: Option<Legacy>,
+    pool: Option<Pool>,
 }
 
 /// Where a thread takes up seats, and which it has.
@@ -137,8 +178,10 @@ pub(super) struct Door {
 pub(super) struct Staff {
     maker: Maker,
     parked: Mutex<BTreeMap<u16, Parked>>,
-    /// The next session of whoever begins.
+    /// The next session of a runtime that begins.
     sessions: Mutex<u64>,
+    /// By number, the figures of runtimes that have failed.
+    before: Mutex<BTreeMap<u16, RuntimeStats>>,
 }
 
 /// What workers do goes before making one: hundreds of megabytes are found and cleared by the kernel, on their processors. With the first
@@ -188,6 +231,22 @@ impl Staff {
             maker,
             parked: Mutex::new(parked),
             sessions: Mutex::new(2),
+            before: Mutex::default(),
+        }
+    }
+
+    fn next_session(&self) -> u64 {
+        let mut next = lock(&self.sessions);
+        *next += 1;
+        *next - 1
+    }
+
+    /// Adds the figures of failed runtimes to those of their numbers.
+    pub fn go_on(&self, figures: &mut BTreeMap<u16, RuntimeStats>) {
+        for (number, before) in lock(&self.before).iter() {
+            if let Some(stats) = figures.get_mut(number) {
+                stats.go_on_from(before);
+            }
         }
     }
 
@@ -215,11 +274,27 @@ impl Staff {
         generation: Generation,
         infos: &mut Vec<WorkerInfo>,
     ) -> Result<u16, String> {
-        let mut parked = lock(&self.parked);
-        let number = self.choose(shared, &parked, number)?;
-        let info = self.maker.info(number);
+        let (number, has_failed) = {
+            let parked = lock(&self.parked);
+            let number = self.choose(shared, &parked, number)?;
+            let has_failed = |parked: &Parked| parked.slot.pool.is_some();
+            (number, parked.get(&number).is_some_and(has_failed))
+        };
         // Whatever may refuse, before the ends are out of hand.
-        let had = parked[&number].legacy.as_ref().map(Legacy::plan);
+        if has_failed && !is_forgotten(shared, number) {
+            return Err(format!(
+                "not every worker has seen yet that runtime {number} was killed; nothing has changed. Try again"
+            ));
+        }
+        let session = self.next_session();
+        let info = self.maker.info(number, if has_failed { session } else { 0 });
+        let mut parked = lock(&self.parked);
+        // No other command adds, removes or kills meanwhile.
+        let Some(taken) = parked.get_mut(&number) else {
+            return Err(format!("runtime {number} is there already"));
+        };
+        taken.clear();
+        let had = taken.slot.legacy.as_ref().map(Legacy::plan);
         let (before, at) = had.unwrap_or((&self.maker.plan, Generation(1)));
         let prepared =
             match at == generation {
@@ -228,16 +303,11 @@ impl Staff {
                     |error| format!("runtime {number} cannot begin: {error}; nothing has changed"),
                 )?),
             };
-        // Its figures stay to be looked at meanwhile; nobody else adds or removes.
-        let taken = parked.get_mut(&number).expect("it was there just now");
-        let mut slot = Slot {
-            links: mem::take(&mut taken.links),
-            peers: mem::take(&mut taken.peers),
-            legacy: taken.legacy.take(),
-        };
+        // Its figures stay to be looked at meanwhile; no other command adds or removes.
+        let mut slot = mem::take(&mut taken.slot);
         drop(parked);
         let made = aside(|| {
-            let mut runtime = self.maker.make(number, &mut slot, prepared.is_some())?;
+            let mut runtime = self.maker.make(info, &mut slot, prepared.is_some())?;
             drop(prepared.map(|prepared| runtime.catch_up(prepared)));
             Ok(runtime)
         });
@@ -246,18 +316,19 @@ impl Staff {
             Ok(runtime) => runtime,
             Err(error) => {
                 if let Some(place) = parked.get_mut(&number) {
-                    (place.links, place.peers, place.legacy) = (slot.links, slot.peers, slot.legacy);
+                    place.slot = slot;
                 }
                 return Err(format!(
                     "runtime {number} cannot begin: {error}; nothing has changed"
                 ));
             }
         };
-        parked.remove(&number);
+        let last = parked.remove(&number).map(|parked| parked.last);
+        if let (true, Some(last)) = (has_failed, last) {
+            lock(&self.before).entry(number).or_default().go_on_from(&last);
+        }
         drop(parked);
-        let mut sessions = lock(&self.sessions);
-        runtime.each_link(|_, link| link.set_session(*sessions));
-        *sessions += 1;
+        runtime.each_link(|_, link| link.set_session(session));
         let (handle, inbox) = Handle::new();
         let mut seat = Some(super::build::seat(Worker::Runtime(Box::new(runtime)), inbox));
         let mut threads: Vec<_> = shared.threads.iter().collect();
@@ -357,11 +428,7 @@ impl Staff {
                 "runtime {number} has no flows and is not chosen for any more, but {what}; it goes on, drained. Say `flowkeep runtime remove {number}` again"
             )
         };
-        let reopen = || {
-            let mut sessions = lock(&self.sessions);
-            *sessions += 1;
-            drop(handle.ask(Question::Session(*sessions)));
-        };
+        let reopen = || drop(handle.ask(Question::Session(self.next_session())));
         let answer = handle.ask(Question::Session(0));
         if !matches!(answer, Ok(Answer::Done)) {
             return Err(silent(number, &answer, "it is drained and goes on"));
@@ -394,9 +461,12 @@ impl Staff {
         lock(&self.parked).insert(
             number,
             Parked {
-                links,
-                peers,
-                legacy: Some(legacy),
+                slot: Slot {
+                    links,
+                    peers,
+                    legacy: Some(legacy),
+                    pool: None,
+                },
                 last,
             },
         );
@@ -404,6 +474,58 @@ impl Staff {
             done: true,
             ..Removal::default()
         })
+    }
+
+    /// Has a runtime fail between two of its steps, as if it were a process that is killed; what it had.
+    pub fn kill(&self, shared: &Shared, number: u16) -> Result<Killed, String> {
+        shared
+            .live
+            .staffing(|_, _, infos| self.kill_under(shared, number, infos))?
+    }
+
+    fn kill_under(
+        &self,
+        shared: &Shared,
+        number: u16,
+        infos: &mut Vec<WorkerInfo>,
+    ) -> Result<Killed, String> {
+        if lock(&self.parked).contains_key(&number) {
+            return Err(format!("runtime {number} is not there; nothing was killed"));
+        }
+        let Some(handle) = shared.runtimes().remove(&number) else {
+            return Err(shared.elsewhere(number));
+        };
+        let given = handle.leave();
+        let mut runtime = given.map_err(|why| {
+            format!(
+                "runtime {number} was not killed: its thread does not let it go: {why}; it goes on. Try again"
+            )
+        })?;
+        // From here on no step of it is taken.
+        runtime.each_link(|_, link| link.set_session(0));
+        shared.drop_runtime(number);
+        infos.retain(|info| info.runtime != number);
+        let before = runtime.stats();
+        let mut wreck = runtime.fail();
+        let deadline = Instant::now() + REST;
+        loop {
+            let is_seen = is_forgotten(shared, number);
+            // Behind that: what was on its way when the last worker saw it is lost, too.
+            wreck.clear();
+            if is_seen || Instant::now() > deadline {
+                break;
+            }
+            std::thread::sleep(LOOK);
+        }
+        let killed = Killed {
+            flows: before.flows,
+            protected_flows: before.protected_flows,
+            packets: wreck.lost(),
+        };
+        let counted = mem::take(&mut wreck.stats);
+        lock(&self.before).entry(number).or_default().go_on_from(&counted);
+        lock(&self.parked).insert(number, Parked::of_wreck(wreck));
+        Ok(killed)
     }
 }
 

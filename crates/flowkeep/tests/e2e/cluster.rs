@@ -152,7 +152,7 @@ pub fn finish(outcome: Outcome, lines: &Lines, what: &str) -> Ran {
             "{what}"
         );
         assert_eq!(
-            runtime.flows_opened + runtime.flows_moved[0],
+            runtime.flows_opened + runtime.flows_moved[0] + runtime.recovered[0],
             runtime.flows_ended + runtime.flows_moved[1],
             "{what}"
         );

@@ -162,6 +162,66 @@ fn runtimes_come_and_go_under_load_and_no_packet_is_lost() {
     }
 }
 
+/// With copies or without, while packets come as fast as workers take them: every packet is out or a counted drop, and no buffer is missing.
+#[test]
+fn runtimes_are_killed_under_load_and_every_packet_is_accounted_for() {
+    for (switches, policy) in [(1, "commit"), (2, "snapshot"), (2, "none")] {
+        let folder = Folder::new(&format!("killed-{policy}"));
+        let text = format!(
+            "{}[replication]\npolicy = \"{policy}\"\n",
+            folder.toml(2, 3, switches)
+        );
+        let (running, lines) = start(&text, Ports::new());
+        let cluster: Arc<dyn Cluster> = running.cluster();
+        let driver = Arc::clone(&cluster);
+        let kills = std::thread::spawn(move || {
+            let stops = Stops(driver);
+            let cluster = &stops.0;
+            until("flows", || flows(cluster).iter().sum::<u64>() > 1500);
+            for number in [1, 0, 1, 0] {
+                let is_protected = || {
+                    let snapshot = cluster.snapshot();
+                    policy == "none" || snapshot.runtimes[usize::from(number)].protected_by.is_some()
+                };
+                until("copies", is_protected);
+                let killed = cluster.kill_runtime(number).unwrap();
+                assert!(killed.flows > 0, "{killed:?}");
+                assert_eq!(killed.protected_flows > 0, policy != "none", "{killed:?}");
+                assert_eq!(cluster.snapshot().absent, [number, 2]);
+                assert!(cluster.kill_runtime(number).unwrap_err().contains("is not there"));
+                let before = sent(cluster);
+                until("packets", || sent(cluster) > before + 5000);
+                assert_eq!(cluster.add_runtime(Some(number)), Ok(number));
+                let came = || flows(cluster)[usize::from(number)] > 0;
+                if policy == "none" {
+                    let order = Order {
+                        one_in: Some(2),
+                        to: vec![number],
+                        ..Order::default()
+                    };
+                    carry_out(cluster, &order);
+                    until("its share", came);
+                }
+            }
+        });
+        let outcome = running.wait(|_| {});
+        kills.join().expect("nothing fails");
+        let ran = finish(outcome, &lines, &format!("{switches} switches, {policy}"));
+        let dropped = ran.snapshot.packets().dropped;
+        println!("{policy}: {dropped:?}");
+        let known = ["runtime_failed", "recovery_full", "replica_full"];
+        let is_known = |(function, name): &(String, &str)| function.is_empty() && known.contains(name);
+        assert!(dropped.keys().all(is_known), "{policy}: {dropped:?}");
+        let recovered: u64 = ran
+            .snapshot
+            .runtimes
+            .iter()
+            .map(|runtime| runtime.recovered[0])
+            .sum();
+        assert_eq!(recovered > 1000, policy != "none", "{recovered}");
+    }
+}
+
 #[test]
 fn what_cannot_be_is_refused_and_changes_nothing() {
     let folder = Folder::new("refusals");

@@ -268,6 +268,13 @@ impl Tracker {
         self.expire_oldest(u64::MAX);
     }
 
+    /// Hands out all fragments that wait: the runtime fails.
+    pub fn take_all(&mut self, lost: &mut PacketList) {
+        for place in &mut self.places {
+            lost.append(&mut place.held);
+        }
+    }
+
     fn find(&self, key: &Key, now: u64) -> Option<usize> {
         let set = self.set_of(key);
         let places = &self.places[set..set + PLACES];

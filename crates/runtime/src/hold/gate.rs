@@ -25,7 +25,7 @@ use crate::outbox::Outbox;
 use crate::stats::DropReason;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use wire::{PacketBox, planted};
+use wire::{PacketBox, PacketList, planted};
 
 const _: () = assert!(crate::chain::CHAINS_MAX <= 64, "a chain is a bit");
 
@@ -196,6 +196,13 @@ impl Gate {
             count += 1;
         }
         count
+    }
+
+    /// Hands out all packets that wait: the runtime fails.
+    pub fn take_all(&mut self, lost: &mut PacketList) {
+        for waiting in core::mem::take(&mut self.queue) {
+            lost.push(waiting.packet);
+        }
     }
 
     /// The number up to which the replica has all records.

@@ -212,6 +212,13 @@ impl OutputHold {
         }
     }
 
+    /// Hands out all packets that wait: the runtime fails.
+    pub fn take_all(&mut self, lost: &mut PacketList) {
+        for mut held in core::mem::take(&mut self.queue) {
+            lost.append(&mut held.packets);
+        }
+    }
+
     /// Passes on all packets that wait: no flow is left whose replies could be lost.
     pub fn release_all(&mut self, flows: &mut FlowStore, gate: &mut Gate, out: &mut Outbox) {
         self.release_while(|_, _| true, flows, gate, out);

@@ -19,7 +19,7 @@ use crate::record::Record;
 use crate::stats::DropReason;
 use alloc::vec::Vec;
 use protocols::ownership::{Phase as Part, Take};
-use wire::{FlowKey, PacketBox, planted};
+use wire::{FlowKey, PacketBox, PacketList, planted};
 
 impl Moves {
     /// What becomes of a packet that is of no flow here, while groups move; `None` if it was seen to.
@@ -123,6 +123,15 @@ impl Moves {
         }
         moving.kept.push(Kept { packet, home, class });
         self.kept += 1;
+    }
+
+    /// Hands out all packets that are kept: the runtime fails.
+    pub(crate) fn take_all(&mut self, lost: &mut PacketList) {
+        for moving in self.all.iter_mut().flatten() {
+            for kept in core::mem::take(&mut moving.kept) {
+                lost.push(kept.packet);
+            }
+        }
     }
 
     /// Pins the flows of a group that is called back: all its packets are kept until it is here again.

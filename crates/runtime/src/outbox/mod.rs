@@ -39,6 +39,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use barrier::Barrier;
 use nf::Affinity;
+use wire::memory::Region;
 use wire::packet::{Kind, flag as packet_flag};
 use wire::{HashSeed, Packet, PacketBox, PacketList, Pool};
 
@@ -423,6 +424,29 @@ impl Outbox {
                 }
             }
         }
+    }
+
+    /// Hands out all that has not left: the runtime fails. Its packets were passed on and are so no more.
+    pub fn take_all(&mut self, lost: &mut PacketList) {
+        let mut passed = PacketList::new();
+        for lane in &mut self.lanes {
+            passed.append(&mut lane.held_back);
+            lane.packets.drain(..).for_each(|packet| passed.push(packet));
+            passed.append(&mut lane.more);
+            lost.append(&mut lane.full);
+            lane.frame.take().into_iter().for_each(|frame| lost.push(frame));
+        }
+        let packets = passed.iter().filter(|packet| packet.kind() == Kind::Data);
+        self.passed -= packets.count() as u64;
+        lost.append(&mut passed);
+        lost.append(&mut self.hairpins);
+        self.runtimes.take_all(lost);
+    }
+
+    /// Takes the pool of a runtime that has failed.
+    pub fn take_pool(&mut self) -> Pool {
+        let none = Pool::new(Region::heap(0), 0, 0, self.pool.origin());
+        core::mem::replace(&mut self.pool, none)
     }
 
     /// Asks switches that a message was sent to since, and that are apart, to say when they have read it.

@@ -17,7 +17,7 @@ use crate::record::Record;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use wire::packet::Kind;
-use wire::{PacketBox, Pool};
+use wire::{PacketBox, PacketList, Pool};
 
 /// What is for other runtimes.
 #[derive(Default)]
@@ -70,6 +70,13 @@ impl Outgoing {
 }
 
 impl Lanes {
+    /// Hands out all that has not left: the runtime fails.
+    pub fn take_all(&mut self, lost: &mut PacketList) {
+        for outgoing in core::mem::take(&mut self.all) {
+            outgoing.into_packets().for_each(|packet| lost.push(packet));
+        }
+    }
+
     pub fn send(&mut self, to: u16, packet: PacketBox) {
         let Some(outgoing) = self.all.get_mut(usize::from(to)) else {
             // Buffers belong to pools that there are, and packets to groups whose target has a link.

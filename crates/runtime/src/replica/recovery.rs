@@ -6,7 +6,7 @@
 //! ```
 //!
 //! What is installed is announced as a runtime announces what is new: switches have suspended the routes of the failed runtime and
-//! turn each that is announced.
+//! turn each that is announced. A group is announced behind the last of its flows: until then its packets wait at the switches.
 //!
 //! Invariants: a copy is installed once, or counted as lost; nothing is installed before every switch that is there has let the failed runtime go;
 //! bytes that are no states of their functions end there (`recovered[1]`).
@@ -47,6 +47,8 @@ pub(crate) struct Recovery {
     next: Option<u32>,
     /// By slot of a group: one more than its place here; 0 for none.
     groups: Vec<u32>,
+    /// By slot of a group: flows of it whose turn has not come.
+    left: Vec<u32>,
 }
 
 impl Recovery {
@@ -61,6 +63,7 @@ impl Recovery {
             let_go: Switches::NONE,
             next: None,
             groups: Vec::new(),
+            left: Vec::new(),
         }
     }
 
@@ -134,6 +137,7 @@ impl Keeper {
                 }
             }
             *groups = alloc::vec![0; copies.groups.records.len()];
+            recovery.left = flows_by_group(copies);
             recovery.next = Some(0);
             return 1;
         };
@@ -143,6 +147,7 @@ impl Keeper {
                 let is_lost = install(core, groups, copies, next, copy).is_none();
                 self.recovered[usize::from(is_lost)] += 1;
                 recovery.flows[usize::from(is_lost)] += 1;
+                announce_if_whole(core, groups, &mut recovery.left, copies, copy);
             }
             next += 1;
         }
@@ -291,8 +296,35 @@ fn install_group(core: &mut Core, groups: &mut [u32], copies: &Copies, copy: &Fl
     }
     core.runner.rebase_group(index, copies.by, &core.flows);
     *known = index + 1;
-    core.out.announce(Message::Routed(group.key));
     Some(index)
+}
+
+/// By slot of a group, how many flows it has.
+fn flows_by_group(copies: &Copies) -> Vec<u32> {
+    let mut left = alloc::vec![0; copies.groups.records.len()];
+    for copy in copies.flows.records.iter().flatten() {
+        if let Some(count) = left.get_mut(copy.group as usize) {
+            *count += 1;
+        }
+    }
+    left
+}
+
+/// Announces the group of a flow whose turn has come, if it was the last one's: by an earlier route packets of the others would come, and begin
+/// these flows anew.
+fn announce_if_whole(core: &mut Core, groups: &[u32], left: &mut [u32], copies: &Copies, copy: &FlowCopy) {
+    let slot = copy.group as usize;
+    let (Some(left), Some(known), Some(group)) = (
+        left.get_mut(slot),
+        groups.get(slot),
+        copies.groups.get(copy.group),
+    ) else {
+        return;
+    };
+    *left -= 1;
+    if *left == 0 && *known != 0 && core.flows.groups().at(group.key) == Some(*known - 1) {
+        core.out.announce(Message::Routed(group.key));
+    }
 }
 
 /// Forgets a group that was made for a flow that is none.

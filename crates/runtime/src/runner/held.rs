@@ -93,6 +93,13 @@ impl Held {
         Some(packet)
     }
 
+    /// Hands out all that is held: the runtime fails.
+    pub fn take_all(&mut self, lost: &mut PacketList) {
+        for list in self.lists.values_mut() {
+            lost.append(list);
+        }
+    }
+
     /// Takes out all that is held at a place; they count no more.
     fn take(&mut self, place: Place) -> Option<PacketList> {
         let list = self.lists.remove(&place)?;

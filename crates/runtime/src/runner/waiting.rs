@@ -33,6 +33,7 @@ use alloc::vec::Vec;
 use core::ptr::NonNull;
 use nf::Direction;
 use nf::cx::RawCx;
+use wire::packet::Kind;
 use wire::{PacketBox, PacketList};
 
 /// A call that waits: its job, where in the chain it is, and the packets of its flow that came later.
@@ -233,6 +234,28 @@ impl Runner {
         flows.header_mut(parked.job.actor).change(Change::Resume);
         self.frames.give(index);
         (parked.job, parked.behind)
+    }
+
+    /// Hands out the packets of calls that wait, those behind them, and all that functions hold: the runtime fails. Calls end
+    /// where they are, and what they asked for is forgotten; buffers in which there is no packet are marked as empty.
+    pub fn take_all(&mut self, lost: &mut PacketList) {
+        let frames: Vec<u32> = (0..=self.bounds.waiting_max).collect();
+        for (_, waiting) in self.frames.pull(&frames) {
+            let Parked { job, mut behind, .. } = waiting.rest;
+            lost.push(job.packet);
+            lost.append(&mut behind);
+            // SAFETY: a parked frame holds a live future; behind that nothing but this uses the frame.
+            let cx = unsafe {
+                Frames::<Parked>::cancel(waiting.frame);
+                &mut (*waiting.frame.as_ptr()).cx
+            };
+            lost.append(&mut cx.let_go);
+            let emitted = core::mem::take(&mut cx.emitted).into_iter();
+            let unused = emitted.map(|(packet, _)| packet).chain(cx.copy.take());
+            unused.for_each(|packet| push_empty(packet, lost));
+        }
+        self.held.take_all(lost);
+        self.take_spares().for_each(|spare| push_empty(spare, lost));
     }
 
     /// Takes out the packets of a flow's call that was given up: they begin again, and count as queued.
@@ -491,4 +514,9 @@ impl Runner {
             }
         }
     }
+}
+
+fn push_empty(mut packet: PacketBox, list: &mut PacketList) {
+    packet.set_kind(Kind::Empty);
+    list.push(packet);
 }

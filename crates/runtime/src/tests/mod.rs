@@ -5,6 +5,7 @@ mod change;
 mod clocks;
 mod crash;
 mod ends;
+mod failing;
 mod fenced;
 mod flows;
 mod fragments;

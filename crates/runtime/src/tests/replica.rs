@@ -65,11 +65,11 @@ impl NetworkFunction for Stamp {
     }
 }
 
-fn out(port: u16) -> (Side, Vec<u8>) {
+pub(super) fn out(port: u16) -> (Side, Vec<u8>) {
     udp(1, port, 1, 80, false, &[0; 8])
 }
 
-fn reply(port: u16) -> (Side, Vec<u8>) {
+pub(super) fn reply(port: u16) -> (Side, Vec<u8>) {
     let mut frame = Vec::new();
     etherparse::PacketBuilder::ipv4([192, 0, 2, 1], [203, 0, 113, 1], 64)
         .udp(80, port + 1000)
@@ -80,8 +80,12 @@ fn reply(port: u16) -> (Side, Vec<u8>) {
 
 /// By inside port: the stamps that left, in order.
 fn stamps(members: &mut Members) -> HashMap<u16, Vec<u32>> {
+    stamps_of(members.sent())
+}
+
+pub(super) fn stamps_of(sent: Vec<super::Sent>) -> HashMap<u16, Vec<u32>> {
     let mut stamps: HashMap<u16, Vec<u32>> = HashMap::new();
-    for (side, frame) in members.sent() {
+    for (side, frame) in sent {
         let port = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
         let port = match side {
             Side::Outside => port(20) - 1000,

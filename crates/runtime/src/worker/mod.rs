@@ -26,6 +26,7 @@ mod calls;
 mod data;
 pub mod deleting;
 mod effects;
+pub mod failing;
 mod intake;
 mod leases;
 mod links;

@@ -109,6 +109,13 @@ impl PacketList {
         self.length += 1;
     }
 
+    /// Appends all packets of another list, which is empty then.
+    pub fn append(&mut self, other: &mut PacketList) {
+        while let Some(packet) = other.pop() {
+            self.push(packet);
+        }
+    }
+
     /// Takes the oldest packet.
     pub fn pop(&mut self) -> Option<PacketBox> {
         let node = self.head?;

@@ -89,7 +89,7 @@ fn fail(site: &Site, how: How, failed: (usize, u64), heir: (usize, u64)) {
     let began = Instant::now();
     match how {
         How::Command => {
-            let said = site.asked_of(failed.0, &format!("runtime kill {}", failed.1));
+            let said = site.asked_of(failed.0, &format!("runtime kill {} --unprotected", failed.1));
             site.log.expect("runtime kill", said.is_ok(), format!("{said:?}"));
         }
         How::Kill => site.signal(failed.0, "KILL"),
