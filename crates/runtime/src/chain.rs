@@ -10,6 +10,7 @@
 //! Not here: the functions' code ([`crate::stage`]) and the actors' layout ([`crate::actor`]).
 
 use crate::replica::policy::Policy;
+use crate::replica::shadow::Shape;
 pub use crate::rules::Match;
 use crate::rules::Rules;
 use crate::stage::{Answer, Entry, Factory, Stage};
@@ -335,9 +336,9 @@ pub struct Stages {
     /// Where each function's group state begins.
     pub group_offsets: Vec<u32>,
     /// Committed bytes of flow state by chain, as places in an actor's state.
-    committed: Vec<Vec<Range<usize>>>,
+    committed: Vec<Shape>,
     /// Committed bytes of group state, as places in a group's.
-    group_committed: Vec<Range<usize>>,
+    group_committed: Shape,
     /// Bytes of flow state in an actor.
     pub flow_size: usize,
     /// Bytes of group state in a group.
@@ -364,7 +365,7 @@ impl Stages {
             counters: Vec::new(),
             group_offsets: Vec::new(),
             committed: Vec::new(),
-            group_committed: Vec::new(),
+            group_committed: Shape::default(),
             flow_size: 0,
             group_size: 0,
             future_size: 0,
@@ -424,7 +425,7 @@ impl Stages {
             counters,
             group_offsets,
             committed: Vec::new(),
-            group_committed,
+            group_committed: Shape::of(&group_committed, group_size),
             flow_size: 0,
             group_size,
             future_size,
@@ -466,7 +467,7 @@ impl Stages {
                 .ways
                 .push(turned.iter().rev().chain(last).copied().collect());
             stages.chains.push(Steps { steps, backward });
-            stages.committed.push(committed);
+            stages.committed.push(Shape::of(&committed, flow_offset));
         }
         Ok(stages)
     }
@@ -484,20 +485,21 @@ impl Stages {
     }
 
     /// Committed bytes of a chain's flow state, as places in an actor's state.
-    pub fn committed(&self, chain: u8) -> &[Range<usize>] {
-        self.committed.get(usize::from(chain)).map_or(&[], Vec::as_slice)
+    #[inline]
+    pub fn committed(&self, chain: u8) -> Option<&Shape> {
+        self.committed.get(usize::from(chain))
     }
 
     /// Lazy bytes are copied as committed ones are.
     pub fn commit_all(&mut self) {
-        for (ranges, fresh) in self.committed.iter_mut().zip(&self.fresh) {
-            *ranges = alloc::vec![0..fresh.len()];
-        }
-        self.group_committed = alloc::vec![0..self.group_size];
+        let whole = |length: usize| Shape::of(core::slice::from_ref(&(0..length)), length);
+        self.committed = self.fresh.iter().map(|fresh| whole(fresh.len())).collect();
+        self.group_committed = whole(self.group_size);
     }
 
     /// Committed bytes of group state, as places in a group's.
-    pub fn group_committed(&self) -> &[Range<usize>] {
+    #[inline]
+    pub fn group_committed(&self) -> &Shape {
         &self.group_committed
     }
 

@@ -63,6 +63,7 @@ pub mod policy;
 mod records;
 mod recovery;
 pub mod sender;
+pub(crate) mod shadow;
 
 use crate::parts::Core;
 use crate::record::Copy;

@@ -4,6 +4,10 @@
 //!   observe(actor): committed bytes as they are ─► chain ─► commit(actor): ends, blocks; group, flow: runs or all bytes ─► mark at the gate
 //! ```
 //!
+//! A packet that passes is compared once: again only if functions were called behind it
+//! (`Before::passed`). A group is compared only if a function has taken its state
+//! (`Runner::is_group_taken`), and noted before only where a packet of the chain did so lately.
+//!
 //! A flow is sent whole, and its group with it, when its copy is not up to date, or when its bytes
 //! were not observed before the call: a call that waited goes on. A group is sent whole when a flow
 //! of it is over, which functions are told of; not if a packet's chain ends the flow, since the
@@ -19,7 +23,6 @@ use crate::parts::Core;
 use crate::record::{Copy, Facts, NO_DEADLINE};
 use crate::worker::CopyView;
 use alloc::vec::Vec;
-use core::ops::Range;
 use wire::PacketBox;
 
 /// Flows sent in a step while a base is sent.
@@ -32,13 +35,18 @@ const BASES: u32 = 127;
 pub(super) struct Before {
     /// Whose, if any.
     pub(super) actor: Option<u32>,
-    /// Its committed bytes, in the order of their ranges.
-    pub(super) flow: Vec<u8>,
+    /// Its committed bytes ([`super::shadow`]).
+    pub(super) flow: Vec<u64>,
     pub(super) answered: bool,
     pub(super) flags: u8,
-    /// Its group, if that has a copy, and its committed bytes.
+    /// Its group, if that has a copy: calls are watched since for whether they take its state.
     pub(super) group: Option<u32>,
-    pub(super) group_bytes: Vec<u8>,
+    /// Whether the group's committed bytes were noted, too.
+    pub(super) is_group_noted: bool,
+    /// The bytes of that group, or of a flow that is its own.
+    pub(super) group_words: Vec<u64>,
+    /// A packet of this flow has left, what it changed is sent, and no function was called since.
+    pub(super) passed: Option<u32>,
     /// A flow that begins: its group was looked at before functions were told.
     pub(super) begins: Option<u32>,
 }
@@ -64,6 +72,8 @@ pub(crate) struct Sender {
     pub(super) arrived: Vec<u32>,
     pub(super) unprotected: u64,
     pub(super) runs: Vec<u8>,
+    /// Chains, a bit each, of which a packet took its group's state lately: that is noted before their packets.
+    pub(super) taking: u64,
     pub(super) copying: Copying,
     /// By chain of the configuration in force.
     pub(super) policies: Vec<Policy>,
@@ -158,6 +168,11 @@ impl Sender {
         }
     }
 
+    /// Functions were called behind the packet that has passed.
+    pub fn note_more_calls(&mut self) {
+        self.before.passed = None;
+    }
+
     pub(super) fn has_group(&self, group: u32) -> bool {
         self.groups.get(group as usize) == Some(&self.base())
     }
@@ -230,6 +245,7 @@ impl Core {
         if self.sender.copying.has_lazy {
             self.runner.stages_mut().commit_all();
         }
+        (self.sender.before.actor, self.sender.before.group) = (None, None);
         let chains = self.runner.plan().chains().iter();
         let policies: Vec<_> = chains.map(|chain| chain.replication).collect();
         self.set_policies(policies.into_iter());
@@ -394,6 +410,8 @@ impl Core {
             self.flows.owners.take_changes();
             return 0;
         }
+        // No packet is under way: what ends has no group that was looked at before.
+        self.sender.before.group = None;
         if self.flows.has_ended() || self.flows.owners.has_changes() {
             self.send_ends();
         }
@@ -526,31 +544,33 @@ impl Core {
     #[inline(never)]
     fn pass_committed(&mut self, actor: u32, packet: PacketBox) {
         self.commit(actor);
+        self.sender.before.passed = Some(actor);
         let header = self.flows.header(actor);
         self.gate.pass(actor, header, packet, &mut self.out);
     }
 
-    /// Notes the committed bytes of a flow and its group before a packet's chain runs.
+    /// Notes the committed bytes of a flow before a packet's chain runs, and watches for its group.
     #[inline]
     pub fn observe(&mut self, actor: u32) {
+        let before = &mut self.sender.before;
+        (before.actor, before.passed) = (None, None);
+        let has_begun = before.begins.take() == Some(actor);
+        if !has_begun {
+            before.group = None;
+        }
         if self.flows.has_ended() {
             self.send_ends();
         }
-        let base = self.sender.base();
-        let header = *self.flows.header(actor);
-        let is_copied = header.copied == base;
-        self.sender.before.actor = None;
-        let commits = self.sender.policy(header.chain) == Policy::Commit;
+        let header = self.flows.header(actor);
+        let (chain, group) = (header.chain, header.group);
+        let is_copied = header.copied == self.sender.base();
+        let commits = self.sender.policy(chain) == Policy::Commit;
         if is_copied && commits {
             self.observe_flow(actor);
         }
-        if self.sender.before.begins.take() == Some(actor) {
-            return;
-        }
-        self.sender.before.group = None;
         // With a flow that lacks a copy, its group is sent whole.
-        if (is_copied || !commits) && header.group != NO_GROUP && self.sender.has_group(header.group) {
-            self.observe_group(header.group);
+        if !has_begun && (is_copied || !commits) && group != NO_GROUP && self.sender.has_group(group) {
+            self.watch_group(group, chain);
         }
     }
 
@@ -560,14 +580,28 @@ impl Core {
         let before = &mut self.sender.before;
         before.actor = Some(actor);
         (before.answered, before.flags) = (header.answered, header.flags & COPIED);
-        before.flow.clear();
-        let ranges = self.runner.stages().committed(header.chain);
-        gather(self.flows.state_bytes(actor), ranges, &mut before.flow);
-        if header.group == NO_GROUP {
-            let (offset, ranges) = (self.flows.group_offset(), self.runner.stages().group_committed());
-            let group = self.flows.state_bytes(actor).get(offset..).unwrap_or_default();
-            gather(group, ranges, &mut before.flow);
+        let (stages, state) = (self.runner.stages(), self.flows.state_bytes(actor));
+        if let Some(shape) = stages.committed(header.chain) {
+            shape.note(state, &mut before.flow);
         }
+        if header.group == NO_GROUP && !stages.group_committed().is_empty() {
+            let group = state.get(self.flows.group_offset()..).unwrap_or_default();
+            stages.group_committed().note(group, &mut before.group_words);
+        }
+    }
+
+    /// From now on it is known whether a function takes a group's state. That is noted if packets of
+    /// the chain took it lately; if not, and one does, it is sent whole.
+    #[inline]
+    fn watch_group(&mut self, group: u32, chain: u8) {
+        let taking = 1 << (chain % 64);
+        if self.sender.taking & taking != 0 {
+            self.sender.taking &= !taking;
+            return self.observe_group(group);
+        }
+        self.runner.watch_groups();
+        self.sender.before.group = Some(group);
+        self.sender.before.is_group_noted = false;
     }
 
     /// Notes the committed bytes of a group before functions are told of a flow that begins in it.
@@ -580,11 +614,11 @@ impl Core {
 
     #[inline(never)]
     fn observe_group_of(&mut self, actor: u32) {
+        self.sender.before.group = None;
         if self.flows.has_ended() {
             self.send_ends();
         }
         self.sender.before.begins = Some(actor);
-        self.sender.before.group = None;
         let group = self.flows.header(actor).group;
         if group != NO_GROUP && self.sender.has_group(group) {
             self.observe_group(group);
@@ -593,6 +627,7 @@ impl Core {
 
     /// A call that waited goes on: its changes were not observed. Answers its flow's group.
     pub fn observe_woken(&mut self, actor: u32) -> u32 {
+        self.sender.before.group = None;
         let header = self.flows.header_mut(actor);
         header.outdate_copy();
         header.group
@@ -604,6 +639,7 @@ impl Core {
         if !self.sender.is_on() {
             return;
         }
+        self.sender.before.group = None;
         if self.flows.has_ended() {
             self.send_ends();
         }
@@ -613,7 +649,6 @@ impl Core {
             // What a later packet of the same call changed goes with all bytes.
             self.flows.header_mut(actor).outdate_copy();
         }
-        self.sender.before.group = None;
         if self.is_to_be_sent(actor) {
             self.commit(actor);
             return;
@@ -638,28 +673,38 @@ impl Core {
         is_here && !is_unsettled(header) && self.sender.policy(header.chain) != Policy::None
     }
 
+    /// Notes a group's committed bytes.
     fn observe_group(&mut self, group: u32) {
+        self.runner.watch_groups();
         let before = &mut self.sender.before;
-        before.group = Some(group);
-        before.group_bytes.clear();
-        let ranges = self.runner.stages().group_committed();
-        gather(
-            self.flows.groups().state_bytes(group),
-            ranges,
-            &mut before.group_bytes,
-        );
+        (before.group, before.is_group_noted) = (Some(group), true);
+        let state = self.flows.groups().state_bytes(group);
+        let shape = self.runner.stages().group_committed();
+        shape.note(state, &mut before.group_words);
     }
 
     /// Behind a packet's chain, whatever became of the packet: what it changed is sent.
     #[inline]
     pub fn commit_after(&mut self, actor: u32) {
-        let group = self.sender.before.group;
-        let header = *self.flows.header(actor);
-        let is_active = header.phase == Phase::Active;
-        if is_active && self.sender.policy(header.chain) == Policy::Snapshot {
-            self.note_for_snapshot(actor, &header);
+        let header = self.flows.header(actor);
+        if header.phase == Phase::Active && self.sender.policy(header.chain) == Policy::Snapshot {
+            self.note_for_snapshot(actor);
         }
-        let is_observed = is_active && self.sender.before.actor == Some(actor);
+        // What has passed is sent, and no function was called since.
+        if self.sender.before.passed != Some(actor) || self.flows.has_ended() {
+            self.commit_rest(actor);
+        }
+        let before = &mut self.sender.before;
+        (before.actor, before.group) = (None, None);
+    }
+
+    /// The same where the packet did not pass, or more was done behind it.
+    #[inline(never)]
+    fn commit_rest(&mut self, actor: u32) {
+        let group = self.sender.before.group;
+        let header = self.flows.header(actor);
+        let chain = header.chain;
+        let is_observed = header.phase == Phase::Active && self.sender.before.actor == Some(actor);
         if is_observed || self.is_to_be_sent(actor) {
             self.commit(actor);
         } else if let Some(group) = group {
@@ -667,15 +712,14 @@ impl Core {
                 self.send_ends();
             }
             if self.sender.has_group(group) {
-                self.send_group_runs(group);
+                self.commit_group(group, chain, Policy::None);
                 self.gate.mark(group, self.sender.sent);
             }
         }
-        self.sender.before.actor = None;
-        self.sender.before.group = None;
     }
 
     /// Sends what the copies of a flow and its group lack.
+    #[inline]
     pub fn commit(&mut self, actor: u32) {
         if super::is_broken("state is copied") && self.sender.sent > 20 {
             return;
@@ -683,6 +727,50 @@ impl Core {
         if self.flows.has_ended() || self.flows.owners.has_changes() {
             self.send_ends();
         }
+        if !self.lacks_nothing(actor) {
+            self.commit_changes(actor);
+        }
+    }
+
+    /// Whether the copies of a flow and its group are as they are, as far as that is seen at a glance.
+    #[inline]
+    fn lacks_nothing(&self, actor: u32) -> bool {
+        let header = self.flows.header(actor);
+        let policy = self.sender.policy(header.chain);
+        let before = &self.sender.before;
+        let is_group_known = match header.group {
+            NO_GROUP => true,
+            group if before.group == Some(group) => !self.runner.is_group_taken(),
+            group => policy != Policy::Commit && !self.sender.has_group(group),
+        };
+        let is_flow_known = || match policy {
+            Policy::None => header.copied == 0,
+            Policy::Snapshot => header.copied == self.sender.base(),
+            Policy::Commit => {
+                let is_noted = header.copied == self.sender.base() && before.actor == Some(actor);
+                is_noted && self.is_as_before(header) && !self.differs(actor, header)
+            }
+        };
+        is_group_known && is_flow_known()
+    }
+
+    #[inline]
+    fn differs(&self, actor: u32, header: &Header) -> bool {
+        let (stages, before) = (self.runner.stages(), &self.sender.before);
+        let state = self.flows.state_bytes(actor);
+        let shared = stages.group_committed();
+        let shape = stages.committed(header.chain);
+        if header.group == NO_GROUP && !shared.is_empty() {
+            let group = state.get(self.flows.group_offset()..).unwrap_or_default();
+            if shared.differs(group, &before.group_words) {
+                return true;
+            }
+        }
+        shape.is_none_or(|shape| shape.differs(state, &before.flow))
+    }
+
+    #[inline(never)]
+    fn commit_changes(&mut self, actor: u32) {
         let header = *self.flows.header(actor);
         if header.phase == Phase::Free || header.phase == Phase::Arriving {
             return;
@@ -690,7 +778,7 @@ impl Core {
         let sent = self.sender.sent;
         let policy = self.sender.policy(header.chain);
         if header.group != NO_GROUP {
-            self.commit_group(header.group, policy);
+            self.commit_group(header.group, header.chain, policy);
         }
         if policy == Policy::Commit {
             self.commit_flow(actor, &header);
@@ -708,15 +796,19 @@ impl Core {
     }
 
     /// Sends what the copy of a group lacks, as far as it is to have one.
-    fn commit_group(&mut self, group: u32, policy: Policy) {
-        if !self.sender.has_group(group) {
-            if policy == Policy::Commit {
-                self.send_group(group);
-                self.observe_group(group);
+    fn commit_group(&mut self, group: u32, chain: u8, policy: Policy) {
+        let has_copy = self.sender.has_group(group);
+        let is_watched = self.sender.before.group == Some(group);
+        let is_noted = is_watched && self.sender.before.is_group_noted;
+        if has_copy && is_watched {
+            if !self.runner.is_group_taken() {
+                return;
             }
-        } else if self.sender.before.group == Some(group) {
+            self.sender.taking |= 1 << (chain % 64);
+        }
+        if has_copy && is_noted {
             self.send_group_runs(group);
-        } else {
+        } else if has_copy || policy == Policy::Commit {
             self.send_group(group);
             self.observe_group(group);
         }
@@ -737,9 +829,9 @@ impl Core {
     // Snapshots.
 
     /// A packet of a flow has run its chain.
-    #[inline]
-    fn note_for_snapshot(&mut self, actor: u32, header: &Header) {
-        if header.copied != self.sender.base() {
+    #[inline(never)]
+    fn note_for_snapshot(&mut self, actor: u32) {
+        if self.flows.header(actor).copied != self.sender.base() {
             // A flow has its first snapshot when its first packet passes.
             return;
         }
@@ -774,12 +866,4 @@ impl Core {
 /// switches has settled its flow, and the flow has a copy.
 fn is_unsettled(header: &Header) -> bool {
     header.flags & flag::SETTLING != 0 && header.copied == 0
-}
-
-/// Appends the bytes of these places.
-#[inline]
-fn gather(bytes: &[u8], ranges: &[Range<usize>], into: &mut Vec<u8>) {
-    for range in ranges {
-        into.extend_from_slice(bytes.get(range.clone()).unwrap_or_default());
-    }
 }
