@@ -173,9 +173,13 @@ impl Run {
 
 #[inline(always)]
 fn line_at(state: &[u8], at: usize) -> Line {
-    let line = state.get(at..at + LINE * WORD);
-    let words = line.unwrap_or(&[0; LINE * WORD]).as_chunks::<WORD>().0;
-    core::array::from_fn(|word| words.get(word).map_or(0, |word| u64::from_le_bytes(*word)))
+    let line: Option<&[u8; LINE * WORD]> = state.get(at..).and_then(<[u8]>::first_chunk);
+    let line = line.unwrap_or(&[0; LINE * WORD]);
+    let mut words = [0; LINE];
+    for (word, bytes) in words.iter_mut().zip(line.as_chunks::<WORD>().0) {
+        *word = u64::from_le_bytes(*bytes);
+    }
+    words
 }
 
 /// The last word of a state may lack bytes, which are 0 then.
