@@ -244,6 +244,19 @@ impl Plan {
         })
     }
 
+    /// Whether what flows of a chain keep can be copied ([`check_copied`]).
+    pub fn check_copied(&self, chain: usize) -> Result<(), TooLongToCopy> {
+        let known = |name: &String| self.factories.iter().find(|factory| factory.name() == name);
+        let own = self
+            .chains
+            .get(chain)
+            .into_iter()
+            .flat_map(|chain| &chain.functions);
+        let own: Vec<_> = own.filter_map(known).map(|factory| &**factory).collect();
+        let all: Vec<_> = self.factories.iter().map(|factory| &**factory).collect();
+        check_copied(&own, &all, self.affinity)
+    }
+
     /// Which chain a flow that this packet opens takes.
     #[inline]
     pub fn classify(&self, packet: &Packet) -> Option<u8> {
@@ -256,6 +269,70 @@ impl Plan {
             .iter()
             .find_map(|factory| factory.owner_of(outside, protocol))
     }
+}
+
+/// The longest state of a flow or group that is copied: a record has 16 bits for its length.
+pub const COPIED_MAX: usize = u16::MAX as usize;
+
+/// A state that is too long to be copied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TooLongToCopy {
+    /// The function that has most of it.
+    pub function: String,
+    /// Bytes that the function has of it.
+    pub own: usize,
+    /// Bytes in all.
+    pub length: usize,
+    /// Whether it is a group's.
+    pub is_group: bool,
+}
+
+impl fmt::Display for TooLongToCopy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (own, length) = (self.own, self.length);
+        let of = if self.is_group { "group" } else { "flow" };
+        write!(
+            f,
+            "`{}` keeps {own} bytes for each {of}, which makes {length} in all; at most {COPIED_MAX} are copied",
+            self.function
+        )
+    }
+}
+
+/// Whether what flows of a chain of functions keep, and their groups with `all`, can be copied.
+pub fn check_copied(
+    chain: &[&dyn Factory],
+    all: &[&dyn Factory],
+    affinity: Affinity,
+) -> Result<(), TooLongToCopy> {
+    let check = |parts: &[(&dyn Factory, usize, usize)], is_group| {
+        let length = parts
+            .iter()
+            .fold(0, |at, (_, size, align)| aligned(at, *align) + size);
+        match parts.iter().max_by_key(|(_, size, _)| *size) {
+            Some((factory, own, _)) if length > COPIED_MAX => Err(TooLongToCopy {
+                function: factory.name().to_string(),
+                own: *own,
+                length,
+                is_group,
+            }),
+            _ => Ok(()),
+        }
+    };
+    let flows = chain.iter().map(|factory| {
+        let (size, align) = factory.layout().flow;
+        (*factory, size, align)
+    });
+    let groups = all.iter().map(|factory| {
+        let (size, align) = factory.layout().group;
+        (*factory, size, align)
+    });
+    if affinity == Affinity::Flow {
+        // A flow that is by itself has its group's state behind its own.
+        return check(&flows.chain(groups).collect::<Vec<_>>(), false);
+    }
+    check(&flows.collect::<Vec<_>>(), false)?;
+    check(&groups.collect::<Vec<_>>(), true)
 }
 
 /// A function's place in a chain, on one worker.
