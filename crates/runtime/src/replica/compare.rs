@@ -24,6 +24,10 @@ use crate::record::Copy;
 use alloc::vec::Vec;
 use wire::PacketBox;
 
+/// So many records may wait for a replica that reads none, beyond what its link holds. Of a base, too, which
+/// a packet waits for then.
+pub(crate) const PENDING_MAX: usize = 16_384;
+
 /// What a flow's state was before its packet's chain.
 #[derive(Default)]
 pub(super) struct Before {
@@ -73,6 +77,14 @@ impl Core {
         self.sender.before.passed = Some(actor);
         let header = self.flows.header(actor);
         self.gate.pass(actor, header, packet, &mut self.out);
+    }
+
+    /// Whether so many records wait for the replica that no packet may make more.
+    #[inline]
+    pub fn is_replica_full(&self) -> bool {
+        self.sender
+            .to
+            .is_some_and(|to| self.out.has_pending(to, PENDING_MAX))
     }
 
     /// Notes the committed bytes of a flow before a packet's chain runs, and watches for its group.
