@@ -86,6 +86,7 @@ pub struct EventLog {
     /// How lines of `stamped` begin: the lines of a burst have one time, and writing it out costs as much as the rest.
     stamp: alloc::string::String,
     stamped: u64,
+    is_group_taken: bool,
 }
 
 impl EventLog {
@@ -98,7 +99,20 @@ impl EventLog {
             runtime,
             stamp: alloc::string::String::with_capacity(STAMP_MAX),
             stamped: 0,
+            is_group_taken: false,
         }
+    }
+
+    /// Whether a call has taken a group's state, which it may have written, since that was forgotten.
+    #[inline(always)]
+    pub fn is_group_taken(&self) -> bool {
+        self.is_group_taken
+    }
+
+    /// Calls are watched from now on for whether they take a group's state.
+    #[inline(always)]
+    pub fn forget_group_taken(&mut self) {
+        self.is_group_taken = false;
     }
 
     /// Appends one JSON line; counts it as lost if there is no room.
@@ -346,6 +360,8 @@ impl<F: NetworkFunction> Cx<F> {
     /// The state of the flow's group.
     #[inline]
     pub fn group(&mut self) -> &mut F::Group {
+        // SAFETY: the log is the worker's, and this view has it alone during the call (`Cx::of`).
+        unsafe { self.raw.log.as_mut() }.is_group_taken = true;
         // SAFETY: promised by whoever made the view (`Cx::of`); the borrow of `self` keeps it the only one.
         unsafe { self.raw.group.cast::<F::Group>().as_mut() }
     }

@@ -10,6 +10,7 @@
 //! Not here: the functions' code ([`crate::stage`]) and the actors' layout ([`crate::actor`]).
 
 use crate::replica::policy::Policy;
+use crate::replica::shadow::Shape;
 pub use crate::rules::Match;
 use crate::rules::Rules;
 use crate::stage::{Answer, Entry, Factory, Stage};
@@ -243,6 +244,19 @@ impl Plan {
         })
     }
 
+    /// Whether what flows of a chain keep can be copied ([`check_copied`]).
+    pub fn check_copied(&self, chain: usize) -> Result<(), TooLongToCopy> {
+        let known = |name: &String| self.factories.iter().find(|factory| factory.name() == name);
+        let own = self
+            .chains
+            .get(chain)
+            .into_iter()
+            .flat_map(|chain| &chain.functions);
+        let own: Vec<_> = own.filter_map(known).map(|factory| &**factory).collect();
+        let all: Vec<_> = self.factories.iter().map(|factory| &**factory).collect();
+        check_copied(&own, &all, self.affinity)
+    }
+
     /// Which chain a flow that this packet opens takes.
     #[inline]
     pub fn classify(&self, packet: &Packet) -> Option<u8> {
@@ -255,6 +269,70 @@ impl Plan {
             .iter()
             .find_map(|factory| factory.owner_of(outside, protocol))
     }
+}
+
+/// The longest state of a flow or group that is copied: a record has 16 bits for its length.
+pub const COPIED_MAX: usize = u16::MAX as usize;
+
+/// A state that is too long to be copied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TooLongToCopy {
+    /// The function that has most of it.
+    pub function: String,
+    /// Bytes that the function has of it.
+    pub own: usize,
+    /// Bytes in all.
+    pub length: usize,
+    /// Whether it is a group's.
+    pub is_group: bool,
+}
+
+impl fmt::Display for TooLongToCopy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (own, length) = (self.own, self.length);
+        let of = if self.is_group { "group" } else { "flow" };
+        write!(
+            f,
+            "`{}` keeps {own} bytes for each {of}, which makes {length} in all; at most {COPIED_MAX} are copied",
+            self.function
+        )
+    }
+}
+
+/// Whether what flows of a chain of functions keep, and their groups with `all`, can be copied.
+pub fn check_copied(
+    chain: &[&dyn Factory],
+    all: &[&dyn Factory],
+    affinity: Affinity,
+) -> Result<(), TooLongToCopy> {
+    let check = |parts: &[(&dyn Factory, usize, usize)], is_group| {
+        let length = parts
+            .iter()
+            .fold(0, |at, (_, size, align)| aligned(at, *align) + size);
+        match parts.iter().max_by_key(|(_, size, _)| *size) {
+            Some((factory, own, _)) if length > COPIED_MAX => Err(TooLongToCopy {
+                function: factory.name().to_string(),
+                own: *own,
+                length,
+                is_group,
+            }),
+            _ => Ok(()),
+        }
+    };
+    let flows = chain.iter().map(|factory| {
+        let (size, align) = factory.layout().flow;
+        (*factory, size, align)
+    });
+    let groups = all.iter().map(|factory| {
+        let (size, align) = factory.layout().group;
+        (*factory, size, align)
+    });
+    if affinity == Affinity::Flow {
+        // A flow that is by itself has its group's state behind its own.
+        return check(&flows.chain(groups).collect::<Vec<_>>(), false);
+    }
+    check(&flows.collect::<Vec<_>>(), false)?;
+    check(&groups.collect::<Vec<_>>(), true)
 }
 
 /// A function's place in a chain, on one worker.
@@ -335,9 +413,9 @@ pub struct Stages {
     /// Where each function's group state begins.
     pub group_offsets: Vec<u32>,
     /// Committed bytes of flow state by chain, as places in an actor's state.
-    committed: Vec<Vec<Range<usize>>>,
+    committed: Vec<Shape>,
     /// Committed bytes of group state, as places in a group's.
-    group_committed: Vec<Range<usize>>,
+    group_committed: Shape,
     /// Bytes of flow state in an actor.
     pub flow_size: usize,
     /// Bytes of group state in a group.
@@ -364,7 +442,7 @@ impl Stages {
             counters: Vec::new(),
             group_offsets: Vec::new(),
             committed: Vec::new(),
-            group_committed: Vec::new(),
+            group_committed: Shape::default(),
             flow_size: 0,
             group_size: 0,
             future_size: 0,
@@ -424,7 +502,7 @@ impl Stages {
             counters,
             group_offsets,
             committed: Vec::new(),
-            group_committed,
+            group_committed: Shape::of(&group_committed, group_size),
             flow_size: 0,
             group_size,
             future_size,
@@ -466,7 +544,7 @@ impl Stages {
                 .ways
                 .push(turned.iter().rev().chain(last).copied().collect());
             stages.chains.push(Steps { steps, backward });
-            stages.committed.push(committed);
+            stages.committed.push(Shape::of(&committed, flow_offset));
         }
         Ok(stages)
     }
@@ -484,20 +562,21 @@ impl Stages {
     }
 
     /// Committed bytes of a chain's flow state, as places in an actor's state.
-    pub fn committed(&self, chain: u8) -> &[Range<usize>] {
-        self.committed.get(usize::from(chain)).map_or(&[], Vec::as_slice)
+    #[inline]
+    pub fn committed(&self, chain: u8) -> Option<&Shape> {
+        self.committed.get(usize::from(chain))
     }
 
     /// Lazy bytes are copied as committed ones are.
     pub fn commit_all(&mut self) {
-        for (ranges, fresh) in self.committed.iter_mut().zip(&self.fresh) {
-            *ranges = alloc::vec![0..fresh.len()];
-        }
-        self.group_committed = alloc::vec![0..self.group_size];
+        let whole = |length: usize| Shape::of(core::slice::from_ref(&(0..length)), length);
+        self.committed = self.fresh.iter().map(|fresh| whole(fresh.len())).collect();
+        self.group_committed = whole(self.group_size);
     }
 
     /// Committed bytes of group state, as places in a group's.
-    pub fn group_committed(&self) -> &[Range<usize>] {
+    #[inline]
+    pub fn group_committed(&self) -> &Shape {
         &self.group_committed
     }
 

@@ -2,10 +2,10 @@
 
 use super::document::Document;
 use super::problem::{Problem, write_instead};
-use super::{Config, Function};
+use super::{Config, Function, ReplicationPolicy};
 use crate::registry::Registry;
 use nf::{Affinity, WorkerInfo};
-use runtime::chain::{CHAINS_MAX, FUNCTIONS_MAX};
+use runtime::chain::{CHAINS_MAX, FUNCTIONS_MAX, check_copied};
 use runtime::rules::{Unreached, unreached};
 use std::collections::BTreeSet;
 
@@ -15,6 +15,7 @@ pub fn check(config: &mut Config, registry: &Registry, document: &mut Document<'
     super::cluster::check(config, document);
     chains(config, registry, document);
     affinities(config, document);
+    copies(config, document);
     instances(config, document);
     super::store::check(config, document);
 }
@@ -187,6 +188,28 @@ fn affinities(config: &Config, document: &mut Document<'_, '_>) {
                 document.problem_at(&format!("chain[{chain}].functions[{index}]"), &problem, remedy);
                 return;
             }
+        }
+    }
+}
+
+/// What flows of a chain that is copied keep, and their groups, has room in a copy.
+fn copies(config: &Config, document: &mut Document<'_, '_>) {
+    let all: Vec<_> = config.functions.values().map(|known| &*known.factory).collect();
+    let joined = all.iter().map(|factory| factory.affinity());
+    let Some(affinity) = joined.fold(Some(Affinity::Flow), |one, other| one?.join(other)) else {
+        return;
+    };
+    for (index, chain) in config.chain.iter().enumerate() {
+        let policy = chain.replication.unwrap_or(config.replication.policy);
+        let known = |name: &String| config.functions.get(name).map(|known| &*known.factory);
+        let own: Vec<_> = chain.functions.iter().filter_map(known).collect();
+        if policy != ReplicationPolicy::None
+            && let Err(error) = check_copied(&own, &all, affinity)
+        {
+            let at = chain.functions.iter().position(|name| *name == error.function);
+            let place = at.map_or("functions".into(), |at| format!("functions[{at}]"));
+            let remedy = "write replication = \"none\" in this chain, or have the function keep less";
+            document.problem_at(&format!("chain[{index}].{place}"), &error.to_string(), remedy);
         }
     }
 }

@@ -240,6 +240,14 @@ impl Outbox {
         self.runtimes.pending
     }
 
+    /// Whether so many records and packets for a runtime wait for buffers.
+    #[inline]
+    pub fn has_pending(&self, to: u16, count: usize) -> bool {
+        // One runtime has no more than all.
+        let is_pending = |outgoing: &Outgoing| outgoing.pending.len() >= count;
+        self.runtimes.pending >= count && self.runtimes.all.get(usize::from(to)).is_some_and(is_pending)
+    }
+
     /// Whether nothing is for any runtime.
     pub fn is_empty_for_runtimes(&self) -> bool {
         self.runtimes.all.iter().all(Outgoing::is_empty)

@@ -277,6 +277,7 @@ impl Core {
                 }
             }
         }
+        self.sender.note_more_calls();
     }
 
     /// A packet has passed its chain: its flow's deadline moves, and it goes out.

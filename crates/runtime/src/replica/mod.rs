@@ -58,11 +58,13 @@
 //! Not here: packets that functions hold or that wait for calls at the primary, which are lost with it; more than one replica; a group whose state
 //! is on the link when its source fails, and whose target has not got all of it, is lost.
 
+pub(crate) mod compare;
 pub mod keeper;
 pub mod policy;
 mod records;
 mod recovery;
 pub mod sender;
+pub(crate) mod shadow;
 
 use crate::parts::Core;
 use crate::record::Copy;

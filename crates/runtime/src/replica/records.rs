@@ -7,13 +7,11 @@ use super::sender::facts;
 use crate::flows::Ended;
 use crate::flows::actor::{Header, NO_GROUP, STALE};
 use crate::parts::Core;
-use crate::record::{Copy, Record, Travelling};
+use crate::record::{Copy, Record};
 use alloc::vec::Vec;
 
 /// Bytes of a state in one record.
 const PIECE: usize = 1024;
-/// Bytes compared at a time.
-const CHUNK: usize = 64;
 
 impl Core {
     pub(super) fn send_copy(&mut self, copy: Copy<'_>) {
@@ -133,111 +131,41 @@ impl Core {
             return;
         };
         let mut runs = core::mem::take(&mut self.sender.runs);
-        let mut at = 0;
-        let own = self.runner.stages().committed(header.chain).len();
-        let shared = match header.group {
-            NO_GROUP => self.runner.stages().group_committed().len(),
-            _ => 0,
-        };
-        let offset = self.flows.group_offset();
-        for index in 0..own + shared {
-            let range = match index.checked_sub(own) {
-                None => self.runner.stages().committed(header.chain).get(index).cloned(),
-                Some(index) => {
-                    let range = self.runner.stages().group_committed().get(index);
-                    range.map(|range| offset + range.start..offset + range.end)
-                }
-            };
-            let Some(range) = range else {
-                break;
-            };
-            let first = place_in_copy(range.start, &state);
-            let now = self.flows.state_bytes(actor).get(range).unwrap_or_default();
-            let length = now.len();
-            match self.sender.before.flow.get_mut(at..at + length) {
-                Some(before) => compare(before, now, first, &mut runs),
-                None => self.flows.header_mut(actor).outdate_copy(),
-            }
-            at += length;
-            self.send_full_runs(actor, false, &mut runs, PIECE);
+        let before = &mut self.sender.before;
+        let (stages, bytes) = (self.runner.stages(), self.flows.state_bytes(actor));
+        if let Some(shape) = stages.committed(header.chain) {
+            shape.runs(bytes, &mut before.flow, &mut runs, |at| at);
         }
-        self.send_full_runs(actor, false, &mut runs, 0);
+        if header.group == NO_GROUP && !stages.group_committed().is_empty() {
+            let shared = bytes.get(self.flows.group_offset()..).unwrap_or_default();
+            let words = &mut before.group_words;
+            stages
+                .group_committed()
+                .runs(shared, words, &mut runs, |at| state.own + at);
+        }
+        self.send_all_runs(actor, false, &mut runs);
         self.sender.runs = runs;
     }
 
     pub(super) fn send_group_runs(&mut self, group: u32) {
         let mut runs = core::mem::take(&mut self.sender.runs);
-        let mut at = 0;
-        for index in 0..self.runner.stages().group_committed().len() {
-            let Some(range) = self.runner.stages().group_committed().get(index).cloned() else {
-                break;
-            };
-            let first = range.start;
-            let now = self
-                .flows
-                .groups()
-                .state_bytes(group)
-                .get(range)
-                .unwrap_or_default();
-            let length = now.len();
-            match self.sender.before.group_bytes.get_mut(at..at + length) {
-                Some(before) => compare(before, now, first, &mut runs),
-                None => self.sender.groups.clear(),
-            }
-            at += length;
-            self.send_full_runs(group, true, &mut runs, PIECE);
-        }
-        self.send_full_runs(group, true, &mut runs, 0);
+        let shape = self.runner.stages().group_committed();
+        let bytes = self.flows.groups().state_bytes(group);
+        let words = &mut self.sender.before.group_words;
+        shape.runs(bytes, words, &mut runs, |at| at);
+        self.send_all_runs(group, true, &mut runs);
         self.sender.runs = runs;
     }
 
-    /// Sends runs once they are longer than that.
-    pub(super) fn send_full_runs(
-        &mut self,
-        slot: u32,
-        is_group: bool,
-        runs: &mut Vec<u8>,
-        longer_than: usize,
-    ) {
-        if runs.len() > longer_than {
-            for piece in split_runs(runs) {
-                self.send_copy(Copy::Runs {
-                    slot,
-                    is_group,
-                    runs: piece,
-                });
-            }
-            runs.clear();
+    fn send_all_runs(&mut self, slot: u32, is_group: bool, runs: &mut Vec<u8>) {
+        for piece in split_runs(runs) {
+            self.send_copy(Copy::Runs {
+                slot,
+                is_group,
+                runs: piece,
+            });
         }
-    }
-}
-
-/// Where the bytes of an actor's state are in its copy.
-fn place_in_copy(at: usize, state: &Travelling) -> usize {
-    match at < state.own || state.group.1 == 0 {
-        true => at,
-        false => at - state.group.0 + state.own,
-    }
-}
-
-/// Appends a run for what differs, at places from `first` on, and notes the new bytes.
-#[inline]
-fn compare(before: &mut [u8], now: &[u8], first: usize, runs: &mut Vec<u8>) {
-    if before == now {
-        return;
-    }
-    for (index, (old, new)) in before.chunks_mut(CHUNK).zip(now.chunks(CHUNK)).enumerate() {
-        let Some(from) = old.iter().zip(new).position(|(old, new)| old != new) else {
-            continue;
-        };
-        let differs = |(old, new): (&u8, &u8)| old != new;
-        let to = old.len() - old.iter().zip(new).rev().position(differs).unwrap_or(0);
-        let run = &new[from..to];
-        let place = (first + index * CHUNK + from) as u16;
-        runs.extend_from_slice(&place.to_be_bytes());
-        runs.push(run.len() as u8);
-        runs.extend_from_slice(run);
-        old.copy_from_slice(new);
+        runs.clear();
     }
 }
 

@@ -1,47 +1,28 @@
-//! The primary's side: which runtime is the replica, what is sent to it, and which packets wait for that.
+//! The primary's side: which runtime is the replica, and what it is sent besides what packets change.
 //!
 //! ```text
-//!   observe(actor): committed bytes as they are ─► chain ─► commit(actor): ends, blocks; group, flow: runs or all bytes ─► mark at the gate
+//!   a replica is chosen ─► base, blocks ─► flows, some each step ─► whole: it protects this runtime
+//!                             ▲  the replica is gone ─► another ─┘
 //! ```
 //!
-//! A flow is sent whole, and its group with it, when its copy is not up to date, or when its bytes
-//! were not observed before the call: a call that waited goes on. A group is sent whole when a flow
-//! of it is over, which functions are told of; not if a packet's chain ends the flow, since the
-//! group was observed before that chain.
+//! Invariant: a runtime is protected only when the record *whole* of this base is acknowledged.
 //!
-//! Invariant: after [`Core::commit`] the records sent so far have all committed bytes of the flow and its group.
+//! Not here: what packets change (`compare`), how records are written (`records`).
 
+use super::compare::{Before, is_unsettled};
 use super::policy::{Copying, Policy, Snapshots};
-use crate::flows::actor::{Header, NO_GROUP, Phase, STALE, flag};
+use crate::flows::actor::{Header, Phase, STALE, flag};
 use crate::flows::group::GroupKey;
 use crate::hold::mark_of;
 use crate::parts::Core;
 use crate::record::{Copy, Facts, NO_DEADLINE};
 use crate::worker::CopyView;
 use alloc::vec::Vec;
-use core::ops::Range;
-use wire::PacketBox;
 
 /// Flows sent in a step while a base is sent.
 const WALK: usize = 64;
 /// Bases are numbered from 1 to this in a flow's header.
 const BASES: u32 = 127;
-
-/// What a flow's state was before its packet's chain.
-#[derive(Default)]
-pub(super) struct Before {
-    /// Whose, if any.
-    pub(super) actor: Option<u32>,
-    /// Its committed bytes, in the order of their ranges.
-    pub(super) flow: Vec<u8>,
-    pub(super) answered: bool,
-    pub(super) flags: u8,
-    /// Its group, if that has a copy, and its committed bytes.
-    pub(super) group: Option<u32>,
-    pub(super) group_bytes: Vec<u8>,
-    /// A flow that begins: its group was looked at before functions were told.
-    pub(super) begins: Option<u32>,
-}
 
 /// See the module's page.
 #[derive(Default)]
@@ -64,6 +45,8 @@ pub(crate) struct Sender {
     pub(super) arrived: Vec<u32>,
     pub(super) unprotected: u64,
     pub(super) runs: Vec<u8>,
+    /// Chains, a bit each, of which a packet took its group's state lately: that is noted before their packets.
+    pub(super) taking: u64,
     pub(super) copying: Copying,
     /// By chain of the configuration in force.
     pub(super) policies: Vec<Policy>,
@@ -77,7 +60,7 @@ pub(crate) struct Sender {
 }
 
 /// Flags of a flow that its copy has.
-const COPIED: u8 = !(flag::HOLDS | flag::SETTLING);
+pub(super) const COPIED: u8 = !(flag::HOLDS | flag::SETTLING);
 
 impl Sender {
     /// `is_wanted`: whether copies are to be kept of this runtime's flows.
@@ -158,6 +141,11 @@ impl Sender {
         }
     }
 
+    /// Functions were called behind the packet that has passed.
+    pub fn note_more_calls(&mut self) {
+        self.before.passed = None;
+    }
+
     pub(super) fn has_group(&self, group: u32) -> bool {
         self.groups.get(group as usize) == Some(&self.base())
     }
@@ -230,6 +218,7 @@ impl Core {
         if self.sender.copying.has_lazy {
             self.runner.stages_mut().commit_all();
         }
+        (self.sender.before.actor, self.sender.before.group) = (None, None);
         let chains = self.runner.plan().chains().iter();
         let policies: Vec<_> = chains.map(|chain| chain.replication).collect();
         self.set_policies(policies.into_iter());
@@ -394,6 +383,8 @@ impl Core {
             self.flows.owners.take_changes();
             return 0;
         }
+        // No packet is under way: what ends has no group that was looked at before.
+        self.sender.before.group = None;
         if self.flows.has_ended() || self.flows.owners.has_changes() {
             self.send_ends();
         }
@@ -433,10 +424,6 @@ impl Core {
         count.max(usize::from(!self.sender.is_idle(self.now)))
     }
 
-    fn is_to_be_judged(&self, actor: u32) -> bool {
-        self.flows.header(actor).phase != Phase::Free && self.runner.is_of_before(actor, &self.flows)
-    }
-
     fn has_room_to_copy(&self) -> bool {
         self.out.records_pending() == 0 && self.out.has_spare()
     }
@@ -472,17 +459,6 @@ impl Core {
         self.send_blocks_of(group, false);
     }
 
-    fn withdraw_copy(&mut self, actor: u32) {
-        let copied = core::mem::take(&mut self.flows.header_mut(actor).copied);
-        if copied != 0 {
-            self.sender.forget(copied);
-            self.send_copy(Copy::End {
-                slot: actor,
-                is_group: false,
-            });
-        }
-    }
-
     /// The group is this runtime's after all.
     pub fn restore_copies(&mut self, group: GroupKey, actors: &[u32]) {
         if self.sender.is_on() {
@@ -500,286 +476,5 @@ impl Core {
                 group,
             });
         }
-    }
-
-    // Packets.
-
-    /// Passes a packet of a flow on, once the copy that it depends on is acknowledged.
-    #[inline(always)]
-    pub fn pass(&mut self, actor: u32, packet: PacketBox) {
-        if self.sender.is_on() {
-            self.pass_committed(actor, packet);
-        } else {
-            if self.sender.is_wanted {
-                self.count_unprotected(actor);
-            }
-            self.out.pass(packet);
-        }
-    }
-
-    #[cold]
-    fn count_unprotected(&mut self, actor: u32) {
-        let chain = self.flows.header(actor).chain;
-        self.sender.unprotected += u64::from(self.sender.policy(chain) != Policy::None);
-    }
-
-    #[inline(never)]
-    fn pass_committed(&mut self, actor: u32, packet: PacketBox) {
-        self.commit(actor);
-        let header = self.flows.header(actor);
-        self.gate.pass(actor, header, packet, &mut self.out);
-    }
-
-    /// Notes the committed bytes of a flow and its group before a packet's chain runs.
-    #[inline]
-    pub fn observe(&mut self, actor: u32) {
-        if self.flows.has_ended() {
-            self.send_ends();
-        }
-        let base = self.sender.base();
-        let header = *self.flows.header(actor);
-        let is_copied = header.copied == base;
-        self.sender.before.actor = None;
-        let commits = self.sender.policy(header.chain) == Policy::Commit;
-        if is_copied && commits {
-            self.observe_flow(actor);
-        }
-        if self.sender.before.begins.take() == Some(actor) {
-            return;
-        }
-        self.sender.before.group = None;
-        // With a flow that lacks a copy, its group is sent whole.
-        if (is_copied || !commits) && header.group != NO_GROUP && self.sender.has_group(header.group) {
-            self.observe_group(header.group);
-        }
-    }
-
-    #[inline]
-    fn observe_flow(&mut self, actor: u32) {
-        let header = self.flows.header(actor);
-        let before = &mut self.sender.before;
-        before.actor = Some(actor);
-        (before.answered, before.flags) = (header.answered, header.flags & COPIED);
-        before.flow.clear();
-        let ranges = self.runner.stages().committed(header.chain);
-        gather(self.flows.state_bytes(actor), ranges, &mut before.flow);
-        if header.group == NO_GROUP {
-            let (offset, ranges) = (self.flows.group_offset(), self.runner.stages().group_committed());
-            let group = self.flows.state_bytes(actor).get(offset..).unwrap_or_default();
-            gather(group, ranges, &mut before.flow);
-        }
-    }
-
-    /// Notes the committed bytes of a group before functions are told of a flow that begins in it.
-    #[inline]
-    pub fn observe_beginning(&mut self, actor: u32) {
-        if self.sender.is_on() {
-            self.observe_group_of(actor);
-        }
-    }
-
-    #[inline(never)]
-    fn observe_group_of(&mut self, actor: u32) {
-        if self.flows.has_ended() {
-            self.send_ends();
-        }
-        self.sender.before.begins = Some(actor);
-        self.sender.before.group = None;
-        let group = self.flows.header(actor).group;
-        if group != NO_GROUP && self.sender.has_group(group) {
-            self.observe_group(group);
-        }
-    }
-
-    /// A call that waited goes on: its changes were not observed. Answers its flow's group.
-    pub fn observe_woken(&mut self, actor: u32) -> u32 {
-        let header = self.flows.header_mut(actor);
-        header.outdate_copy();
-        header.group
-    }
-
-    /// Behind such a call: what it may have changed is sent, unless a packet of it has taken that
-    /// along.
-    pub fn commit_woken(&mut self, actor: u32, group: u32) {
-        if !self.sender.is_on() {
-            return;
-        }
-        if self.flows.has_ended() {
-            self.send_ends();
-        }
-        let is_observed = self.sender.before.actor.take() == Some(actor);
-        let header = *self.flows.header(actor);
-        if is_observed && header.phase == Phase::Active {
-            // What a later packet of the same call changed goes with all bytes.
-            self.flows.header_mut(actor).outdate_copy();
-        }
-        self.sender.before.group = None;
-        if self.is_to_be_sent(actor) {
-            self.commit(actor);
-            return;
-        }
-        let is_sent = header.phase == Phase::Active && self.sender.policy(header.chain) != Policy::None;
-        if !is_sent && self.sender.has_group(group) {
-            self.send_group(group);
-            self.gate.mark(group, self.sender.sent);
-        }
-    }
-
-    /// Whether a flow is to be sent though no packet has passed: a function keeps it, its copy is
-    /// too old, or its first packet waits in a call. Its group knows of that flow already, and
-    /// without a copy the group would never be told of its end.
-    fn is_to_be_sent(&self, actor: u32) -> bool {
-        let header = self.flows.header(actor);
-        let is_here = match header.phase {
-            Phase::Active => header.copied != self.sender.base(),
-            Phase::Waiting => header.copied == 0,
-            _ => false,
-        };
-        is_here && !is_unsettled(header) && self.sender.policy(header.chain) != Policy::None
-    }
-
-    fn observe_group(&mut self, group: u32) {
-        let before = &mut self.sender.before;
-        before.group = Some(group);
-        before.group_bytes.clear();
-        let ranges = self.runner.stages().group_committed();
-        gather(
-            self.flows.groups().state_bytes(group),
-            ranges,
-            &mut before.group_bytes,
-        );
-    }
-
-    /// Behind a packet's chain, whatever became of the packet: what it changed is sent.
-    #[inline]
-    pub fn commit_after(&mut self, actor: u32) {
-        let group = self.sender.before.group;
-        let header = *self.flows.header(actor);
-        let is_active = header.phase == Phase::Active;
-        if is_active && self.sender.policy(header.chain) == Policy::Snapshot {
-            self.note_for_snapshot(actor, &header);
-        }
-        let is_observed = is_active && self.sender.before.actor == Some(actor);
-        if is_observed || self.is_to_be_sent(actor) {
-            self.commit(actor);
-        } else if let Some(group) = group {
-            if self.flows.has_ended() {
-                self.send_ends();
-            }
-            if self.sender.has_group(group) {
-                self.send_group_runs(group);
-                self.gate.mark(group, self.sender.sent);
-            }
-        }
-        self.sender.before.actor = None;
-        self.sender.before.group = None;
-    }
-
-    /// Sends what the copies of a flow and its group lack.
-    pub fn commit(&mut self, actor: u32) {
-        if super::is_broken("state is copied") && self.sender.sent > 20 {
-            return;
-        }
-        if self.flows.has_ended() || self.flows.owners.has_changes() {
-            self.send_ends();
-        }
-        let header = *self.flows.header(actor);
-        if header.phase == Phase::Free || header.phase == Phase::Arriving {
-            return;
-        }
-        let sent = self.sender.sent;
-        let policy = self.sender.policy(header.chain);
-        if header.group != NO_GROUP {
-            self.commit_group(header.group, policy);
-        }
-        if policy == Policy::Commit {
-            self.commit_flow(actor, &header);
-        }
-        if self.sender.sent != sent {
-            let index = mark_of(self.flows.header(actor), actor);
-            self.gate.mark(index, self.sender.sent);
-        }
-        match policy {
-            Policy::Commit => {}
-            Policy::Snapshot if header.copied == self.sender.base() => {}
-            Policy::Snapshot => self.take_snapshot(actor),
-            Policy::None => self.withdraw_copy(actor),
-        }
-    }
-
-    /// Sends what the copy of a group lacks, as far as it is to have one.
-    fn commit_group(&mut self, group: u32, policy: Policy) {
-        if !self.sender.has_group(group) {
-            if policy == Policy::Commit {
-                self.send_group(group);
-                self.observe_group(group);
-            }
-        } else if self.sender.before.group == Some(group) {
-            self.send_group_runs(group);
-        } else {
-            self.send_group(group);
-            self.observe_group(group);
-        }
-    }
-
-    /// Sends what the copy of a flow lacks.
-    fn commit_flow(&mut self, actor: u32, header: &Header) {
-        let base = self.sender.base();
-        if header.copied == base && self.sender.before.actor == Some(actor) && self.is_as_before(header) {
-            self.send_runs(actor, header);
-        } else {
-            self.send_flow(actor);
-            // A later packet of the same call is compared with what was sent.
-            self.observe_flow(actor);
-        }
-    }
-
-    // Snapshots.
-
-    /// A packet of a flow has run its chain.
-    #[inline]
-    fn note_for_snapshot(&mut self, actor: u32, header: &Header) {
-        if header.copied != self.sender.base() {
-            // A flow has its first snapshot when its first packet passes.
-            return;
-        }
-        let (now, copying) = (self.now, self.sender.copying);
-        if self.sender.snapshots.note(actor, now, &copying) {
-            self.take_snapshot(actor);
-        }
-    }
-
-    #[cold]
-    fn take_snapshot(&mut self, actor: u32) {
-        let header = *self.flows.header(actor);
-        let is_here = matches!(header.phase, Phase::Active | Phase::Waiting) && !self.is_to_be_judged(actor);
-        if !is_here || self.sender.policy(header.chain) != Policy::Snapshot {
-            return;
-        }
-        if header.group != NO_GROUP && !self.sender.has_group(header.group) {
-            self.send_group(header.group);
-            self.gate.mark(header.group, self.sender.sent);
-        }
-        self.send_flow(actor);
-        self.sender.snapshots.taken(actor);
-    }
-
-    fn is_as_before(&self, header: &Header) -> bool {
-        let before = &self.sender.before;
-        (before.answered, before.flags) == (header.answered, header.flags & COPIED)
-    }
-}
-
-/// Whether a flow's first packet is yet to settle it, by which it is sent. One that waits for
-/// switches has settled its flow, and the flow has a copy.
-fn is_unsettled(header: &Header) -> bool {
-    header.flags & flag::SETTLING != 0 && header.copied == 0
-}
-
-/// Appends the bytes of these places.
-#[inline]
-fn gather(bytes: &[u8], ranges: &[Range<usize>], into: &mut Vec<u8>) {
-    for range in ranges {
-        into.extend_from_slice(bytes.get(range.clone()).unwrap_or_default());
     }
 }

@@ -259,6 +259,18 @@ impl Runner {
         &mut self.log
     }
 
+    /// Whether a call has taken a group's state since [`Runner::watch_groups`].
+    #[inline(always)]
+    pub fn is_group_taken(&self) -> bool {
+        self.log.is_group_taken()
+    }
+
+    /// Calls are watched from now on for whether they take a group's state.
+    #[inline(always)]
+    pub fn watch_groups(&mut self) {
+        self.log.forget_group_taken();
+    }
+
     /// Whether the event log has room for what a flow's end has to say.
     pub fn may_end(&self) -> bool {
         self.log.room() >= EVENT_ROOM

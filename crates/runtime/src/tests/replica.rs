@@ -3,6 +3,8 @@
 use super::lent::{Lender, fill};
 use super::sessions::{Members, SECOND, everywhere};
 use super::*;
+use crate::env::BURST;
+use crate::replica::compare::PENDING_MAX;
 use crate::replica::policy::{Copying, Policy as Copied};
 use crate::switch::Policy;
 use nf::{Cx, Endpoint, FlowState, Packet, Verdict, WorkerInfo, network_function};
@@ -176,6 +178,41 @@ fn no_packet_leaves_before_its_copy_is_acknowledged() {
     members.settle();
     assert_eq!(members.sent().len(), 20);
     assert_eq!(members.runtime(0).stats().unprotected, 0);
+}
+
+/// Beyond a bound of records that wait in memory, no packet makes another: its chain does not run.
+#[test]
+fn records_for_a_replica_that_stands_still_are_bounded() {
+    let mut members = with_a_stuck_replica();
+    // What a link of one host holds is the primary's own buffers.
+    let buffers = members.runtime(0).take_buffers(34);
+    let mut pending = 0;
+    for _ in 0..3000 {
+        members
+            .switch(0)
+            .port_mut(0)
+            .input
+            .extend((0..20).map(|n| out(3000 + n)));
+        for _ in 0..3 {
+            members.now += 1000;
+            members.step(0);
+            members.step(1);
+        }
+        pending = members.runtime(0).records_pending();
+    }
+    // A burst is taken up whole.
+    assert!((PENDING_MAX..PENDING_MAX + BURST).contains(&pending), "{pending}");
+    assert_eq!(members.sent().len(), 0, "nothing leaves without a copy");
+    assert!(members.dropped("replica_full") > 0);
+    members.runtime(0).give_buffers(buffers);
+    // It goes on: all that was done is copied, and packets leave again.
+    members.settle();
+    assert_eq!(members.runtime(0).records_pending(), 0);
+    assert_eq!(members.runtime(0).stats().protected_by, Some(1));
+    let before = members.sent().len();
+    assert!(before > 0);
+    members.feed(0, (0..20).map(|n| out(3000 + n)));
+    assert_eq!(members.sent().len(), before + 20);
 }
 
 #[test]

@@ -138,6 +138,11 @@ impl<P: Port> Runtime<P> {
                 names.join(", ")
             ));
         };
+        if policy.is_some_and(|policy| policy != Policy::None)
+            && let Err(error) = self.core.runner.plan().check_copied(index)
+        {
+            return Err(format!("{error}; the chain `{chain}` goes on without copies"));
+        }
         let mut policies: Vec<_> = self.core.policies().iter().copied().map(Some).collect();
         if let Some(place) = policies.get_mut(index) {
             *place = policy;

@@ -70,6 +70,9 @@ impl<P: Port> Runtime<P> {
 
     /// Looks up all packets of a burst, then runs their chains in order.
     pub(super) fn take_up(&mut self, link: usize, burst: &mut Burst) {
+        if self.core.is_replica_full() {
+            return self.refuse_all(link, burst, DropReason::ReplicaFull);
+        }
         self.core.runner.top_up_spares(&mut self.core.out);
         let mut lanes = [const { core::mem::MaybeUninit::<Lane>::uninit() }; BURST];
         let lanes = &mut lanes[..burst.len()];

@@ -47,11 +47,12 @@ use crate::outbox::{Outbox, Shape};
 use crate::parts::Core;
 use crate::parts::presence::Sessions;
 use crate::replica::keeper::Keeper;
+use crate::replica::policy::Policy;
 pub use crate::runner::change;
 use crate::runner::{Bounds, Runner};
 use crate::stats::{DropReason, Named, RuntimeStats};
 use alloc::boxed::Box;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use nf::{Affinity, ConfigError};
 use wire::memory::Region;
@@ -121,6 +122,7 @@ impl<P: Port> Runtime<P> {
         pool: Pool,
         memory: impl FnMut(usize) -> Region,
     ) -> Result<Self, (String, ConfigError)> {
+        check_copies(&settings, &plan)?;
         let stages = Stages::new(&plan, &settings.info)?;
         Ok(Self::with_stages(settings, plan, stages, links, pool, memory))
     }
@@ -470,3 +472,19 @@ impl<P: Port> Runtime<P> {
 const BURST_WAKES: usize = 32;
 /// Actors whose deadline is looked at in a step at most.
 const BURST_LOOKS: usize = 64;
+
+/// No chain that is copied keeps more for a flow, or a group, than a record has room for.
+fn check_copies(settings: &Settings, plan: &Plan) -> Result<(), (String, ConfigError)> {
+    for (index, chain) in plan.chains().iter().enumerate() {
+        let policy = chain.replication.unwrap_or(settings.copying.policy);
+        if settings.replicated
+            && policy != Policy::None
+            && let Err(error) = plan.check_copied(index)
+        {
+            let remedy = "give its chain replication = \"none\", or have the function keep less";
+            let at = error.function.clone();
+            return Err((at, ConfigError::new("", error.to_string(), remedy)));
+        }
+    }
+    Ok(())
+}

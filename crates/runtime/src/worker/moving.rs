@@ -188,6 +188,27 @@ impl<P: Port> Runtime<P> {
         self.core.flows.has_ended() || self.core.flows.owners.has_changes()
     }
 
+    /// Takes buffers until so few are left, for tests: no link holds more.
+    #[cfg(test)]
+    pub fn take_buffers(&mut self, left: usize) -> alloc::vec::Vec<wire::PacketBox> {
+        let count = self.core.out.pool().free().saturating_sub(left);
+        let pool = self.core.out.pool_mut();
+        (0..count).filter_map(|_| pool.take()).collect()
+    }
+
+    /// Gives them back, for tests.
+    #[cfg(test)]
+    pub fn give_buffers(&mut self, buffers: alloc::vec::Vec<wire::PacketBox>) {
+        let pool = self.core.out.pool_mut();
+        buffers.into_iter().for_each(|buffer| pool.give(buffer));
+    }
+
+    /// Records for other runtimes that wait for buffers, for tests.
+    #[cfg(test)]
+    pub fn records_pending(&self) -> usize {
+        self.core.out.records_pending()
+    }
+
     /// What is on its way, for tests.
     #[cfg(test)]
     pub fn moves_under_way(&self) -> Vec<(crate::group::GroupKey, protocols::ownership::Phase)> {

@@ -85,6 +85,7 @@ impl<P: Port> Runtime<P> {
     /// settings.
     pub fn inherit(&mut self, legacy: Legacy) {
         self.core.runner.inherit(legacy.chains);
+        self.core.copy_as_configured();
         self.core.out.inherit(legacy.outbox);
         [
             self.received,

@@ -1,0 +1,422 @@
+//! What packets change, and which of them wait for it: a flow and its group before and behind a chain.
+//!
+//! ```text
+//!   observe(actor): committed bytes as they are ─► chain ─► commit(actor): ends, blocks; group, flow: runs or all bytes ─► mark at the gate
+//! ```
+//!
+//! A packet that passes is compared once: again only if functions were called behind it
+//! (`Before::passed`). A group is compared only if a function has taken its state
+//! (`Runner::is_group_taken`), and noted before only where a packet of the chain did so lately.
+//!
+//! A flow is sent whole, and its group with it, when its copy is not up to date, or when its bytes
+//! were not observed before the call: a call that waited goes on. A group is sent whole when a flow
+//! of it is over, which functions are told of; not if a packet's chain ends the flow, since the
+//! group was observed before that chain.
+//!
+//! Invariant: after [`Core::commit`] the records sent so far have all committed bytes of the flow and its group.
+
+use super::policy::Policy;
+use super::sender::COPIED;
+use crate::flows::actor::{Header, NO_GROUP, Phase, flag};
+use crate::hold::mark_of;
+use crate::parts::Core;
+use crate::record::Copy;
+use alloc::vec::Vec;
+use wire::PacketBox;
+
+/// So many records may wait for a replica that reads none, beyond what its link holds. Of a base, too, which
+/// a packet waits for then.
+pub(crate) const PENDING_MAX: usize = 16_384;
+
+/// What a flow's state was before its packet's chain.
+#[derive(Default)]
+pub(super) struct Before {
+    /// Whose, if any.
+    pub(super) actor: Option<u32>,
+    /// Its committed bytes ([`super::shadow`]).
+    pub(super) flow: Vec<u64>,
+    pub(super) answered: bool,
+    pub(super) flags: u8,
+    /// Its group, if that has a copy: calls are watched since for whether they take its state.
+    pub(super) group: Option<u32>,
+    /// Whether the group's committed bytes were noted, too.
+    pub(super) is_group_noted: bool,
+    /// The bytes of that group, or of a flow that is its own.
+    pub(super) group_words: Vec<u64>,
+    /// A packet of this flow has left, what it changed is sent, and no function was called since.
+    pub(super) passed: Option<u32>,
+    /// A flow that begins: its group was looked at before functions were told.
+    pub(super) begins: Option<u32>,
+}
+
+impl Core {
+    // Packets.
+
+    /// Passes a packet of a flow on, once the copy that it depends on is acknowledged.
+    #[inline(always)]
+    pub fn pass(&mut self, actor: u32, packet: PacketBox) {
+        if self.sender.is_on() {
+            self.pass_committed(actor, packet);
+        } else {
+            if self.sender.is_wanted {
+                self.count_unprotected(actor);
+            }
+            self.out.pass(packet);
+        }
+    }
+
+    #[cold]
+    fn count_unprotected(&mut self, actor: u32) {
+        let chain = self.flows.header(actor).chain;
+        self.sender.unprotected += u64::from(self.sender.policy(chain) != Policy::None);
+    }
+
+    #[inline(never)]
+    fn pass_committed(&mut self, actor: u32, packet: PacketBox) {
+        self.commit(actor);
+        self.sender.before.passed = Some(actor);
+        let header = self.flows.header(actor);
+        self.gate.pass(actor, header, packet, &mut self.out);
+    }
+
+    /// Whether so many records wait for the replica that no packet may make more.
+    #[inline]
+    pub fn is_replica_full(&self) -> bool {
+        self.sender
+            .to
+            .is_some_and(|to| self.out.has_pending(to, PENDING_MAX))
+    }
+
+    /// Notes the committed bytes of a flow before a packet's chain runs, and watches for its group.
+    #[inline]
+    pub fn observe(&mut self, actor: u32) {
+        let before = &mut self.sender.before;
+        (before.actor, before.passed) = (None, None);
+        let has_begun = before.begins.take() == Some(actor);
+        if !has_begun {
+            before.group = None;
+        }
+        if self.flows.has_ended() {
+            self.send_ends();
+        }
+        let header = self.flows.header(actor);
+        let (chain, group) = (header.chain, header.group);
+        let is_copied = header.copied == self.sender.base();
+        let commits = self.sender.policy(chain) == Policy::Commit;
+        if is_copied && commits {
+            self.observe_flow(actor);
+        }
+        // With a flow that lacks a copy, its group is sent whole.
+        if !has_begun && (is_copied || !commits) && group != NO_GROUP && self.sender.has_group(group) {
+            self.watch_group(group, chain);
+        }
+    }
+
+    #[inline]
+    fn observe_flow(&mut self, actor: u32) {
+        let header = self.flows.header(actor);
+        let before = &mut self.sender.before;
+        before.actor = Some(actor);
+        (before.answered, before.flags) = (header.answered, header.flags & COPIED);
+        let (stages, state) = (self.runner.stages(), self.flows.state_bytes(actor));
+        if let Some(shape) = stages.committed(header.chain) {
+            shape.note(state, &mut before.flow);
+        }
+        if header.group == NO_GROUP && !stages.group_committed().is_empty() {
+            let group = state.get(self.flows.group_offset()..).unwrap_or_default();
+            stages.group_committed().note(group, &mut before.group_words);
+        }
+    }
+
+    /// From now on it is known whether a function takes a group's state. That is noted if packets of
+    /// the chain took it lately; if not, and one does, it is sent whole.
+    #[inline]
+    fn watch_group(&mut self, group: u32, chain: u8) {
+        let taking = 1 << (chain % 64);
+        if self.sender.taking & taking != 0 {
+            self.sender.taking &= !taking;
+            return self.observe_group(group);
+        }
+        self.runner.watch_groups();
+        self.sender.before.group = Some(group);
+        self.sender.before.is_group_noted = false;
+    }
+
+    /// Notes the committed bytes of a group before functions are told of a flow that begins in it.
+    #[inline]
+    pub fn observe_beginning(&mut self, actor: u32) {
+        if self.sender.is_on() {
+            self.observe_group_of(actor);
+        }
+    }
+
+    #[inline(never)]
+    fn observe_group_of(&mut self, actor: u32) {
+        self.sender.before.group = None;
+        if self.flows.has_ended() {
+            self.send_ends();
+        }
+        self.sender.before.begins = Some(actor);
+        let group = self.flows.header(actor).group;
+        if group != NO_GROUP && self.sender.has_group(group) {
+            self.observe_group(group);
+        }
+    }
+
+    /// A call that waited goes on: its changes were not observed. Answers its flow's group.
+    pub fn observe_woken(&mut self, actor: u32) -> u32 {
+        self.sender.before.group = None;
+        let header = self.flows.header_mut(actor);
+        header.outdate_copy();
+        header.group
+    }
+
+    /// Behind such a call: what it may have changed is sent, unless a packet of it has taken that
+    /// along.
+    pub fn commit_woken(&mut self, actor: u32, group: u32) {
+        if !self.sender.is_on() {
+            return;
+        }
+        self.sender.before.group = None;
+        if self.flows.has_ended() {
+            self.send_ends();
+        }
+        let is_observed = self.sender.before.actor.take() == Some(actor);
+        let header = *self.flows.header(actor);
+        if is_observed && header.phase == Phase::Active {
+            // What a later packet of the same call changed goes with all bytes.
+            self.flows.header_mut(actor).outdate_copy();
+        }
+        if self.is_to_be_sent(actor) {
+            self.commit(actor);
+            return;
+        }
+        let is_sent = header.phase == Phase::Active && self.sender.policy(header.chain) != Policy::None;
+        if !is_sent && self.sender.has_group(group) {
+            self.send_group(group);
+            self.gate.mark(group, self.sender.sent);
+        }
+    }
+
+    /// Whether a flow is to be sent though no packet has passed: a function keeps it, its copy is
+    /// too old, or its first packet waits in a call. Its group knows of that flow already, and
+    /// without a copy the group would never be told of its end.
+    fn is_to_be_sent(&self, actor: u32) -> bool {
+        let header = self.flows.header(actor);
+        let is_here = match header.phase {
+            Phase::Active => header.copied != self.sender.base(),
+            Phase::Waiting => header.copied == 0,
+            _ => false,
+        };
+        is_here && !is_unsettled(header) && self.sender.policy(header.chain) != Policy::None
+    }
+
+    /// Notes a group's committed bytes.
+    fn observe_group(&mut self, group: u32) {
+        self.runner.watch_groups();
+        let before = &mut self.sender.before;
+        (before.group, before.is_group_noted) = (Some(group), true);
+        let state = self.flows.groups().state_bytes(group);
+        let shape = self.runner.stages().group_committed();
+        shape.note(state, &mut before.group_words);
+    }
+
+    /// Behind a packet's chain, whatever became of the packet: what it changed is sent.
+    #[inline]
+    pub fn commit_after(&mut self, actor: u32) {
+        let header = self.flows.header(actor);
+        if header.phase == Phase::Active && self.sender.policy(header.chain) == Policy::Snapshot {
+            self.note_for_snapshot(actor);
+        }
+        // What has passed is sent, and no function was called since.
+        if self.sender.before.passed != Some(actor) || self.flows.has_ended() {
+            self.commit_rest(actor);
+        }
+        let before = &mut self.sender.before;
+        (before.actor, before.group) = (None, None);
+    }
+
+    /// The same where the packet did not pass, or more was done behind it.
+    #[inline(never)]
+    fn commit_rest(&mut self, actor: u32) {
+        let group = self.sender.before.group;
+        let header = self.flows.header(actor);
+        let chain = header.chain;
+        let is_observed = header.phase == Phase::Active && self.sender.before.actor == Some(actor);
+        if is_observed || self.is_to_be_sent(actor) {
+            self.commit(actor);
+        } else if let Some(group) = group {
+            if self.flows.has_ended() {
+                self.send_ends();
+            }
+            if self.sender.has_group(group) {
+                self.commit_group(group, chain, Policy::None);
+                self.gate.mark(group, self.sender.sent);
+            }
+        }
+    }
+
+    /// Sends what the copies of a flow and its group lack.
+    #[inline]
+    pub fn commit(&mut self, actor: u32) {
+        if super::is_broken("state is copied") && self.sender.sent > 20 {
+            return;
+        }
+        if self.flows.has_ended() || self.flows.owners.has_changes() {
+            self.send_ends();
+        }
+        if !self.lacks_nothing(actor) {
+            self.commit_changes(actor);
+        }
+    }
+
+    /// Whether the copies of a flow and its group are as they are, as far as that is seen at a glance.
+    #[inline]
+    fn lacks_nothing(&self, actor: u32) -> bool {
+        let header = self.flows.header(actor);
+        let policy = self.sender.policy(header.chain);
+        let before = &self.sender.before;
+        let is_group_known = match header.group {
+            NO_GROUP => true,
+            group if before.group == Some(group) => !self.runner.is_group_taken(),
+            group => policy != Policy::Commit && !self.sender.has_group(group),
+        };
+        let is_flow_known = || match policy {
+            Policy::None => header.copied == 0,
+            Policy::Snapshot => header.copied == self.sender.base(),
+            Policy::Commit => {
+                let is_noted = header.copied == self.sender.base() && before.actor == Some(actor);
+                is_noted && self.is_as_before(header) && !self.differs(actor, header)
+            }
+        };
+        is_group_known && is_flow_known()
+    }
+
+    #[inline]
+    fn differs(&self, actor: u32, header: &Header) -> bool {
+        let (stages, before) = (self.runner.stages(), &self.sender.before);
+        let state = self.flows.state_bytes(actor);
+        let shared = stages.group_committed();
+        let shape = stages.committed(header.chain);
+        if header.group == NO_GROUP && !shared.is_empty() {
+            let group = state.get(self.flows.group_offset()..).unwrap_or_default();
+            if shared.differs(group, &before.group_words) {
+                return true;
+            }
+        }
+        shape.is_none_or(|shape| shape.differs(state, &before.flow))
+    }
+
+    #[inline(never)]
+    fn commit_changes(&mut self, actor: u32) {
+        let header = *self.flows.header(actor);
+        if header.phase == Phase::Free || header.phase == Phase::Arriving {
+            return;
+        }
+        let sent = self.sender.sent;
+        let policy = self.sender.policy(header.chain);
+        if header.group != NO_GROUP {
+            self.commit_group(header.group, header.chain, policy);
+        }
+        if policy == Policy::Commit {
+            self.commit_flow(actor, &header);
+        }
+        if self.sender.sent != sent {
+            let index = mark_of(self.flows.header(actor), actor);
+            self.gate.mark(index, self.sender.sent);
+        }
+        match policy {
+            Policy::Commit => {}
+            Policy::Snapshot if header.copied == self.sender.base() => {}
+            Policy::Snapshot => self.take_snapshot(actor),
+            Policy::None => self.withdraw_copy(actor),
+        }
+    }
+
+    /// Sends what the copy of a group lacks, as far as it is to have one.
+    fn commit_group(&mut self, group: u32, chain: u8, policy: Policy) {
+        let has_copy = self.sender.has_group(group);
+        let is_watched = self.sender.before.group == Some(group);
+        let is_noted = is_watched && self.sender.before.is_group_noted;
+        if has_copy && is_watched {
+            if !self.runner.is_group_taken() {
+                return;
+            }
+            self.sender.taking |= 1 << (chain % 64);
+        }
+        if has_copy && is_noted {
+            self.send_group_runs(group);
+        } else if has_copy || policy == Policy::Commit {
+            self.send_group(group);
+            self.observe_group(group);
+        }
+    }
+
+    /// Sends what the copy of a flow lacks.
+    fn commit_flow(&mut self, actor: u32, header: &Header) {
+        let base = self.sender.base();
+        if header.copied == base && self.sender.before.actor == Some(actor) && self.is_as_before(header) {
+            self.send_runs(actor, header);
+        } else {
+            self.send_flow(actor);
+            // A later packet of the same call is compared with what was sent.
+            self.observe_flow(actor);
+        }
+    }
+
+    // Snapshots.
+
+    /// A packet of a flow has run its chain.
+    #[inline(never)]
+    fn note_for_snapshot(&mut self, actor: u32) {
+        if self.flows.header(actor).copied != self.sender.base() {
+            // A flow has its first snapshot when its first packet passes.
+            return;
+        }
+        let (now, copying) = (self.now, self.sender.copying);
+        if self.sender.snapshots.note(actor, now, &copying) {
+            self.take_snapshot(actor);
+        }
+    }
+
+    #[cold]
+    pub(super) fn take_snapshot(&mut self, actor: u32) {
+        let header = *self.flows.header(actor);
+        let is_here = matches!(header.phase, Phase::Active | Phase::Waiting) && !self.is_to_be_judged(actor);
+        if !is_here || self.sender.policy(header.chain) != Policy::Snapshot {
+            return;
+        }
+        if header.group != NO_GROUP && !self.sender.has_group(header.group) {
+            self.send_group(header.group);
+            self.gate.mark(header.group, self.sender.sent);
+        }
+        self.send_flow(actor);
+        self.sender.snapshots.taken(actor);
+    }
+
+    fn is_as_before(&self, header: &Header) -> bool {
+        let before = &self.sender.before;
+        (before.answered, before.flags) == (header.answered, header.flags & COPIED)
+    }
+
+    pub(super) fn withdraw_copy(&mut self, actor: u32) {
+        let copied = core::mem::take(&mut self.flows.header_mut(actor).copied);
+        if copied != 0 {
+            self.sender.forget(copied);
+            self.send_copy(Copy::End {
+                slot: actor,
+                is_group: false,
+            });
+        }
+    }
+
+    pub(super) fn is_to_be_judged(&self, actor: u32) -> bool {
+        self.flows.header(actor).phase != Phase::Free && self.runner.is_of_before(actor, &self.flows)
+    }
+}
+
+/// Whether a flow's first packet is yet to settle it, by which it is sent. One that waits for
+/// switches has settled its flow, and the flow has a copy.
+pub(super) fn is_unsettled(header: &Header) -> bool {
+    header.flags & flag::SETTLING != 0 && header.copied == 0
+}
