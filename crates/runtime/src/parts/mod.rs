@@ -341,6 +341,17 @@ impl Core {
         self.gate.switch_gone(link, &mut self.out);
     }
 
+    /// Drops the packets of these flows that wait, with their calls: they have gone on elsewhere.
+    #[cold]
+    pub fn drop_waiting(&mut self, actors: &[u32]) {
+        self.runner.drop_calls(actors, &mut self.flows, &mut self.out);
+        for actor in actors {
+            if is_held(self.flows.header(*actor).flags) {
+                self.hold.refuse(*actor, &mut self.out);
+            }
+        }
+    }
+
     /// Passes on all packets that wait, for whatever: no flow is left whose replies or copies could be missed.
     pub fn release_all_held(&mut self) {
         self.hold

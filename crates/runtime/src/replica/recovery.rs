@@ -8,7 +8,7 @@
 //! What is installed is announced as a runtime announces what is new: switches have suspended the routes of the failed runtime and
 //! turn each that is announced.
 //!
-//! Invariants: a copy is installed once, or counted as lost; nothing is installed before every switch that is there has let the failed runtime go;
+//! Invariants: a copy is installed once, or counted as lost; nothing is installed before every switch that is there, and one at least, has let the failed runtime go;
 //! bytes that are no states of their functions end there (`recovered[1]`).
 
 use super::keeper::{Copies, FlowCopy, Keeper};
@@ -103,8 +103,10 @@ impl Keeper {
         let mut left = Vec::new();
         for mut recovery in core::mem::take(&mut self.recoveries) {
             let mut switches = 0..core.settings.switches;
-            let is_ready = switches
-                .all(|switch| recovery.let_go.has(switch) || !core.out.is_present(usize::from(switch)));
+            // One that stood still has lost all switches, and none of them has said so.
+            let is_ready = recovery.let_go != Switches::NONE
+                && switches
+                    .all(|switch| recovery.let_go.has(switch) || !core.out.is_present(usize::from(switch)));
             if is_ready {
                 count += self.install_some(core, &mut recovery);
             } else if recovery.next.is_none() && recovery.until <= core.now {

@@ -351,6 +351,11 @@ impl<P: Port> Runtime<P> {
             && self.core.gate.packets() == 0
     }
 
+    /// Whether nothing is to be told to switches, and nothing to be given up since another has it.
+    pub fn has_told_all(&self) -> bool {
+        self.core.sessions.is_idle()
+    }
+
     /// The links, for tests and drivers.
     pub fn links_mut(&mut self) -> &mut [P] {
         &mut self.links
