@@ -52,6 +52,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use nf::{Affinity, ConfigError};
+use protocols::ownership::Switches;
 use wire::memory::Region;
 use wire::packet::Kind;
 use wire::{PacketList, Pool};
@@ -351,9 +352,9 @@ impl<P: Port> Runtime<P> {
             && self.core.gate.packets() == 0
     }
 
-    /// Whether nothing is to be told to switches, and nothing to be given up since another has it.
+    /// Whether nothing is to be told to switches, they have said what is another's of that, and it has ended here.
     pub fn has_told_all(&self) -> bool {
-        self.core.sessions.is_idle()
+        self.core.sessions.is_idle() && self.core.out.unsettled() == Switches::NONE
     }
 
     /// The links, for tests and drivers.

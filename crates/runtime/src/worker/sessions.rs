@@ -22,7 +22,7 @@
 //! wait when their call is over.
 //!
 //! *A switch that is met again* may have let this runtime go, and flows that are here may have gone on elsewhere. So no packet leaves by it, and what
-//! waited for it is dropped, until it has said which groups are another's (its own *all told* is behind that), and those have ended here.
+//! waited for it is dropped, until it, and all others that are met again, have said which groups are another's (their *all told* is behind that), and those have ended here.
 //!
 //! *A runtime that begins anew among others* does not know which blocks of its pool its forerunner had lent with groups that have moved. It waits until every switch has told it (those
 //! that are not there: for a time), says meanwhile that it is leaving, takes no groups and begins none (`too_early`): what it would hand out may be in use. A block that it was
@@ -162,13 +162,16 @@ impl<P: Port> Runtime<P> {
         if !sessions.taken.is_empty() && !has_ended {
             return;
         }
-        for link in 0..self.links.len() {
-            let both = [self.core.sessions.settling, self.core.out.unsettled()];
-            if both.iter().all(|switches| switches.has(link as u8)) {
-                // It was processed before that was known.
-                self.core.lose_held_for(link);
-                self.core.out.settle(link);
-            }
+        // A packet may leave by another switch than the one that knows whose its group is.
+        let unsettled = self.core.out.unsettled();
+        let mut links = 0..self.links.len();
+        if links.any(|link| unsettled.has(link as u8) && !sessions.settling.has(link as u8)) {
+            return;
+        }
+        for link in (0..self.links.len()).filter(|link| unsettled.has(*link as u8)) {
+            // It was processed before that was known.
+            self.core.lose_held_for(link);
+            self.core.out.settle(link);
         }
     }
 
