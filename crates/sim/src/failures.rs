@@ -16,7 +16,8 @@ const SILENCE_SHORT: u64 = 60 * MILLI;
 /// How much longer than silence a worker may say nothing.
 const SILENCE_MORE: u64 = 80 * MILLI;
 
-/// Whether also what is known to find something is drawn: runtimes that crash one right after the other, and long partitions among crashes and moves.
+/// Whether also what is known to find something is drawn: runtimes that crash one right after the other, long partitions among crashes and moves, and moves
+/// of runtimes that are given up.
 fn draws_hard() -> bool {
     std::env::var_os("FLOWKEEP_SIM_HARD").is_some()
 }
@@ -67,8 +68,11 @@ impl Script {
         self.lengthen_talks(random);
     }
 
-    /// Any worker is given up at any time, among faults and moves.
+    /// Any worker is given up at any time, among other faults.
     fn draw_silence(&mut self, random: &mut Random, span: Time) {
+        if !draws_hard() {
+            self.moves.retain(|order| order.part != Part::Faults);
+        }
         let workers = u64::from(self.shape.switches) + u64::from(self.shape.runtimes);
         let (at, worker) = (random.below(span), random.below(workers) as u8);
         self.keep_clocks_slow(worker);

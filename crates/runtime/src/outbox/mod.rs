@@ -295,7 +295,8 @@ impl Outbox {
     #[cold]
     pub fn session_over(&mut self, link: usize, is_present: bool) {
         let lane = &mut self.lanes[link];
-        self.unsettled = match is_present && lane.is_met {
+        let is_again = is_present && lane.is_met && !wire::planted::is("left_before_known");
+        self.unsettled = match is_again {
             true => self.unsettled.with(link as u8),
             false => self.unsettled.without(link as u8),
         };

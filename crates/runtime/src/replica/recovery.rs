@@ -104,7 +104,7 @@ impl Keeper {
         for mut recovery in core::mem::take(&mut self.recoveries) {
             let mut switches = 0..core.settings.switches;
             // One that stood still has lost all switches, and none of them has said so.
-            let is_ready = recovery.let_go != Switches::NONE
+            let is_ready = (recovery.let_go != Switches::NONE || planted::is("heir_without_word"))
                 && switches
                     .all(|switch| recovery.let_go.has(switch) || !core.out.is_present(usize::from(switch)));
             if is_ready {
@@ -222,6 +222,7 @@ fn install(core: &mut Core, groups: &mut [u32], copies: &Copies, slot: u32, copy
     header.key = copy.facts.key;
     header.deadline = match copy.facts.time_left {
         NO_DEADLINE => now.saturating_add(timeout),
+        _ if planted::is("recovered_for_ever") => u64::MAX,
         left => now.saturating_add(left).max(1),
     };
     header.chain = copy.facts.chain;
@@ -249,6 +250,10 @@ fn install(core: &mut Core, groups: &mut [u32], copies: &Copies, slot: u32, copy
     core.flows.file(actor);
     core.runner
         .arrive_as(actor, Arrival::Recovered, &mut core.flows, &mut core.out);
+    if planted::is("recovered_arrives_twice") {
+        core.runner
+            .arrive_as(actor, Arrival::Recovered, &mut core.flows, &mut core.out);
+    }
     if core.flows.affinity() == Affinity::Flow {
         core.out
             .announce(Message::Routed(GroupKey::of_flow(copy.facts.key)));
@@ -284,9 +289,10 @@ fn install_group(core: &mut Core, groups: &mut [u32], copies: &Copies, copy: &Fl
         // It began here by itself: what was copied is older.
         return None;
     }
-    core.flows
-        .group_bytes_mut(index)
-        .copy_from_slice(copies.groups.state(copy.group).get(..length)?);
+    let state = copies.groups.state(copy.group).get(..length)?;
+    if !planted::is("recovered_group_empty") {
+        core.flows.group_bytes_mut(index).copy_from_slice(state);
+    }
     if !core.runner.is_group(index, &core.flows) {
         core.flows.abandon_group(index);
         return None;

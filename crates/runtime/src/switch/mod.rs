@@ -562,6 +562,7 @@ impl<P: Port, L: Port> Switch<P, L> {
                 }
                 Decision::Over => {
                     let is_back = is_there(failed) && self.recovery.is_back(failed);
+                    let is_back = is_back && !wire::planted::is("same_life_forgotten");
                     self.end_suspension(failed, is_back);
                 }
             }
