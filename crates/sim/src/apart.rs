@@ -35,6 +35,13 @@ pub(crate) struct End {
     pub is_dead: bool,
 }
 
+impl End {
+    /// Whether there is nothing to be sent, acknowledged or received.
+    pub fn is_settled(&self) -> bool {
+        !self.is_busy && self.outbox.is_empty() && self.inbox.is_empty()
+    }
+}
+
 pub(crate) type SharedEnd = Rc<RefCell<End>>;
 
 /// The link below a peer.

@@ -7,13 +7,17 @@
 //! Not here: faults of all scripts ([`crate::script`]).
 
 use crate::Time;
+use crate::apart::DEAD_AFTER;
 use crate::random::{Random, Stream};
-use crate::script::{Fault, MILLI, Move, Part, Script, Timed, Who};
+use crate::script::{Fault, MILLI, Move, Part, Script, Timed, Who, Why};
 
 /// As long a partition may last after which both ends still know each other, whatever stalls and losses there are besides (`apart::DEAD_AFTER`).
 const SILENCE_SHORT: u64 = 60 * MILLI;
+/// How much longer than silence a worker may say nothing.
+const SILENCE_MORE: u64 = 80 * MILLI;
 
-/// Whether also what is known to find something is drawn: runtimes that crash one right after the other, and long partitions among crashes and moves.
+/// Whether also what is known to find something is drawn: runtimes that crash one right after the other, long partitions among crashes and moves, and moves
+/// of runtimes that are given up.
 fn draws_hard() -> bool {
     std::env::var_os("FLOWKEEP_SIM_HARD").is_some()
 }
@@ -44,7 +48,56 @@ impl Script {
                 });
                 self.heals_at += SILENCE_SHORT;
             }
-            _ => {}
+            5 => {}
+            6 => self.draw_silence_once_copied(&mut random, span),
+            _ => self.draw_silence(&mut random, span),
+        }
+    }
+
+    /// A runtime is given up once all is copied, and goes on when its flows are elsewhere; perhaps another after it. No flow is lost by that.
+    fn draw_silence_once_copied(&mut self, random: &mut Random, span: Time) {
+        self.moves.retain(|order| order.part != Part::Faults);
+        self.faults
+            .retain(|timed| !matches!(timed.fault, Fault::Crash { .. } | Fault::Jump { .. }));
+        let mut at = random.between(span / 8, span / 2);
+        for _ in 0..random.between(1, 2) {
+            let worker = self.shape.switches + random.below(u64::from(self.shape.runtimes)) as u8;
+            at += self.add_silence(random, at, worker, true) + random.below(span / 4);
+        }
+        self.heals_at = span.max(at) + 20 * MILLI;
+        self.lengthen_talks(random);
+    }
+
+    /// Any worker is given up at any time, among other faults.
+    fn draw_silence(&mut self, random: &mut Random, span: Time) {
+        if !draws_hard() {
+            self.moves.retain(|order| order.part != Part::Faults);
+        }
+        let workers = u64::from(self.shape.switches) + u64::from(self.shape.runtimes);
+        let (at, worker) = (random.below(span), random.below(workers) as u8);
+        self.keep_clocks_slow(worker);
+        let time = self.add_silence(random, at, worker, false);
+        self.heals_at = span.max(at + time) + 20 * MILLI;
+        self.lengthen_talks(random);
+    }
+
+    /// Has a worker say nothing for longer than silence; answers for how long.
+    fn add_silence(&mut self, random: &mut Random, at: Time, worker: u8, is_copied: bool) -> u64 {
+        let time = DEAD_AFTER + random.between(MILLI, SILENCE_MORE);
+        let why = if random.once_in(3) {
+            Why::IsCut(is_copied)
+        } else {
+            Why::Stands(is_copied)
+        };
+        let fault = Fault::Silence { worker, why, time };
+        self.faults.push(Timed { at, fault });
+        time
+    }
+
+    fn lengthen_talks(&mut self, random: &mut Random) {
+        for talk in &mut self.talks {
+            let more = random.of_these(&[1, 4, 8]);
+            talk.rounds = (talk.rounds * more).min(60 / talk.burst);
         }
     }
 
@@ -74,10 +127,7 @@ impl Script {
             runtime = (runtime + next) % runtimes;
         }
         self.heals_at = span.max(at) + 20 * MILLI;
-        for talk in &mut self.talks {
-            let more = random.of_these(&[1, 4, 8]);
-            talk.rounds = (talk.rounds * more).min(60 / talk.burst);
-        }
+        self.lengthen_talks(random);
     }
 
     /// The source or the target of a move crashes during it.

@@ -157,6 +157,25 @@ pub(crate) enum Fault {
     Partition { from: u8, to: u8, back: bool, time: u64 },
     /// Workers die, with everything in them, and begin anew.
     Crash { who: Who },
+    /// A worker says nothing for longer than silence, so others give it up, and goes on with all that it has.
+    Silence { worker: u8, why: Why, time: u64 },
+}
+
+/// Why a worker says nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Why {
+    /// It takes no step. `true`: it stops once all flows have copies that are acknowledged.
+    Stands(bool),
+    /// Its links are cut, both ways.
+    IsCut(bool),
+}
+
+impl Why {
+    /// Whether that begins once all flows have copies that are acknowledged.
+    pub fn is_copied(self) -> bool {
+        let (Why::Stands(is_copied) | Why::IsCut(is_copied)) = self;
+        is_copied
+    }
 }
 
 /// Who crashes.
@@ -556,14 +575,21 @@ impl Script {
             && self.faults.iter().all(|timed| match &timed.fault {
                 Fault::Stall { .. } | Fault::Cut { .. } | Fault::Partition { .. } => true,
                 Fault::Storm { noise, .. } => is_mild(noise),
-                Fault::Jump { .. } | Fault::Crash { .. } => false,
+                Fault::Jump { .. } | Fault::Crash { .. } | Fault::Silence { .. } => false,
             })
     }
 
-    /// Whether single workers crash.
+    /// Whether workers are given up that live.
+    pub fn has_silence(&self) -> bool {
+        let is_silence = |timed: &Timed| matches!(timed.fault, Fault::Silence { .. });
+        self.faults.iter().any(is_silence)
+    }
+
+    /// Whether single workers crash, or are given up.
     pub fn loses_workers(&self) -> bool {
         let is_one = |timed: &Timed| match timed.fault {
             Fault::Crash { who } => who != Who::All,
+            Fault::Silence { .. } => true,
             _ => false,
         };
         self.faults.iter().any(is_one)
@@ -578,6 +604,7 @@ impl Script {
     pub fn keeps_flows(&self) -> bool {
         let is_lossless = |timed: &Timed| match timed.fault {
             Fault::Crash { who } => matches!(who, Who::Copied(..)),
+            Fault::Silence { worker, why, .. } => why.is_copied() && worker >= self.shape.switches,
             Fault::Jump { .. } => false,
             _ => true,
         };

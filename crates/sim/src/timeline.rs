@@ -5,7 +5,7 @@
 
 use crate::Time;
 use crate::frame::{Transport, flags};
-use crate::script::{Fault, Move, Script, Who, Whom};
+use crate::script::{Fault, Move, Script, Who, Whom, Why};
 use crate::world::Packet;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -196,6 +196,18 @@ pub(crate) fn in_words_of(fault: &Fault, script: &Script) -> String {
             };
             let (from, to) = (script.worker(*from), script.worker(*to));
             format!("nothing passes {way} {from} and {to} for {}", Millis(*time))
+        }
+        Fault::Silence { worker, why, time } => {
+            let what = match why {
+                Why::Stands(_) => "stands still",
+                Why::IsCut(_) => "is cut off",
+            };
+            let when = if why.is_copied() {
+                " once all is copied"
+            } else {
+                ""
+            };
+            format!("{} {what}{when} for {}", script.worker(*worker), Millis(*time))
         }
         Fault::Crash { who: Who::All } => "all crash and begin anew".to_owned(),
         Fault::Crash {

@@ -75,8 +75,10 @@ pub(crate) struct Account {
     latest: BTreeMap<[u64; 5], u32>,
     /// Flows that have ended as they should.
     over: BTreeSet<u32>,
-    /// By identifier of a packet: how often, and as which of a flow, it was processed.
-    packets: BTreeMap<u16, Vec<Witnessed>>,
+    /// The key with which each flow began of which nothing has left.
+    begun: BTreeMap<u32, [u64; 5]>,
+    /// By identifier of a packet: how often, and as which of a flow, it was processed; and from what the flow had gone back, if it had.
+    packets: BTreeMap<u16, Vec<(Witnessed, Option<u32>)>>,
     /// By flow: the greatest count with which a packet of it has left.
     left: BTreeMap<u32, u32>,
     /// A flow that has gone back: its number, what has left, what it went on from.
@@ -111,14 +113,21 @@ impl Account {
 
     fn begin(&mut self, key: [u64; 5]) -> u32 {
         self.flows += 1;
-        if !self.is_deaf
-            && let Some(before) = self.latest.insert(key, self.flows)
+        if !self.is_deaf {
+            self.begun.insert(self.flows, key);
+        }
+        self.flows
+    }
+
+    /// The first packet of a flow has left: from now on it is the flow of its key.
+    fn has_begun(&mut self, number: u32) {
+        if let Some(key) = self.begun.remove(&number)
+            && let Some(before) = self.latest.insert(key, number)
             && !self.over.contains(&before)
             && let Some(left) = self.left.get(&before)
         {
             self.forgotten.get_or_insert((before, *left));
         }
-        self.flows
     }
 
     fn processed(&mut self, id: u16, flow: Witnessed) {
@@ -126,11 +135,9 @@ impl Account {
             return;
         }
         let left = self.left.get(&flow.number).copied().unwrap_or(0);
-        if flow.count <= left {
-            self.gone_back.get_or_insert((flow.number, left, flow.count - 1));
-        }
         if id != 0 {
-            self.packets.entry(id).or_default().push(flow);
+            let gone_back = (flow.count <= left).then_some(left);
+            self.packets.entry(id).or_default().push((flow, gone_back));
         }
     }
 
@@ -140,15 +147,22 @@ impl Account {
         }
     }
 
-    /// What was processed twice has left at least as it was the first time, of the flow that it was last.
+    /// What was processed twice has left at least as it was the first time, of the flow that it was last. What a runtime did that others had given up counts
+    /// if it has left.
     fn has_left(&mut self, id: u16) {
         let seen = self.packets.get(&id);
-        let Some(last) = seen.and_then(|seen| seen.last()).copied() else {
+        let Some((last, _)) = seen.and_then(|seen| seen.last()).copied() else {
             return;
         };
         let of_it = seen.into_iter().flatten();
-        let of_it = of_it.filter(|flow| flow.number == last.number);
-        let count = of_it.map(|flow| flow.count).min().unwrap_or(0);
+        let of_it: Vec<_> = of_it.filter(|(flow, _)| flow.number == last.number).collect();
+        let count = of_it.iter().map(|(flow, _)| flow.count).min().unwrap_or(0);
+        if of_it.iter().all(|(_, gone_back)| gone_back.is_some())
+            && let Some((flow, Some(left))) = of_it.first()
+        {
+            self.gone_back.get_or_insert((flow.number, *left, flow.count - 1));
+        }
+        self.has_begun(last.number);
         let left = self.left.entry(last.number).or_default();
         *left = count.max(*left);
     }

@@ -4,7 +4,7 @@ use flowkeep_sim::{self as sim, Scenario};
 use wire::planted;
 
 /// A bug's name, which is where it stands in the code; the scenario that has that code; the checker that must fire first.
-const BUGS: [(&str, Scenario, &str); 42] = [
+const BUGS: [(&str, Scenario, &str); 50] = [
     ("route_over_too_early", Scenario::Bridge, "one_actor"),
     ("second_packet_overtakes", Scenario::Nat, "order"),
     ("drop_not_counted", Scenario::Bridge, "conservation"),
@@ -26,6 +26,16 @@ const BUGS: [(&str, Scenario, &str); 42] = [
     ("flow_not_recovered", Scenario::Balance, "kept"),
     ("told_before_recovered", Scenario::Nat, "converged"),
     ("end_not_kept", Scenario::Nat, "one_actor"),
+    // What a recovery takes over, and for how long.
+    ("recovered_group_empty", Scenario::Nat, "endpoints"),
+    ("recovered_arrives_twice", Scenario::Balance, "returned"),
+    ("recovered_for_ever", Scenario::Nat, "converged"),
+    // Workers that are given up and live.
+    ("taken_given_back", Scenario::Nat, "returned"),
+    ("heir_without_word", Scenario::Nat, "kept"),
+    ("held_leaves_late", Scenario::Slow, "kept"),
+    ("left_before_known", Scenario::Slow, "kept"),
+    ("same_life_forgotten", Scenario::Nat, "one_actor"),
     // IPv6, ICMP errors, fragments.
     ("answer_over_v6_elsewhere", Scenario::Edge, "moved"),
     ("error_goes_by_its_own_ends", Scenario::Edge, "moved"),
@@ -67,7 +77,7 @@ const ONLY: [&str; 10] = [
 ];
 
 /// Seeds within which each is found.
-const SEEDS: u64 = 4000;
+const SEEDS: u64 = 5000;
 
 #[test]
 fn every_checker_finds_the_bug_planted_for_it() {

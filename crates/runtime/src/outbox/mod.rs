@@ -39,6 +39,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use barrier::Barrier;
 use nf::Affinity;
+use protocols::ownership::Switches;
 use wire::memory::Region;
 use wire::packet::{Kind, flag as packet_flag};
 use wire::{HashSeed, Packet, PacketBox, PacketList, Pool};
@@ -46,8 +47,9 @@ use wire::{HashSeed, Packet, PacketBox, PacketList, Pool};
 /// What waits to be transmitted on one link.
 #[derive(Default)]
 struct Lane {
-    /// Whether a worker is at the other end.
+    /// Whether a worker is at the other end, and whether one ever was.
     is_present: bool,
+    is_met: bool,
     packets: Burst,
     /// Behind those.
     more: PacketList,
@@ -100,6 +102,8 @@ pub(crate) struct Outbox {
     lanes: Vec<Lane>,
     /// Messages to switches for which no buffer was free, in order; each with its link.
     pending: VecDeque<(u8, Message)>,
+    /// Switches that have been met again, and by which no packet leaves yet.
+    unsettled: Switches,
     barrier: Barrier,
     runtimes: runtimes::Lanes,
     /// Hairpinned packets, where no switch turns them.
@@ -116,6 +120,7 @@ impl Outbox {
     pub fn new<P: Port>(shape: Shape, links: &[P], pool: Pool) -> Self {
         let lane = |link: &P| Lane {
             is_present: link.session() != 0,
+            is_met: link.session() != 0,
             ..Lane::default()
         };
         Outbox {
@@ -124,6 +129,7 @@ impl Outbox {
             pool,
             lanes: links.iter().map(lane).collect(),
             pending: VecDeque::with_capacity(PENDING),
+            unsettled: Switches::NONE,
             barrier: Barrier::new(links, shape.switches, shape.now),
             runtimes: runtimes::Lanes::default(),
             hairpins: PacketList::new(),
@@ -290,7 +296,13 @@ impl Outbox {
     #[cold]
     pub fn session_over(&mut self, link: usize, is_present: bool) {
         let lane = &mut self.lanes[link];
+        let is_again = is_present && lane.is_met && !wire::planted::is("left_before_known");
+        self.unsettled = match is_again {
+            true => self.unsettled.with(link as u8),
+            false => self.unsettled.without(link as u8),
+        };
         (lane.is_present, lane.consumed) = (is_present, 0);
+        lane.is_met |= is_present;
         let mut frames = core::mem::take(&mut lane.full);
         if let Some(frame) = lane.frame.take() {
             frames.push(frame);
@@ -379,6 +391,9 @@ impl Outbox {
 
     /// Transmits messages, then packets and empty buffers, on the links to switches; then what is for other runtimes.
     pub fn transmit<P: Port>(&mut self, links: &mut [P], peers: &mut [Option<P>]) {
+        if self.unsettled != Switches::NONE {
+            self.drop_unsettled();
+        }
         self.ask_for_acknowledgements();
         self.write_pending();
         for (link, lane) in links.iter_mut().zip(&mut self.lanes) {
@@ -407,21 +422,47 @@ impl Outbox {
     #[cold]
     pub fn drop_unleased(&mut self) {
         for link in 0..self.lanes.len() {
-            let lane = &mut self.lanes[link];
-            let mut all = core::mem::take(&mut lane.held_back);
-            lane.packets.drain(..).for_each(|packet| all.push(packet));
-            while let Some(packet) = lane.more.pop() {
-                all.push(packet);
-            }
-            while let Some(packet) = all.pop() {
-                match packet.kind() {
-                    Kind::Data => {
-                        self.passed -= 1;
-                        self.drop_packet(packet, DropReason::NoLease);
-                    }
-                    // On their way home.
-                    Kind::Empty | Kind::Message => self.lanes[link].push(packet),
+            self.drop_packets_for(link, DropReason::NoLease);
+        }
+    }
+
+    fn drop_packets_for(&mut self, link: usize, reason: DropReason) {
+        let lane = &mut self.lanes[link];
+        let mut all = core::mem::take(&mut lane.held_back);
+        lane.packets.drain(..).for_each(|packet| all.push(packet));
+        while let Some(packet) = lane.more.pop() {
+            all.push(packet);
+        }
+        while let Some(packet) = all.pop() {
+            match packet.kind() {
+                Kind::Data => {
+                    self.passed -= 1;
+                    self.drop_packet(packet, reason);
                 }
+                // On their way home.
+                Kind::Empty | Kind::Message => self.lanes[link].push(packet),
+            }
+        }
+    }
+
+    /// Switches that have been met again, and may have let this runtime go: no packet leaves by them before they have said which groups are others'.
+    #[inline(always)]
+    pub fn unsettled(&self) -> Switches {
+        self.unsettled
+    }
+
+    /// Packets leave by a switch again, but for those that wait for it now.
+    #[cold]
+    pub fn settle(&mut self, link: usize) {
+        self.drop_packets_for(link, DropReason::PeerGone);
+        self.unsettled = self.unsettled.without(link as u8);
+    }
+
+    #[cold]
+    fn drop_unsettled(&mut self) {
+        for link in 0..self.lanes.len() {
+            if self.unsettled.has(link as u8) {
+                self.drop_packets_for(link, DropReason::PeerGone);
             }
         }
     }

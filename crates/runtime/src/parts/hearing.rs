@@ -52,6 +52,9 @@ impl Core {
         if let Some(beginning) = &mut self.sessions.beginning {
             beginning.told = beginning.told.with(link as u8);
         }
+        // What it had to say of groups that are others' came before.
+        self.sessions.settling = self.sessions.settling.with(link as u8);
+        self.sessions.taken_cursor = [0; 5];
     }
 
     /// A switch says that a group, or second key, is another runtime's.

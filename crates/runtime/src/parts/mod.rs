@@ -338,8 +338,22 @@ impl Core {
     /// A switch is gone: what waits to leave by its link is dropped.
     #[cold]
     pub fn lose_held_for(&mut self, link: usize) {
+        if wire::planted::is("held_leaves_late") {
+            return;
+        }
         self.hold.switch_gone(link, &mut self.out);
         self.gate.switch_gone(link, &mut self.out);
+    }
+
+    /// Drops the packets of these flows that wait, with their calls: they have gone on elsewhere.
+    #[cold]
+    pub fn drop_waiting(&mut self, actors: &[u32]) {
+        self.runner.drop_calls(actors, &mut self.flows, &mut self.out);
+        for actor in actors {
+            if is_held(self.flows.header(*actor).flags) {
+                self.hold.refuse(*actor, &mut self.out);
+            }
+        }
     }
 
     /// Passes on all packets that wait, for whatever: no flow is left whose replies or copies could be missed.

@@ -34,6 +34,8 @@ pub(crate) struct Sessions {
     /// Groups that are another's, by their words, and the one that was looked at last.
     pub taken: BTreeSet<[u64; 5]>,
     pub taken_cursor: [u64; 5],
+    /// Switches that were met again and have said which groups are another's.
+    pub settling: Switches,
     /// Second keys that are another's, of flows that could not end when that was said: they are on their way, or wait for a call.
     pub refused: BTreeSet<[u64; 5]>,
     /// Whether switches and runtimes have been told that this runtime is leaving.

@@ -204,13 +204,13 @@ impl Keeper {
         let Some(place) = self.primaries.get_mut(peer) else {
             return core.out.reject();
         };
+        // It lives, so what was kept of its life before a cut is not to be recovered.
+        self.recoveries
+            .retain(|recovery| usize::from(recovery.failed) != peer || !recovery.is_of_life(life));
         if number == 0 {
             *place = None;
             return;
         }
-        // It lives, so what was kept of its life before a cut is not to be recovered.
-        self.recoveries
-            .retain(|recovery| usize::from(recovery.failed) != peer || !recovery.is_of_life(life));
         let is_other = self.other_clocks.get(peer).copied().unwrap_or(false);
         let difference = i128::from(core.now) - i128::from(now);
         let by = match is_other {

@@ -8,7 +8,7 @@
 //! What is installed is announced as a runtime announces what is new: switches have suspended the routes of the failed runtime and
 //! turn each that is announced. A group is announced behind the last of its flows: until then its packets wait at the switches.
 //!
-//! Invariants: a copy is installed once, or counted as lost; nothing is installed before every switch that is there has let the failed runtime go;
+//! Invariants: a copy is installed once, or counted as lost; nothing is installed before every switch that is there, and one at least, has let the failed runtime go;
 //! bytes that are no states of their functions end there (`recovered[1]`).
 
 use super::keeper::{Copies, FlowCopy, Keeper};
@@ -106,8 +106,10 @@ impl Keeper {
         let mut left = Vec::new();
         for mut recovery in core::mem::take(&mut self.recoveries) {
             let mut switches = 0..core.settings.switches;
-            let is_ready = switches
-                .all(|switch| recovery.let_go.has(switch) || !core.out.is_present(usize::from(switch)));
+            // One that stood still has lost all switches, and none of them has said so.
+            let is_ready = (recovery.let_go != Switches::NONE || planted::is("heir_without_word"))
+                && switches
+                    .all(|switch| recovery.let_go.has(switch) || !core.out.is_present(usize::from(switch)));
             if is_ready {
                 count += self.install_some(core, &mut recovery);
             } else if recovery.next.is_none() && recovery.until <= core.now {
@@ -225,6 +227,7 @@ fn install(core: &mut Core, groups: &mut [u32], copies: &Copies, slot: u32, copy
     header.key = copy.facts.key;
     header.deadline = match copy.facts.time_left {
         NO_DEADLINE => now.saturating_add(timeout),
+        _ if planted::is("recovered_for_ever") => u64::MAX,
         left => now.saturating_add(left).max(1),
     };
     header.chain = copy.facts.chain;
@@ -252,6 +255,10 @@ fn install(core: &mut Core, groups: &mut [u32], copies: &Copies, slot: u32, copy
     core.flows.file(actor);
     core.runner
         .arrive_as(actor, Arrival::Recovered, &mut core.flows, &mut core.out);
+    if planted::is("recovered_arrives_twice") {
+        core.runner
+            .arrive_as(actor, Arrival::Recovered, &mut core.flows, &mut core.out);
+    }
     if core.flows.affinity() == Affinity::Flow {
         core.out
             .announce(Message::Routed(GroupKey::of_flow(copy.facts.key)));
@@ -287,9 +294,10 @@ fn install_group(core: &mut Core, groups: &mut [u32], copies: &Copies, copy: &Fl
         // It began here by itself: what was copied is older.
         return None;
     }
-    core.flows
-        .group_bytes_mut(index)
-        .copy_from_slice(copies.groups.state(copy.group).get(..length)?);
+    let state = copies.groups.state(copy.group).get(..length)?;
+    if !planted::is("recovered_group_empty") {
+        core.flows.group_bytes_mut(index).copy_from_slice(state);
+    }
     if !core.runner.is_group(index, &core.flows) {
         core.flows.abandon_group(index);
         return None;

@@ -216,6 +216,22 @@ impl Runner {
         true
     }
 
+    /// Ends the calls of these flows, which have gone on elsewhere: their packets, and those behind them, are dropped.
+    pub fn drop_calls(&mut self, actors: &[u32], flows: &mut FlowStore, out: &mut Outbox) {
+        let waiting = actors.iter().map(|actor| flows.header(*actor));
+        let waiting = waiting.filter(|header| header.phase == Phase::Waiting);
+        let mut frames: Vec<u32> = waiting.map(|header| header.frame).collect();
+        frames.sort_unstable();
+        for (index, waiting) in self.frames.pull(&frames) {
+            let (job, mut behind) = self.cancel(index, waiting.frame, waiting.rest, flows, out);
+            out.drop_packet(job.packet, DropReason::HeldAtEnd);
+            while let Some(packet) = behind.pop() {
+                self.queued_count -= 1;
+                out.drop_packet(packet, DropReason::HeldAtEnd);
+            }
+        }
+    }
+
     /// Ends a parked call; answers its job and the packets behind it, which still count as queued.
     fn cancel(
         &mut self,

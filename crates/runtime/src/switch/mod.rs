@@ -528,14 +528,14 @@ impl<P: Port, L: Port> Switch<P, L> {
             self.recovery.forget_reports_of(runtime);
             if self.recovery.is_suspended(runtime) {
                 // It has failed again.
-                self.end_suspension(runtime);
+                self.end_suspension(runtime, false);
             }
             self.directory.leave(runtime);
             if self.recovery.is_wanted() {
                 self.recovery.suspend(runtime, self.local.now);
                 self.directory.suspend(runtime, true);
             } else {
-                self.end_suspension(runtime);
+                self.end_suspension(runtime, false);
             }
         }
         if is_there {
@@ -560,20 +560,27 @@ impl<P: Port, L: Port> Switch<P, L> {
                     let message = Message::Heir(RuntimeId(failed as u16), life);
                     self.outbox.push_message(usize::from(heir), message);
                 }
-                Decision::Over => self.end_suspension(failed),
+                Decision::Over => {
+                    let is_back = is_there(failed) && self.recovery.is_back(failed);
+                    let is_back = is_back && !wire::planted::is("same_life_forgotten");
+                    self.end_suspension(failed, is_back);
+                }
             }
             count += 1;
         }
         count
     }
 
-    /// What is left of a runtime's routes ends, and what waited for it is routed.
+    /// What is left of a runtime's routes ends, or leads to the same life again, and what waited for it is routed.
     #[cold]
-    fn end_suspension(&mut self, runtime: usize) {
+    fn end_suspension(&mut self, runtime: usize, is_back: bool) {
         // Of a life that was not met nothing is known but what the heir has announced; and the next one may be at work.
         if self.recovery.was_met(runtime) || !self.recovery.is_wanted() {
             self.directory.suspend(runtime, false);
-            self.directory.gone(runtime, &mut self.outbox);
+            match is_back {
+                true => self.directory.back(runtime, &mut self.outbox),
+                false => self.directory.gone(runtime, &mut self.outbox),
+            }
         }
         let mut packets = self.recovery.end(runtime);
         while !packets.is_empty() {

@@ -22,6 +22,10 @@
 //!   Keeps{F, base, life} ── life is F's here: kept until the session ends │ is suspended: counted │ else: not met, suspended without routes
 //! ```
 //!
+//! *A life that is back.* A link that was cut, and a runtime or switch that stood still, end a session, and the same life is met in the next. While no heir is named here
+//! none can begin, since it waits for all switches: the suspension is over, and routes to that life lead to it again. The same with those
+//! that are left when the heir has announced what it has, or the time is over. Of what an heir has announced that life is told that it is [taken](crate::message::Message::Taken).
+//!
 //! Packets of a flow leave in order: while some wait, later ones that are routed by the same key wait behind them, though the heir has announced the flow.
 //!
 //! Invariants: packets that wait are bounded (`recovery_full`), and are a quarter of the buffers at most; a suspension ends.
@@ -66,6 +70,13 @@ struct Suspension {
     heir: Option<u16>,
     is_recovered: bool,
     packets: PacketList,
+}
+
+impl Suspension {
+    /// Whether this is the life that was let go, of which an heir goes by no other name.
+    fn is_of(&self, life: u64) -> bool {
+        self.was_met && self.life == life && life != 0
+    }
 }
 
 /// See the module's page.
@@ -218,6 +229,9 @@ impl Recovery {
         if suspension.heir.is_some() {
             return Decision::None;
         }
+        if suspension.is_of(self.lives[failed]) {
+            return Decision::Over;
+        }
         let mut best = None;
         for (runtime, report) in self.reports[failed].iter().enumerate() {
             if runtime == failed || !is_there(runtime) {
@@ -269,6 +283,12 @@ impl Recovery {
     pub fn was_met(&self, runtime: usize) -> bool {
         let suspension = self.suspended[runtime].as_ref();
         suspension.is_some_and(|suspension| suspension.was_met)
+    }
+
+    /// Whether the life that was let go is at the link again. What an heir has not announced of it is there as it was.
+    pub fn is_back(&self, runtime: usize) -> bool {
+        let suspension = self.suspended[runtime].as_ref();
+        suspension.is_some_and(|suspension| suspension.is_of(self.lives[runtime]))
     }
 
     /// A runtime is suspended no more; hands out what waited.

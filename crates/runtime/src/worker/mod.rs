@@ -55,6 +55,7 @@ use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use nf::{Affinity, ConfigError};
+use protocols::ownership::Switches;
 use wire::memory::Region;
 use wire::packet::Kind;
 use wire::{PacketList, Pool};
@@ -353,6 +354,11 @@ impl<P: Port> Runtime<P> {
             && self.core.out.is_clear()
             && self.core.hold.is_empty()
             && self.core.gate.packets() == 0
+    }
+
+    /// Whether nothing is to be told to switches, they have said what is another's of that, and it has ended here.
+    pub fn has_told_all(&self) -> bool {
+        self.core.sessions.is_idle() && self.core.out.unsettled() == Switches::NONE
     }
 
     /// The links, for tests and drivers.

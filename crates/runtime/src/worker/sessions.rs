@@ -21,6 +21,9 @@
 //! *Taken*: where another runtime was chosen meanwhile for a group that is here, it is that one's, and ends here; flow by flow, some a step, those that
 //! wait when their call is over.
 //!
+//! *A switch that is met again* may have let this runtime go, and flows that are here may have gone on elsewhere. So no packet leaves by it, and what
+//! waited for it is dropped, until it, and all others that are met again, have said which groups are another's (their *all told* is behind that), and those have ended here.
+//!
 //! *A runtime that begins anew among others* does not know which blocks of its pool its forerunner had lent with groups that have moved. It waits until every switch has told it (those
 //! that are not there: for a time), says meanwhile that it is leaving, takes no groups and begins none (`too_early`): what it would hand out may be in use. A block that it was
 //! told of comes home by way of those switches that told of it.
@@ -44,8 +47,10 @@ use crate::message::Message;
 use crate::parts::presence::{Part, Telling};
 use crate::record::Record;
 use crate::switch::home_of;
+use alloc::vec::Vec;
 use core::ops::Bound;
 use nf::{Addr, Affinity, Block};
+use protocols::ownership::Switches;
 
 /// Places looked at in a step.
 const LOOKS: u32 = 512;
@@ -80,6 +85,7 @@ impl<P: Port> Runtime<P> {
         self.core.sessions.switch_ends[link].begin();
         self.core.sessions.has_absent = self.core.sessions.switches.contains(&0);
         self.core.sessions.telling.retain(|telling| telling.link != link);
+        self.core.sessions.settling = self.core.sessions.settling.without(link as u8);
         self.core.out.session_over(link, session != 0);
         if let Some(beginning) = &mut self.core.sessions.beginning {
             beginning.told = beginning.told.without(link as u8);
@@ -137,10 +143,36 @@ impl<P: Port> Runtime<P> {
         if self.core.sessions.has_said_leaving != self.core.takes_no_groups() {
             self.say_leaving();
         }
-        if self.core.sessions.is_idle() {
-            return 0;
+        let mut count = 0;
+        if !self.core.sessions.is_idle() {
+            count = self.tell_on() + self.give_up() + self.core.end_refused();
         }
-        self.tell_on() + self.give_up() + self.core.end_refused()
+        if self.core.out.unsettled() != Switches::NONE {
+            self.settle_switches();
+        }
+        count
+    }
+
+    /// Has packets leave by switches that have said which groups are others', once those have ended here.
+    #[cold]
+    fn settle_switches(&mut self) {
+        let sessions = &self.core.sessions;
+        // Those that are on their way end with their moves.
+        let has_ended = sessions.taken_cursor == [0; 5] && self.core.may_end_now();
+        if !sessions.taken.is_empty() && !has_ended {
+            return;
+        }
+        // A packet may leave by another switch than the one that knows whose its group is.
+        let unsettled = self.core.out.unsettled();
+        let mut links = 0..self.links.len();
+        if links.any(|link| unsettled.has(link as u8) && !sessions.settling.has(link as u8)) {
+            return;
+        }
+        for link in (0..self.links.len()).filter(|link| unsettled.has(*link as u8)) {
+            // It was processed before that was known.
+            self.core.lose_held_for(link);
+            self.core.out.settle(link);
+        }
     }
 
     #[cold]
@@ -276,10 +308,16 @@ impl<P: Port> Runtime<P> {
             if flows.is_empty() {
                 self.core.sessions.taken.remove(&words);
             } else if !self.moves.is_moving(&group, &self.core.settings.seed) {
-                if self.core.settings.replicated {
+                if self.core.settings.replicated && !wire::planted::is("taken_given_back") {
                     // It goes on elsewhere from a copy, with what it took: nothing is given back here.
                     if self.core.may_end_now() {
+                        self.core.drop_waiting(&flows);
+                        let blocks: Vec<Block> = self.core.flows.owners.of(&group).collect();
                         self.moves.drop_copy(&mut self.core, group);
+                        for block in blocks {
+                            // The other may have begun anew, with others.
+                            self.core.out.announce(Message::BlockDoubted(block, group));
+                        }
                     }
                     continue;
                 }

@@ -60,7 +60,7 @@ impl Read {
         figures: &Figures,
         done: impl Fn(usize) -> bool,
     ) -> Result<(), Violation> {
-        let is_crash = |fault: &Fault| matches!(fault, Fault::Crash { .. });
+        let is_crash = |fault: &Fault| matches!(fault, Fault::Crash { .. } | Fault::Silence { .. });
         if script.faults.iter().any(|timed| is_crash(&timed.fault)) {
             return Ok(());
         }

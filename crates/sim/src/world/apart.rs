@@ -7,6 +7,7 @@
 
 use super::cluster::Dead;
 use super::{Due, World};
+use crate::checkers::Sighting;
 use crate::network::{Passage, Path};
 use crate::random::{Random, Stream};
 use crate::script::Script;
@@ -67,6 +68,7 @@ impl World<'_> {
             if known != 0 && known != session {
                 self.past.sessions += 1;
                 self.note_losses(0);
+                self.note_let_go(from, to);
             }
             for frame in frames {
                 self.timeline.fold(&frame);
@@ -86,6 +88,36 @@ impl World<'_> {
             }
         }
         is_busy
+    }
+
+    /// A session between two workers is over.
+    fn note_let_go(&mut self, one: usize, other: usize) {
+        let switches = usize::from(self.script.shape.switches);
+        let (switch, runtime) = (one.min(other), one.max(other));
+        if self.script.has_silence() && switch < switches && runtime >= switches {
+            self.let_go[runtime - switches] = true;
+        }
+    }
+
+    /// Takes out the flows of runtimes that a switch has let go, until it knows what each has: they have no effect, or
+    /// [`crate::checkers::kept`] sees it.
+    pub(super) fn forget_let_go(&mut self, flows: &mut Vec<Sighting>) {
+        for runtime in 0..self.let_go.len() {
+            self.let_go[runtime] = self.let_go[runtime] && !self.is_known(runtime);
+        }
+        flows.retain(|(runtime, _)| !self.let_go[usize::from(*runtime)]);
+    }
+
+    /// Whether all switches have met a runtime, and it has told them all that it has, and heard what they say of it.
+    fn is_known(&self, runtime: usize) -> bool {
+        let switches = usize::from(self.script.shape.switches);
+        let is_settled = |switch: usize| {
+            let ends = [(switch, switches + runtime), (switches + runtime, switch)];
+            let [one, other] = ends.map(|ends| self.cluster.ends[&ends].borrow());
+            let is_met = one.session != 0 && one.session == other.session;
+            is_met && one.is_settled() && other.is_settled()
+        };
+        self.cluster.runtimes[runtime].has_told_all() && (0..switches).all(is_settled)
     }
 
     pub(super) fn arrive_at_worker(&mut self, from: u8, to: u8, frame: Vec<u8>) {

@@ -228,7 +228,7 @@ impl Cluster {
         self.ends
             .values()
             .map(|end| end.borrow())
-            .all(|end| end.session != 0 && !end.is_busy && end.outbox.is_empty() && end.inbox.is_empty())
+            .all(|end| end.session != 0 && end.is_settled())
     }
 
     /// Packets that links between processes lost, since they were for nobody.

@@ -185,6 +185,8 @@ pub(crate) struct World<'s> {
     /// Orders that are still to be given in this part.
     open_orders: u32,
     looks: u32,
+    /// By runtime: a switch has let it go, or has met it since, and does not know yet what it has.
+    let_go: Vec<bool>,
     seen: Vec<Sighting>,
     wishes: Vec<Wish>,
     lines: String,
@@ -270,6 +272,7 @@ impl<'s> World<'s> {
             orders: Vec::new(),
             open_orders: 0,
             looks: 0,
+            let_go: vec![false; usize::from(shape.runtimes)],
             seen: Vec::new(),
             wishes: Vec::new(),
             lines: String::new(),
@@ -458,6 +461,7 @@ impl<'s> World<'s> {
             runtime.each_flow(|flow| seen.push((index as u16, *flow)));
             counts.push(seen.len() - before);
         }
+        self.forget_let_go(&mut seen);
         let variant = &self.script.variant;
         let is_refusal_under_way = self.script.scenario.has_balancer() && !self.is_at_rest();
         self.fail(one_actor::check(&seen, is_refusal_under_way));

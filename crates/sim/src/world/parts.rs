@@ -15,7 +15,7 @@ use crate::frame::PREFIX;
 use crate::network::Noise;
 use crate::run::Moved;
 use crate::scenario::TIMEOUT_MS_MAX;
-use crate::script::{Fate, Fault, Part, Who, Whom};
+use crate::script::{Fate, Fault, Part, Who, Whom, Why};
 use crate::timeline::Event;
 use crate::witness::Account;
 use runtime::mobility::{Order, OrderError, Selector};
@@ -289,9 +289,12 @@ impl World<'_> {
 
     pub(super) fn begin_fault(&mut self, index: u16) {
         let now = self.now();
-        if let Fault::Crash { who: Who::Copied(..) } = self.script.faults[usize::from(index)].fault
-            && !self.is_all_copied()
-        {
+        let waits_for_copies = match self.script.faults[usize::from(index)].fault {
+            Fault::Crash { who } => matches!(who, Who::Copied(..)),
+            Fault::Silence { why, .. } => why.is_copied(),
+            _ => false,
+        };
+        if waits_for_copies && !self.is_all_copied() {
             if now + COPYING < self.script.heals_at {
                 self.plan_for(now + COPYING, Due::Begin(index));
             }
@@ -299,12 +302,16 @@ impl World<'_> {
         }
         self.timeline.note(now, Event::Began(index));
         let time = match self.script.faults[usize::from(index)].fault {
-            Fault::Stall { worker, time } => {
-                let turns = &mut self.turns[usize::from(worker)];
-                turns.stalled_until = turns.stalled_until.max(now + time);
-                let at = turns.stalled_until;
-                self.set_turn(worker, at);
-                return;
+            Fault::Stall { worker, time } => return self.stand_still(worker, time),
+            Fault::Silence { worker, why, time } => {
+                if !why.is_copied() {
+                    self.order.cut();
+                }
+                if matches!(why, Why::Stands(_)) {
+                    return self.stand_still(worker, time);
+                }
+                self.cut_off(worker, true);
+                time
             }
             Fault::Jump { worker, by } => {
                 self.order.cut();
@@ -354,7 +361,23 @@ impl World<'_> {
                 host.from.is_cut &= !from;
             }
             Fault::Partition { from, to, back, .. } => self.cut(from, to, back, false),
+            Fault::Silence { worker, .. } => self.cut_off(worker, false),
             Fault::Stall { .. } | Fault::Jump { .. } | Fault::Crash { .. } => {}
+        }
+    }
+
+    fn stand_still(&mut self, worker: u8, time: u64) {
+        let until = self.now() + time;
+        let turns = &mut self.turns[usize::from(worker)];
+        turns.stalled_until = turns.stalled_until.max(until);
+        let at = turns.stalled_until;
+        self.set_turn(worker, at);
+    }
+
+    /// Cuts all links of a worker, or joins them again.
+    fn cut_off(&mut self, worker: u8, is_cut: bool) {
+        for other in (0..self.turns.len() as u8).filter(|other| *other != worker) {
+            self.cut(worker, other, true, is_cut);
         }
     }
 

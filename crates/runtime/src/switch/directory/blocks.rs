@@ -113,7 +113,7 @@ impl Blocks {
         }
     }
 
-    /// A runtime has not got a group's block: none has, if that one had the group.
+    /// A runtime has not got a group's block: none has, if that one had the group, and no other may have it.
     pub fn doubted<L: Port>(
         &mut self,
         runtime: usize,
@@ -125,10 +125,15 @@ impl Blocks {
         if self.owners.at(block.addr, block.first) != Some(group) {
             return;
         }
-        match self.holder(&group) {
-            Some(holder) if holder != runtime => {
-                outbox.push_message(holder, Message::BlockDoubted(block, group));
-            }
+        let Some(holder) = self.holders.get_mut(&group) else {
+            return self.release(block);
+        };
+        if usize::from(holder.runtime) == runtime && outbox.is_there(usize::from(holder.other)) {
+            // It claimed this, too, when it was met again, and has let go of what is another's.
+            holder.runtime = core::mem::replace(&mut holder.other, NO_RUNTIME);
+        }
+        match usize::from(holder.runtime) {
+            holder if holder != runtime => outbox.push_message(holder, Message::BlockDoubted(block, group)),
             _ => self.release(block),
         }
     }
@@ -238,6 +243,17 @@ impl Blocks {
             self.owners.retain(|group| holders.get(group).is_none_or(stays));
             holders.retain(|_, holder| stays(holder));
         }
+        if !suspect.is_empty() {
+            self.ask_about(&suspect, outbox);
+        }
+    }
+
+    /// A runtime that was let go is there again as it was, and is asked which blocks its groups have.
+    pub(super) fn back<L: Port>(&mut self, runtime: usize, outbox: &mut Outbox<L>) {
+        let back = runtime as u16;
+        let holders = self.holders.iter();
+        let its = holders.filter(|(_, holder)| holder.runtime == back || holder.other == back);
+        let suspect: HashSet<GroupKey> = its.map(|(group, _)| *group).collect();
         if !suspect.is_empty() {
             self.ask_about(&suspect, outbox);
         }

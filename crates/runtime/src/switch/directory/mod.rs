@@ -81,6 +81,8 @@ struct Seat {
     is_there: bool,
     /// The incarnation before has failed, and its routes stay until it is known where they lead.
     is_suspended: bool,
+    /// The incarnation before is at the link again: its routes lead to this one.
+    is_back: bool,
     /// How many were before it.
     incarnation: u16,
     /// Packets sent in this session, counted as the runtime counts what it consumes.
@@ -290,8 +292,13 @@ impl Directory {
             && (self.is_suspended(index) && is_heir_of(self.runtime(index))
                 || self.is_source_suspended(index) && is_heir_of(self.source(index)))
         {
+            let failed = self.runtime(index);
             self.set_source(index, None, Epoch::default());
             self.routes[index as usize].set(AWAITED, false);
+            if failed != runtime && self.runtimes[failed].is_there {
+                // It may be the same life, which has told what it has.
+                outbox.push_message(failed, Message::Taken(key));
+            }
             return self.turn(index, runtime as u16);
         }
         if let Some(index) = found {
@@ -567,7 +574,7 @@ impl Directory {
     /// A runtime that was there is not any more.
     pub fn leave(&mut self, runtime: usize) {
         let seat = &mut self.runtimes[runtime];
-        seat.is_there = false;
+        (seat.is_there, seat.is_back) = (false, false);
         seat.incarnation = seat.incarnation.wrapping_add(1);
         seat.sent = 0;
     }
@@ -609,6 +616,30 @@ impl Directory {
         self.pending
             .retain(|_, key| key.source != gone && key.target != gone);
         self.blocks.gone(runtime, outbox);
+    }
+
+    /// A runtime that was let go is there again as it was: what led to it does so again. What it has no longer it says when it is asked.
+    pub fn back<L: Port>(&mut self, runtime: usize, outbox: &mut Outbox<L>) {
+        self.runtimes[runtime].is_back = true;
+        self.rejected.retain(|(_, to, _)| *to != runtime);
+        self.unseen = self.routes.len();
+        self.blocks.back(runtime, outbox);
+    }
+
+    /// Has a route lead to a life that is back, as it did.
+    fn bring_back(&mut self, index: u32) {
+        let route = self.routes[index as usize];
+        let is_back = |runtime: u16, incarnation: u16| {
+            let seat = self.runtimes.get(usize::from(runtime));
+            seat.filter(|seat| seat.is_back && incarnation.wrapping_add(1) == seat.incarnation)
+        };
+        if let Some(seat) = is_back(route.source, route.source_incarnation) {
+            self.routes[index as usize].source_incarnation = seat.incarnation;
+        }
+        if is_back(route.runtime, route.incarnation).is_some() {
+            self.turn(index, route.runtime);
+            self.suspect(index);
+        }
     }
 
     /// Whether routes may lead to runtimes that have gone.
@@ -659,10 +690,11 @@ impl Directory {
 
     /// Ends a route that leads to no runtime, or turns it to the one that has its group; whether it is there.
     fn look_at(&mut self, index: u32) -> bool {
-        let route = self.routes[index as usize];
-        if route.runtime == NO_RUNTIME {
+        if self.routes[index as usize].runtime == NO_RUNTIME {
             return false;
         }
+        self.bring_back(index);
+        let route = self.routes[index as usize];
         let lives = |runtime: u16, incarnation: u16| {
             let seat = self.runtimes.get(usize::from(runtime));
             seat.is_some_and(|seat| seat.is_there && seat.incarnation == incarnation)
