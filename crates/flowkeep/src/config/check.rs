@@ -195,8 +195,8 @@ fn affinities(config: &Config, document: &mut Document<'_, '_>) {
 /// What flows of a chain that is copied keep, and their groups, has room in a copy.
 fn copies(config: &Config, document: &mut Document<'_, '_>) {
     let all: Vec<_> = config.functions.values().map(|known| &*known.factory).collect();
-    let joined = all.iter().map(|factory| factory.affinity());
-    let Some(affinity) = joined.fold(Some(Affinity::Flow), |one, other| one?.join(other)) else {
+    let mut each = all.iter().map(|factory| factory.affinity());
+    let Some(affinity) = each.try_fold(Affinity::Flow, Affinity::join) else {
         return;
     };
     for (index, chain) in config.chain.iter().enumerate() {

@@ -480,11 +480,8 @@ impl Shared {
 
     /// Why a runtime cannot be asked here.
     fn elsewhere(&self, runtime: u16) -> String {
-        match self
-            .part
-            .as_ref()
-            .and_then(|part| part.runtimes.get(usize::from(runtime)))
-        {
+        let part = self.part.as_ref();
+        match part.and_then(|part| part.runtimes.get(usize::from(runtime))) {
             Some((member, socket)) => format!(
                 "runtime {runtime} is of member `{member}`; ask that one: --socket {}",
                 socket.display()
