@@ -209,7 +209,8 @@ fn runtimes_are_killed_under_load_and_every_packet_is_accounted_for() {
         let ran = finish(outcome, &lines, &format!("{switches} switches, {policy}"));
         let dropped = ran.snapshot.packets().dropped;
         println!("{policy}: {dropped:?}");
-        let known = ["runtime_failed", "recovery_full", "replica_full"];
+        // A switch drops what is for a runtime whose ring is full while another has room.
+        let known = ["runtime_failed", "recovery_full", "replica_full", "runtime_busy"];
         let is_known = |(function, name): &(String, &str)| function.is_empty() && known.contains(name);
         assert!(dropped.keys().all(is_known), "{policy}: {dropped:?}");
         let recovered: u64 = ran
