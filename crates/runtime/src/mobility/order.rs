@@ -533,6 +533,10 @@ impl Moves {
 
     /// A group of an order is on its way no more, or was not to be.
     pub(super) fn leave_order(&mut self, core: &mut Core, order: u32) {
+        if order == NONE {
+            // A target that was fenced: no order of this runtime's moved the group.
+            return;
+        }
         let orders = &mut self.orders;
         orders.under_way -= 1;
         if let Some(receipt) = orders.receipt(order) {

@@ -118,3 +118,29 @@ fn the_target_of_a_source_that_is_fenced_closes_its_slot() {
         }
     }
 }
+
+/// A target that has installed a group, and hears that another has it, ends it and counts no move of an order.
+#[test]
+fn a_target_that_is_fenced_ends_what_it_has() {
+    let plan = plan(vec![factory::<Hosts>(), factory::<Meter>()]);
+    let mut ended = 0;
+    for steps in 0..60 {
+        let mut cluster = cluster(2, 2, Policy::RoundRobin, &plan, 64);
+        cluster.feed(0, packets(1000..1020));
+        let order = Order {
+            selector: Selector::All,
+            to: vec![TARGET as u16],
+        };
+        cluster.runtimes[SOURCE].order(order).unwrap();
+        (0..steps).for_each(|step| cluster.one_step(step));
+        let before = cluster.runtimes[TARGET].stats().flows;
+        cluster.runtimes[TARGET].fence_all(0);
+        (steps..steps + 200).for_each(|step| cluster.one_step(step));
+        cluster.settle();
+        ended += before.saturating_sub(cluster.runtimes[TARGET].stats().flows);
+        for runtime in &cluster.runtimes {
+            assert_conserved(runtime);
+        }
+    }
+    assert!(ended > 0, "no target had a group that it was to end");
+}
