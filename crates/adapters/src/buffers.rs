@@ -1,24 +1,26 @@
 //! Pools of packet buffers as ports need them.
 //!
-//! A capture has frames of up to 64 KiB, nearly all of them short: buffers of that size from the heap, of which only the
-//! beginning is ever touched. Ports on interfaces have frames of an MTU: buffers of one page, in large pages, which
+//! A capture has frames of up to 64 KiB, nearly all of them short: buffers of that size in small pages, of which only the
+//! first is ever touched. Ports on interfaces have frames of an MTU: buffers of one page, in large pages, which
 //! `AF_XDP` can receive into ([`crate::afxdp`]).
 //!
 //! Invariant: where every port's longest frame fits into a page beside what is kept before it, buffers are pages.
 
 use crate::afxdp::{CHUNK, FRAME};
-use crate::pages::{PagesError, Want, map};
+use crate::pages::{PagesError, Want, map_ahead};
 use wire::Pool;
-use wire::memory::Region;
+
+/// Bytes of a pool that are there before the first packet: as a rule no more are ever out at a time.
+const AHEAD: usize = 16 << 20;
 
 /// A pool of `count` buffers for frames of up to `frame_max` bytes, with the number `origin`.
 pub fn pool(count: usize, frame_max: usize, origin: u8) -> Result<Pool, PagesError> {
     if frame_max > FRAME {
-        let region = Region::heap(Pool::region_length(count, frame_max));
+        let region = map_ahead(Pool::region_length(count, frame_max), Want::Plain, 0)?.region;
         return Ok(Pool::new(region, count, frame_max, origin));
     }
     let frame_max = Pool::frame_max_of(CHUNK);
-    let region = map(Pool::region_length(count, frame_max), Want::Huge)?.region;
+    let region = map_ahead(Pool::region_length(count, frame_max), Want::Huge, AHEAD)?.region;
     Ok(Pool::new(region, count, frame_max, origin))
 }
 

@@ -10,7 +10,7 @@
 //!   3 plain       what is left when it has none
 //! ```
 //!
-//! Every page is touched at once, so that none is missing on the first packet's path and what was asked for and what is
+//! Every page is touched at once ([`map_ahead`]: the first ones), so that none is missing on the first packet's path and what was asked for and what is
 //! there can be compared: [`Pages::huge_bytes`] is what the kernel says (`/proc/self/smaps`) is really huge.
 //!
 //! Invariants: a region is zeroed, aligned to 2 MiB, a whole number of pages long, and unmapped once, by its `Drop`.
@@ -70,8 +70,13 @@ pub struct PagesError {
     source: std::io::Error,
 }
 
-/// Maps at least `length` bytes, zeroed, in the best pages there are.
+/// Maps at least `length` bytes, zeroed, in the best pages there are, all of them there at once.
 pub fn map(length: usize, want: Want) -> Result<Pages, PagesError> {
+    map_ahead(length, want, usize::MAX)
+}
+
+/// The same, with only the first so many bytes there at once. The kernel finds others when they are used.
+pub fn map_ahead(length: usize, want: Want, ahead: usize) -> Result<Pages, PagesError> {
     let failed = |source: rustix::io::Errno| PagesError {
         length,
         source: source.into(),
@@ -96,7 +101,8 @@ pub fn map(length: usize, want: Want) -> Result<Pages, PagesError> {
     // and plain pages it is.
     let _ = unsafe { madvise(start.as_ptr().cast(), whole, advice) };
     let region = own(start, whole);
-    touch(&region);
+    // SAFETY: a region that nobody else has yet; it holds zeros.
+    unsafe { touch_from(region.start(), ahead.min(whole)) };
     let huge_bytes = huge_bytes_of(&region);
     Ok(Pages {
         region,
@@ -186,13 +192,7 @@ unsafe fn release(start: NonNull<u8>, length: usize) {
     let _ = unsafe { munmap(start.as_ptr().cast(), length) };
 }
 
-/// Writes to every page, so that all are there from now on.
-fn touch(region: &Region) {
-    // SAFETY: a region that nobody else has yet; it holds zeros.
-    unsafe { touch_from(region.start(), region.length()) };
-}
-
-/// The same of any fresh mapping.
+/// Writes to every page of a fresh mapping, so that all are there from now on.
 ///
 /// # Safety
 /// From `start` on so many bytes are mapped, hold zeros, and are nobody else's.

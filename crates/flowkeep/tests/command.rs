@@ -519,3 +519,95 @@ fn a_service_says_that_it_is_ready_and_lets_its_log_go_when_it_was_renamed() {
     let last = new.lines().last().expect("flows were open at the end");
     assert!(year(last).is_some_and(|year| year >= 2024), "{last}");
 }
+
+/// A process that does not outlive its test.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The most memory that a process has had, in KiB, as long as it was seen.
+fn most_memory(child: &mut Child, until: impl Fn(&mut Child) -> bool) -> u64 {
+    let status = format!("/proc/{}/status", child.id());
+    let began = Instant::now();
+    let mut most = 0;
+    while !until(child) {
+        let text = fs::read_to_string(&status).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kibibytes = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok());
+        most = most.max(kibibytes.unwrap_or(0));
+        assert!(began.elapsed() < PATIENCE, "it does not end");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    most
+}
+
+/// A firewall and NAT that idle have 150 MiB at defaults, and a short capture takes 50.
+#[test]
+fn little_work_takes_little_memory() {
+    let directory = Directory::new("memory");
+    let capture = directory.path("in.pcap");
+    let input = "generate:examples/demo-traffic.toml?packets=500";
+    let socket = directory.path("s.sock");
+    let quiet = ["--events", "/dev/null", "--socket", &socket];
+    let output = format!("pcap:{capture}");
+    let made = run(&[&["run", "--input", input, "--output", &output], &quiet[..]].concat());
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let played = format!("pcap:{capture}");
+    let mut command = flowkeep(&[&["run", "--input", &played], &quiet[..]].concat());
+    let mut replayed = Killed(
+        command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    let replay = most_memory(&mut replayed.0, |child| child.try_wait().unwrap().is_some());
+
+    let traffic = directory.file(
+        "traffic.toml",
+        "seed = 1\nflows = 10\nrate = { total = 1000.0 }\npace = \"clock\"\nsources = [\"10.0.0.0/24\"]\n\
+         destinations = [\"192.0.2.1/32\"]\n[[classes]]\nshare = 1.0\ntcp = 0.0\n",
+    );
+    let config = directory.file(
+        "idle.toml",
+        &format!(
+            "[[port]]\nname = \"lan\"\nside = \"inside\"\ninput = \"generate:{traffic}\"\n\
+             [[port]]\nname = \"world\"\nside = \"outside\"\noutput = \"pcap:/dev/null\"\n\
+             [[chain]]\nname = \"out\"\nfunctions = [\"firewall\", \"nat\"]\n\
+             [[function.firewall.rules]]\nname = \"all\"\nfrom = \"inside\"\naction = \"allow\"\n\
+             [function.nat]\npool = [\"203.0.113.0/28\"]\n"
+        ),
+    );
+    let said = fs::File::create(directory.path("said")).unwrap();
+    let mut command = flowkeep(&["run", &config, "--socket", &socket]);
+    let mut cluster = Killed(command.stdout(Stdio::null()).stderr(said).spawn().unwrap());
+    let passed = |child: &mut Child| {
+        let ended = child.try_wait().unwrap();
+        assert!(
+            ended.is_none(),
+            "{}",
+            fs::read_to_string(directory.path("said")).unwrap()
+        );
+        let output = run(&["status", "--json", "--socket", &socket]);
+        let status: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        status["packets"]["out"].as_u64() > Some(100)
+    };
+    let idle = most_memory(&mut cluster.0, passed);
+    let stopped = run(&["stop", "--socket", &socket]);
+    assert!(stopped.status.success(), "{}", text(&stopped.stderr));
+    assert!(cluster.0.wait().unwrap().success());
+    println!("a capture: {replay} KiB; idle: {idle} KiB");
+    assert!(
+        (5_000..50 << 10).contains(&replay),
+        "a capture of 500 packets took {replay} KiB"
+    );
+    assert!(
+        (5_000..150 << 10).contains(&idle),
+        "an idle firewall and NAT took {idle} KiB"
+    );
+}

@@ -683,8 +683,13 @@ impl Shape<'_> {
             WorkerId::Runtime(index),
             ends.iter_mut().chain(others.iter_mut().flatten()),
         )?;
-        let mut runtime = at_once(|| Runtime::new(settings, plan.clone(), ends, pool, region))
-            .map_err(|(function, source)| RunError::Function { function, source })?;
+        let plan = plan.clone();
+        // No packet of a capture is late for a page that the kernel finds first.
+        let made = match self.packet_clock {
+            true => Runtime::new(settings, plan, ends, pool, Region::heap),
+            false => at_once(|| Runtime::new(settings, plan, ends, pool, region)),
+        };
+        let mut runtime = made.map_err(|(function, source)| RunError::Function { function, source })?;
         runtime.join(others);
         Ok(runtime)
     }

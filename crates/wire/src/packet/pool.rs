@@ -4,8 +4,9 @@
 //!   Pool ── take ─► PacketBox ── ports, rings, lists … ─► PacketBox ── give ─► Pool
 //! ```
 //!
-//! A region is cut into buffers once, in [`Pool::new`]; from then on boxes only move. A list needs no memory of its own:
-//! a buffer's notes have a place for the next one.
+//! A region has a fixed number of buffers. Each is laid out when it is taken for the first time, so memory of
+//! buffers that nothing ever needed is never touched; from then on boxes only move. A list needs no memory of
+//! its own: a buffer's notes have a place for the next one.
 //!
 //! Invariants: a box is the only handle to its buffer (so `&mut` is exclusive, and a box may change threads); `capacity` is
 //! what the pool wrote, whoever has the buffer; the region outlives every box
@@ -168,6 +169,8 @@ unsafe fn packet_at(node: NonNull<Notes>) -> *mut Packet {
 pub struct Pool {
     // Field order matters for nothing: boxes do not touch the region when dropped.
     free: Vec<PacketBox>,
+    /// Buffers from this one on have not been taken yet.
+    fresh: usize,
     total: usize,
     stride: usize,
     origin: u8,
@@ -197,24 +200,9 @@ impl Pool {
                 .is_some_and(|length| length <= region.length()),
             "the region is too small for {count} buffers"
         );
-        let mut free = Vec::with_capacity(count);
-        for index in (0..count).rev() {
-            // SAFETY: the offset lies within the region (asserted above) and is a multiple of 64, so aligned.
-            let notes = unsafe { region.start().add(index * stride) }.cast::<Notes>();
-            let capacity = (stride - size_of::<Notes>()) as u32;
-            // SAFETY: the memory is the region's and nobody else has a pointer to it yet.
-            unsafe {
-                notes.write(Notes {
-                    capacity,
-                    origin,
-                    start: HEADROOM as u16,
-                    ..Notes::EMPTY
-                })
-            };
-            free.push(PacketBox(notes));
-        }
         Pool {
-            free,
+            free: Vec::with_capacity(count),
+            fresh: 0,
             total: count,
             stride,
             origin,
@@ -225,24 +213,48 @@ impl Pool {
     /// Takes a buffer, or `None` when all are out.
     #[inline]
     pub fn take(&mut self) -> Option<PacketBox> {
-        let mut packet = self.free.pop()?;
+        let mut packet = match self.free.pop() {
+            Some(packet) => packet,
+            None => self.lay_out()?,
+        };
         // What the packet before went through is over.
         packet.clear_turns();
         Some(packet)
+    }
+
+    /// The next buffer that has not been taken yet.
+    #[cold]
+    fn lay_out(&mut self) -> Option<PacketBox> {
+        if self.fresh == self.total {
+            return None;
+        }
+        // SAFETY: the offset lies within the region (asserted in `new`) and is a multiple of 64, so aligned.
+        let notes = unsafe { self._region.start().add(self.fresh * self.stride) }.cast::<Notes>();
+        self.fresh += 1;
+        // SAFETY: the memory is the region's, and each buffer is laid out once: nothing has a pointer to it yet.
+        unsafe {
+            notes.write(Notes {
+                capacity: (self.stride - size_of::<Notes>()) as u32,
+                origin: self.origin,
+                start: HEADROOM as u16,
+                ..Notes::EMPTY
+            })
+        };
+        Some(PacketBox(notes))
     }
 
     /// Gives a buffer back.
     #[inline]
     pub fn give(&mut self, packet: PacketBox) {
         debug_assert_eq!(packet.origin(), self.origin, "a buffer goes home to its own pool");
-        debug_assert!(self.free.len() < self.total, "a buffer is given back once");
+        debug_assert!(self.free() < self.total, "a buffer is given back once");
         self.free.push(packet);
     }
 
     /// How many buffers are free.
     #[inline]
     pub fn free(&self) -> usize {
-        self.free.len()
+        self.free.len() + self.total - self.fresh
     }
 
     /// How many buffers there are.

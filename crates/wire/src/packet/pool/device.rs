@@ -59,7 +59,7 @@ impl Drop for Pool {
             .iter()
             .filter(|p| ours.contains(&p.0.addr().get()))
             .count();
-        if home != self.total {
+        if home != self.fresh {
             let region = core::mem::replace(&mut self._region, Region::heap(0));
             core::mem::forget(region);
         }
