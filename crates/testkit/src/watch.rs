@@ -99,6 +99,7 @@ impl<F: NetworkFunction> NetworkFunction for Watched<F> {
     const LAST: bool = F::LAST;
     const TRANSLATES: bool = F::TRANSLATES;
     const BEGINS_AGAIN: bool = F::BEGINS_AGAIN;
+    const OUTLIVES: bool = F::OUTLIVES;
     type Config = WatchedConfig<F>;
     type Flow = F::Flow;
     type Group = F::Group;
@@ -154,6 +155,10 @@ impl<F: NetworkFunction> NetworkFunction for Watched<F> {
 
     fn group_ended(&self, group: &mut F::Group, cx: &mut Cx<Self>) {
         self.function.group_ended(group, cx.lend());
+    }
+
+    fn group_timeout(&self, group: &F::Group) -> Duration {
+        self.function.group_timeout(group)
     }
 
     fn block_returned(&self, block: nf::Block) {
