@@ -291,6 +291,8 @@ pub struct RuntimeStats {
     pub copies: u64,
     /// Flows of failed runtimes that were recovered here, and that could not be.
     pub recovered: [u64; 2],
+    /// Groups without a flow of failed runtimes that were recovered here.
+    pub groups_recovered: u64,
     /// Groups now.
     pub groups: u64,
     /// Groups now that have no flow: their functions have them live on.
@@ -317,6 +319,7 @@ impl RuntimeStats {
         self.flows_ended += before.flows_ended;
         self.flows_refused += before.flows_refused;
         self.groups_evicted += before.groups_evicted;
+        self.groups_recovered += before.groups_recovered;
         self.words_refused += before.words_refused;
         self.unprotected += before.unprotected;
         self.events_lost += before.events_lost;

@@ -14,7 +14,7 @@
 //!
 //! As many orders as [`KEPT`] may be under way; another is refused. Of those that are over, receipts are kept as long as there is room.
 //!
-//! A group that rests ([`crate::flows::resting`]) moves as one without flows; no figure of a receipt counts it.
+//! A group that rests ([`crate::flows::resting`]) moves as one without flows; a receipt's figure for it is its own.
 //!
 //! Groups move whole: a flow that is named takes its group along, and *asked* counts all of them. As many groups as
 //! [`Settings::moves_max`](crate::Settings::moves_max) are on their way at once, and of groups with many flows no more than have
@@ -128,6 +128,8 @@ pub struct Receipt {
     pub asked: u64,
     /// Flows that are at the target.
     pub moved: u64,
+    /// Groups without flows that are.
+    pub resting: u64,
     /// Flows whose groups the target did not take, nor another to whom they were offered then.
     pub refused: u64,
     /// Flows whose groups did not move to a target, so that they were offered to another; what came of that is in the other figures.
@@ -528,7 +530,10 @@ impl Moves {
     pub(crate) fn note_finished(&mut self, core: &mut Core, order: u32, flows: u64, how: Finished) {
         if let Some(receipt) = self.orders.receipt(order) {
             match how {
-                Finished::Moved => receipt.moved += flows,
+                Finished::Moved => {
+                    receipt.moved += flows;
+                    receipt.resting += u64::from(flows == 0);
+                }
                 Finished::Refused(_) => receipt.refused += flows,
                 Finished::Aborted if planted::is("flows_counted_twice") => receipt.failed += 2 * flows,
                 Finished::Aborted => receipt.failed += flows,

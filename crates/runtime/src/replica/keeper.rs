@@ -150,6 +150,8 @@ pub(crate) struct Keeper {
     is_unacknowledged: bool,
     /// Flows that were recovered here, and that could not be.
     pub(super) recovered: [u64; 2],
+    /// Groups without flows that were.
+    pub(super) groups_recovered: u64,
     /// Of the last recoveries, the oldest first.
     pub(super) receipts: Vec<RecoveryReceipt>,
 }
@@ -174,6 +176,11 @@ impl Keeper {
     /// Flows that were recovered here, and that could not be.
     pub fn recovered(&self) -> [u64; 2] {
         self.recovered
+    }
+
+    /// Groups without flows that were recovered here.
+    pub fn groups_recovered(&self) -> u64 {
+        self.groups_recovered
     }
 
     /// Of the last recoveries, the oldest first.

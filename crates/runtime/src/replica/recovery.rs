@@ -150,7 +150,7 @@ impl Keeper {
         while count < INSTALLS && core.out.has_room() && (next as usize) < end {
             if let Some(slot) = (next as usize).checked_sub(flows) {
                 count += 1;
-                install_resting(core, copies, slot as u32);
+                self.groups_recovered += u64::from(install_resting(core, copies, slot as u32));
             } else if let Some(copy) = copies.flows.get(next) {
                 count += 1;
                 let is_lost = install(core, groups, copies, next, copy).is_none();
@@ -332,23 +332,23 @@ fn slots(core: &Core, copies: &Copies) -> usize {
     copies.flows.records.len() + groups
 }
 
-/// Installs a copied group that has no flow here, as one that rests; behind all flows. It takes no other's place.
-fn install_resting(core: &mut Core, copies: &Copies, slot: u32) {
-    let Some(group) = copies.groups.get(slot) else {
-        return;
-    };
-    let Some(index) = install_state(core, copies, slot, group) else {
-        return;
+/// Installs a copied group that has no flow here, as one that rests; behind all flows. It takes no other's place. Whether it is one.
+fn install_resting(core: &mut Core, copies: &Copies, slot: u32) -> bool {
+    let group = copies.groups.get(slot);
+    let installed = group.and_then(|group| Some((group, install_state(core, copies, slot, group)?)));
+    let Some((group, index)) = installed else {
+        return false;
     };
     // Of one whose flows had no copies its functions say how long.
     let until = group.rests_until.or_else(|| core.rest_of(index, core.now));
     let Some(until) = until else {
         core.flows.abandon_group(index);
-        return;
+        return false;
     };
     core.flows.rest_arrived(index, until);
     core.out.announce(Message::Routed(group.key));
     core.copy_resting(index);
+    true
 }
 
 /// By slot of a group, how many flows it has.

@@ -272,6 +272,36 @@ fn it_moves_with_its_state_its_blocks_and_the_time_that_it_has_left() {
     }
 }
 
+/// Its time is over behind any single step of its move: it ends once, at one of the two.
+#[test]
+fn a_group_whose_time_is_over_while_it_moves_ends_once() {
+    for steps in 0..40 {
+        let mut cluster = cluster(2, 2, Policy::RoundRobin, &shy(), 64);
+        cluster.feed(0, (1..9).map(|host| of(host, 1000)));
+        pass(&mut cluster, REST - 1);
+        let order = Order {
+            selector: Selector::All,
+            to: vec![1],
+        };
+        cluster.runtimes[0].order(order).unwrap();
+        for step in 0..steps {
+            // A tick and more pass behind the last of these steps.
+            cluster.now += if step + 30 > steps { SECOND / 10 } else { 1000 };
+            match step % 4 {
+                0 => cluster.runtimes[0].step(cluster.now),
+                2 => cluster.runtimes[1].step(cluster.now),
+                switch => cluster.switches[switch / 2].step(cluster.now),
+            };
+        }
+        cluster.settle();
+        pass(&mut cluster, 2);
+        assert_eq!((sum(&cluster), cluster.routes()), ((0, 0), 0), "{steps}");
+        assert_eq!(ended(&cluster), 8, "{steps}");
+        assert!(cluster.runtimes.iter().all(|runtime| runtime.blocks().is_empty()));
+        cluster.check();
+    }
+}
+
 #[test]
 fn one_that_rests_takes_no_others_place_and_one_with_flows_does() {
     let mut cluster = cluster(1, 2, Policy::RoundRobin, &shy(), 3);

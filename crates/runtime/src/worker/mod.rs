@@ -457,6 +457,7 @@ impl<P: Port> Runtime<P> {
             unprotected: self.core.sender.unprotected(),
             copies: self.keeper.copies(),
             recovered: self.keeper.recovered(),
+            groups_recovered: self.keeper.groups_recovered(),
             flows: self.core.flows.active() as u64,
             flows_max: self.core.flows.capacity() as u64,
             flows_opened: self.core.flows_opened,
