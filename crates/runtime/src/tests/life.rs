@@ -34,7 +34,7 @@ impl NetworkFunction for Shy {
     const NAME: &'static str = "shy";
     const AFFINITY: Affinity = Affinity::InsideAddress;
     const REASONS: &'static [&'static str] = &["early"];
-    const COUNTERS: &'static [&'static str] = &["ended"];
+    const COUNTERS: &'static [&'static str] = &["ended", "begun"];
     type Flow = ();
     type Group = Sent;
     fn new(_: &Arc<NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> {
@@ -46,6 +46,9 @@ impl NetworkFunction for Shy {
         assert!(sent.packets == 0 || now - sent.last < Duration::from_secs(2 * REST));
         (sent.packets, sent.last) = (sent.packets + 1, now);
         let packets = sent.packets as u32;
+        if packets == 1 {
+            cx.count("begun");
+        }
         if packets <= EARLY {
             return cx.drop("early");
         }
@@ -94,12 +97,14 @@ fn sum(cluster: &Cluster) -> (u64, u64) {
 }
 
 fn ended(cluster: &Cluster) -> u64 {
+    counted(cluster, "ended")
+}
+
+fn counted(cluster: &Cluster, name: &str) -> u64 {
     let stats = cluster.runtimes.iter().map(|runtime| runtime.stats());
-    stats
-        .flat_map(|stats| stats.counters)
-        .filter(|named| named.name == "ended")
-        .map(|named| named.count)
-        .sum()
+    let counters = stats.flat_map(|stats| stats.counters);
+    let of_name = counters.filter(|named| named.name == name);
+    of_name.map(|named| named.count).sum()
 }
 
 fn pass(cluster: &mut Cluster, seconds: u64) {
@@ -288,10 +293,13 @@ fn a_group_whose_time_is_over_while_it_moves_ends_once() {
             // A tick and more pass behind the last of these steps.
             cluster.now += if step + 30 > steps { SECOND / 10 } else { 1000 };
             match step % 4 {
-                0 => cluster.runtimes[0].step(cluster.now),
-                2 => cluster.runtimes[1].step(cluster.now),
-                switch => cluster.switches[switch / 2].step(cluster.now),
-            };
+                0 | 2 => {
+                    cluster.runtimes[step % 4 / 2].step(cluster.now);
+                }
+                switch => {
+                    cluster.switches[switch / 2].step(cluster.now);
+                }
+            }
         }
         cluster.settle();
         pass(&mut cluster, 2);
@@ -300,6 +308,44 @@ fn a_group_whose_time_is_over_while_it_moves_ends_once() {
         assert!(cluster.runtimes.iter().all(|runtime| runtime.blocks().is_empty()));
         cluster.check();
     }
+}
+
+/// Others want its place at any step of its move: it is not evicted on its way, and ends once.
+#[test]
+fn a_group_on_its_way_is_not_evicted() {
+    let mut evicted = 0;
+    for steps in 0..40 {
+        let mut cluster = cluster(1, 2, Policy::RoundRobin, &shy(), 8);
+        cluster.feed(0, (1..9).map(|host| of(host, 1000)));
+        cluster.move_everything(1, 0);
+        assert_eq!(groups(&cluster), [(8, 8), (0, 0)]);
+        let order = Order {
+            selector: Selector::All,
+            to: vec![1],
+        };
+        cluster.runtimes[0].order(order).unwrap();
+        for step in 0..steps {
+            cluster.now += 1000;
+            let others = (20..24).map(|host| of(host, 1000));
+            if step % 5 == 0 {
+                cluster.switches[0].port_mut(0).input.extend(others);
+            }
+            match step % 3 {
+                2 => {
+                    cluster.switches[0].step(cluster.now);
+                }
+                runtime => {
+                    cluster.runtimes[runtime].step(cluster.now);
+                }
+            }
+        }
+        cluster.settle();
+        evicted += cluster.runtimes[0].stats().groups_evicted;
+        cluster.check();
+        cluster.assert_no_group_stays();
+        assert_eq!(counted(&cluster, "begun"), ended(&cluster), "{steps}");
+    }
+    assert_eq!(evicted, 0, "all that rest there are on their way");
 }
 
 #[test]
