@@ -46,7 +46,7 @@ impl NetworkFunction for PortKnocking {
             *host = Host::default();
         }
         let next = KNOCKS.get(host.right as usize);
-        let before = KNOCKS.iter().take(host.right as usize).last();
+        let before = KNOCKS.iter().take(host.right as usize).next_back();
         if next == Some(&port) {
             (host.right, host.last) = (host.right + 1, now);
             return cx.drop("knock");

@@ -386,7 +386,7 @@ impl Groups {
         entry.flows += 1;
         let is_first = entry.flows == 1;
         let before = core::mem::replace(&mut entry.latest, actor);
-        if is_first && self.resting.len() > 0 {
+        if is_first && !self.resting.is_empty() {
             self.resting.end(index);
         }
         self.set_member(

@@ -511,7 +511,7 @@ impl FlowStore {
 
     /// The place of a group, if it rests.
     pub fn resting_at(&self, group: &GroupKey) -> Option<u32> {
-        if self.groups.resting().len() == 0 {
+        if self.groups.resting().is_empty() {
             return None;
         }
         let index = self.groups.at(*group);

@@ -91,9 +91,10 @@ impl Resting {
         self.count
     }
 
-    /// Whether groups may rest.
-    pub fn is_possible(&self) -> bool {
-        !self.places.is_empty()
+    /// Whether none rests.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
     }
 
     /// Until when a group rests, if it does.

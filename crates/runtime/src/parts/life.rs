@@ -10,6 +10,7 @@
 use super::Core;
 use crate::flows::actor::{Header, NO_GROUP};
 use crate::flows::group::GroupKey;
+use crate::message::Message;
 
 /// How many of those that rest are looked at for one that may be evicted.
 const EVICTED_LOOKS: usize = 8;
@@ -51,7 +52,7 @@ impl Core {
 
     /// Ends groups whose rest is over; answers how many were looked at.
     pub(super) fn expire_groups(&mut self, budget: usize) -> usize {
-        if self.flows.groups().resting().len() == 0 {
+        if self.flows.groups().resting().is_empty() {
             return 0;
         }
         let mut looked = 0;
@@ -111,12 +112,24 @@ impl Core {
                 _ => break,
             }
         }
-        self.flows.groups().resting().len() == 0
+        self.flows.groups().resting().is_empty()
     }
 
     /// Whether a group is here that has no flow.
     pub fn is_resting(&self, group: &GroupKey) -> bool {
         self.flows.resting_at(group).is_some()
+    }
+
+    /// Says that a group, or second key, has no flow left; unless that is yet to be seen.
+    pub fn tell_idle(&mut self, group: GroupKey) {
+        if !self.silent.defers(group, &self.settings.seed) && !wire::planted::is("idle_not_told") {
+            self.out.announce(Message::Idle(group, 0));
+        }
+    }
+
+    /// Whether there is room for what the end of a flow, or group, has to say.
+    pub fn may_end_now(&self) -> bool {
+        self.out.has_room() && self.runner.may_end()
     }
 
     /// Ends a group, if it rests: it is another runtime's.

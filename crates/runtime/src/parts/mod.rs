@@ -487,13 +487,6 @@ impl Core {
         }
     }
 
-    /// Says that a group, or second key, has no flow left; unless that is yet to be seen.
-    pub fn tell_idle(&mut self, group: GroupKey) {
-        if !self.silent.defers(group, &self.settings.seed) && !wire::planted::is("idle_not_told") {
-            self.out.announce(Message::Idle(group, 0));
-        }
-    }
-
     /// Notes what a flow is known by: packets that waited behind its call are about to be taken up, and where it ends before,
     /// they begin it anew. The switch counts them as seen long ago, so *idle* in between would have the group begin anew without
     /// a route.

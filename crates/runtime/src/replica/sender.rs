@@ -432,9 +432,9 @@ impl Core {
 
     /// Copies groups that rest, of some places; `false` behind the last.
     fn walk_groups(&mut self) -> bool {
-        let places = match self.flows.groups().resting().len() {
-            0 => 0,
-            _ => self.flows.groups().places(),
+        let places = match self.flows.groups().resting().is_empty() {
+            true => 0,
+            false => self.flows.groups().places(),
         };
         let from = self.sender.walk_groups;
         for place in from..places.min(from.saturating_add(WALK as u32)) {
