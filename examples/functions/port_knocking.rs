@@ -7,11 +7,10 @@ use std::{sync::Arc, time::Duration};
 const KNOCKS: [u16; 3] = [7000, 8000, 9000];
 const OPENS: u16 = 22;
 const WINDOW: Duration = Duration::from_secs(10);
-const HOUR: Duration = Duration::from_secs(3600);
 
 pub struct PortKnocking;
 
-/// What is remembered of a host outside. It lives as long as the host has flows, so a knock's flow is kept.
+/// What is remembered of a host outside: how many knocks were right, and when the last one came.
 #[derive(FlowState, Default, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Host {
@@ -22,7 +21,6 @@ pub struct Host {
 #[derive(FlowState, Default, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Flow {
-    is_known: bool,
     is_admitted: bool,
 }
 
@@ -44,28 +42,33 @@ impl NetworkFunction for PortKnocking {
             return Verdict::Forward;
         }
         let (port, now, host) = (cx.opened_by().1.port, cx.now(), cx.group());
-        let next = KNOCKS
-            .get(host.right as usize)
-            .filter(|_| now - host.last < WINDOW || host.right == 0);
-        match (flow.is_known, next) {
-            // A knock that is sent again is the same knock.
-            (true, _) => return cx.drop("knock"),
-            (_, Some(next)) if *next == port => (host.right, host.last) = (host.right + 1, now),
-            (_, None) if port == OPENS && now - host.last < WINDOW => {
-                flow.is_admitted = true;
-                return Verdict::Forward;
-            }
-            _ => {
-                *host = Host::default();
-                return cx.drop("not_knocked");
-            }
+        if now - host.last >= WINDOW {
+            *host = Host::default();
         }
-        flow.is_known = true;
-        cx.keep_flow();
-        cx.drop("knock")
+        let next = KNOCKS.get(host.right as usize);
+        let before = KNOCKS.iter().take(host.right as usize).next_back();
+        if next == Some(&port) {
+            (host.right, host.last) = (host.right + 1, now);
+            return cx.drop("knock");
+        }
+        if before == Some(&port) {
+            // A knock that is sent again is the same knock.
+            return cx.drop("knock");
+        }
+        if next.is_none() && port == OPENS {
+            flow.is_admitted = true;
+            return Verdict::Forward;
+        }
+        *host = Host::default();
+        cx.drop("not_knocked")
     }
 
-    fn timeout(&self, flow: &Flow) -> Option<Duration> {
-        Some(if flow.is_admitted { HOUR } else { WINDOW })
+    fn timeout(&self, _: &Flow) -> Option<Duration> {
+        Some(Duration::from_secs(3600))
+    }
+
+    /// A knock's flow ends with the knock: the host is remembered without.
+    fn group_timeout(&self, _: &Host) -> Duration {
+        WINDOW
     }
 }

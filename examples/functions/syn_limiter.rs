@@ -11,7 +11,7 @@ const ACK: u8 = 0x10;
 
 pub struct SynLimiter;
 
-/// What is remembered of a host inside, as long as it has flows: a host without any has had no SYN that counted.
+/// What is remembered of a host inside: how many SYNs came for it since when.
 #[derive(FlowState, Default, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Host {
@@ -47,5 +47,10 @@ impl NetworkFunction for SynLimiter {
             true => Verdict::Forward,
             false => cx.drop("too_many_syns"),
         }
+    }
+
+    /// SYNs count although their flows are over, or never were.
+    fn group_timeout(&self, _: &Host) -> Duration {
+        WINDOW
     }
 }

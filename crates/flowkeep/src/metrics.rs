@@ -226,12 +226,17 @@ fn switches(text: &mut Text, snapshot: &Snapshot) {
 }
 
 fn runtimes(text: &mut Text, snapshot: &Snapshot) {
-    let gauges: [Figure<RuntimeStats>; 4] = [
+    let gauges: [Figure<RuntimeStats>; 5] = [
         ("flows", "Flows now.", |runtime| runtime.flows),
         ("flows_max", "The most flows there may be.", |runtime| {
             runtime.flows_max
         }),
         ("groups", "Groups of flows now.", |runtime| runtime.groups),
+        (
+            "resting_groups",
+            "Groups now that live on without a flow.",
+            |runtime| runtime.groups_resting,
+        ),
         ("waiting_calls", "Calls of functions that wait now.", |runtime| {
             runtime.waiting
         }),
@@ -242,7 +247,7 @@ fn runtimes(text: &mut Text, snapshot: &Snapshot) {
             metric.sample(&[("runtime", &number)], of(runtime));
         }
     }
-    let counters: [Figure<RuntimeStats>; 6] = [
+    let counters: [Figure<RuntimeStats>; 7] = [
         (
             "processed_packets",
             "Packets received from switches.",
@@ -253,6 +258,11 @@ fn runtimes(text: &mut Text, snapshot: &Snapshot) {
         }),
         ("opened_flows", "Flows begun.", |runtime| runtime.flows_opened),
         ("ended_flows", "Flows over.", |runtime| runtime.flows_ended),
+        (
+            "evicted_groups",
+            "Groups without a flow that ended before their time, for want of places.",
+            |runtime| runtime.groups_evicted,
+        ),
         (
             "lost_events",
             "Lines that the event log had no room for.",

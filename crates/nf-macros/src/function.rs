@@ -14,6 +14,8 @@
 //!
 //! It is inlined into the two places that call it: the runtime's entry and a call by hand.
 //!
+//! A function that has a `group_timeout` gets the hidden constant `OUTLIVES`: only those are asked.
+//!
 //! Types that most functions leave empty are written out where the author has not: `Config` is `NoConfig`, `Group` is `()`.
 //!
 //! # Invariants
@@ -46,6 +48,7 @@ pub fn expand(arguments: Tokens, item: Tokens) -> Tokens {
         Item::Impl(block) if block.trait_.is_some() => {
             errors.extend(name_error(block));
             errors.extend(processing(block).err());
+            errors.extend(outliving(block).err());
             fill_in(block);
         }
         other => errors.push(Error::new_spanned(
@@ -98,6 +101,29 @@ fn processing(block: &mut ItemImpl) -> Result<(), Error> {
         );
     }
     block.items.insert(at, ImplItem::Fn(process));
+    Ok(())
+}
+
+/// Notes that a function has a `group_timeout`, so that it is asked; one whose groups are its flows has none to outlive them.
+fn outliving(block: &mut ItemImpl) -> Result<(), Error> {
+    let Some(method) = methods(block).find(|method| method.sig.ident == "group_timeout") else {
+        return Ok(());
+    };
+    let is_flow = |value: &syn::Expr| matches!(value, syn::Expr::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "Flow"));
+    let has_groups = block.items.iter().any(
+        |item| matches!(item, ImplItem::Const(constant) if constant.ident == "AFFINITY" && !is_flow(&constant.expr)),
+    );
+    if !has_groups {
+        return Err(Error::new(
+            method.sig.ident.span(),
+            "the group of a flow that is by itself ends with it: write `const AFFINITY: Affinity = \
+             Affinity::OutsideAddress;`, or another that has flows together, or leave `group_timeout` out",
+        ));
+    }
+    block.items.push(syn::parse_quote!(
+        #[doc(hidden)]
+        const OUTLIVES: bool = true;
+    ));
     Ok(())
 }
 
@@ -316,6 +342,23 @@ mod tests {
         assert!(written.contains("type Config = :: nf :: NoConfig ;"), "{written}");
         let written = expanded(&format!("impl Other for F {{ {process} }}"));
         assert!(!written.contains("type"), "{written}");
+    }
+
+    #[test]
+    fn a_group_timeout_is_noted_and_needs_groups() {
+        let function = |affinity: &str| {
+            expanded(&format!(
+                "impl NetworkFunction for F {{ {affinity} fn process(&self, p: &mut P, f: &mut S, c: &mut C) -> Verdict {{ V }} \
+                 fn group_timeout(&self, g: &G) -> Duration {{ D }} }}"
+            ))
+        };
+        let written = function("const AFFINITY: Affinity = Affinity::OutsideAddress;");
+        assert!(written.contains("const OUTLIVES : bool = true ;"), "{written}");
+        for none in ["", "const AFFINITY: Affinity = nf::Affinity::Flow;"] {
+            let written = function(none);
+            assert!(written.contains("ends with it"), "{written}");
+            assert!(!written.contains("OUTLIVES"), "{written}");
+        }
     }
 
     #[test]

@@ -358,7 +358,27 @@ pub trait NetworkFunction: Sized + 'static {
         let _ = (flow, why, cx);
     }
 
-    /// The last flow of a group is gone: give back what the group took. A call that has asked for as many changes of blocks as it
+    /// How long a group lives without a flow, by its state. It is asked when the group's last flow has ended, and the group lives as long as any
+    /// function asks; zero asks for nothing. A flow that begins meanwhile meets the state as it is. Moves and copies include such a group.
+    ///
+    /// A scan counter or port knocking needs it: a flow whose first packet is dropped ends with that packet, and without a time so does its group.
+    /// There are as many groups as flows at most ([`WorkerInfo::flows_max`]), and where all places are taken the group that has rested longest
+    /// ends for a new one. So a function that must not forget keeps no more than it needs, for no longer.
+    ///
+    /// `#[network_function]` sees whether a function has this: those without are never asked. Flows that are by themselves
+    /// ([`Affinity::Flow`]) have no group to outlive them.
+    #[inline]
+    fn group_timeout(&self, group: &Self::Group) -> Duration {
+        let _ = group;
+        Duration::ZERO
+    }
+
+    /// Whether [`group_timeout`](Self::group_timeout) is there: `#[network_function]` sees to that.
+    #[doc(hidden)]
+    const OUTLIVES: bool = false;
+
+    /// A group is over: its last flow is gone, and its time behind that ([`group_timeout`](Self::group_timeout)). Give back what the group took. Where
+    /// it had a time, `cx` knows of no flow. A call that has asked for as many changes of blocks as it
     /// may ([`Cx::blocks_room`](crate::Cx::blocks_room) is 0) is made again with the state that it left, so a group gives back any
     /// number of blocks: release a block while there is room for it.
     #[inline]

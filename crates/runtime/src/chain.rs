@@ -420,6 +420,8 @@ pub struct Stages {
     pub flow_size: usize,
     /// Bytes of group state in a group.
     pub group_size: usize,
+    /// Whether groups may outlive their flows: some function says for how long.
+    pub outlives: bool,
     /// The largest future.
     pub future_size: usize,
     /// What the functions have opened.
@@ -445,6 +447,7 @@ impl Stages {
             group_committed: Shape::default(),
             flow_size: 0,
             group_size: 0,
+            outlives: false,
             future_size: 0,
             variables: WorkerVariables::default(),
         }
@@ -493,6 +496,7 @@ impl Stages {
             names.push(factory.name().to_string());
             functions.push(Owned::new(stage));
         }
+        let outlives = functions.iter().any(|function| function.outlives());
         let mut stages = Stages {
             chains: Vec::new(),
             ways: Vec::new(),
@@ -505,6 +509,7 @@ impl Stages {
             group_committed: Shape::of(&group_committed, group_size),
             flow_size: 0,
             group_size,
+            outlives,
             future_size,
             variables,
         };

@@ -24,8 +24,10 @@
 //! | 18 | block of a copied group: whether claimed 1, address 16, first port 2, ports 2, group 40 |
 //! | 19 | base complete |
 //! | 20 | copies acknowledged: number of the base 4, records of it so far 8 |
+//! | 21 | the copied group has no flow: slot 4, nanoseconds that it lives on 8 |
+//! | 22 | the group has no flow: nanoseconds that it lives on from *begin* on 8 |
 //!
-//! Records 12 to 19 go from a primary to the runtime that keeps its copies, 20 back ([`crate::replica`]).
+//! Records 12 to 19 and 21 go from a primary to the runtime that keeps its copies, 20 back ([`crate::replica`]).
 //!
 //! The source's time is by its own clock, and so is every time in a state: `target` re-bases them.
 //!
@@ -161,6 +163,10 @@ pub(crate) enum Record<'a> {
     },
     Block(Block),
     Group(&'a [u8]),
+    /// The group rests, for so long from *begin* on.
+    Rests {
+        left: u64,
+    },
     Flow(Facts, &'a [u8]),
     More(&'a [u8]),
     Held {
@@ -219,6 +225,11 @@ pub(crate) enum Copy<'a> {
         group: GroupKey,
     },
     Whole,
+    /// The group rests, for so long.
+    Rests {
+        slot: u32,
+        left: u64,
+    },
     /// By the runtime that keeps them.
     Acknowledged {
         number: u32,
@@ -228,6 +239,8 @@ pub(crate) enum Copy<'a> {
 
 /// In [`Facts::time_left`]: no function has said how long it lives.
 pub(crate) const NO_DEADLINE: u64 = u64::MAX;
+/// How far ahead of now the deadline of a flow that comes may be: thirty days, in nanoseconds.
+pub(crate) const DEADLINE_MAX: u64 = 30 * 24 * 3600 * 1_000_000_000;
 /// Bytes of a flow's record before its piece.
 pub(crate) const FLOW_HEAD: usize = 94;
 /// The type byte of a flow's record.
@@ -319,6 +332,7 @@ impl Record<'_> {
             Record::Alias { .. } => 81,
             Record::Begin { .. } => 49,
             Record::Block(_) => 21,
+            Record::Rests { .. } => 9,
             Record::Group(bytes) | Record::More(bytes) => 3 + bytes.len(),
             Record::Flow(_, bytes) => FLOW_HEAD + bytes.len(),
             Record::Held { .. } => 5,
@@ -333,7 +347,7 @@ impl Record<'_> {
     #[inline]
     pub fn read_copy(bytes: &[u8]) -> Option<(Copy<'_>, &[u8])> {
         let (what, rest) = bytes.split_first()?;
-        if !(12..=20).contains(what) {
+        if !(12..=21).contains(what) {
             return None;
         }
         let mut reader = Reader(rest);
@@ -443,6 +457,10 @@ impl Record<'_> {
                 writer.put(&[*home]);
                 writer.put(&count.to_be_bytes());
             }
+            Record::Rests { left } => {
+                writer.put(&[22]);
+                writer.put(&left.to_be_bytes());
+            }
             Record::Leaving(is_leaving) => writer.put(&[10, u8::from(*is_leaving)]),
             Record::Copy(copy) => copy.write(writer),
             Record::Incarnation(incarnation) => {
@@ -463,6 +481,7 @@ impl<'a> Copy<'a> {
             Copy::More(piece) => 3 + piece.len(),
             Copy::Runs { runs, .. } => 8 + runs.len(),
             Copy::End { .. } => 6,
+            Copy::Rests { .. } => 13,
             Copy::Block { .. } => 62,
             Copy::Whole => 1,
         }
@@ -529,6 +548,11 @@ impl<'a> Copy<'a> {
                 writer.words(group.words());
             }
             Copy::Whole => writer.put(&[19]),
+            Copy::Rests { slot, left } => {
+                writer.put(&[21]);
+                writer.put(&slot.to_be_bytes());
+                writer.put(&left.to_be_bytes());
+            }
             Copy::Acknowledged { number, count } => {
                 writer.put(&[20]);
                 writer.put(&number.to_be_bytes());
@@ -585,6 +609,10 @@ impl<'a> Copy<'a> {
             20 => Copy::Acknowledged {
                 number: reader.u32()?,
                 count: reader.u64()?,
+            },
+            21 => Copy::Rests {
+                slot: reader.u32()?,
+                left: reader.u64()?,
             },
             _ => return None,
         })
@@ -650,6 +678,7 @@ impl<'a> Record<'a> {
             },
             10 => Record::Leaving(reader.take::<1>()?[0] != 0),
             11 => Record::Incarnation(reader.u64()?),
+            22 => Record::Rests { left: reader.u64()? },
             what => Record::Copy(Copy::read(what, &mut reader)?),
         };
         Some((record, reader.0))
@@ -807,6 +836,7 @@ mod tests {
             Record::Leaving(true),
             Record::Leaving(false),
             Record::Incarnation(1 << 60),
+            Record::Rests { left: 1 << 40 },
         ]);
         let block = Block {
             addr: "192.0.2.1".parse().unwrap(),
@@ -848,6 +878,10 @@ mod tests {
                 group,
             },
             Copy::Whole,
+            Copy::Rests {
+                slot: 8,
+                left: 1 << 50,
+            },
             Copy::Acknowledged { number: 3, count: 99 },
         ];
         records.extend(copies.map(Record::Copy));

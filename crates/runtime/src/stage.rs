@@ -198,6 +198,13 @@ pub unsafe trait Stage {
     /// # Safety
     /// As for the trait.
     unsafe fn group_ended(&self, cx: &mut RawCx);
+    /// [`NetworkFunction::group_timeout`], in nanoseconds.
+    ///
+    /// # Safety
+    /// `group` is a valid state of this function's groups, to which nobody writes meanwhile.
+    unsafe fn group_timeout(&self, group: NonNull<u8>) -> u64;
+    /// Whether it may be another than 0.
+    fn outlives(&self) -> bool;
     /// [`NetworkFunction::configured`].
     ///
     /// # Safety
@@ -505,6 +512,15 @@ unsafe impl<F: NetworkFunction> Stage for Instance<F> {
             self.0.group_ended(&mut state, Cx::of(cx));
             place.write(state);
         }
+    }
+    unsafe fn group_timeout(&self, group: NonNull<u8>) -> u64 {
+        // SAFETY: the caller's promise.
+        nanoseconds(Some(
+            self.0.group_timeout(unsafe { group.cast::<F::Group>().as_ref() }),
+        ))
+    }
+    fn outlives(&self) -> bool {
+        F::OUTLIVES
     }
     unsafe fn configured(&self, flow: NonNull<u8>, cx: &mut RawCx) -> Keep {
         // SAFETY: the caller's promise.

@@ -291,8 +291,14 @@ pub struct RuntimeStats {
     pub copies: u64,
     /// Flows of failed runtimes that were recovered here, and that could not be.
     pub recovered: [u64; 2],
+    /// Groups without a flow of failed runtimes that were recovered here.
+    pub groups_recovered: u64,
     /// Groups now.
     pub groups: u64,
+    /// Groups now that have no flow: their functions have them live on.
+    pub groups_resting: u64,
+    /// Groups without a flow that ended before their time, for want of places.
+    pub groups_evicted: u64,
     /// Calls waiting now.
     pub waiting: u64,
     /// Lines the event log had no room for.
@@ -312,6 +318,8 @@ impl RuntimeStats {
         self.flows_opened += before.flows_opened;
         self.flows_ended += before.flows_ended;
         self.flows_refused += before.flows_refused;
+        self.groups_evicted += before.groups_evicted;
+        self.groups_recovered += before.groups_recovered;
         self.words_refused += before.words_refused;
         self.unprotected += before.unprotected;
         self.events_lost += before.events_lost;

@@ -56,6 +56,7 @@
 //!   dropped did not leave and is counted under its reason.
 //! - Every flow that arrived departed once.
 //! - A `process_now` that declines has not touched the flow's state.
+//! - No group is forgotten while it lives, as its function's `group_timeout` says, and its packets come.
 //!
 //! [`survives_migration`] plays a script to two runtimes between which the flows move, and
 //! compares; [`survives_failure`] to two that fail.
@@ -64,6 +65,7 @@
 
 mod allocations;
 mod build;
+mod life;
 mod link;
 mod moving;
 mod outcome;

@@ -132,7 +132,9 @@ struct Player<F: NetworkFunction> {
 impl<F: NetworkFunction> Player<F> {
     #[track_caller]
     fn new(setup: Setup<F>, script: &[Step]) -> Self {
-        let notes = Arc::new(Mutex::new(Notes::default()));
+        let mut notes = Notes::default();
+        notes.life.is_on = true;
+        let notes = Arc::new(Mutex::new(notes));
         let config = WatchedConfig::<F> {
             config: Arc::new(setup.config),
             notes: notes.clone(),
@@ -346,6 +348,10 @@ impl<F: NetworkFunction> Player<F> {
             ));
         }
         self.check_drops(&stats);
+        let forgotten = self.notes().life.forgotten.clone();
+        if let Some(words) = forgotten {
+            self.fail(format_args!("{words}"));
+        }
     }
 
     #[track_caller]

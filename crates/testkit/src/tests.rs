@@ -527,3 +527,64 @@ fn a_function_that_sleeps_for_no_time_is_found() {
     let words = panics(|| drop(run::<Restless>(NoConfig {}, [said("-")])));
     assert!(words.contains("does not come to rest"), "{words}");
 }
+
+/// Counts what outside hosts send, and drops it; a count is kept for a minute.
+struct Tally;
+
+#[derive(FlowState, Default, Clone, Copy, Debug)]
+#[repr(C)]
+struct Tallied {
+    packets: u64,
+}
+
+#[network_function]
+impl NetworkFunction for Tally {
+    const NAME: &'static str = "tally";
+    const AFFINITY: nf::Affinity = nf::Affinity::OutsideAddress;
+    const REASONS: &'static [&'static str] = &["odd", "even"];
+    type Flow = ();
+    type Group = Tallied;
+
+    fn new(_: &Arc<NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+        Ok(Tally)
+    }
+
+    fn process(&self, _: &mut Packet, _: &mut (), cx: &mut Cx<Self>) -> Verdict {
+        cx.group().packets += 1;
+        match cx.group().packets % 2 {
+            1 => cx.drop("odd"),
+            _ => cx.drop("even"),
+        }
+    }
+
+    fn group_timeout(&self, _: &Tallied) -> Duration {
+        Duration::from_secs(60)
+    }
+}
+
+fn hit(host: u8) -> Step {
+    udp(&format!("198.51.100.{host}:1000"), "10.0.0.1:80").from_outside()
+}
+
+#[test]
+fn a_group_that_is_forgotten_before_its_time_is_told() {
+    let (odd, even) = (Dropped("odd"), Dropped("even"));
+    let minute = || wait(Duration::from_secs(59));
+    let out = run::<Tally>(NoConfig {}, [hit(1), minute(), hit(1), hit(2), hit(1)]);
+    out.assert_fates([odd, even, odd, odd]);
+    // There is room for two: the first was forgotten for the third. That its time was over would be no fault.
+    let few = || setup::<Tally>(NoConfig {}).flows_max(2);
+    let late = || wait(Duration::from_secs(61));
+    few().run([hit(1), hit(2), hit(3), late(), hit(1)]);
+    let words = panics(|| drop(few().run([hit(1), hit(2), hit(3), minute(), hit(1)])));
+    assert!(
+        words.starts_with("the group of 198.51.100.1 began anew 59.0")
+            && words.contains("`tally` says that it lives for 60s"),
+        "{words}"
+    );
+    let words = panics(|| {
+        let few = migration().function::<Tally>(NoConfig {}).flows_max(2);
+        drop(few.check([hit(1), hit(2), hit(3), hit(1)]));
+    });
+    assert!(words.contains("the group of 198.51.100.1 began anew"), "{words}");
+}

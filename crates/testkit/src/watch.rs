@@ -6,8 +6,12 @@
 //!
 //! Not here: holding the notes against what the runtime did (`play`).
 
+use crate::life::{Life, group_of};
+use crate::moving;
 use nf::plain::bytes_of;
-use nf::{Affinity, Arrival, ConfigError, Cx, Departure, Keep, NetworkFunction, Packet, Verdict, WorkerInfo};
+use nf::{
+    Addr, Affinity, Arrival, ConfigError, Cx, Departure, Keep, NetworkFunction, Packet, Verdict, WorkerInfo,
+};
 use serde::{Deserialize, Deserializer};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,8 +25,10 @@ pub struct Notes {
     arrived: [u64; 3],
     /// Over, and moved away.
     departed: [u64; 2],
+    /// What is known of groups.
+    pub life: Life,
     /// What was noted when all workers had come to rest last.
-    at_rest: (usize, [u64; 3], [u64; 2]),
+    at_rest: (usize, [u64; 3], [u64; 2], Life),
 }
 
 impl Notes {
@@ -38,19 +44,21 @@ impl Notes {
 
     /// All workers have come to rest.
     pub fn come_to_rest(&mut self) {
-        self.at_rest = (self.verdicts.len(), self.arrived, self.departed);
+        let life = self.life.clone();
+        self.at_rest = (self.verdicts.len(), self.arrived, self.departed, life);
     }
 
     /// Forgets what was noted since: it was of a worker that has failed.
     pub fn go_back(&mut self) {
-        let (verdicts, arrived, departed) = self.at_rest;
+        let (verdicts, arrived, departed, ref life) = self.at_rest;
         self.verdicts.truncate(verdicts);
-        (self.arrived, self.departed) = (arrived, departed);
+        (self.arrived, self.departed, self.life) = (arrived, departed, life.clone());
     }
 
     /// Makes room, so that writing down allocates nothing while the runtime works.
     pub fn make_room(&mut self) {
         self.verdicts.reserve(256);
+        self.life.make_room();
     }
 }
 
@@ -74,11 +82,34 @@ impl<'de, F: NetworkFunction> Deserialize<'de> for WatchedConfig<F> {
 pub struct Watched<F> {
     function: F,
     notes: Arc<Mutex<Notes>>,
+    /// By how much the worker's clock is ahead of the script's.
+    ahead: u64,
 }
 
 impl<F: NetworkFunction> Watched<F> {
     fn note(&self, change: impl FnOnce(&mut Notes)) {
         change(&mut self.notes.lock().expect("whoever panicked has ended the test"));
+    }
+
+    /// Holds the group of a call that begins against what was noted of it last; the address that it is known by.
+    fn begin_group(&self, packet: &Packet, cx: &mut Cx<Self>) -> Option<(Addr, u16)> {
+        let key = group_of::<Self>(Some(packet), cx)?;
+        let (at, group) = (self.script_time(cx), *cx.group());
+        self.note(|notes| notes.life.begin::<Self>(key, at, &group));
+        Some(key)
+    }
+
+    /// Notes the group of a call that has ended.
+    fn end_group(&self, key: Option<(Addr, u16)>, cx: &mut Cx<Self>) {
+        if let Some(key) = key {
+            let (at, group) = (self.script_time(cx), *cx.group());
+            let lives = self.function.group_timeout(&group);
+            self.note(|notes| notes.life.end(key, at, &group, lives));
+        }
+    }
+
+    fn script_time(&self, cx: &Cx<Self>) -> u64 {
+        cx.now().nanoseconds().cast_unsigned().wrapping_sub(self.ahead)
     }
 
     /// Writes a verdict down. A function that makes an answer of the packet forgets when it came in: its name is put back.
@@ -99,6 +130,7 @@ impl<F: NetworkFunction> NetworkFunction for Watched<F> {
     const LAST: bool = F::LAST;
     const TRANSLATES: bool = F::TRANSLATES;
     const BEGINS_AGAIN: bool = F::BEGINS_AGAIN;
+    const OUTLIVES: bool = F::OUTLIVES;
     type Config = WatchedConfig<F>;
     type Flow = F::Flow;
     type Group = F::Group;
@@ -107,19 +139,26 @@ impl<F: NetworkFunction> NetworkFunction for Watched<F> {
         Ok(Watched {
             function: F::new(&config.config, worker)?,
             notes: config.notes.clone(),
+            ahead: moving::ahead(worker.runtime),
         })
     }
 
     async fn process(&self, packet: &mut Packet, flow: &mut F::Flow, cx: &mut Cx<Self>) -> Verdict {
         let name = packet.timestamp();
+        let group = self.begin_group(packet, cx);
         let verdict = self.function.process(packet, flow, cx.lend()).await;
+        self.end_group(group, cx);
         self.verdict(packet, name, verdict)
     }
 
     fn process_now(&self, packet: &mut Packet, flow: &mut F::Flow, cx: &mut Cx<Self>) -> Option<Verdict> {
         let (name, before) = (packet.timestamp(), *flow);
+        let group = self.begin_group(packet, cx);
         match self.function.process_now(packet, flow, cx.lend()) {
-            Some(verdict) => Some(self.verdict(packet, name, verdict)),
+            Some(verdict) => {
+                self.end_group(group, cx);
+                Some(self.verdict(packet, name, verdict))
+            }
             None => {
                 assert!(
                     bytes_of(flow) == bytes_of(&before),
@@ -150,10 +189,17 @@ impl<F: NetworkFunction> NetworkFunction for Watched<F> {
         let moved = usize::from(why == Departure::Migrated);
         self.note(|notes| notes.departed[moved] += 1);
         self.function.departed(flow, why, cx.lend());
+        if why == Departure::Expired {
+            self.end_group(group_of::<Self>(None, cx), cx);
+        }
     }
 
     fn group_ended(&self, group: &mut F::Group, cx: &mut Cx<Self>) {
         self.function.group_ended(group, cx.lend());
+    }
+
+    fn group_timeout(&self, group: &F::Group) -> Duration {
+        self.function.group_timeout(group)
     }
 
     fn block_returned(&self, block: nf::Block) {

@@ -2,6 +2,8 @@
 
 #[path = "../../../examples/functions/port_knocking.rs"]
 mod port_knocking;
+#[path = "../../../examples/functions/scan_counter.rs"]
+mod scan_counter;
 #[path = "../../../examples/functions/syn_limiter.rs"]
 mod syn_limiter;
 #[path = "../../../examples/functions/token_bucket.rs"]
@@ -10,6 +12,7 @@ mod token_bucket;
 use flowkeep_testkit::{self as testkit, Fate::*, Step, tcp, udp, wait};
 use nf::NoConfig;
 use port_knocking::PortKnocking;
+use scan_counter::ScanCounter;
 use std::time::Duration;
 use syn_limiter::SynLimiter;
 use token_bucket::TokenBucket;
@@ -70,6 +73,20 @@ fn knocks_in_another_order_or_too_late_open_nothing() {
     let script = [at(7000), at(8000), seconds(60), at(9000), at(22)];
     let out = testkit::run::<PortKnocking>(NoConfig {}, script);
     out.assert_fates([knock, knock, no, no]);
+    // They are not the last of a flow: no flow of this host is there but that of the knock at hand.
+    let script = [
+        at(7000),
+        seconds(9),
+        at(8000),
+        seconds(9),
+        at(9000),
+        seconds(9),
+        at(22),
+    ];
+    let out = testkit::run::<PortKnocking>(NoConfig {}, script.clone());
+    out.assert_fates([knock, knock, knock, Forwarded]);
+    testkit::survives_migration::<PortKnocking>(NoConfig {}, script.clone());
+    testkit::survives_failure::<PortKnocking>(NoConfig {}, script);
     // Who is inside needs no knock, and is answered.
     let web = tcp("10.0.0.1:1000", "192.0.2.1:80");
     let out = testkit::run::<PortKnocking>(NoConfig {}, [web.syn(), web.reply().syn_ack()]);
@@ -86,6 +103,43 @@ fn so_many_connections_a_second_are_opened() {
     let survived = testkit::survives_migration::<SynLimiter>(NoConfig {}, script.clone());
     assert_eq!(survived.dropped("too_many_syns"), 2);
     testkit::survives_failure::<SynLimiter>(NoConfig {}, script);
+}
+
+#[test]
+fn a_host_that_tries_closed_ports_is_let_through_to_none() {
+    let (closed, scanner) = (Dropped("closed"), Dropped("scanner"));
+    let web = tcp(&format!("{STRANGER}:50080"), &format!("{HOST}:80")).from_outside();
+    let script = [
+        web.syn(),
+        at(21),
+        seconds(50),
+        at(22),
+        seconds(50),
+        at(23),
+        // What it had opened goes on, and another host is no scanner.
+        web.reply().syn_ack(),
+        web.ack(),
+        at(443),
+        at_by("198.51.100.8", 443),
+        seconds(59),
+        at(80),
+        seconds(61),
+        at(443),
+    ];
+    let out = testkit::run::<ScanCounter>(NoConfig {}, script.clone());
+    out.assert_fates([
+        Forwarded, closed, closed, closed, Forwarded, Forwarded, scanner, Forwarded, scanner, Forwarded,
+    ]);
+    assert_eq!(out.counter("scanners"), 1);
+    testkit::survives_migration::<ScanCounter>(NoConfig {}, script.clone());
+    testkit::survives_failure::<ScanCounter>(NoConfig {}, script);
+    // None of its packets has left, so that it never has a flow between two of them.
+    let script = [at(1), at(2), at(3), at(80), seconds(61), at(80)];
+    let out = testkit::run::<ScanCounter>(NoConfig {}, script.clone());
+    out.assert_fates([closed, closed, closed, scanner, Forwarded]);
+    let survived = testkit::survives_migration::<ScanCounter>(NoConfig {}, script.clone());
+    assert!(survived.moved() > 0, "groups move without flows");
+    testkit::survives_failure::<ScanCounter>(NoConfig {}, script);
 }
 
 #[test]
@@ -115,6 +169,10 @@ fn each_has_sixty_lines_of_code_at_most() {
         (
             "port_knocking",
             include_str!("../../../examples/functions/port_knocking.rs"),
+        ),
+        (
+            "scan_counter",
+            include_str!("../../../examples/functions/scan_counter.rs"),
         ),
         (
             "syn_limiter",

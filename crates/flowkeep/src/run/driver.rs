@@ -697,8 +697,14 @@ impl Seat {
             (Worker::Runtime(runtime), Question::Stats) => Answer::Runtime(runtime.stats()),
             (Worker::Runtime(runtime), Question::Drained) => {
                 let stats = runtime.stats();
-                let moved = stats.received + stats.passed + stats.flows_ended + stats.held + stats.waiting;
-                let home = self.end < End::Finish || (stats.flows == 0 && self.lines.is_empty());
+                let moved = stats.received
+                    + stats.passed
+                    + stats.flows_ended
+                    + stats.groups_resting
+                    + stats.held
+                    + stats.waiting;
+                let is_over = stats.flows + stats.groups_resting == 0;
+                let home = self.end < End::Finish || (is_over && self.lines.is_empty());
                 Answer::Drained {
                     home,
                     out: 0,

@@ -145,7 +145,7 @@ pub(super) fn leave(shared: &Shared, each: &mut impl FnMut(&dyn Cluster)) {
     }
     pause(HEARD, shared, each);
     for _ in 0..ROUNDS {
-        if flows(shared) == Some(0) {
+        if kept(shared) == Some(0) {
             return;
         }
         let mut parts = Vec::new();
@@ -208,13 +208,13 @@ fn pause(time: Duration, shared: &Shared, each: &mut impl FnMut(&dyn Cluster)) {
     each(shared);
 }
 
-/// How many flows are here, if all runtimes say.
-fn flows(shared: &Shared) -> Option<u64> {
-    let flows = |runtime: &Handle| match runtime.ask(Question::Stats) {
-        Ok(Answer::Runtime(stats)) => Some(stats.flows),
+/// How many flows are here, and groups that live on without, if all runtimes say.
+fn kept(shared: &Shared) -> Option<u64> {
+    let kept = |runtime: &Handle| match runtime.ask(Question::Stats) {
+        Ok(Answer::Runtime(stats)) => Some(stats.flows + stats.groups_resting),
         _ => None,
     };
-    shared.runtimes().values().map(flows).sum()
+    shared.runtimes().values().map(kept).sum()
 }
 
 /// Has all links take other keys.

@@ -5,8 +5,8 @@
 //! packet alone, with one exception: a packet from outside to a translated address says nothing of the inside host, so
 //! [`BlockOwners`](crate::owners::BlockOwners) remembers which group owns which block of external ports.
 //!
-//! A group begins with its first flow and ends with its last; its state is then handed to each function's `group_ended`,
-//! which releases the blocks. Its record names its latest flow, and each flow the one before and the one behind it:
+//! A group begins with its first flow. It ends with its last, or rests behind that for as long as its functions say ([`super::resting`]); its
+//! state is then handed to each function's `group_ended`, which releases the blocks. Its record names its latest flow, and each flow the one before and the one behind it:
 //!
 //! ```text
 //!   record: key, count, latest ──► actor 7 ◄──► actor 3 ◄──► actor 12
@@ -17,10 +17,11 @@
 //!
 //! Invariants: a group's flow count is the length of its list, which has each actor that names the group, once.
 
+use crate::flows::resting::Resting;
 use crate::flows::table::Table;
 use alloc::vec::Vec;
 use core::ptr::NonNull;
-use nf::{Addr, Affinity, Endpoint, Side};
+use nf::{Addr, Affinity, Endpoint, Prefix, Side};
 use wire::memory::{Region, prefetch};
 use wire::packet::flag;
 use wire::{FlowKey, HashSeed, Packet, planted};
@@ -69,6 +70,13 @@ impl GroupKey {
         let words = self.0.words();
         (words[0] == ADDRESS)
             .then(|| Addr::v6((u128::from(words[1]) << 64 | u128::from(words[2])).to_be_bytes()))
+    }
+
+    /// Whether this group is all flows of an address in a prefix, or of an end with one.
+    pub fn is_within(&self, prefix: &Prefix) -> bool {
+        let [kind, high, low, ..] = *self.0.words();
+        let addr = Addr::v6((u128::from(high) << 64 | u128::from(low)).to_be_bytes());
+        [ADDRESS, ENDPOINT].contains(&(kind & 0xff)) && prefix.contains(addr)
     }
 
     /// Whether this is a flow's second key announced as a group of its own, where groups are coarser than flows.
@@ -203,6 +211,7 @@ pub struct Groups {
     capacity: usize,
     /// By actor.
     members: Vec<Member>,
+    resting: Resting,
     seed: HashSeed,
     region: Region,
 }
@@ -217,7 +226,7 @@ impl Groups {
         capacity * Self::stride(state)
     }
 
-    /// Room for `capacity` groups of `state` bytes and of actors below `actors`, in a region for the groups and one of
+    /// Room for `capacity` groups of `state` bytes, which may rest in `resting`, and of actors below `actors`, in a region for the groups and one of
     /// [`Table::region_length`] for the index.
     pub fn new(
         region: Region,
@@ -225,6 +234,7 @@ impl Groups {
         capacity: usize,
         actors: usize,
         state: usize,
+        resting: Resting,
         seed: HashSeed,
     ) -> Self {
         assert!(
@@ -238,6 +248,7 @@ impl Groups {
             stride: Self::stride(state),
             capacity,
             members: alloc::vec![Member::ALONE; if capacity == 0 { 0 } else { actors }],
+            resting,
             seed,
             region,
         }
@@ -329,13 +340,14 @@ impl Groups {
         Some((index, true))
     }
 
-    /// Forgets a group that has no flow.
+    /// Forgets a group that has no flow and does not rest.
     pub fn abandon(&mut self, index: u32) {
         debug_assert_eq!(self.entry(index).flows, 0);
         self.forget(index);
     }
 
     fn forget(&mut self, index: u32) -> GroupKey {
+        debug_assert!(self.resting.until(index).is_none(), "what rests is woken first");
         let key = self.entry(index).key;
         let removed = self.index.remove(key.hash(&self.seed), index);
         debug_assert!(removed, "a group is in the index");
@@ -372,7 +384,11 @@ impl Groups {
     pub fn join(&mut self, index: u32, actor: u32) {
         let entry = self.entry_mut(index);
         entry.flows += 1;
+        let is_first = entry.flows == 1;
         let before = core::mem::replace(&mut entry.latest, actor);
+        if is_first && !self.resting.is_empty() {
+            self.resting.end(index);
+        }
         self.set_member(
             actor,
             Member {
@@ -436,9 +452,42 @@ impl Groups {
 
     /// A flow leaves; with its last one the group is gone and its key is answered.
     pub fn leave(&mut self, index: u32, actor: u32) -> Option<GroupKey> {
+        self.unlist(index, actor).then(|| self.forget(index))
+    }
+
+    /// A group's last flow leaves, and the group rests.
+    pub fn leave_to_rest(&mut self, index: u32, actor: u32, until: u64) {
+        let is_empty = self.unlist(index, actor);
+        debug_assert!(is_empty, "a group that rests has no flow");
+        self.resting.begin(index, until);
+    }
+
+    /// A group that was [entered](Groups::enter) rests, without a flow.
+    pub fn rest(&mut self, index: u32, until: u64) {
+        self.resting.begin(index, until);
+    }
+
+    /// Forgets a group that rests.
+    pub fn forget_resting(&mut self, index: u32) -> GroupKey {
+        self.resting.end(index);
+        self.forget(index)
+    }
+
+    /// The groups that rest.
+    pub fn resting(&self) -> &Resting {
+        &self.resting
+    }
+
+    /// The same, to look for those whose time is over.
+    pub fn resting_mut(&mut self) -> &mut Resting {
+        &mut self.resting
+    }
+
+    /// Takes a flow off its group's list; whether that is empty now.
+    fn unlist(&mut self, index: u32, actor: u32) -> bool {
         let Some(Member { before, behind }) = self.members.get(actor as usize).copied() else {
             debug_assert!(false, "an actor with a group is a member");
-            return None;
+            return false;
         };
         self.set_member(actor, Member::ALONE);
         if let Some(member) = self.members.get_mut(before as usize) {
@@ -452,12 +501,14 @@ impl Groups {
             entry.latest = before;
         }
         entry.flows -= 1;
-        (entry.flows == 0).then(|| self.forget(index))
+        entry.flows == 0
     }
 
     /// The key of the group at a place, if there is one.
     pub fn at_place(&self, index: u32) -> Option<GroupKey> {
-        (index < self.unused && self.entry(index).flows > 0).then(|| self.key(index))
+        let is_there =
+            index < self.unused && (self.entry(index).flows > 0 || self.resting.until(index).is_some());
+        is_there.then(|| self.key(index))
     }
 
     /// Places that groups have, or had.
@@ -501,6 +552,7 @@ mod tests {
             2,
             4,
             8,
+            Resting::new(0, 0),
             HashSeed::FIXED,
         );
         let a = GroupKey::of_address("10.0.0.1".parse().unwrap());
@@ -531,7 +583,7 @@ mod tests {
         #[test]
         fn a_groups_list_has_its_flows(ops in proptest::collection::vec((0..3_u8, 0..12_u32), 0..200)) {
             let (region, index) = (Groups::region_length(3, 8), Table::region_length(3));
-            let mut groups = Groups::new(Region::heap(region), Region::heap(index), 3, 12, 8, HashSeed::FIXED);
+            let mut groups = Groups::new(Region::heap(region), Region::heap(index), 3, 12, 8, Resting::new(0, 0), HashSeed::FIXED);
             let mut model: std::vec::Vec<std::vec::Vec<u32>> = std::vec![std::vec::Vec::new(); 3];
             let key = |group: u8| GroupKey::of_address(Addr::v4([10, 0, 0, group]));
             for (group, actor) in ops {

@@ -17,6 +17,7 @@
 //! | `table` | from hashes to values |
 //! | `timer` | the lazy wheel |
 //! | `group` | groups, their state, their lists of flows |
+//! | `resting` | groups that live on without flows |
 //! | `owners` | which group has which block of external ports |
 //!
 //! Invariants: an active, waiting or leaving actor's first key is in the table, its reply key if it has the flag; an actor that names a
@@ -27,6 +28,7 @@
 pub mod actor;
 pub mod group;
 pub mod owners;
+pub mod resting;
 pub mod table;
 pub mod timer;
 
@@ -36,6 +38,7 @@ use core::ptr::NonNull;
 use group::{GroupKey, Groups};
 use nf::Affinity;
 use owners::BlockOwners;
+use resting::Resting;
 use table::{Full, Table};
 use timer::Wheel;
 use wire::memory::Region;
@@ -51,6 +54,8 @@ pub(crate) struct Room {
     pub flow_state: usize,
     /// Bytes of a group's state.
     pub group_state: usize,
+    /// Whether groups may rest.
+    pub rests: bool,
 }
 
 /// All flows of a runtime. See the module's page.
@@ -78,6 +83,8 @@ pub(crate) enum Ended {
     Group(u32),
     /// A flow of this group, which goes on and knows of that.
     InGroup(u32),
+    /// The last flow of this group, which rests, and the flow's chain.
+    Rests(u32, u8),
 }
 
 impl FlowStore {
@@ -97,6 +104,7 @@ impl FlowStore {
             _ => room.flow_state,
         };
         let keys = 2 * flows;
+        let resting = if room.rests { groups } else { 0 };
         FlowStore {
             table: Table::new(memory(Table::region_length(keys)), keys),
             slab: Slab::new(memory(Slab::region_length(flows, state)), flows, state),
@@ -107,10 +115,18 @@ impl FlowStore {
                 groups,
                 flows,
                 room.group_state,
+                Resting::new(resting, now),
                 seed,
             ),
-            // Who has a block has a flow in it, or is about to give it back.
-            owners: BlockOwners::listed(if affinity == Affinity::Flow { 0 } else { flows }, seed),
+            // Who has a block has a flow in it, rests, or is about to give it back.
+            owners: BlockOwners::listed(
+                if affinity == Affinity::Flow {
+                    0
+                } else {
+                    flows + resting
+                },
+                seed,
+            ),
             affinity,
             seed,
             group_offset,
@@ -477,6 +493,47 @@ impl FlowStore {
                 left
             }
         }
+    }
+
+    /// A group's last flow leaves it, and the group rests.
+    pub fn rest_group(&mut self, actor: u32, until: u64) {
+        let Header { group, chain, .. } = *self.slab.header(actor);
+        self.groups.leave_to_rest(group, actor, until);
+        if self.owners.is_noting() {
+            self.ended.push(Ended::Rests(group, chain));
+        }
+    }
+
+    /// A group that has come without a flow rests.
+    pub fn rest_arrived(&mut self, index: u32, until: u64) {
+        self.groups.rest(index, until);
+    }
+
+    /// The place of a group, if it rests.
+    pub fn resting_at(&self, group: &GroupKey) -> Option<u32> {
+        if self.groups.resting().is_empty() {
+            return None;
+        }
+        let index = self.groups.at(*group);
+        index.filter(|index| self.groups.resting().until(*index).is_some())
+    }
+
+    /// Forgets a group that rests.
+    pub fn forget_resting(&mut self, index: u32) -> GroupKey {
+        if self.owners.is_noting() {
+            self.ended.push(Ended::Group(index));
+        }
+        self.groups.forget_resting(index)
+    }
+
+    /// Looks at up to `budget` groups that rest ([`Resting::due`]).
+    pub fn due_group(&mut self, now: u64, budget: usize) -> (Option<u32>, usize) {
+        self.groups.resting_mut().due(now, budget)
+    }
+
+    /// A group whose time is over cannot end now.
+    pub fn look_again(&mut self, index: u32, now: u64) {
+        self.groups.resting_mut().look_again(index, now);
     }
 
     /// A group's state as bytes, to be written.

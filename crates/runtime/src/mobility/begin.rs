@@ -100,7 +100,7 @@ impl Moves {
         actors: Vec<u32>,
     ) {
         let hash = group.hash(&core.settings.seed);
-        if actors.is_empty() || self.at(hash).is_some() {
+        if actors.is_empty() && !core.is_resting(&group) || self.at(hash).is_some() {
             // Over, or on its way already by another order.
             return self.leave_order(core, order);
         }

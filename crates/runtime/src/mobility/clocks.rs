@@ -20,11 +20,8 @@
 
 use super::Moves;
 use crate::parts::Core;
-use crate::record::NO_DEADLINE;
+use crate::record::{DEADLINE_MAX, NO_DEADLINE};
 use wire::planted;
-
-/// How far ahead of now the deadline of a flow that comes may be: thirty days, in nanoseconds.
-const DEADLINE_MAX: u64 = 30 * 24 * 3600 * 1_000_000_000;
 
 /// What the target knows of the clocks.
 #[derive(Clone, Copy, Default)]

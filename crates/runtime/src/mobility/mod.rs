@@ -158,6 +158,8 @@ struct Moving {
     figures: Figures,
     /// Target: the group's state.
     state: Vec<u8>,
+    /// Target: how long it rests from *begin* on, if it does.
+    rests: Option<u64>,
     blocks: Vec<nf::Block>,
 }
 

@@ -14,6 +14,8 @@
 //!
 //! As many orders as [`KEPT`] may be under way; another is refused. Of those that are over, receipts are kept as long as there is room.
 //!
+//! A group that rests ([`crate::flows::resting`]) moves as one without flows; a receipt's figure for it is its own.
+//!
 //! Groups move whole: a flow that is named takes its group along, and *asked* counts all of them. As many groups as
 //! [`Settings::moves_max`](crate::Settings::moves_max) are on their way at once, and of groups with many flows no more than have
 //! [`Settings::moved_flows_max`](crate::Settings::moved_flows_max) of them: what is on its way together pauses together. When half of them have arrived the
@@ -126,6 +128,8 @@ pub struct Receipt {
     pub asked: u64,
     /// Flows that are at the target.
     pub moved: u64,
+    /// Groups without flows that are.
+    pub resting: u64,
     /// Flows whose groups the target did not take, nor another to whom they were offered then.
     pub refused: u64,
     /// Flows whose groups did not move to a target, so that they were offered to another; what came of that is in the other figures.
@@ -388,7 +392,7 @@ impl Moves {
             if unseen.is_empty() {
                 continue;
             }
-            let number = ordered.number;
+            let (number, is_counted) = (ordered.number, ordered.left != u32::MAX);
             let end = unseen.end.min(unseen.start + LOOKS);
             let selector = core::mem::replace(&mut ordered.selector, Selector::All);
             let mut found = core::mem::take(&mut ordered.waiting);
@@ -397,7 +401,7 @@ impl Moves {
             count += places.len();
             match core.flows.affinity() {
                 Affinity::Flow => self.select_flows(core, &selector, places, &mut found),
-                _ => self.select_groups(core, &selector, places, &mut found),
+                _ => self.select_groups(core, &selector, (places, is_counted), &mut found),
             }
             let orders = &mut self.orders;
             orders.waiting += found.len() - before;
@@ -409,19 +413,23 @@ impl Moves {
         count
     }
 
-    /// Selects among groups, by their places: none that has no flow yet but those that arrive.
+    /// Selects among groups, by their places: none that has no flow yet but those that arrive. One that rests is not meant by an order for so
+    /// many flows.
     fn select_groups(
         &self,
         core: &Core,
         selector: &Selector,
-        places: Range<u32>,
+        (places, is_counted): (Range<u32>, bool),
         found: &mut VecDeque<GroupKey>,
     ) {
         for place in places {
             let Some(group) = core.flows.groups().at_place(place) else {
                 continue;
             };
+            let rests = core.flows.groups().resting().until(place).is_some();
             let is_meant = match selector {
+                _ if rests && is_counted => false,
+                Selector::Ends(prefix) if rests => group.is_within(prefix),
                 Selector::Ends(prefix) => core
                     .flows
                     .groups()
@@ -522,7 +530,10 @@ impl Moves {
     pub(crate) fn note_finished(&mut self, core: &mut Core, order: u32, flows: u64, how: Finished) {
         if let Some(receipt) = self.orders.receipt(order) {
             match how {
-                Finished::Moved => receipt.moved += flows,
+                Finished::Moved => {
+                    receipt.moved += flows;
+                    receipt.resting += u64::from(flows == 0);
+                }
                 Finished::Refused(_) => receipt.refused += flows,
                 Finished::Aborted if planted::is("flows_counted_twice") => receipt.failed += 2 * flows,
                 Finished::Aborted => receipt.failed += flows,

@@ -125,6 +125,10 @@ impl Moves {
             for piece in state.chunks(PIECE) {
                 core.out.send_record(sending.to, &Record::Group(piece));
             }
+            if let Some(until) = core.flows.groups().resting().until(index) {
+                let left = until.saturating_sub(now);
+                core.out.send_record(sending.to, &Record::Rests { left });
+            }
         }
         self.count_bytes(sending.id, bytes);
         true
@@ -302,6 +306,7 @@ impl Moves {
             core::mem::take(&mut moving.blocks),
         );
         self.depart_flows(core, &actors);
+        core.forget_resting(&group);
         self.flows_moved[1] += actors.len() as u64;
         for block in blocks {
             core.flows.owners.release(block);
@@ -405,6 +410,7 @@ impl Moves {
                 self.flows_moved[1] += 1;
             }
         }
+        core.forget_resting(&group);
         if core.flows.affinity() == Affinity::Flow || !core.flows.groups().has(group) {
             let blocks: Vec<_> = core.flows.owners.of(&group).collect();
             for block in blocks {
@@ -425,6 +431,7 @@ impl Moves {
                 core.end_actor(actor);
             }
         }
+        // What rests now ends there, too.
         if core.has_group(&group) {
             core.hear_taken(group);
         }

@@ -50,6 +50,7 @@ impl Moving {
             clocks: Clocks::default(),
             figures: Figures::default(),
             state: Vec::new(),
+            rests: None,
             blocks: Vec::new(),
         }
     }
@@ -72,7 +73,13 @@ impl Moves {
         if self.under_way() >= most || self.telling.len() >= most {
             return Err(Refusal::Busy);
         }
-        let groups = core.flows.affinity() == Affinity::Flow || core.flows.groups().room() > self.under_way();
+        // One that rests takes no other's place.
+        let resting = match flows {
+            0 => 0,
+            _ => core.flows.groups().resting().len(),
+        };
+        let groups = core.flows.affinity() == Affinity::Flow
+            || core.flows.groups().room() + resting > self.under_way();
         let room = core.flows.free().saturating_sub(core.reserved);
         if room < flows as usize || !groups {
             return Err(Refusal::Full);
@@ -150,6 +157,10 @@ impl Moves {
                     None => core.out.reject(),
                 }
             }
+            Record::Rests { left } => match self.staging(peer) {
+                Some(moving) => moving.rests = Some(left),
+                None => core.out.reject(),
+            },
             Record::Flow(facts, bytes) => self.take_flow(core, peer, &facts, bytes),
             Record::More(bytes) => self.stage_bytes(core, peer, bytes),
             Record::Held {
@@ -360,15 +371,22 @@ impl Moves {
         let is_unclear = moving.figures.is_unclear;
         let mut is_unsound = core::mem::take(&mut moving.is_unsound);
         let (aliases, epoch) = (moving.aliases.clone(), moving.machine.latest());
+        let rests = moving.rests.take();
+        let until = rests.map(|left| moving.clocks.deadline(left, core.now, 0));
         core.reserved -= left as usize;
         is_unsound |= !blocks.iter().all(|block| core.flows.owners.may_have(block));
         self.refuse_unsound(core, &mut actors, is_unsound);
-        let place = match actors.is_empty() {
+        let rests = actors.is_empty() && !is_unsound && rests.is_some() && core.runner.stages().outlives;
+        let place = match actors.is_empty() && !rests {
             true => None,
             false => self.install_group(core, group, &state, by),
         };
         match place {
             Some(place) => {
+                if let Some(until) = until.filter(|_| rests) {
+                    core.flows.rest_arrived(place, until);
+                    core.copy_resting(place);
+                }
                 for block in blocks {
                     // One that came twice, or overlaps, keeps its first owner.
                     core.flows.owners.claim(block, group);
@@ -412,6 +430,9 @@ impl Moves {
             return None;
         }
         core.flows.groups().prefetch_free(2);
+        if core.flows.groups().room() == 0 {
+            core.evict_group();
+        }
         let (index, is_new) = core.flows.enter_group(group)?;
         debug_assert!(is_new, "a group is at one runtime");
         if !planted::is("group_state_lost") {

@@ -81,11 +81,6 @@ impl Core {
         self.sessions.taken.remove(group.words());
     }
 
-    /// Whether there is room for what the end of a flow has to say.
-    pub fn may_end_now(&self) -> bool {
-        self.out.has_room() && self.runner.may_end()
-    }
-
     /// Ends flows whose second keys were refused, once they are back or go on; those that have moved away are refused where they are now.
     pub fn end_refused(&mut self) -> usize {
         let mut count = 0;

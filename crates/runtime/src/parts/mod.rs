@@ -32,6 +32,7 @@
 //! between two steps.
 
 mod hearing;
+mod life;
 pub mod presence;
 
 use crate::env::BURST;
@@ -97,6 +98,11 @@ pub(crate) struct Silent {
 }
 
 impl Silent {
+    /// Whether a key is on its way.
+    pub fn is_moving(&self, key: &GroupKey, seed: &HashSeed) -> bool {
+        !self.moving.is_empty() && self.moving.contains(&key.hash(seed))
+    }
+
     /// Whether it is not yet to be said that a key is idle: that is looked at later.
     pub fn defers(&mut self, key: GroupKey, seed: &HashSeed) -> bool {
         if self.lingering.contains(&key) {
@@ -106,7 +112,7 @@ impl Silent {
             draining.push(key);
             return true;
         }
-        !self.moving.is_empty() && self.moving.contains(&key.hash(seed))
+        self.is_moving(&key, seed)
     }
 
     /// Packets that were kept for a group with these keys are about to be processed.
@@ -149,6 +155,8 @@ pub(crate) struct Core {
     pub early_looks: usize,
     pub flows_opened: u64,
     pub flows_ended: u64,
+    /// Groups that rested, and whose places others got.
+    pub groups_evicted: u64,
     /// First packets whose flows' reply keys are not yet in the table.
     settling: Queue,
     /// Why a settling flow was refused last.
@@ -184,6 +192,7 @@ impl Core {
             early_looks: 0,
             flows_opened: 0,
             flows_ended: 0,
+            groups_evicted: 0,
             settling: Queue::default(),
             refused_for: DropReason::ReplyKeyTaken,
             finish_cursor: 0,
@@ -375,7 +384,7 @@ impl Core {
             };
             self.end_actor(actor);
         }
-        looked
+        looked + self.expire_groups(budget - looked)
     }
 
     /// Where flows or groups are at their bound, ends some whose time is over before a packet that would open another is refused: the
@@ -470,23 +479,11 @@ impl Core {
         if let Some(key) = self.flows.remove_keys(actor) {
             self.tell_idle(key);
         }
-        if self.flows.is_last_of_group(actor) {
-            self.runner.end_group(actor, &mut self.flows, &mut self.out);
-        }
-        if let Some(key) = self.flows.leave_group(actor) {
-            self.tell_idle(key);
-        }
+        self.leave_group(actor);
         self.flows.end(actor);
         self.flows_ended += 1;
         if is_of_before {
             self.runner.note_end_of_old();
-        }
-    }
-
-    /// Says that a group, or second key, has no flow left; unless that is yet to be seen.
-    pub fn tell_idle(&mut self, group: GroupKey) {
-        if !self.silent.defers(group, &self.settings.seed) && !wire::planted::is("idle_not_told") {
-            self.out.announce(Message::Idle(group, 0));
         }
     }
 
@@ -548,7 +545,7 @@ impl Core {
             }
         }
         self.finish_cursor = 0;
-        self.flows.active() == 0
+        self.flows.active() == 0 && self.end_all_resting(left)
     }
 
     /// Passes a packet of a flow that is not settled: with its first packet it begins to.

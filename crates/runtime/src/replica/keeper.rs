@@ -17,7 +17,7 @@ use crate::flows::actor::NO_GROUP;
 use crate::flows::group::GroupKey;
 use crate::message::Message;
 use crate::parts::Core;
-use crate::record::{Copy, Facts, Record};
+use crate::record::{Copy, DEADLINE_MAX, Facts, Record};
 use crate::stats::RecoveryReceipt;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -40,6 +40,8 @@ pub(super) struct FlowCopy {
 pub(super) struct GroupCopy {
     pub key: GroupKey,
     pub length: u16,
+    /// Until when it rests, by the clock here, if it does.
+    pub rests_until: Option<u64>,
     has: u16,
 }
 
@@ -148,6 +150,8 @@ pub(crate) struct Keeper {
     is_unacknowledged: bool,
     /// Flows that were recovered here, and that could not be.
     pub(super) recovered: [u64; 2],
+    /// Groups without flows that were.
+    pub(super) groups_recovered: u64,
     /// Of the last recoveries, the oldest first.
     pub(super) receipts: Vec<RecoveryReceipt>,
 }
@@ -174,6 +178,11 @@ impl Keeper {
         self.recovered
     }
 
+    /// Groups without flows that were recovered here.
+    pub fn groups_recovered(&self) -> u64 {
+        self.groups_recovered
+    }
+
     /// Of the last recoveries, the oldest first.
     pub fn receipts(&self) -> &[RecoveryReceipt] {
         &self.receipts
@@ -195,7 +204,7 @@ impl Keeper {
         };
         copies.count += 1;
         self.is_unacknowledged = true;
-        if !copies.note(copy) {
+        if !copies.note(copy, core.now) {
             core.out.reject();
         }
     }
@@ -283,7 +292,7 @@ impl Keeper {
 
 impl Copies {
     /// Notes a record; `false` if it cannot be.
-    fn note(&mut self, copy: Copy<'_>) -> bool {
+    fn note(&mut self, copy: Copy<'_>, now: u64) -> bool {
         match copy {
             Copy::Group {
                 slot,
@@ -294,6 +303,7 @@ impl Copies {
                 let record = GroupCopy {
                     key: group,
                     length,
+                    rests_until: None,
                     has: 0,
                 };
                 if usize::from(length) > self.groups.stride || !self.groups.put(slot, record) {
@@ -315,7 +325,13 @@ impl Copies {
                     length,
                     has: 0,
                 };
-                let has_group = group == NO_GROUP || self.groups.get(group).is_some();
+                let has_group = match self.groups.get_mut(group) {
+                    Some(known) => {
+                        known.rests_until = None;
+                        true
+                    }
+                    None => group == NO_GROUP,
+                };
                 if usize::from(length) > self.flows.stride || !has_group || !self.flows.put(slot, record) {
                     return false;
                 }
@@ -351,6 +367,13 @@ impl Copies {
                 true
             }
             Copy::Whole => true,
+            Copy::Rests { slot, left } => match self.groups.get_mut(slot) {
+                Some(group) => {
+                    group.rests_until = Some(now.saturating_add(left.min(DEADLINE_MAX)));
+                    true
+                }
+                None => false,
+            },
             Copy::Base { .. } | Copy::Acknowledged { .. } => false,
         }
     }

@@ -23,7 +23,8 @@
 //! | whole | behind the last flow of the base: the runtime is protected |
 //!
 //! A chain has a policy ([`policy::Policy`]). What the table says is `commit`. Of `snapshot`, a flow's bytes are sent whole with its first packet and
-//! from time to time, and no packet waits; of `none`, nothing of a flow is sent. A group has a copy while it has had a flow that has one.
+//! from time to time, and no packet waits; of `none`, nothing of a flow is sent. A group has a copy while it has had a flow that has one, and
+//! while it rests ([`crate::flows::resting`]) behind a flow of another policy than `none`.
 //!
 //! Lazy bytes ([`nf::FlowState::COMMITTED`]) go with *all bytes* only. A deadline is copied as time left and does not run at the replica: a
 //! recovered flow lives a little longer, never shorter.

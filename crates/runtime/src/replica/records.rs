@@ -3,6 +3,7 @@
 //!
 //! Invariant: a record is counted when it is sent, so that the count names it.
 
+use super::policy::Policy;
 use super::sender::facts;
 use crate::flows::Ended;
 use crate::flows::actor::{Header, NO_GROUP, STALE};
@@ -44,16 +45,21 @@ impl Core {
                     self.sender.set_group(group, 0);
                     (group, true)
                 }
-                Ended::InGroup(_) => continue,
+                Ended::InGroup(_) | Ended::Rests(..) => continue,
             };
             self.send_copy(Copy::End { slot, is_group });
         }
         let mut sent = None;
         for over in &ended {
-            if let Ended::InGroup(group) = *over
-                && sent != Some(group)
-                && self.sender.before.group != Some(group)
-                && self.sender.has_group(group)
+            let group = match *over {
+                Ended::InGroup(group) => group,
+                Ended::Rests(group, chain) => {
+                    self.send_rest(group, chain);
+                    continue;
+                }
+                Ended::Flow(..) | Ended::Group(_) => continue,
+            };
+            if sent != Some(group) && self.sender.before.group != Some(group) && self.sender.has_group(group)
             {
                 sent = Some(group);
                 self.send_group(group);
@@ -61,6 +67,37 @@ impl Core {
             }
         }
         self.flows.give_ended(ended);
+    }
+
+    /// A group rests: its last flow, of this chain, is over. Its copy outlives that, and one that no flow had copied gets a copy.
+    fn send_rest(&mut self, group: u32, chain: u8) {
+        let has_copy = self.sender.has_group(group);
+        let is_wanted = has_copy || self.sender.policy(chain) != Policy::None;
+        if !is_wanted || self.flows.groups().resting().until(group).is_none() {
+            return;
+        }
+        // What was observed before the chain is sent behind it.
+        if has_copy && self.sender.before.group == Some(group) {
+            return self.send_time_left(group);
+        }
+        self.send_group(group);
+        self.gate.mark(group, self.sender.sent);
+    }
+
+    /// How long a group rests, if it does.
+    fn send_time_left(&mut self, slot: u32) {
+        if let Some(until) = self.flows.groups().resting().until(slot) {
+            let left = until.saturating_sub(self.now);
+            self.send_copy(Copy::Rests { slot, left });
+        }
+    }
+
+    /// Copies a group that has come to rest here, if any chain's flows have copies.
+    pub fn copy_resting(&mut self, group: u32) {
+        let mut policies = self.sender.policies.iter();
+        if self.sender.is_on() && policies.any(|policy| *policy != Policy::None) {
+            self.send_group(group);
+        }
     }
 
     pub(super) fn send_group(&mut self, group: u32) {
@@ -87,6 +124,7 @@ impl Core {
         if self.sender.before.group == Some(group) {
             self.sender.before.group = None;
         }
+        self.send_time_left(group);
     }
 
     pub(super) fn send_flow(&mut self, actor: u32) {

@@ -6,12 +6,13 @@
 //! ```
 //!
 //! What is installed is announced as a runtime announces what is new: switches have suspended the routes of the failed runtime and
-//! turn each that is announced. A group is announced behind the last of its flows: until then its packets wait at the switches.
+//! turn each that is announced. A group is announced behind the last of its flows: until then its packets wait at the switches. Groups that rest
+//! ([`crate::flows::resting`]) come behind all flows.
 //!
 //! Invariants: a copy is installed once, or counted as lost; nothing is installed before every switch that is there, and one at least, has let the failed runtime go;
 //! bytes that are no states of their functions end there (`recovered[1]`).
 
-use super::keeper::{Copies, FlowCopy, Keeper};
+use super::keeper::{Copies, FlowCopy, GroupCopy, Keeper};
 use crate::flows::actor::{Change, NO_GROUP, flag};
 use crate::flows::group::GroupKey;
 use crate::message::Message;
@@ -116,8 +117,10 @@ impl Keeper {
                 self.recovered[1] += recovery.copies.flows.used as u64;
                 continue;
             }
-            let records = recovery.copies.flows.records.len();
-            if recovery.next.is_some_and(|next| next as usize >= records) {
+            if recovery
+                .next
+                .is_some_and(|next| next as usize >= slots(core, &recovery.copies))
+            {
                 self.end_recovery(core, &recovery);
             } else {
                 left.push(recovery);
@@ -143,8 +146,12 @@ impl Keeper {
             recovery.next = Some(0);
             return 1;
         };
-        while count < INSTALLS && core.out.has_room() && (next as usize) < copies.flows.records.len() {
-            if let Some(copy) = copies.flows.get(next) {
+        let (flows, end) = (copies.flows.records.len(), slots(core, copies));
+        while count < INSTALLS && core.out.has_room() && (next as usize) < end {
+            if let Some(slot) = (next as usize).checked_sub(flows) {
+                count += 1;
+                self.groups_recovered += u64::from(install_resting(core, copies, slot as u32));
+            } else if let Some(copy) = copies.flows.get(next) {
                 count += 1;
                 let is_lost = install(core, groups, copies, next, copy).is_none();
                 self.recovered[usize::from(is_lost)] += 1;
@@ -285,6 +292,16 @@ fn install_group(core: &mut Core, groups: &mut [u32], copies: &Copies, copy: &Fl
     if *known != 0 && core.flows.groups().at(group.key) == Some(*known - 1) {
         return Some(*known - 1);
     }
+    if core.flows.groups().at(group.key).is_none() {
+        core.evict_group();
+    }
+    let index = install_state(core, copies, copy.group, group)?;
+    *known = index + 1;
+    Some(index)
+}
+
+/// Installs the state of a copied group; `None` if it is here already, or is none.
+fn install_state(core: &mut Core, copies: &Copies, slot: u32, group: &GroupCopy) -> Option<u32> {
     let length = core.flows.groups().state_length();
     if !group.is_whole() || usize::from(group.length) != length {
         return None;
@@ -294,7 +311,7 @@ fn install_group(core: &mut Core, groups: &mut [u32], copies: &Copies, copy: &Fl
         // It began here by itself: what was copied is older.
         return None;
     }
-    let state = copies.groups.state(copy.group).get(..length)?;
+    let state = copies.groups.state(slot).get(..length)?;
     if !planted::is("recovered_group_empty") {
         core.flows.group_bytes_mut(index).copy_from_slice(state);
     }
@@ -303,8 +320,35 @@ fn install_group(core: &mut Core, groups: &mut [u32], copies: &Copies, copy: &Fl
         return None;
     }
     core.runner.rebase_group(index, copies.by, &core.flows);
-    *known = index + 1;
     Some(index)
+}
+
+/// How many slots are gone through: of flows, then, where groups may rest, of groups.
+fn slots(core: &Core, copies: &Copies) -> usize {
+    let groups = match core.runner.stages().outlives && core.flows.affinity() != Affinity::Flow {
+        true => copies.groups.records.len(),
+        false => 0,
+    };
+    copies.flows.records.len() + groups
+}
+
+/// Installs a copied group that has no flow here, as one that rests; behind all flows. It takes no other's place. Whether it is one.
+fn install_resting(core: &mut Core, copies: &Copies, slot: u32) -> bool {
+    let group = copies.groups.get(slot);
+    let installed = group.and_then(|group| Some((group, install_state(core, copies, slot, group)?)));
+    let Some((group, index)) = installed else {
+        return false;
+    };
+    // Of one whose flows had no copies its functions say how long.
+    let until = group.rests_until.or_else(|| core.rest_of(index, core.now));
+    let Some(until) = until else {
+        core.flows.abandon_group(index);
+        return false;
+    };
+    core.flows.rest_arrived(index, until);
+    core.out.announce(Message::Routed(group.key));
+    core.copy_resting(index);
+    true
 }
 
 /// By slot of a group, how many flows it has.
@@ -337,7 +381,8 @@ fn announce_if_whole(core: &mut Core, groups: &[u32], left: &mut [u32], copies: 
 
 /// Forgets a group that was made for a flow that is none.
 fn abandon_if_empty(core: &mut Core, group: u32) {
-    if group != NO_GROUP && core.flows.groups().flows(group) == 0 {
+    let rests = core.flows.groups().resting().until(group).is_some();
+    if group != NO_GROUP && core.flows.groups().flows(group) == 0 && !rests {
         let key = core.flows.groups().key(group);
         core.flows.abandon_group(group);
         core.tell_idle(key);

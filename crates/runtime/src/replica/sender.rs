@@ -36,6 +36,8 @@ pub(crate) struct Sender {
     pub(super) sent: u64,
     /// The next actor that the base has not got.
     pub(super) walk: Option<u32>,
+    /// Behind the last actor: the next place of a group that may rest.
+    pub(super) walk_groups: u32,
     /// How many records *whole* was.
     pub(super) whole: Option<u64>,
     /// By group: under which base it was copied.
@@ -184,7 +186,7 @@ impl Core {
             return;
         }
         let has_one = self.sender.to.is_some_and(|to| self.sessions.has_runtime(to));
-        if has_one && self.flows.active() > 0 {
+        if has_one && self.flows.active() + self.flows.groups().resting().len() > 0 {
             // Another choice would leave flows without a copy for a while.
             return;
         }
@@ -260,7 +262,7 @@ impl Core {
     }
 
     fn begin_walk(&mut self) {
-        self.sender.walk = Some(0);
+        (self.sender.walk, self.sender.walk_groups) = (Some(0), 0);
         self.sender.whole = None;
         self.sender.began = self.now;
         self.sender.took = 0;
@@ -411,6 +413,10 @@ impl Core {
             let Some(actor) = self.sender.walk else {
                 break;
             };
+            if actor >= self.flows.used() && self.walk_groups() {
+                count += 1;
+                continue;
+            }
             if actor >= self.flows.used() {
                 self.sender.walk = None;
                 self.send_copy(Copy::Whole);
@@ -422,6 +428,24 @@ impl Core {
             count += 1;
         }
         count.max(usize::from(!self.sender.is_idle(self.now)))
+    }
+
+    /// Copies groups that rest, of some places; `false` behind the last.
+    fn walk_groups(&mut self) -> bool {
+        let places = match self.flows.groups().resting().is_empty() {
+            true => 0,
+            false => self.flows.groups().places(),
+        };
+        let from = self.sender.walk_groups;
+        for place in from..places.min(from.saturating_add(WALK as u32)) {
+            self.sender.walk_groups = place + 1;
+            let rests = self.flows.groups().resting().until(place).is_some();
+            if rests && !self.sender.has_group(place) {
+                self.copy_resting(place);
+                return true;
+            }
+        }
+        self.sender.walk_groups < places
     }
 
     fn has_room_to_copy(&self) -> bool {
@@ -464,6 +488,9 @@ impl Core {
         if self.sender.is_on() {
             self.send_blocks_of(group, true);
             self.sender.arrived.extend_from_slice(actors);
+            if let Some(index) = self.flows.resting_at(&group) {
+                self.copy_resting(index);
+            }
         }
     }
 

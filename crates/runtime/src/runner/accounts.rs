@@ -4,6 +4,7 @@
 
 use super::Runner;
 use crate::flows::FlowStore;
+use crate::flows::group::GroupKey;
 use crate::message::Message;
 use crate::outbox::Outbox;
 use crate::stats::DropReason;
@@ -22,7 +23,7 @@ impl Runner {
     ) {
         if cx.effects & effect::BLOCKS != 0 {
             cx.effects &= !effect::BLOCKS;
-            apply_each_block(cx, actor, flows, out);
+            apply_each_block(cx, flows.group_key(actor), flows, out);
         }
     }
 
@@ -34,10 +35,23 @@ impl Runner {
         flows: &mut FlowStore,
         out: &mut Outbox,
     ) {
-        if cx.effects == 0 {
-            return;
+        if cx.effects != 0 {
+            self.settle_accounts_of(cx, flows.group_key(actor), flows, out);
         }
-        self.apply_blocks(cx, actor, flows, out);
+    }
+
+    /// The same of a call that has no flow at hand either, but a group.
+    pub(super) fn settle_accounts_of(
+        &mut self,
+        cx: &mut RawCx,
+        group: GroupKey,
+        flows: &mut FlowStore,
+        out: &mut Outbox,
+    ) {
+        if cx.effects & effect::BLOCKS != 0 {
+            cx.effects &= !effect::BLOCKS;
+            apply_each_block(cx, group, flows, out);
+        }
         self.recalls |= core::mem::take(&mut cx.effects) & effect::RECALL != 0;
         self.forget_let_go(cx, out);
         for (packet, _) in core::mem::take(&mut cx.emitted) {
@@ -47,8 +61,7 @@ impl Runner {
     }
 }
 
-fn apply_each_block(cx: &mut RawCx, actor: u32, flows: &mut FlowStore, out: &mut Outbox) {
-    let group = flows.group_key(actor);
+fn apply_each_block(cx: &mut RawCx, group: GroupKey, flows: &mut FlowStore, out: &mut Outbox) {
     for change in core::mem::take(&mut cx.blocks) {
         match change {
             BlockEffect::Claimed(block) => {

@@ -12,6 +12,7 @@ use super::Runner;
 use crate::chain::{Owned, Step};
 use crate::flows::FlowStore;
 use crate::flows::actor::{Header, NO_GROUP, flag};
+use crate::flows::group::GroupKey;
 use crate::outbox::Outbox;
 use crate::record::Travelling;
 use alloc::format;
@@ -130,7 +131,28 @@ impl Runner {
             return;
         }
         let group = flows.group_state(flows.header(actor).group, flows.state(actor));
+        let key = flows.group_key(actor);
         let cx = self.prepare(actor, Side::Inside, Direction::Opening, flows);
+        self.end_group_with(cx, (key, group), flows, out);
+    }
+
+    /// The same of a group that rests, so that no flow is at hand.
+    pub fn end_resting(&mut self, index: u32, flows: &mut FlowStore, out: &mut Outbox) {
+        if self.stages.group_size == 0 {
+            return;
+        }
+        let group = (flows.groups().key(index), flows.groups().state(index));
+        let cx = self.prepare_without();
+        self.end_group_with(cx, group, flows, out);
+    }
+
+    fn end_group_with(
+        &mut self,
+        cx: &mut RawCx,
+        (key, group): (GroupKey, NonNull<u8>),
+        flows: &mut FlowStore,
+        out: &mut Outbox,
+    ) {
         // Every function of the runtime may have state in the group, in whichever chain it is, or was.
         for function in 0..self.stages.functions.len() {
             cx.counters = self.stages.counters_of(function);
@@ -141,12 +163,25 @@ impl Runner {
                     self.stages.functions[function].group_ended(cx);
                 }
                 let has_more = cx.blocks.is_full();
-                self.settle_accounts(cx, actor, flows, out);
+                self.settle_accounts_of(cx, key, flows, out);
                 if !has_more {
                     break;
                 }
             }
         }
+    }
+
+    /// How long, in nanoseconds, a group lives without a flow: as long as any function says; 0 if none does.
+    pub fn group_timeout(&self, index: u32, flows: &FlowStore) -> u64 {
+        if !self.stages.outlives {
+            return 0;
+        }
+        let group = flows.groups().state(index);
+        let functions = self.stages.functions.iter().zip(&self.stages.group_offsets);
+        // SAFETY: the place has all functions' states, made or found valid, and no call is under way.
+        let timeouts =
+            functions.map(|(stage, offset)| unsafe { stage.group_timeout(group.add(*offset as usize)) });
+        timeouts.max().unwrap_or(0)
     }
 
     /// A block of ports that a group at another runtime has: whether some function's pool has it.

@@ -59,7 +59,7 @@ use nf::variables::WorkerVariables;
 use nf::{Direction, Generation, Reason, Recall, Side};
 use watching::Look;
 use wire::memory::Region;
-use wire::{Orientation, PacketBox, PacketList};
+use wire::{FlowKey, Orientation, PacketBox, PacketList};
 
 /// Jobs a packet may cause at once; more are counted drops.
 const JOBS_MAX: usize = 16;
@@ -349,6 +349,22 @@ impl Runner {
         cx
     }
 
+    /// The same of a call without a packet and a flow.
+    fn prepare_without<'a>(&self) -> &'a mut RawCx {
+        // SAFETY: the frame in hand is valid and nothing else uses it: its last call is over.
+        let cx = unsafe { &mut (*self.frame_ptr.as_ptr()).cx };
+        let log = cx.log;
+        let spares = core::mem::take(&mut cx.spares);
+        *cx = RawCx {
+            now: self.now,
+            key: NonNull::from(&NO_KEY),
+            flow: u32::MAX,
+            spares,
+            ..empty_cx(log)
+        };
+        cx
+    }
+
     /// Whether something is to be worked off.
     #[inline(always)]
     pub fn has_more(&self) -> bool {
@@ -488,6 +504,9 @@ impl Runner {
         self.generation.0 as u8
     }
 }
+
+/// The key of no flow.
+static NO_KEY: FlowKey = FlowKey::from_words([0; 5]);
 
 /// A `cx` with nothing at hand.
 fn empty_cx(log: NonNull<EventLog>) -> RawCx {

@@ -15,6 +15,7 @@ mod heard;
 mod hostile;
 mod leases;
 mod lent;
+mod life;
 mod moves;
 mod orders;
 mod replica;

@@ -352,6 +352,13 @@ impl Members {
         }
     }
 
+    /// Nobody sees a worker while something is done; it lives.
+    pub(super) fn cut_off(&mut self, worker: usize, meanwhile: impl FnOnce(&mut Self)) {
+        let life = self.lives[worker].replace(0);
+        meanwhile(self);
+        self.lives[worker].set(life);
+    }
+
     pub(super) fn workers(&self) -> usize {
         self.lives.len()
     }

@@ -3,6 +3,7 @@
 use super::Runtime;
 use crate::env::{BURST, Burst, Port};
 use crate::flows::actor::{NO_GROUP, Phase, flag};
+use crate::flows::group::GroupKey;
 use crate::fragments;
 use crate::stats::DropReason;
 use crate::watch::trace::{Event, Meeting};
@@ -353,13 +354,24 @@ impl<P: Port> Runtime<P> {
         self.core.out.drop_packet(packet, reason);
     }
 
+    /// Whether a group may begin with a packet.
+    fn may_begin(&self, packet: &PacketBox, group: &GroupKey) -> bool {
+        self.core.is_routed_here(packet, group) && !self.core.sessions.is_beginning()
+    }
+
     /// The group of a new flow, made if it is the first and may be; or why not.
     fn enter_group(&mut self, packet: &PacketBox, key: FlowKey) -> Result<u32, DropReason> {
         if self.core.flows.affinity() == Affinity::Flow {
             return Ok(NO_GROUP);
         }
         let group = self.core.group_of(packet, key);
-        let (index, new) = self.core.flows.enter_group(group).ok_or(DropReason::GroupsFull)?;
+        let entered = match self.core.flows.enter_group(group) {
+            None if self.may_begin(packet, &group) && self.core.evict_group() => {
+                self.core.flows.enter_group(group)
+            }
+            entered => entered,
+        };
+        let (index, new) = entered.ok_or(DropReason::GroupsFull)?;
         if new {
             if !self.core.is_routed_here(packet, &group) {
                 self.core.flows.abandon_group(index);

@@ -71,6 +71,7 @@ impl<P: Port> Runtime<P> {
                 flows: 0,
                 flows_max: 0,
                 groups: 0,
+                groups_resting: 0,
                 held: 0,
                 waiting: 0,
                 copies: 0,

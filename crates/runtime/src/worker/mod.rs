@@ -155,6 +155,7 @@ impl<P: Port> Runtime<P> {
             },
             flow_state: stages.flow_size,
             group_state: stages.group_size,
+            rests: stages.outlives,
         };
         let bounds = Bounds {
             waiting_max: settings.waiting_max,
@@ -456,6 +457,7 @@ impl<P: Port> Runtime<P> {
             unprotected: self.core.sender.unprotected(),
             copies: self.keeper.copies(),
             recovered: self.keeper.recovered(),
+            groups_recovered: self.keeper.groups_recovered(),
             flows: self.core.flows.active() as u64,
             flows_max: self.core.flows.capacity() as u64,
             flows_opened: self.core.flows_opened,
@@ -466,6 +468,8 @@ impl<P: Port> Runtime<P> {
             flows_refused: self.moves.flows_refused,
             words_refused: self.core.out.refused(),
             groups: self.core.flows.groups().len() as u64,
+            groups_resting: self.core.flows.groups().resting().len() as u64,
+            groups_evicted: self.core.groups_evicted,
             waiting: self.core.runner.waiting() as u64,
             events_lost: self.core.runner.events_lost(),
             stalls: self.stalls,

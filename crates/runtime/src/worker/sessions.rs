@@ -305,7 +305,7 @@ impl<P: Port> Runtime<P> {
             let group = GroupKey::from_words(words);
             let flows = self.core.flows_of(group);
             looked += 1 + flows.len() as u32;
-            if flows.is_empty() {
+            if flows.is_empty() && !self.core.is_resting(&group) {
                 self.core.sessions.taken.remove(&words);
             } else if !self.moves.is_moving(&group, &self.core.settings.seed) {
                 if self.core.settings.replicated && !wire::planted::is("taken_given_back") {
@@ -320,6 +320,9 @@ impl<P: Port> Runtime<P> {
                         }
                     }
                     continue;
+                }
+                if flows.is_empty() && self.core.may_end_now() {
+                    self.core.end_group_resting(&group);
                 }
                 for actor in flows {
                     if self.core.may_end_now() && self.core.flows.header(actor).phase == Phase::Active {

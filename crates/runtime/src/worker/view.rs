@@ -82,12 +82,23 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// The groups of all flows.
+    /// The groups of all flows, and those that rest; but for those whose state has been sent.
     #[cfg(test)]
     pub fn group_keys(&self) -> std::collections::HashSet<crate::group::GroupKey> {
         let headers = (0..self.core.flows.capacity() as u32).map(|actor| self.core.flows.header(actor));
         let used = headers.filter(|header| matches!(header.phase, Phase::Active | Phase::Waiting));
-        used.map(|header| self.core.flows.groups().key(header.group))
+        let groups = self.core.flows.groups();
+        let under_way = self.moves_under_way();
+        let is_sent = |key: &crate::group::GroupKey| {
+            let of_key = |(group, phase): &(_, _)| {
+                group == key && matches!(phase, protocols::ownership::Phase::Forwarding { .. })
+            };
+            under_way.iter().any(of_key)
+        };
+        let resting = groups.resting().oldest().map(|index| groups.key(index));
+        let resting = resting.filter(|key| !is_sent(key));
+        used.map(|header| groups.key(header.group))
+            .chain(resting)
             .collect()
     }
 

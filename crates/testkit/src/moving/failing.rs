@@ -92,7 +92,7 @@ impl Rig {
         self.gone.dropped.extend(stats.dropped);
         self.gone.counters.extend(stats.counters);
         self.gone.events_lost += stats.events_lost;
-        self.moved += stats.recovered[0];
+        self.moved += stats.recovered[0] + stats.groups_recovered;
         self.refused += stats.recovered[1];
         self.cables.end_life(self.worker(number));
         for other in 0..self.worker(self.runtimes.len()) {
@@ -150,11 +150,11 @@ impl Rig {
         self.settle()
     }
 
-    /// Flows recovered so far, and those that could not be, at runtimes that are there.
+    /// Flows, and groups without, recovered so far, and flows that could not be, at runtimes that are there.
     pub fn recovered(&self) -> [u64; 2] {
         let mut sum = [0; 2];
         for stats in self.runtimes.iter().flatten().map(Runtime::stats) {
-            sum[0] += stats.recovered[0];
+            sum[0] += stats.recovered[0] + stats.groups_recovered;
             sum[1] += stats.recovered[1];
         }
         sum

@@ -64,6 +64,7 @@ mod tests;
 
 use crate::step::Step;
 use crate::watch::{Notes, Watched, WatchedConfig};
+pub(crate) use clock::ahead;
 use nf::{FlowState, NetworkFunction, Prefix};
 use runtime::stage::{Configured, Factory};
 use std::collections::BTreeSet;

@@ -72,7 +72,9 @@ pub fn play(
     points: &BTreeSet<usize>,
     way: Way,
 ) -> Result<Story, Failure> {
-    let notes = Arc::new(Mutex::new(Notes::default()));
+    let mut notes = Notes::default();
+    notes.life.is_on = migration.functions.len() == 1;
+    let notes = Arc::new(Mutex::new(notes));
     let factories = migration
         .functions
         .iter()
@@ -450,6 +452,9 @@ impl Player {
         }
         if came != gone {
             return Some(format!("{gone} flows have gone away, but {came} have arrived"));
+        }
+        if notes.life.forgotten.is_some() {
+            return notes.life.forgotten.clone();
         }
         match self.rig.refused {
             0 => {}

@@ -224,7 +224,7 @@ pub struct Rig {
     pub(super) runtimes: Vec<Option<Worker>>,
     pub now: u64,
     pub events: String,
-    /// Flows that have moved, or were recovered; and those that had to stay (a call of theirs
+    /// Flows that have moved, and groups without; or flows that were recovered; and those that had to stay (a call of theirs
     /// waits, or the target is full), or could not be recovered.
     pub moved: u64,
     pub refused: u64,
@@ -350,10 +350,11 @@ impl Rig {
             Some(Receipt {
                 is_over: true,
                 moved: flows,
+                resting,
                 refused: full,
                 ..
             }) => {
-                *moved += flows;
+                *moved += flows + resting;
                 *refused += full;
                 false
             }

@@ -1,0 +1,106 @@
+//! Whether a group was forgotten before its time.
+//!
+//! # Theory of operation
+//! A function that says how long its groups live without a flow ([`nf::NetworkFunction::group_timeout`]) relies on its state being
+//! there when the group's next packet comes. So the watcher notes each group's state behind every call, by the address that the group is
+//! of. Where a call meets the default state, although another was noted less than the function's time ago, somebody has discarded it: the
+//! runtime had no place for so many groups, as a rule. The run fails, and says so.
+//!
+//! ```text
+//!   call ─► state noted, with the time ─► next call: default state, within the time? ─► forgotten
+//! ```
+//!
+//! The address is told by the flow's ends as this function sees them. That is not the group's where another function translates, and
+//! not where packets come back in that were sent to the own addresses; those are left out.
+//!
+//! Not here: when groups end (the runtime's `flows::resting`).
+
+use nf::plain::bytes_of;
+use nf::{Addr, Affinity, Cx, Direction, Endpoint, NetworkFunction, Packet, Side};
+use std::collections::HashMap;
+use std::time::Duration;
+use wire::packet::flag;
+
+/// What is known of groups, by address and, where they are of an endpoint, its port.
+#[derive(Clone, Default)]
+pub struct Life {
+    /// Whether the function is alone in its chain, so that it sees all ends as they are.
+    pub is_on: bool,
+    groups: HashMap<(Addr, u16), Noted>,
+    /// What was forgotten first, in words.
+    pub forgotten: Option<String>,
+}
+
+/// A group, as a call left it.
+#[derive(Clone, Copy)]
+struct Noted {
+    /// By the script's clock, in nanoseconds.
+    at: u64,
+    is_default: bool,
+    lives: Duration,
+}
+
+/// The group of the flow at hand, if it can be told.
+pub fn group_of<F: NetworkFunction>(packet: Option<&Packet>, cx: &Cx<F>) -> Option<(Addr, u16)> {
+    let is_other = packet.is_some_and(|packet| packet.has(flag::LATERAL | flag::ICMP_ERROR));
+    let is_plain = F::OUTLIVES && !F::TRANSLATES && !is_other;
+    let (source, destination) = cx.opened_by();
+    let opened_from = match cx.direction() {
+        Direction::Opening => cx.side(),
+        Direction::Reply => cx.side().opposite(),
+    };
+    let (inside, outside) = match opened_from {
+        Side::Inside => (source, destination),
+        Side::Outside => (destination, source),
+    };
+    let whole = |end: Endpoint| (end.addr, 0);
+    is_plain.then(|| match F::AFFINITY {
+        Affinity::OutsideAddress => whole(outside),
+        Affinity::InsideEndpoint => (inside.addr, inside.port),
+        _ => whole(inside),
+    })
+}
+
+impl Life {
+    /// Makes room, so that noting allocates nothing while the runtime works.
+    pub fn make_room(&mut self) {
+        self.groups.reserve(64);
+    }
+
+    /// A call begins, with the group as it is.
+    pub fn begin<F: NetworkFunction>(&mut self, key: (Addr, u16), at: u64, group: &F::Group) {
+        let Some(noted) = self.groups.get(&key).filter(|_| self.is_on) else {
+            return;
+        };
+        let since = Duration::from_nanos(at.wrapping_sub(noted.at));
+        if is_default(group) && !noted.is_default && since < noted.lives && self.forgotten.is_none() {
+            self.forgotten = Some(format!(
+                "the group of {} began anew {since:?} after its last packet, although `{}` says that it lives for {:?} \
+                 without a flow (`group_timeout`): its state was discarded. The runtime has no place for so many groups: choose a \
+                 larger `flows_max`, or have groups that need not be remembered say no time",
+                key.0,
+                F::NAME,
+                noted.lives
+            ));
+        }
+    }
+
+    /// A call has ended, and left the group so; `lives` says for how long it is to live.
+    pub fn end<G: nf::FlowState>(&mut self, key: (Addr, u16), at: u64, group: &G, lives: Duration) {
+        let is_default = is_default(group);
+        if self.is_on {
+            self.groups.insert(
+                key,
+                Noted {
+                    at,
+                    is_default,
+                    lives,
+                },
+            );
+        }
+    }
+}
+
+fn is_default<G: nf::FlowState>(group: &G) -> bool {
+    bytes_of(group) == bytes_of(&G::default())
+}
