@@ -68,7 +68,7 @@ impl Coordinator {
     }
 
     /// The view, if a coordinator answers.
-    fn view(&self) -> Option<Value> {
+    pub fn view(&self) -> Option<Value> {
         let words = [
             "cluster",
             "status",
