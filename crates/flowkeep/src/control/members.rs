@@ -75,6 +75,9 @@ impl Plan {
     }
 }
 
+/// What came of asking a member.
+type OfMember = (String, Result<Answer, String>);
+
 /// All members, or one of them.
 pub struct Members {
     line: Line,
@@ -217,10 +220,7 @@ impl Members {
     }
 
     /// Each member's answer, or why there is none; an error is one of all of them.
-    fn relay(
-        &mut self,
-        requests: Vec<(String, Request)>,
-    ) -> Result<Vec<(String, Result<Answer, String>)>, String> {
+    fn relay(&mut self, requests: Vec<(String, Request)>) -> Result<Vec<OfMember>, String> {
         let mut bytes = Vec::new();
         for (member, request) in &requests {
             let request = serde_json::to_vec(request).map_err(|error| error.to_string())?;

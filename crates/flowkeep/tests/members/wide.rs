@@ -95,7 +95,7 @@ fn words_of(flow: &Value) -> [&str; 3] {
 
 #[test]
 fn commands_over_the_cluster_reach_all_members_as_certificates_allow() {
-    let site = Site::of("wide", false, FLOWS, "");
+    let site = Site::of("wide", false, FLOWS, COUNTED);
     let [front, left, right] = site.all();
     let began = Instant::now();
     let status = loop {
@@ -118,6 +118,9 @@ fn commands_over_the_cluster_reach_all_members_as_certificates_allow() {
 }
 
 const FLOWS: u32 = 1500;
+/// A function that answers words.
+const COUNTED: &str =
+    "[[chain]]\nname = \"icmp\"\nmatch = { protocol = \"icmp\" }\nfunctions = [\"counter\"]\n";
 
 fn figures_are_all_members(site: &Site, status: &Value, front: &Member) {
     let whose = |what: &str, number: &str| -> Vec<(u64, String)> {
@@ -246,12 +249,16 @@ fn flows_move(site: &Site, flow: &Value) {
         "{}",
         ended.out
     );
-    let said = wide(site, "operate", &["function", "flow_monitor", "help"]);
-    assert!(
-        said.code == 0 || said.err.contains("member `left`"),
-        "{}",
-        said.err
-    );
+    let said = wide(site, "operate", &["function", "counter", "counts", "--json"]);
+    assert_eq!(said.code, 0, "{}", said.err);
+    let said = said.json();
+    let answers = said["answers"].as_array().expect("a list").iter();
+    let whose: Vec<_> = answers
+        .map(|of| (of["runtime"].as_u64(), of["member"].as_str()))
+        .collect();
+    assert_eq!(whose, [(Some(0), Some("left")), (Some(1), Some("right"))]);
+    let none = wide(site, "operate", &["function", "flow_monitor", "help"]);
+    none.refused(1, &["member `left`", "member `right`", "takes no commands"]);
 }
 
 /// More flows than an answer may have are refused by name, and the tool asks for fewer.
