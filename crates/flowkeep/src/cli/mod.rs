@@ -508,7 +508,7 @@ struct Top {
 
 #[derive(Subcommand, Debug)]
 enum ReplicationVerb {
-    /// Say what is copied of a chain's flows, at the runtimes of one process, while traffic passes
+    /// Say what is copied of a chain's flows, at the runtimes of one process or, with --cluster, of all, while traffic passes
     #[command(after_help = "\
 Flows that lack a copy get one, and copies that are no longer wanted end. The configuration stays as it is: the next change of it, or start, goes by that.
 

@@ -109,3 +109,33 @@ pub(super) fn answer(
         Request::Threads => Answer::Threads(cluster.threads()),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::fake::Fake;
+
+    fn asked(request: &[u8]) -> Reply {
+        serde_json::from_slice(&relayed(request, &Fake::default())).unwrap()
+    }
+
+    #[test]
+    fn what_a_coordinator_relays_is_answered_as_at_the_socket_and_what_is_no_request_is_refused() {
+        let Reply::Ok(Answer::Status(status)) = asked(br#"{"ask":"status"}"#) else {
+            panic!("no status");
+        };
+        assert_eq!(status.packets.r#in, 100);
+        let long = vec![b' '; REQUEST_MAX as usize + 1];
+        let wrong = [&b"\xff\x00"[..], b"", b"{\"ask\":\"everything\"}", &long];
+        for request in wrong {
+            assert!(matches!(asked(request), Reply::Error(_)));
+        }
+        let watch = br#"{"ask":"watch","flow":{"key":{"protocol":6,"source":"10.0.0.1:1","destination":"10.0.0.2:1"},"packets":1}}"#;
+        for request in [&br#"{"ask":"observed"}"#[..], watch] {
+            let Reply::Error(why) = asked(request) else {
+                panic!("it is answered");
+            };
+            assert!(why.contains("--socket"), "{why}");
+        }
+    }
+}

@@ -296,6 +296,29 @@ fn what_does_not_fit_is_refused(site: &Site) {
     wide(site, "admin", &["runtime", "remove", "1"]).refused(1, &["come and go with its process"]);
     let trace = ["flow", "trace", "udp", "10.0.0.1:1", "10.0.0.2:1"];
     wide(site, "admin", &trace).refused(1, &["by its socket", "--socket"]);
+    // Words and environment that leave it open what is asked, or as whom.
+    let environment = |words: &[&str], set: &[(&str, &str)]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flowkeep"));
+        command
+            .args(words)
+            .env_remove("FLOWKEEP_SOCKET")
+            .envs(set.iter().copied());
+        let output = command.output().expect("it runs");
+        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        Done {
+            code: output.status.code().unwrap_or(-1),
+            out: String::new(),
+            err,
+        }
+    };
+    let cluster = ("FLOWKEEP_CLUSTER", site.coordinator.address.as_str());
+    let both = [cluster, ("FLOWKEEP_SOCKET", "left.sock")];
+    environment(&["status"], &both).refused(2, &["say --cluster or --socket"]);
+    environment(&["status"], &[cluster]).refused(2, &["--identity"]);
+    environment(&["status", "--member", "left"], &[]).refused(2, &["--cluster"]);
+    let identity = ("FLOWKEEP_IDENTITY", site.coordinator.folder.as_str());
+    environment(&["capture", "--count", "1"], &[cluster, identity]).refused(1, &["by its socket"]);
+    assert_eq!(environment(&["status"], &[cluster, identity]).code, 0);
     // What is no request is refused, and members do not hear it.
     for wrong in ["", "{}", "\u{0}\u{1}\u{2}", "{\"ask\":\"everything\"}"] {
         let answer = relay(site, "left", wrong.as_bytes());
