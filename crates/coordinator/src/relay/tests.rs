@@ -127,6 +127,11 @@ fn requests_under_way_are_bounded_at_a_member_and_in_all() {
             members.push(Member::of(&relay, &name));
             asked.extend((0..MEMBER_MAX).map(|_| ask(&relay, &name, b"")));
             tokio::task::yield_now().await;
+            // What it has been handed counts until it has answered.
+            let member = members.last_mut().unwrap();
+            for _ in 0..MEMBER_MAX {
+                member.asked.recv().await.unwrap();
+            }
             if number == 0 {
                 let more = relay.ask(&name, Vec::new()).await;
                 assert_eq!(refusal(more), Refusal::MemberBusy);
