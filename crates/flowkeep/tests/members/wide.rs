@@ -197,6 +197,9 @@ fn rights_are_the_certificates(site: &Site) {
     std::fs::copy(authority, Path::new(&other).join("ca.pem")).expect("it is copied");
     assert_eq!(shown_with(site, &other, "admin", &drain).code, 1);
     assert_eq!(at(site), before, "nothing has changed");
+    let list = wide(site, "read", &["runtime", "list", "--json"]).json();
+    let runtimes = list["runtimes"].as_array().expect("a list");
+    assert!(runtimes.iter().all(|of| of["leaving"] == false), "{list}");
     let view = site.coordinator.view().expect("it answers");
     for name in ["role-without-right", "certificate-unknown"] {
         assert!(view["refused"][name].as_u64() > Some(0), "{name}: {view}");
