@@ -639,6 +639,8 @@ impl Decider {
                 .collect(),
             trouble: trouble.unwrap_or_default(),
             records: records as u64,
+            // The service knows.
+            serving: Vec::new(),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! # Parties
 //!
 //! ```text
-//!   operator ──────── Status, Drain, MakeToken ─────────┐
+//!   operator ───── Status, Drain, MakeToken, Relay ─────┐
 //!                                                       ▼
 //!   member process                              coordinator process
 //!   ┌───────────────────────────────┐           ┌──────────────────────────────────────────┐
@@ -21,6 +21,7 @@
 //! | decider | `protocols::membership::Coordinator`, names and numbers of workers, loads | asks, or the next look |
 //! | log | the store | the disk |
 //! | agent (at a member) | the connection, heartbeats | the network |
+//! | answers (at a member) | a connection of its own, for what operators ask ([`relay`]) | the network |
 //! | worker (at a member) | a [`Seat`](agent::Seat) with its `Membership`: view, leases | nothing: rings and atomics only |
 //!
 //! The data path meets the coordinator nowhere but at the seat. Workers of `flowkeep` have their membership themselves, and lend it to
@@ -73,7 +74,7 @@
 //! - A restart decides nothing twice, and no view changes by it: `killed_and_started_again_it_decides_nothing_twice`.
 //! - A worker has the same number in each of its lives.
 //! - A token is good once, until it is over.
-//! - Each queue is bounded: asks ([`decider::ASKS_MAX`]), joins under way, connections, a worker's rings.
+//! - Each queue is bounded: asks ([`decider::ASKS_MAX`]), joins under way, connections, requests that are relayed ([`relay`]), a worker's rings.
 //! - Who is refused is refused by a name ([`refusal::Refusal`]), which is counted; others are not disturbed.
 //!
 //! Not here: leases themselves and who is suspected (`protocols::membership`), the data path, recovery and replicas.
@@ -86,6 +87,7 @@ pub mod log;
 pub mod operator;
 pub mod proto;
 pub mod refusal;
+pub mod relay;
 pub mod server;
 mod service;
 pub mod translate;

@@ -1,13 +1,18 @@
 //! What an operator asks a coordinator, call by call, without an async runtime of one's own.
 
-use crate::agent::{CallError, connect};
+use crate::agent::{CallError, Client, connect};
 use crate::identity::Identity;
 use crate::proto;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
 use tonic::Status;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Members that are asked at once at most.
+const AT_ONCE: usize = 8;
 
 /// An operator's certificate, and where the coordinator is.
 pub struct Operator {
@@ -17,30 +22,81 @@ pub struct Operator {
     pub identity: Identity,
 }
 
-fn within<T>(work: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
-    let late = |why: &str| CallError::from(Status::deadline_exceeded(why));
+fn late() -> CallError {
+    CallError::from(Status::deadline_exceeded("no answer in time"))
+}
+
+fn runtime() -> Result<Runtime, CallError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|why| CallError::from(Status::internal(why.to_string())))?;
+    runtime.map_err(|why| CallError::from(Status::internal(why.to_string())))
+}
+
+fn within<T>(runtime: &Runtime, work: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
     let answered = runtime.block_on(async { tokio::time::timeout(PATIENCE, work).await });
-    answered.map_err(|_| late("no answer in time"))?
+    answered.map_err(|_| late())?
 }
 
 impl Operator {
     /// Who is there.
     pub fn status(&self) -> Result<proto::StatusAnswer, CallError> {
-        within(async {
-            let mut client = connect(&self.address, &self.identity).await?;
-            Ok(client.status(proto::StatusRequest {}).await?.into_inner())
-        })
+        self.connect()?.status()
     }
 
     /// A member gets no new groups. It is in the view when this returns.
     pub fn drain(&self, member: &str) -> Result<(), CallError> {
         let member = member.to_owned();
-        within(async {
-            let mut client = connect(&self.address, &self.identity).await?;
+        let Line { runtime, mut client } = self.connect()?;
+        within(&runtime, async {
             client.drain(proto::DrainRequest { member }).await?;
             Ok(())
+        })
+    }
+
+    /// Connects, for several questions.
+    pub fn connect(&self) -> Result<Line, CallError> {
+        let runtime = runtime()?;
+        let client = within(&runtime, connect(&self.address, &self.identity))?;
+        Ok(Line { runtime, client })
+    }
+}
+
+/// A connection to a coordinator.
+pub struct Line {
+    runtime: Runtime,
+    client: Client,
+}
+
+impl Line {
+    /// Who is there.
+    pub fn status(&mut self) -> Result<proto::StatusAnswer, CallError> {
+        let client = &mut self.client;
+        within(&self.runtime, async {
+            Ok(client.status(proto::StatusRequest {}).await?.into_inner())
+        })
+    }
+
+    /// Asks members, each its own request, several at once; what came of each, in their order.
+    pub fn relay(&mut self, requests: Vec<(String, Vec<u8>)>) -> Vec<Result<Vec<u8>, CallError>> {
+        let room = Arc::new(Semaphore::new(AT_ONCE));
+        self.runtime.block_on(async {
+            let asked: Vec<_> = requests
+                .into_iter()
+                .map(|(member, request)| {
+                    let (mut client, room) = (self.client.clone(), room.clone());
+                    tokio::spawn(async move {
+                        let _place = room.acquire().await;
+                        let request = proto::RelayRequest { member, request };
+                        let answered = tokio::time::timeout(PATIENCE, client.relay(request)).await;
+                        Ok(answered.map_err(|_| late())??.into_inner().answer)
+                    })
+                })
+                .collect();
+            let mut answers = Vec::new();
+            for asked in asked {
+                let failed = |why: tokio::task::JoinError| CallError::from(Status::internal(why.to_string()));
+                answers.push(asked.await.map_err(failed).and_then(|answer| answer));
+            }
+            answers
         })
     }
 }

@@ -53,10 +53,22 @@ pub enum Refusal {
     Late,
     /// The call is not there yet.
     Absent,
+    /// The member has no connection by which it answers requests.
+    MemberAway,
+    /// The member has not answered a request in time.
+    MemberSilent,
+    /// The member has as many requests under way as it may.
+    MemberBusy,
+    /// Answering a request has failed at the member.
+    MemberFailed,
+    /// The member's answer is longer than may be.
+    TooLong,
+    /// A request that is of one process.
+    OneProcess,
 }
 
 /// All of them.
-pub const ALL: [Refusal; 23] = [
+pub const ALL: [Refusal; 29] = [
     Refusal::NotTls,
     Refusal::SlowHandshake,
     Refusal::Connections,
@@ -80,6 +92,12 @@ pub const ALL: [Refusal; 23] = [
     Refusal::NoMember,
     Refusal::Late,
     Refusal::Absent,
+    Refusal::MemberAway,
+    Refusal::MemberSilent,
+    Refusal::MemberBusy,
+    Refusal::MemberFailed,
+    Refusal::TooLong,
+    Refusal::OneProcess,
 ];
 
 impl Refusal {
@@ -109,6 +127,12 @@ impl Refusal {
             Refusal::NoMember => "no-such-member",
             Refusal::Late => "not-decided-in-time",
             Refusal::Absent => "not-there-yet",
+            Refusal::MemberAway => "member-away",
+            Refusal::MemberSilent => "member-silent",
+            Refusal::MemberBusy => "member-busy",
+            Refusal::MemberFailed => "member-failed",
+            Refusal::TooLong => "answer-too-long",
+            Refusal::OneProcess => "of-one-process",
         }
     }
 
@@ -120,12 +144,15 @@ impl Refusal {
             | Refusal::TokenForged
             | Refusal::CertificateRole => Code::Unauthenticated,
             Refusal::Role | Refusal::Foreign => Code::PermissionDenied,
-            Refusal::Incarnation | Refusal::NumberTaken => Code::FailedPrecondition,
+            Refusal::Incarnation | Refusal::NumberTaken | Refusal::OneProcess => Code::FailedPrecondition,
             Refusal::Malformed => Code::InvalidArgument,
-            Refusal::Full | Refusal::Busy | Refusal::Connections => Code::ResourceExhausted,
+            Refusal::Full | Refusal::Busy | Refusal::Connections | Refusal::MemberBusy | Refusal::TooLong => {
+                Code::ResourceExhausted
+            }
             Refusal::NoMember => Code::NotFound,
-            Refusal::Late => Code::DeadlineExceeded,
+            Refusal::Late | Refusal::MemberSilent => Code::DeadlineExceeded,
             Refusal::Absent => Code::Unimplemented,
+            Refusal::MemberFailed => Code::Internal,
             _ => Code::Unavailable,
         }
     }

@@ -4,6 +4,7 @@ use crate::decider::{Decider, Handle, replay};
 use crate::identity::{Authority, AuthorityError, Identity, TlsError, server};
 use crate::log::{Log, LogError, Writer};
 use crate::refusal::{Refusal, Refusals};
+use crate::relay::{self, Judge, Relay};
 use crate::service::{self, Service};
 use protocols::membership::Timing;
 use std::net::SocketAddr;
@@ -77,10 +78,13 @@ pub struct Settings {
     pub certificates: Duration,
     /// For its events.
     pub events: Events,
+    /// Which right a request for a member needs.
+    pub judge: Judge,
 }
 
 impl Settings {
     /// Those of a directory that `cluster init` has made, with the usual times: leases of 40 ms, suspicion after 50 ms, a settling time of 1 s.
+    /// No request is relayed unless a judge is set.
     pub fn read(directory: &Path, listen: SocketAddr, events: Events) -> Result<Self, AuthorityError> {
         Ok(Settings {
             listen,
@@ -93,6 +97,7 @@ impl Settings {
             },
             certificates: Duration::from_secs(3650 * 86_400),
             events,
+            judge: relay::none,
         })
     }
 }
@@ -160,6 +165,8 @@ impl Server {
             lease: settings.timing.term.lease,
             refused: refused.clone(),
             events: settings.events.clone(),
+            relay: Arc::new(Relay::default()),
+            judge: settings.judge,
         };
         let (end, ended) = oneshot::channel();
         let (ready, readiness) = mpsc::channel();

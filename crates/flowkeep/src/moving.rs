@@ -414,6 +414,13 @@ impl Receipt {
         self.over &= later.over;
     }
 
+    /// Adds what came of the same order at another member, at the same time.
+    pub fn add_beside(&mut self, other: &Receipt) {
+        let longest = self.duration_ns.max(other.duration_ns);
+        self.add_later(other);
+        self.duration_ns = longest;
+    }
+
     /// Adds what came of a part.
     pub fn add(&mut self, part: &mobility::Receipt) {
         self.flows_asked += part.asked;

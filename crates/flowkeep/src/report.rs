@@ -5,6 +5,7 @@
 
 mod copies;
 mod flows;
+mod whole;
 
 use crate::cluster::{LinkStats, Snapshot};
 use crate::member::secrets;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
+pub use whole::MemberReport;
 
 /// Where all packets are: `in + made = out + held + passing + dropped`; `passing` is 0 at the end. Of one of several processes, what came from
 /// others is beside `in`, and what went to them beside `out`.
@@ -68,6 +70,9 @@ pub struct Flows {
 pub struct RuntimeStatus {
     /// Its number.
     pub runtime: u16,
+    /// Asked over the cluster: the member that has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member: Option<String>,
     /// Packets it received.
     pub received: u64,
     /// Packets it passed on.
@@ -129,6 +134,9 @@ pub struct RuntimeStatus {
 pub struct SwitchStatus {
     /// Its number.
     pub switch: u16,
+    /// Asked over the cluster: the member that has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member: Option<String>,
     /// Words of other workers that none may say, or more of them than there is room for.
     pub refused_words: u64,
 }
@@ -138,6 +146,9 @@ pub struct SwitchStatus {
 pub struct PortStatus {
     /// Its name.
     pub name: String,
+    /// Asked over the cluster: the member that has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member: Option<String>,
     /// Packets received.
     pub received_packets: u64,
     /// Bytes received.
@@ -183,6 +194,9 @@ pub struct Status {
     /// The other members, of which nothing is in these figures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherStatus>,
+    /// Asked over the cluster: each member.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<MemberReport>,
     /// Each link to another process.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<LinkStatus>,
@@ -331,6 +345,7 @@ impl From<&Snapshot> for Status {
                 .enumerate()
                 .map(|(number, runtime)| RuntimeStatus {
                     runtime: snapshot.runtime_number(number),
+                    member: None,
                     received: runtime.received,
                     passed: runtime.passed,
                     dropped: runtime.dropped.iter().map(|named| named.count).sum(),
@@ -360,6 +375,7 @@ impl From<&Snapshot> for Status {
                 .enumerate()
                 .map(|(place, switch)| SwitchStatus {
                     switch: snapshot.switch_number(place),
+                    member: None,
                     refused_words: switch.words_refused,
                 })
                 .collect(),
@@ -368,6 +384,7 @@ impl From<&Snapshot> for Status {
                 .iter()
                 .map(|port| PortStatus {
                     name: port.name.clone(),
+                    member: None,
                     received_packets: port.counters.received_packets,
                     received_bytes: port.counters.received_bytes,
                     sent_packets: port.counters.sent_packets,
@@ -388,6 +405,7 @@ impl From<&Snapshot> for Status {
                     socket: other.socket.display().to_string(),
                 })
                 .collect(),
+            members: Vec::new(),
             links: snapshot.links.iter().map(LinkStatus::from).collect(),
             stores: snapshot.stores.clone(),
             variables: snapshot.variables.clone(),
@@ -421,6 +439,7 @@ impl fmt::Display for Status {
         }
         writeln!(f)?;
         writeln!(f)?;
+        self.write_members(f)?;
         let mut table = Table::new(&["Packets", ">Count", ">Share"]);
         let mut row =
             |name: &str, count: u64| table.row([name.to_owned(), grouped(count), share(count, total)]);
@@ -452,6 +471,7 @@ impl fmt::Display for Status {
         writeln!(f, "{table}")?;
         let mut table = Table::new(&[
             ">Runtime",
+            "Member",
             ">Received",
             ">Passed",
             ">Dropped",
@@ -462,6 +482,7 @@ impl fmt::Display for Status {
         for runtime in &self.runtimes {
             table.row([
                 runtime.runtime.to_string(),
+                runtime.member.clone().unwrap_or_default(),
                 grouped(runtime.received),
                 grouped(runtime.passed),
                 grouped(runtime.dropped),
@@ -469,6 +490,9 @@ impl fmt::Display for Status {
                 grouped(runtime.groups),
                 grouped(runtime.waiting),
             ]);
+        }
+        if self.members.is_empty() {
+            table.without("Member");
         }
         write!(f, "{table}")?;
         self.write_copies(f)?;
@@ -608,6 +632,18 @@ impl Table {
                     .map(|heading| heading.trim_start_matches('>').to_owned())
                     .collect(),
             ],
+        }
+    }
+
+    /// Leaves a column out.
+    fn without(&mut self, heading: &str) {
+        let place = self
+            .rows
+            .first()
+            .and_then(|headings| headings.iter().position(|of| of == heading));
+        if let Some(place) = place {
+            self.right.remove(place);
+            self.rows.iter_mut().for_each(|row| drop(row.remove(place)));
         }
     }
 
@@ -795,7 +831,7 @@ nat/mappings      4
     fn flows_as_a_table() {
         let list = FlowList {
             flows: fake::Fake::default().views.iter().map(Flow::from).collect(),
-            next: None,
+            ..FlowList::default()
         };
         assert_eq!(
             list.to_string(),

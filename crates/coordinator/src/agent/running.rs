@@ -147,14 +147,22 @@ impl Drop for Agent {
 type Joined = Result<(Vec<Seat>, Vec<(WorkerId, Arc<super::seat::Shared>)>), AgentError>;
 
 /// Addresses in turn, with longer and longer pauses.
-struct Ways {
+pub(super) struct Ways {
     addresses: Vec<String>,
     next: usize,
     pause: Duration,
 }
 
 impl Ways {
-    async fn connect(&mut self, identity: &Identity) -> Result<(String, Client), CallError> {
+    pub(super) fn new(addresses: Vec<String>) -> Self {
+        Ways {
+            addresses,
+            next: 0,
+            pause: PAUSE,
+        }
+    }
+
+    pub(super) async fn connect(&mut self, identity: &Identity) -> Result<(String, Client), CallError> {
         let address = self.addresses.get(self.next).cloned().unwrap_or_default();
         self.next = (self.next + 1) % self.addresses.len().max(1);
         let client = connect(&address, identity).await?;
@@ -162,30 +170,28 @@ impl Ways {
     }
 
     /// What worked last is tried first.
-    fn keep(&mut self) {
+    pub(super) fn keep(&mut self) {
         let count = self.addresses.len().max(1);
         self.next = (self.next + count - 1) % count;
         self.pause = PAUSE;
     }
 
-    async fn pause(&mut self) {
+    pub(super) async fn pause(&mut self) {
         tokio::time::sleep(self.pause).await;
         self.pause = (self.pause * 2).min(PAUSE_MAX);
     }
 }
 
-async fn within<T>(call: impl Future<Output = Result<tonic::Response<T>, Status>>) -> Result<T, Status> {
+pub(super) async fn within<T>(
+    call: impl Future<Output = Result<tonic::Response<T>, Status>>,
+) -> Result<T, Status> {
     let answered = tokio::time::timeout(CALL, call).await;
     let answered = answered.map_err(|_| Status::deadline_exceeded("no answer in time"))?;
     answered.map(tonic::Response::into_inner)
 }
 
 async fn run(settings: Settings, mut orders: channel::Receiver<Order>, joined: &mpsc::Sender<Joined>) {
-    let mut ways = Ways {
-        addresses: settings.coordinators.clone(),
-        next: 0,
-        pause: PAUSE,
-    };
+    let mut ways = Ways::new(settings.coordinators.clone());
     let mut settings = settings;
     let answer = match join(&mut settings, &mut ways).await {
         Ok(answer) => answer,

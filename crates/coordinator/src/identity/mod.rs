@@ -25,9 +25,9 @@ pub use token::{Token, Unreadable};
 pub enum Right {
     /// Look.
     Read,
-    /// Move work: drain, migrate.
+    /// Move work: drain, migrate, end flows.
     Operate,
-    /// Decide who may be a member.
+    /// Decide who may be a member; end members.
     Admin,
 }
 

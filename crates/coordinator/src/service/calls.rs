@@ -5,6 +5,8 @@
 //! | `Enrol` | a process without a certificate that has a token |
 //! | `Join`, `PollWorkload`, `Leave` | members, of their own workers |
 //! | `NotifyView`, `Status` | members; operators with read and above |
+//! | `Serve` | members |
+//! | `Relay` | operators with the right that the request needs ([`crate::relay::Judge`]) |
 //! | `Drain`, `SetMigrationTarget`, `SetReplicas`, `Recover` | operators with operate and above |
 //! | `MakeToken` | operators with admin |
 
@@ -14,6 +16,7 @@ use crate::identity::{Authority, Caller, Right, Token, is_name};
 use crate::proto::coordinator_server::Coordinator;
 use crate::proto::{self, Notification};
 use crate::refusal::{Refusal, Refusals};
+use crate::relay::{Judge, REQUEST_MAX, Relay, Unfit};
 use crate::server::{Event, Events, since_1970};
 use crate::translate;
 use protocols::membership::Incarnation;
@@ -21,7 +24,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio_stream::wrappers::WatchStream;
+use tokio_stream::wrappers::{ReceiverStream, WatchStream};
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
@@ -41,6 +44,8 @@ pub struct Service {
     pub(crate) lease: u64,
     pub(crate) refused: Arc<Refusals>,
     pub(crate) events: Events,
+    pub(crate) relay: Arc<Relay>,
+    pub(crate) judge: Judge,
 }
 
 type Answered<T> = Result<Response<T>, Status>;
@@ -115,6 +120,28 @@ impl Service {
         match self.handle.ask(question).await {
             Answer::Refused(refusal, why) => Err(self.refuse(Some(peer), refusal, why)),
             answer => Ok(answer),
+        }
+    }
+
+    /// Whether a request may be relayed to a member for this operator.
+    fn may_relay(&self, peer: &Peer, member: &str, request: &[u8]) -> Result<(), Status> {
+        if !is_name(member) || request.len() > REQUEST_MAX {
+            let why = format!(
+                "a request of up to {REQUEST_MAX} bytes for a member, whose name is up to 63 small letters, digits and `-`"
+            );
+            return Err(self.refuse(Some(peer), Refusal::Malformed, why));
+        }
+        let least = match (self.judge)(request) {
+            Ok(least) => least,
+            Err(Unfit::Unknown(why)) => return Err(self.refuse(Some(peer), Refusal::Malformed, why)),
+            Err(Unfit::OneProcess(why)) => return Err(self.refuse(Some(peer), Refusal::OneProcess, why)),
+        };
+        match peer.caller {
+            Caller::Operator(_, right) if right >= least => Ok(()),
+            _ => {
+                let wanted = format!("an operator with the right `{}`", least.name());
+                Err(self.no_right(Some(peer), "this request", &wanted))
+            }
         }
     }
 
@@ -255,8 +282,30 @@ impl Coordinator for Service {
     async fn status(&self, request: Request<proto::StatusRequest>) -> Answered<proto::StatusAnswer> {
         let peer = self.operator(&request, "Status", Right::Read, true)?;
         match self.ask(&peer, Question::Status).await? {
-            Answer::Status(status) => Ok(Response::new(*status)),
+            Answer::Status(mut status) => {
+                status.serving = self.relay.serving();
+                Ok(Response::new(*status))
+            }
             _ => Err(Status::internal("another answer")),
+        }
+    }
+
+    type ServeStream = Pin<Box<dyn Stream<Item = Result<proto::Asked, Status>> + Send>>;
+
+    async fn serve(&self, request: Request<Streaming<proto::Served>>) -> Answered<Self::ServeStream> {
+        let (_, member) = self.member(&request, "Serve")?;
+        let asked = self.relay.serve(&member, request.into_inner());
+        Ok(Response::new(Box::pin(ReceiverStream::new(asked).map(Ok))))
+    }
+
+    async fn relay(&self, request: Request<proto::RelayRequest>) -> Answered<proto::RelayAnswer> {
+        // Without any right the request is not looked at.
+        let peer = self.operator(&request, "Relay", Right::Read, false)?;
+        let proto::RelayRequest { member, request } = request.into_inner();
+        self.may_relay(&peer, &member, &request)?;
+        match self.relay.ask(&member, request).await {
+            Ok(answer) => Ok(Response::new(proto::RelayAnswer { answer })),
+            Err((refusal, why)) => Err(self.refuse(Some(&peer), refusal, why)),
         }
     }
 

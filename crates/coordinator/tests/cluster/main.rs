@@ -4,6 +4,7 @@ mod etcd;
 mod hostile;
 #[path = "../../../flowkeep/tests/live/machine.rs"]
 mod machine;
+mod relay;
 mod rig;
 
 use flowkeep_coordinator::agent::{AgentError, CallError, connect, enrol};

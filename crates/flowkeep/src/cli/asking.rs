@@ -1,4 +1,6 @@
-//! The commands that ask a running cluster over its control socket.
+//! The commands that ask a running cluster: a process over its control socket, or all members.
+//!
+//! Where members have not answered, what the others say is printed, and the command fails and names them ([`complete`]).
 
 use super::{Asking, Failure, print};
 use crate::apply::report::Change;
@@ -7,15 +9,51 @@ use crate::config::values::protocol_number;
 use crate::control::client::Client;
 use crate::control::{self, Answer, FLOWS_MAX, Key, Request};
 use crate::report::{Flow, FlowList};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use wire::Prefix;
 
 pub(super) fn connect(asking: &Asking) -> Result<Client, Failure> {
-    let path = asking.socket.clone().or_else(control::path_of_environment);
-    let path = path.unwrap_or_else(control::default_path);
-    Client::connect(&path).map_err(Failure::failed)
+    asking.connect()
+}
+
+/// Whether all members that were asked have answered; a failure names those that have not.
+pub(super) fn complete(client: &Client) -> Result<(), Failure> {
+    let missing = client.missing();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<&str> = missing.keys().map(String::as_str).collect();
+    let why: Vec<&str> = missing.values().map(String::as_str).collect();
+    Err(Failure::failed(format!(
+        "without {}, as what was asked of it is not answered: {}",
+        names.join(", "),
+        why.join("; ")
+    )))
+}
+
+/// Prints what the members have answered; with JSON, those that have not are in `missing`.
+pub(super) fn show_of(
+    client: &Client,
+    text: impl std::fmt::Display,
+    mut value: Value,
+    asking: &Asking,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    if asking.json {
+        let missing = client.missing();
+        if let (Some(value), false) = (value.as_object_mut(), missing.is_empty()) {
+            value.insert("missing".to_owned(), json!(missing));
+        }
+        print(out, value)?;
+    } else {
+        let text = text.to_string();
+        if !text.trim_end().is_empty() {
+            print(out, text.trim_end())?;
+        }
+    }
+    complete(client)
 }
 
 pub(super) fn ask(client: &mut Client, request: &Request) -> Result<Answer, Failure> {
@@ -58,8 +96,9 @@ pub(super) fn show<T: serde::Serialize + std::fmt::Display>(
 
 /// `status`
 pub fn status(asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
-    match ask(&mut connect(asking)?, &Request::Status)? {
-        Answer::Status(status) => show(status.as_ref(), asking, out),
+    let mut client = connect(asking)?;
+    match ask(&mut client, &Request::Status)? {
+        Answer::Status(status) => show_of(&client, &status, json!(status), asking, out),
         _ => Err(foreign()),
     }
 }
@@ -112,12 +151,13 @@ pub fn flow_list(
     }
     if list.flows.len() > limit {
         list.flows.truncate(limit);
+        list.cut = true;
         let _ = writeln!(
             io::stderr(),
             "there are more than these {limit}: say --limit N for more"
         );
     }
-    show(&list, asking, out)
+    show_of(&client, &list, json!(list), asking, out)
 }
 
 /// Whether an end, `address:port` or `address`, lies in a prefix.
@@ -147,10 +187,16 @@ pub fn flow_show(
     let mut client = connect(asking)?;
     match ask(&mut client, &Request::Flow(key))? {
         Answer::Flow(Some(flow)) => show(&flow, asking, out),
-        Answer::Flow(None) => Err(Failure::failed(format!(
-            "there is no flow {protocol} {source} {destination}{}",
-            or_elsewhere(&mut client)
-        ))),
+        Answer::Flow(None) => {
+            let mut problem = format!(
+                "there is no flow {protocol} {source} {destination}{}",
+                or_elsewhere(&mut client)
+            );
+            if let Err(missing) = complete(&client) {
+                problem = format!("{problem}, {}", missing.message);
+            }
+            Err(Failure::failed(problem))
+        }
         _ => Err(foreign()),
     }
 }
@@ -162,23 +208,31 @@ pub fn function(
     asking: &Asking,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    let Answer::Function(answers) = ask(&mut connect(asking)?, &Request::Function { name, words })? else {
+    let mut client = connect(asking)?;
+    let Answer::Function(answers) = ask(&mut client, &Request::Function { name, words })? else {
         return Err(foreign());
     };
-    if asking.json {
-        let list: Vec<_> = answers
-            .iter()
-            .map(|(runtime, answer)| json!({ "runtime": runtime, "answer": answer }))
-            .collect();
-        return print(out, json!({ "answers": list }));
-    }
-    match answers.split_first() {
-        None => Ok(()),
-        Some((first, rest)) if rest.iter().all(|(_, answer)| *answer == first.1) => print(out, &first.1),
-        Some(_) => answers
-            .iter()
-            .try_for_each(|(runtime, answer)| print(out, format_args!("runtime {runtime}:\n{answer}"))),
-    }
+    let list: Vec<_> = answers
+        .iter()
+        .map(|(runtime, answer)| match client.member_of(*runtime) {
+            Some(member) => json!({ "runtime": runtime, "member": member, "answer": answer }),
+            None => json!({ "runtime": runtime, "answer": answer }),
+        })
+        .collect();
+    let text = match answers.split_first() {
+        None => String::new(),
+        Some((first, rest)) if rest.iter().all(|(_, answer)| *answer == first.1) => first.1.clone(),
+        Some(_) => {
+            let each = answers
+                .iter()
+                .map(|(runtime, answer)| match client.member_of(*runtime) {
+                    Some(member) => format!("runtime {runtime} of {member}:\n{answer}"),
+                    None => format!("runtime {runtime}:\n{answer}"),
+                });
+            each.collect::<Vec<_>>().join("\n")
+        }
+    };
+    show_of(&client, text, json!({ "answers": list }), asking, out)
 }
 
 /// `chain diff` and its like.

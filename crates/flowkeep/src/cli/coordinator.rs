@@ -3,6 +3,7 @@
 //! Not here: what it does (`crates/coordinator`, docs/coordinator.md).
 
 use super::{Failure, USAGE};
+use crate::control::rights;
 use crate::signals::StopSignal;
 use clap::Args;
 use coordinator::guard;
@@ -98,6 +99,7 @@ fn be(words: &Words, stop: &StopSignal) -> Result<ExitCode, Failure> {
         ),
     })?;
     settings.timing = timing(words)?;
+    settings.judge = rights::judge;
     if words.etcd.is_empty() {
         let log = Embedded::open(&words.data.join("log")).map_err(failed)?;
         let _server = Server::start(settings, Box::new(log)).map_err(failed)?;

@@ -9,7 +9,7 @@
 //! coordinator ─────────────────▶ coordinator.rs   a coordinator, and its guard
 //! cluster ─────────────────────▶ clusters.rs  certificates; asks a coordinator
 //! chain ───────────────────────▶ chains.rs    reads the configuration
-//! status, flow, function, stop ▶ asking.rs    over the control socket
+//! status, flow, function, stop ▶ asking.rs    over the control socket, or all members by a coordinator (reach.rs)
 //! flow trace, capture, top ────▶ watching.rs  the same, again and again
 //! completions, man ────────────▶ pages.rs
 //! ```
@@ -24,6 +24,7 @@ pub mod jobs;
 mod moving;
 mod orders;
 mod pages;
+mod reach;
 mod staff;
 mod storing;
 mod watching;
@@ -36,6 +37,7 @@ use crate::registry::Registry;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use jobs::Jobs;
 use nf::{ByteSize, Period};
+use reach::Asking;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -296,17 +298,6 @@ struct Listing {
     asking: Asking,
 }
 
-/// How to reach the running cluster, and how to print.
-#[derive(Args, Debug)]
-struct Asking {
-    /// Path of the control socket; else what the environment variable FLOWKEEP_SOCKET says
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
-
 #[derive(Subcommand, Debug)]
 enum FlowVerb {
     /// List flows
@@ -517,7 +508,7 @@ struct Top {
 
 #[derive(Subcommand, Debug)]
 enum ReplicationVerb {
-    /// Say what is copied of a chain's flows, at the runtimes of one process, while traffic passes
+    /// Say what is copied of a chain's flows, at the runtimes of one process or, with --cluster, of all, while traffic passes
     #[command(after_help = "\
 Flows that lack a copy get one, and copies that are no longer wanted end. The configuration stays as it is: the next change of it, or start, goes by that.
 

@@ -17,7 +17,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::asking::{ask, connect, foreign, or_elsewhere, show};
+use super::asking::{ask, complete, connect, foreign, or_elsewhere, show, show_of};
 use super::{Asking, Failure, Which, print};
 use crate::config::values::protocol_number;
 use crate::control::client::Client;
@@ -87,7 +87,7 @@ pub fn migrate(
             "no flow was meant, so none has moved; `flowkeep flow list` shows which there are",
         )?;
     }
-    Ok(())
+    complete(&client)
 }
 
 /// `flow delete`
@@ -108,7 +108,7 @@ pub fn delete(which: Which, from: Option<u16>, asking: &Asking, out: &mut dyn Wr
     };
     show(&done, asking, out)?;
     match done.flows_busy {
-        0 => Ok(()),
+        0 => complete(&client),
         _ => Err(Failure::failed(
             "not all have ended: delete them again when their calls are over",
         )),
@@ -169,16 +169,20 @@ fn at_home(
 
 /// `runtime list`
 pub fn list(asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
-    let runtimes = runtimes(&mut connect(asking)?)?;
-    if asking.json {
-        return print(out, json!({ "runtimes": runtimes }));
-    }
-    let line =
-        |runtime: &dyn fmt::Display, state: &str, [flows, most, groups, received]: [&dyn fmt::Display; 4]| {
-            format!("{runtime:>7}  {state:<8} {flows:>10} {most:>10} {groups:>10} {received:>12}")
-        };
+    let mut client = connect(asking)?;
+    let runtimes = runtimes(&mut client)?;
+    let members = runtimes.iter().filter_map(|of| Some(of.member.as_ref()?.len()));
+    let width = members.max().map_or(0, |longest| longest.max("member".len()) + 1);
+    let line = |runtime: &dyn fmt::Display,
+                member: &str,
+                state: &str,
+                [flows, most, groups, received]: [&dyn fmt::Display; 4]| {
+        format!("{runtime:>7}  {member:<width$}{state:<8} {flows:>10} {most:>10} {groups:>10} {received:>12}")
+    };
+    let heading = if width > 0 { "member" } else { "" };
     let mut lines = vec![line(
         &"runtime",
+        heading,
         "state",
         [&"flows", &"at most", &"groups", &"received"],
     )];
@@ -195,9 +199,11 @@ pub fn list(asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
             &runtime.groups,
             &runtime.received,
         ];
-        line(&runtime.runtime, state, figures)
+        let member = runtime.member.as_deref().unwrap_or_default();
+        line(&runtime.runtime, member, state, figures)
     }));
-    print(out, lines.join("\n"))
+    let value = json!({ "runtimes": runtimes });
+    show_of(&client, lines.join("\n"), value, asking, out)
 }
 
 pub(super) fn runtimes(client: &mut Client) -> Result<Vec<RuntimeStatus>, Failure> {

@@ -3,7 +3,7 @@
 //! Removing is draining, over and over while flows keep beginning, and then a word to the cluster, which ends the runtime if it is empty or
 //! says what it waits for. Until it is gone it is a drained runtime, which goes on with what it has.
 
-use super::asking::{ask, connect, foreign, show};
+use super::asking::{ask, complete, connect, foreign, show};
 use super::moving::{carry_out, move_away, reasons, runtimes, set_leaving};
 use super::{Asking, Failure};
 use crate::config::ReplicationPolicy;
@@ -86,7 +86,7 @@ pub fn remove(runtime: u16, timeout: Duration, asking: &Asking, out: &mut dyn Wr
     let mut client = connect(asking)?;
     // A member's stay as long as it does: nothing of it is drained for a word that is refused in the end.
     if let Answer::Status(status) = ask(&mut client, &Request::Status)?
-        && status.member.is_some()
+        && (status.member.is_some() || !status.members.is_empty())
     {
         return Err(Failure::failed(crate::run::MEMBERS_RUNTIMES));
     }
@@ -296,7 +296,10 @@ pub fn set_replication(
         policy,
     };
     match ask(&mut client, &request)? {
-        Answer::Replication => show(&Set { chain, policy }, asking, out),
+        Answer::Replication => {
+            show(&Set { chain, policy }, asking, out)?;
+            complete(&client)
+        }
         _ => Err(foreign()),
     }
 }

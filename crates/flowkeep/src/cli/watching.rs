@@ -66,10 +66,7 @@ pub fn capture(words: Capture, out: &mut dyn Write) -> Result<(), Failure> {
         Some(expression) => Some(capture::compile(expression).map_err(Failure::usage)?),
     };
     let any = words.drops || words.incoming || words.outgoing;
-    let mut client = super::asking::connect(&Asking {
-        socket: words.socket,
-        json: false,
-    })?;
+    let mut client = super::asking::connect(&Asking::at(words.socket))?;
     let job = CaptureJob {
         wanted: Wanted {
             incoming: words.incoming || !any,

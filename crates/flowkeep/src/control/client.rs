@@ -1,6 +1,8 @@
-//! The tool's end of the control socket.
+//! The tool's end: of one process's control socket, or of a coordinator that asks all members.
 
+use super::members::Members;
 use super::{Answer, Reply, Request};
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -15,6 +17,18 @@ const PATIENCE_OF_A_CHANGE: Duration = Duration::from_secs(120);
 /// A connection to a running cluster.
 #[derive(Debug)]
 pub struct Client {
+    way: Way,
+}
+
+#[derive(Debug)]
+enum Way {
+    Socket(Socket),
+    Members(Box<Members>),
+}
+
+/// A process's control socket.
+#[derive(Debug)]
+struct Socket {
     path: PathBuf,
     reader: BufReader<UnixStream>,
 }
@@ -62,18 +76,58 @@ impl Client {
             .and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
         set.map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(Client {
-            path: path.to_owned(),
-            reader: BufReader::new(stream),
+            way: Way::Socket(Socket {
+                path: path.to_owned(),
+                reader: BufReader::new(stream),
+            }),
         })
+    }
+
+    /// All members, or one, by a coordinator.
+    pub fn over(members: Members) -> Self {
+        Client {
+            way: Way::Members(Box::new(members)),
+        }
     }
 
     /// The process at the other end.
     pub fn process(&self) -> std::io::Result<rustix::process::Pid> {
-        Ok(rustix::net::sockopt::socket_peercred(self.reader.get_ref())?.pid)
+        match &self.way {
+            Way::Socket(socket) => Ok(rustix::net::sockopt::socket_peercred(socket.reader.get_ref())?.pid),
+            Way::Members(_) => Err(std::io::Error::new(
+                ErrorKind::Unsupported,
+                "a process is killed on its own host: say --socket there",
+            )),
+        }
     }
 
     /// Asks, and waits for the answer.
     pub fn ask(&mut self, request: &Request) -> Result<Answer, String> {
+        match &mut self.way {
+            Way::Socket(socket) => socket.ask(request),
+            Way::Members(members) => members.ask(request),
+        }
+    }
+
+    /// Members whose answers are missing in what was asked so far, and why.
+    pub fn missing(&self) -> BTreeMap<String, String> {
+        match &self.way {
+            Way::Socket(_) => BTreeMap::new(),
+            Way::Members(members) => members.missing().clone(),
+        }
+    }
+
+    /// Over the cluster: whose runtime it is.
+    pub fn member_of(&self, runtime: u16) -> Option<&str> {
+        match &self.way {
+            Way::Socket(_) => None,
+            Way::Members(members) => members.member_of(runtime),
+        }
+    }
+}
+
+impl Socket {
+    fn ask(&mut self, request: &Request) -> Result<Answer, String> {
         let patience = match request {
             Request::Change(_) | Request::Add { .. } => PATIENCE_OF_A_CHANGE,
             _ => PATIENCE,

@@ -16,10 +16,20 @@
 //! Bounds: a request is at most [`REQUEST_MAX`] bytes, a list of flows comes in pages of at most [`FLOWS_MAX`], and at most
 //! [`server::CONNECTIONS_MAX`] connections are served at once.
 //!
-//! Not here: who may do what; whoever may open the socket may do everything.
+//! Members of a cluster with a coordinator answer the same requests when it relays them; then certificates say who may do what
+//! ([`rights`]), and the tool asks all members as one ([`members`]). Whoever may open the socket may do everything.
+//!
+//! ```text
+//!   client ─┬─ socket ─────────────────────────────── server ─┬─► service ─► the cluster
+//!           └─ members ── TLS ── coordinator ── TLS ──────────┘
+//! ```
 
 pub mod client;
+pub mod members;
+mod merging;
+pub mod rights;
 pub mod server;
+pub mod service;
 
 use crate::apply::Ask;
 use crate::apply::report::Change;

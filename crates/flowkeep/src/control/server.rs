@@ -6,9 +6,8 @@
 //! The socket is made in a fresh directory that only this user may enter, gets its mode there, and is then moved to its place:
 //! at no time can anybody else open it.
 
-use super::{Answer, FLOWS_MAX, REQUEST_MAX, Reply, Request};
-use crate::cluster::{Cluster, Watching};
-use crate::report::{Flow, FlowList, Status};
+use super::{REQUEST_MAX, Reply, service};
+use crate::cluster::Cluster;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -270,7 +269,7 @@ fn serve(stream: &UnixStream, cluster: &dyn Cluster) -> io::Result<()> {
             return send(stream, &Reply::Error(problem));
         }
         let reply = match serde_json::from_slice(&line) {
-            Ok(request) => answer(request, cluster, &mut watching),
+            Ok(request) => service::answer(request, cluster, &mut watching),
             Err(error) => Reply::Error(format!("this is no request: {error}")),
         };
         send(stream, &reply)?;
@@ -281,85 +280,4 @@ fn send(mut stream: &UnixStream, reply: &Reply) -> io::Result<()> {
     let mut line = serde_json::to_vec(reply)?;
     line.push(b'\n');
     stream.write_all(&line)
-}
-
-fn answer(request: Request, cluster: &dyn Cluster, watching: &mut Option<Box<dyn Watching>>) -> Reply {
-    Reply::Ok(match request {
-        Request::Status => Answer::Status(Box::new(Status::from(&cluster.snapshot()))),
-        Request::Flows { from, limit } => {
-            let (views, next) = cluster.flows(from, limit.min(FLOWS_MAX));
-            Answer::Flows(FlowList {
-                flows: views.iter().map(Flow::from).collect(),
-                next,
-            })
-        }
-        Request::Flow(key) => Answer::Flow(cluster.flow(&key.into()).as_ref().map(Flow::from)),
-        Request::Function { name, words } => {
-            let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            match cluster.command(&name, &words) {
-                Ok(answers) => Answer::Function(answers),
-                Err(problem) => return Reply::Error(problem),
-            }
-        }
-        Request::Change(ask) => match cluster.change(&ask) {
-            Ok(change) => Answer::Change(Box::new(change)),
-            Err(problem) => return Reply::Error(problem),
-        },
-        Request::Move(order) => match cluster.order(&order) {
-            Ok(parts) => Answer::Ordered(parts),
-            Err(problem) => return Reply::Error(problem),
-        },
-        Request::Delete(order) => match cluster.delete(&order) {
-            Ok(done) => Answer::Deleted(done),
-            Err(problem) => return Reply::Error(problem),
-        },
-        Request::Receipt { parts } => match cluster.receipt(&parts) {
-            Ok(receipt) => Answer::Receipt(receipt),
-            Err(problem) => return Reply::Error(problem),
-        },
-        Request::Leaving { runtime, leaving } => match cluster.set_leaving(runtime, leaving) {
-            Ok(parts) => Answer::Leaving(parts),
-            Err(problem) => return Reply::Error(problem),
-        },
-        Request::Orders => Answer::Orders(cluster.orders()),
-        Request::Cancel { number } => match cluster.cancel(number) {
-            Ok(parts) => Answer::Ordered(parts),
-            Err(problem) => return Reply::Error(problem),
-        },
-        Request::Add { runtime } => match cluster.add_runtime(runtime) {
-            Ok(runtime) => Answer::Added(runtime),
-            Err(problem) => return Reply::Error(problem),
-        },
-        Request::Remove { runtime } => match cluster.remove_runtime(runtime) {
-            Ok(removal) => Answer::Removed(removal),
-            Err(problem) => return Reply::Error(problem),
-        },
-        Request::Kill { runtime } => match cluster.kill_runtime(runtime) {
-            Ok(killed) => Answer::Killed(killed),
-            Err(problem) => return Reply::Error(problem),
-        },
-        Request::Replication { chain, policy } => match cluster.set_replication(&chain, policy) {
-            Ok(()) => Answer::Replication,
-            Err(problem) => return Reply::Error(problem),
-        },
-        Request::Stop => {
-            cluster.stop();
-            Answer::Stopping
-        }
-        Request::Watch(observe) => {
-            // What this connection watched so far ends first, and makes room.
-            *watching = None;
-            match cluster.watch(&(*observe).into()) {
-                Ok(begun) => Answer::Watching {
-                    ports: watching.insert(begun).ports(),
-                },
-                Err(problem) => return Reply::Error(problem),
-            }
-        }
-        Request::Observed => match watching {
-            Some(watching) => Answer::Observed(Box::new(watching.take())),
-            None => return Reply::Error("this connection watches nothing; ask for a watch first".into()),
-        },
-        Request::Threads => Answer::Threads(cluster.threads()),
-    })
 }

@@ -14,7 +14,9 @@
 //! Not here: the agent (`coordinator::agent`).
 
 use crate::config::layout::{Layout, WorkerId};
-use coordinator::agent::{Agent, AgentError, AgentEvent, CallError, Seat, Settings, enrol_at};
+use coordinator::agent::{
+    Agent, AgentError, AgentEvent, Answerer, CallError, Seat, Serving, Settings, enrol_at,
+};
 use coordinator::identity::{AuthorityError, Identity, write_private};
 use protocols::membership::{self, Role};
 use std::io::Write;
@@ -111,6 +113,11 @@ impl Joining {
             coordinators: words.coordinators.clone(),
             identity,
         })
+    }
+
+    /// Answers what operators ask of this member by the coordinator, as long as what is answered lives.
+    pub fn serve(self, answerer: Answerer) -> std::io::Result<Serving> {
+        Serving::start(self.coordinators, self.identity, answerer)
     }
 
     /// Joins: the agent, and a seat for each worker of this process.

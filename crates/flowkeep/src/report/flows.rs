@@ -14,6 +14,9 @@ use std::time::Duration;
 pub struct Flow {
     /// The runtime that has it.
     pub runtime: u16,
+    /// Asked over the cluster: the member that has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member: Option<String>,
     /// Its IP protocol.
     pub protocol: String,
     /// Its VLAN; 0 for none.
@@ -58,6 +61,7 @@ impl From<&FlowView> for Flow {
         };
         Flow {
             runtime: view.runtime,
+            member: None,
             protocol: wire::key::protocol_name(view.key.protocol()).to_string(),
             vlan: view.key.vlan(),
             source: view.source.to_string(),
@@ -108,6 +112,9 @@ impl fmt::Display for Flow {
             writeln!(f, "  vlan        {}", self.vlan)?;
         }
         writeln!(f, "  runtime     {}", self.runtime)?;
+        if let Some(member) = &self.member {
+            writeln!(f, "  member      {member}")?;
+        }
         writeln!(f, "  chain       {}", self.chain)?;
         writeln!(f, "  expires in  {}", self.expires())?;
         if let Some(copy) = self.copy {
@@ -143,6 +150,9 @@ pub struct FlowList {
     pub flows: Vec<Flow>,
     /// Where to go on, if these are not all.
     pub next: Option<Cursor>,
+    /// There are more flows than were to be listed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cut: bool,
 }
 
 impl fmt::Display for FlowList {
@@ -155,6 +165,7 @@ impl fmt::Display for FlowList {
             "Leaves as",
             ">Expires",
             ">Runtime",
+            "Member",
             "Chain",
         ]);
         for flow in &self.flows {
@@ -167,8 +178,12 @@ impl fmt::Display for FlowList {
                 leaves,
                 flow.expires(),
                 flow.runtime.to_string(),
+                flow.member.clone().unwrap_or_default(),
                 flow.chain.clone(),
             ]);
+        }
+        if self.flows.iter().all(|flow| flow.member.is_none()) {
+            table.without("Member");
         }
         write!(f, "{table}")
     }

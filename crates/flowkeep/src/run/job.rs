@@ -10,7 +10,7 @@ use crate::cli::{FAILURE, USAGE};
 use crate::cluster::Cluster;
 use crate::config::layout::Layout;
 use crate::config::{self, Config, Problem};
-use crate::control::{self, server};
+use crate::control::{self, server, service};
 use crate::member::joining::Joining;
 use crate::member::secrets::Secrets;
 use crate::member::strangers::Strangers;
@@ -19,6 +19,7 @@ use crate::metrics;
 use crate::report::{LinkStatus, Status};
 use crate::signals::Hangup;
 use adapters::report::{Report, Reports};
+use coordinator::agent::Serving;
 use nf::ByteSize;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::process::CommandExt;
@@ -73,10 +74,14 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
     let privileges = Privileges::of(&config).map_err(|problem| (USAGE, problem))?;
     // What is opened by name is open before rights are given up.
     let bound = bind(socket, listen)?;
+    let joining = membership.as_ref().and_then(|member| member.joining.clone());
     let running = start_with_less(config, membership, events, source, &privileges);
     let running = running.map_err(|error| (code_of(&error), error.to_string()))?;
     let links = running.links();
     let servers = serve(&running, bound)?;
+    let serving = joining
+        .map(|joining| serve_members(&running, joining))
+        .transpose()?;
     let control = servers.0.as_ref().map(server::Server::path);
     parts.say(&manager, control, listen);
     let running_cluster: Arc<dyn Cluster> = running.cluster();
@@ -125,7 +130,7 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
             stop.lower();
         }
     });
-    drop(servers);
+    drop((servers, serving));
     report(&outcome, json, to_stdout);
     told |= tell(outcome.reports) | tell(of_events.take());
     let failed = told || outcome.events.is_err() || outcome.broken_off;
@@ -287,6 +292,14 @@ fn serve(running: &Running, (control, metrics): Addresses) -> Result<Servers, Fa
             .map_err(|error| (FAILURE, error.to_string()))?,
         metrics.transpose().map_err(|error| (FAILURE, error))?,
     ))
+}
+
+/// Answers what operators ask by the coordinator, with the service that the control socket has.
+fn serve_members(running: &Running, joining: Joining) -> Result<Serving, Failed> {
+    let cluster: Arc<dyn Cluster> = running.cluster();
+    let answerer = move |request: &[u8]| service::relayed(request, cluster.as_ref());
+    let serving = joining.serve(Arc::new(answerer));
+    serving.map_err(|error| (FAILURE, format!("no thread for what operators ask: {error}")))
 }
 
 /// Says what goes wrong as it does; whether there was anything.

@@ -141,12 +141,11 @@ impl Rates {
         let seconds = apart.as_secs_f64().max(1e-9);
         let per_second = |before: u64, after: u64| after.saturating_sub(before) as f64 / seconds;
         let (old, new) = (&before.status, &after.status);
-        let ports = new.ports.iter().enumerate().map(|(at, port)| {
-            let was = old
-                .ports
-                .get(at)
-                .filter(|was| was.name == port.name)
-                .unwrap_or(port);
+        // A member that has not answered at one of the two times is in that one not at all.
+        let ports = new.ports.iter().map(|port| {
+            let is_same =
+                |was: &&crate::report::PortStatus| was.name == port.name && was.member == port.member;
+            let was = old.ports.iter().find(is_same).unwrap_or(port);
             let failed = |port: &crate::report::PortStatus| port.failed_packets + port.lost_packets;
             PortRate {
                 name: port.name.clone(),
@@ -166,8 +165,9 @@ impl Rates {
             packets: ports.iter().map(|port| of(port).packets).sum(),
             bytes: ports.iter().map(|port| of(port).bytes).sum(),
         };
-        let runtimes = new.runtimes.iter().enumerate().map(|(at, runtime)| {
-            let was = old.runtimes.get(at).unwrap_or(runtime);
+        let runtimes = new.runtimes.iter().map(|runtime| {
+            let mut all = old.runtimes.iter();
+            let was = all.find(|was| was.runtime == runtime.runtime).unwrap_or(runtime);
             RuntimeRate {
                 runtime: runtime.runtime,
                 packets: per_second(was.received, runtime.received),
@@ -177,8 +177,9 @@ impl Rates {
                 waiting: runtime.waiting,
             }
         });
-        let threads = after.threads.iter().enumerate().map(|(at, thread)| {
-            let was = before.threads.get(at).unwrap_or(thread);
+        let threads = after.threads.iter().map(|thread| {
+            let mut all = before.threads.iter();
+            let was = all.find(|was| was.workers == thread.workers).unwrap_or(thread);
             ThreadRate {
                 workers: thread.workers.clone(),
                 processor: per_second(was.cpu_ns, thread.cpu_ns) / 1e9,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Machines of tests are slow: a worker that has no processor for a while is not to be suspected.
 const TIMES: [&str; 6] = ["--lease", "1s", "--suspicion", "1500ms", "--settling", "2s"];
 
-fn flowkeep(words: &[&str]) -> (bool, String) {
+pub fn flowkeep(words: &[&str]) -> (bool, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_flowkeep")).args(words).output();
     let output = output.expect("it runs");
     let said = [output.stdout, output.stderr].concat();
@@ -23,9 +23,9 @@ fn flowkeep(words: &[&str]) -> (bool, String) {
 }
 
 /// A coordinator without a guard, so that one that is killed stays so.
-struct Coordinator {
-    folder: String,
-    address: String,
+pub struct Coordinator {
+    pub folder: String,
+    pub address: String,
     process: Child,
 }
 
@@ -68,7 +68,7 @@ impl Coordinator {
     }
 
     /// The view, if a coordinator answers.
-    fn view(&self) -> Option<Value> {
+    pub fn view(&self) -> Option<Value> {
         let words = [
             "cluster",
             "status",
@@ -123,14 +123,14 @@ fn no_lease(status: &Status) -> u64 {
 }
 
 /// Flows at all runtimes of a member.
-fn flows(status: &Status) -> u64 {
+pub fn flows(status: &Status) -> u64 {
     status.runtimes.iter().map(|runtime| runtime.flows).sum()
 }
 
-struct Site {
-    folder: Folder,
+pub struct Site {
+    pub folder: Folder,
     config: std::path::PathBuf,
-    coordinator: Coordinator,
+    pub coordinator: Coordinator,
 }
 
 impl Site {
@@ -141,6 +141,11 @@ impl Site {
 
     /// The same with more settings.
     fn with(name: &str, has_hosts: bool, more: &str) -> Site {
+        Site::of(name, has_hosts, 400, more)
+    }
+
+    /// With so many flows.
+    pub fn of(name: &str, has_hosts: bool, flows: u32, more: &str) -> Site {
         let folder = Folder::new(name);
         let hosts = [1, 2, 3].map(|number| match has_hosts {
             true => folder.host(number),
@@ -152,7 +157,8 @@ impl Site {
             ("right", "runtimes", hosts[2].as_str()),
         ];
         // For hours: it ends when it is told to.
-        let text = folder.members(&members) + &folder.generated(&steady(400, 2000, 1 << 40)) + MONITOR + more;
+        let text =
+            folder.members(&members) + &folder.generated(&steady(flows, 2000, 1 << 40)) + MONITOR + more;
         let config = folder.write("cluster.toml", &text);
         let coordinator = Coordinator::init(&folder);
         Site {
@@ -169,7 +175,7 @@ impl Site {
         Member::start_with(&self.folder, &self.config, command, name, &join)
     }
 
-    fn all(&self) -> [Member; 3] {
+    pub fn all(&self) -> [Member; 3] {
         let all = [("switch", "front"), ("node", "left"), ("node", "right")];
         let all = all.map(|(command, name)| self.start(command, name));
         self.coordinator.wait_until("all are to run", |view| {
@@ -183,7 +189,7 @@ impl Site {
 
 /// Waits until so many more packets have left.
 #[track_caller]
-fn passes(front: &Member, packets: u64) -> Status {
+pub fn passes(front: &Member, packets: u64) -> Status {
     let before = front.status().packets.out;
     front.wait_until("traffic passes", |status| status.packets.out >= before + packets)
 }
@@ -293,7 +299,7 @@ fn so_is_one_of_another_host() {
     stands_still("still-far", true);
 }
 
-const COPIES: &str = "\n[replication]\npolicy = \"commit\"\n";
+pub const COPIES: &str = "\n[replication]\npolicy = \"commit\"\n";
 
 /// Flows of failed runtimes that went on at a member, and that could not.
 fn recovered(status: &Status) -> [u64; 2] {

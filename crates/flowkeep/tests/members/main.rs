@@ -8,6 +8,7 @@
 mod joined;
 mod rig;
 mod terminal;
+mod wide;
 
 use flowkeep::report::Status;
 use rig::{Folder, Member, PATIENCE, finished, refused, wait_for_word};

@@ -106,10 +106,9 @@ impl Site {
     }
 
     fn asking(&self, json: bool) -> Asking {
-        Asking {
-            socket: Some(self.directory.join("s.sock")),
-            json,
-        }
+        let mut asking = Asking::at(Some(self.directory.join("s.sock")));
+        asking.json = json;
+        asking
     }
 }
 

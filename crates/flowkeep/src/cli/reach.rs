@@ -1,0 +1,127 @@
+//! How a command reaches the running cluster: one process by its socket, or all members by their coordinator.
+//!
+//! Words count more than the environment. Two ways at once are refused, since a command that changes something must not guess.
+
+use super::Failure;
+use crate::control::client::Client;
+use crate::control::members::Members;
+use crate::control::{self, SOCKET_VARIABLE};
+use clap::Args;
+use coordinator::identity::Identity;
+use coordinator::operator::Operator;
+use std::path::PathBuf;
+
+/// The environment variable that says where the coordinator is.
+const CLUSTER_VARIABLE: &str = "FLOWKEEP_CLUSTER";
+/// The one that says where the certificate is.
+const IDENTITY_VARIABLE: &str = "FLOWKEEP_IDENTITY";
+/// The one that says which certificate it is.
+const NAME_VARIABLE: &str = "FLOWKEEP_NAME";
+
+/// How to reach the running cluster, and how to print.
+#[derive(Args, Debug, Default)]
+pub(super) struct Asking {
+    /// Path of the control socket; else what the environment variable FLOWKEEP_SOCKET says
+    #[arg(long, value_name = "PATH")]
+    pub(super) socket: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+    #[command(flatten)]
+    over: Over,
+}
+
+/// All members instead of one process.
+#[derive(Args, Debug, Default)]
+#[command(next_help_heading = "All members of a cluster, by its coordinator")]
+struct Over {
+    /// The coordinator; else what the environment variable FLOWKEEP_CLUSTER says
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "socket")]
+    cluster: Option<String>,
+    /// The directory with ca.pem, and the certificate and its key; else what FLOWKEEP_IDENTITY says
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "socket")]
+    identity: Option<PathBuf>,
+    /// Which certificate: NAME.pem and NAME.key; else what FLOWKEEP_NAME says, or read
+    #[arg(
+        id = "certificate",
+        long = "name",
+        value_name = "NAME",
+        conflicts_with = "socket"
+    )]
+    name: Option<String>,
+    /// Only this member
+    #[arg(long, value_name = "NAME", conflicts_with = "socket")]
+    member: Option<String>,
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+impl Asking {
+    /// One process, by its socket.
+    pub(super) fn at(socket: Option<PathBuf>) -> Self {
+        Asking {
+            socket,
+            ..Asking::default()
+        }
+    }
+
+    /// Connects, as the words or the environment say.
+    pub(super) fn connect(&self) -> Result<Client, Failure> {
+        let of_environment = || match self.socket {
+            Some(_) => None,
+            None => variable(CLUSTER_VARIABLE),
+        };
+        if let Some(address) = &self.over.cluster {
+            return self.over.connect(address.clone());
+        }
+        let socket = self.socket.clone().or_else(control::path_of_environment);
+        match (of_environment(), socket) {
+            (Some(_), Some(_)) => Err(Failure::usage(format!(
+                "{CLUSTER_VARIABLE} and {SOCKET_VARIABLE} both say what to ask: say --cluster or --socket"
+            ))),
+            (Some(address), None) => self.over.connect(address),
+            (None, socket) => {
+                self.over.is_silent()?;
+                let path = socket.unwrap_or_else(control::default_path);
+                Client::connect(&path).map_err(Failure::failed)
+            }
+        }
+    }
+}
+
+impl Over {
+    fn connect(&self, address: String) -> Result<Client, Failure> {
+        let directory = self.identity.clone();
+        let directory = directory.or_else(|| variable(IDENTITY_VARIABLE).map(PathBuf::from));
+        let Some(directory) = directory else {
+            return Err(Failure::usage(format!(
+                "the coordinator at {address} wants a certificate: say its directory with --identity, or {IDENTITY_VARIABLE}"
+            )));
+        };
+        let name = self.name.clone().or_else(|| variable(NAME_VARIABLE));
+        let name = name.as_deref().unwrap_or("read");
+        let operator = Operator {
+            address,
+            identity: Identity::read(&directory, name).map_err(|why| Failure::usage(why.to_string()))?,
+        };
+        let members = Members::connect(&operator, self.member.clone());
+        members.map(Client::over).map_err(Failure::failed)
+    }
+
+    /// Whether nothing is said that needs a coordinator.
+    fn is_silent(&self) -> Result<(), Failure> {
+        let said = [
+            (self.member.is_some(), "--member"),
+            (self.identity.is_some(), "--identity"),
+            (self.name.is_some(), "--name"),
+        ];
+        match said.into_iter().find(|(is_said, _)| *is_said) {
+            Some((_, word)) => Err(Failure::usage(format!(
+                "{word} is for asking by a coordinator: say where it is with --cluster, or {CLUSTER_VARIABLE}"
+            ))),
+            None => Ok(()),
+        }
+    }
+}

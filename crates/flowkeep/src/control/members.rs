@@ -1,0 +1,382 @@
+//! All members of a cluster as one, asked by its coordinator.
+//!
+//! # Theory of operation
+//!
+//! ```text
+//!   request ─► who is there? (the coordinator's status, looked at again each second)
+//!           ─► whom does it concern? ─► Relay to each of them, at once ─► answers, merged (merging.rs) ─► one answer
+//!                                                                     └─ none, or an error ─► missing: member, why
+//! ```
+//!
+//! | request | goes to |
+//! |---|---|
+//! | `Status`, `Flow`, `Threads`, `Function`, `Replication` | all members; the two last to those with runtimes |
+//! | `Flows` | the member of the cursor's runtime; behind its last flow, the next member with runtimes |
+//! | `Leaving`, `Remove`, `Kill` | the member that has the runtime |
+//! | `Move`, `Delete` | the member of the flow, or of the runtime that gives; otherwise all with a runtime that gives |
+//! | `Receipt` | the members of its parts; one that does not answer is an error here, since an order may go on there |
+//! | `Orders`, `Cancel`, `Add`, `Stop` | one member, which must be said |
+//!
+//! Members are those that the newest view has, and those that are connected to answer. Numbers of runtimes are the cluster's, and the view says whose they are.
+//!
+//! What members do not answer is in [`Members::missing`]; that none answers is an error. Merged things say whose they are (`member`).
+//!
+//! Not here: what the coordinator relays and to whom it refuses it (`coordinator::relay`, [`super::rights`]).
+
+use super::merging::{merged, tagged};
+use super::rights::Reach;
+use super::{Answer, FOREIGN, Key, Reply, Request};
+use crate::cluster::Cursor;
+use crate::moving::{Deletion, Order, Part, Receipt};
+use crate::report::FlowList;
+use crate::run::MEMBERS_RUNTIMES;
+use coordinator::agent::CallError;
+use coordinator::operator::{Line, Operator};
+use coordinator::proto::{StatusAnswer, WorkerRole};
+use coordinator::refusal::{self, Refusal};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+/// Who is there is looked at again after so long.
+const LOOK: Duration = Duration::from_secs(1);
+/// Flows in an answer at first; where they are longer than an answer may be, fewer are asked for.
+const FLOWS_AT_ONCE: usize = 250;
+
+/// Who is there, and whose which runtime is.
+#[derive(Default, Debug)]
+struct Plan {
+    members: BTreeSet<String>,
+    runtimes: BTreeMap<u16, String>,
+}
+
+impl Plan {
+    fn of(status: &StatusAnswer) -> Self {
+        let mut plan = Plan {
+            members: status.serving.iter().cloned().collect(),
+            runtimes: BTreeMap::new(),
+        };
+        for member in &status.members {
+            plan.members.insert(member.name.clone());
+            let worker = member.member.as_ref().and_then(|member| member.worker.as_ref());
+            if let Some(worker) = worker.filter(|worker| worker.role() == WorkerRole::Runtime)
+                && let Ok(number) = u16::try_from(worker.number)
+            {
+                plan.runtimes.insert(number, member.name.clone());
+            }
+        }
+        plan
+    }
+
+    /// Members with a runtime that is meant.
+    fn with_runtimes(&self, is_meant: impl Fn(u16) -> bool) -> Vec<String> {
+        let meant = self.runtimes.iter().filter(|(number, _)| is_meant(**number));
+        let members: BTreeSet<&String> = meant.map(|(_, member)| member).collect();
+        members.into_iter().cloned().collect()
+    }
+}
+
+/// What came of asking a member.
+type OfMember = (String, Result<Answer, String>);
+
+/// All members, or one of them.
+pub struct Members {
+    line: Line,
+    only: Option<String>,
+    plan: Plan,
+    looked: Option<Instant>,
+    flows_at_once: usize,
+    missing: BTreeMap<String, String>,
+}
+
+impl std::fmt::Debug for Members {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Members")
+            .field("only", &self.only)
+            .field("plan", &self.plan)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Members {
+    /// By this coordinator: all members, or the one that is named.
+    pub fn connect(operator: &Operator, only: Option<String>) -> Result<Self, String> {
+        let mut members = Members {
+            line: operator.connect().map_err(|error| error.to_string())?,
+            only,
+            plan: Plan::default(),
+            looked: None,
+            flows_at_once: FLOWS_AT_ONCE,
+            missing: BTreeMap::new(),
+        };
+        members.look()?;
+        Ok(members)
+    }
+
+    /// Members of which an answer is missing, and why.
+    pub fn missing(&self) -> &BTreeMap<String, String> {
+        &self.missing
+    }
+
+    /// Whose runtime it is.
+    pub fn member_of(&self, runtime: u16) -> Option<&str> {
+        self.plan.runtimes.get(&runtime).map(String::as_str)
+    }
+
+    fn look(&mut self) -> Result<(), String> {
+        if self.looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
+            let status = self.line.status().map_err(|error| error.to_string())?;
+            self.plan = Plan::of(&status);
+            self.looked = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    /// Asks those whom it concerns.
+    pub fn ask(&mut self, request: &Request) -> Result<Answer, String> {
+        if let Reach::OneProcess(why) = request.reach() {
+            return Err(why.to_owned());
+        }
+        self.look()?;
+        if let Some(only) = self.only.clone() {
+            return match request {
+                Request::Flows { from, limit } => self.flows_of(&only, *from, *limit).map(Answer::Flows),
+                _ => self.ask_one(&only, request),
+            };
+        }
+        let all = || self.plan.members.iter().cloned().collect();
+        let with_runtimes = || self.plan.with_runtimes(|_| true);
+        match request {
+            Request::Status | Request::Flow(_) | Request::Threads => self.ask_several(all(), request),
+            Request::Function { .. } | Request::Replication { .. } => {
+                self.ask_several(with_runtimes(), request)
+            }
+            Request::Flows { from, limit } => self.page(*from, *limit),
+            Request::Leaving { runtime, .. } | Request::Remove { runtime } | Request::Kill { runtime } => {
+                let owner = self.owner(*runtime)?;
+                self.ask_one(&owner, request)
+            }
+            Request::Move(order) => self.order(order, request),
+            Request::Delete(order) => match self.givers(order)? {
+                nobody if nobody.is_empty() => Ok(Answer::Deleted(Deletion::default())),
+                givers => self.ask_several(givers, request),
+            },
+            Request::Receipt { parts } => self.receipt(parts),
+            Request::Orders | Request::Cancel { .. } => {
+                Err(self.say_member("orders have numbers at each member"))
+            }
+            Request::Add { .. } => Err(MEMBERS_RUNTIMES.to_owned()),
+            Request::Stop => Err(self.say_member("one member is told to end at a time")),
+            Request::Change(_) | Request::Watch(_) | Request::Observed => Err(FOREIGN.to_owned()),
+        }
+    }
+
+    fn say_member(&self, why: &str) -> String {
+        let members: Vec<&str> = self.plan.members.iter().map(String::as_str).collect();
+        format!("{why}: say which one with --member ({})", members.join(", "))
+    }
+
+    fn owner(&self, runtime: u16) -> Result<String, String> {
+        self.plan.runtimes.get(&runtime).cloned().ok_or_else(|| {
+            let there = self.plan.runtimes.iter();
+            let there: Vec<String> = there
+                .map(|(number, member)| format!("{number} ({member})"))
+                .collect();
+            format!(
+                "no member has runtime {runtime} by the coordinator's view, which has runtimes {}",
+                if there.is_empty() {
+                    "none".to_owned()
+                } else {
+                    there.join(", ")
+                }
+            )
+        })
+    }
+
+    /// Asks one, which must answer.
+    fn ask_one(&mut self, member: &str, request: &Request) -> Result<Answer, String> {
+        let (_, answer) = self.relay(vec![(member.to_owned(), request.clone())])?.remove(0);
+        Ok(tagged(answer?, member))
+    }
+
+    /// Asks several; those that do not answer are missing.
+    fn ask_several(&mut self, members: Vec<String>, request: &Request) -> Result<Answer, String> {
+        let requests = members.into_iter().map(|member| (member, request.clone()));
+        let mut answers = Vec::new();
+        for (member, answer) in self.relay(requests.collect())? {
+            match answer {
+                Ok(answer) => answers.push((member, answer)),
+                Err(why) => drop(self.missing.insert(member, why)),
+            }
+        }
+        if answers.is_empty() {
+            let missing: BTreeSet<&str> = self.missing.values().map(String::as_str).collect();
+            return Err(match missing.is_empty() {
+                true => "no member is there by the coordinator's view; `flowkeep cluster status` shows it"
+                    .to_owned(),
+                false => missing.into_iter().collect::<Vec<_>>().join("\n"),
+            });
+        }
+        merged(answers, &self.missing).ok_or_else(|| FOREIGN.to_owned())
+    }
+
+    /// Each member's answer, or why there is none; an error is one of all of them.
+    fn relay(&mut self, requests: Vec<(String, Request)>) -> Result<Vec<OfMember>, String> {
+        let mut bytes = Vec::new();
+        for (member, request) in &requests {
+            let request = serde_json::to_vec(request).map_err(|error| error.to_string())?;
+            bytes.push((member.clone(), request));
+        }
+        let answers = self.line.relay(bytes);
+        let mut all = Vec::new();
+        for ((member, _), answer) in requests.into_iter().zip(answers) {
+            let answer = match answer {
+                Ok(bytes) => read(&member, &bytes),
+                Err(error) if is_of_member(&error) => Err(error.to_string()),
+                Err(error) => return Err(with_remedy(&error)),
+            };
+            all.push((member, answer));
+        }
+        Ok(all)
+    }
+
+    /// Flows behind a cursor, of one member; the next cursor may be another member's.
+    fn page(&mut self, from: Cursor, limit: usize) -> Result<Answer, String> {
+        let Some((&number, member)) = self.plan.runtimes.range(from.runtime..).next() else {
+            return Ok(Answer::Flows(FlowList::default()));
+        };
+        let member = member.clone();
+        let cursor = match number == from.runtime {
+            true => from,
+            false => Cursor {
+                runtime: number,
+                actor: 0,
+            },
+        };
+        let mut list = match self.flows_of(&member, cursor, limit) {
+            Ok(list) => list,
+            Err(why) => {
+                self.missing.insert(member.clone(), why);
+                FlowList::default()
+            }
+        };
+        if list.next.is_none() {
+            let mut behind = self.plan.runtimes.range(number..);
+            let next = behind.find(|(_, other)| **other != member);
+            list.next = next.map(|(number, _)| Cursor {
+                runtime: *number,
+                actor: 0,
+            });
+        }
+        Ok(Answer::Flows(list))
+    }
+
+    /// As many of a member's flows as an answer may have.
+    fn flows_of(&mut self, member: &str, from: Cursor, limit: usize) -> Result<FlowList, String> {
+        loop {
+            let limit = limit.min(self.flows_at_once);
+            let request = serde_json::to_vec(&Request::Flows { from, limit });
+            let request = request.map_err(|error| error.to_string())?;
+            let mut answers = self.line.relay(vec![(member.to_owned(), request)]);
+            match answers.remove(0) {
+                Err(CallError::Refused(status)) if refusal::is(&status, Refusal::TooLong) && limit > 1 => {
+                    self.flows_at_once = limit / 2;
+                }
+                Err(error) => return Err(with_remedy(&error)),
+                Ok(bytes) => match tagged(read(member, &bytes)?, member) {
+                    Answer::Flows(list) => return Ok(list),
+                    _ => return Err(FOREIGN.to_owned()),
+                },
+            }
+        }
+    }
+
+    /// Members that are to give flows away, or to end them.
+    fn givers(&mut self, order: &Order) -> Result<Vec<String>, String> {
+        if let Some(from) = order.from {
+            return Ok(vec![self.owner(from)?]);
+        }
+        if let Some(key) = order.flow {
+            return self.at(key);
+        }
+        Ok(self.plan.with_runtimes(|number| !order.to.contains(&number)))
+    }
+
+    /// The member that has a flow.
+    fn at(&mut self, key: Key) -> Result<Vec<String>, String> {
+        match self.ask(&Request::Flow(key))? {
+            Answer::Flow(Some(flow)) => Ok(vec![self.owner(flow.runtime)?]),
+            Answer::Flow(None) => Ok(Vec::new()),
+            _ => Err(FOREIGN.to_owned()),
+        }
+    }
+
+    fn order(&mut self, order: &Order, request: &Request) -> Result<Answer, String> {
+        for to in &order.to {
+            self.owner(*to)?;
+        }
+        let givers = self.givers(order)?;
+        if order.count.is_some() && order.from.is_none() && givers.len() > 1 {
+            return Err(
+                "a count is of one runtime, and several members have runtimes that give; say which: --from N"
+                    .to_owned(),
+            );
+        }
+        match givers.is_empty() {
+            true => Ok(Answer::Ordered(Vec::new())),
+            false => self.ask_several(givers, request),
+        }
+    }
+
+    /// What has come of parts of an order, all of them.
+    fn receipt(&mut self, parts: &[Part]) -> Result<Answer, String> {
+        let mut of_member: BTreeMap<String, Vec<Part>> = BTreeMap::new();
+        for part in parts {
+            of_member.entry(self.owner(part.0)?).or_default().push(*part);
+        }
+        let requests = of_member.into_iter();
+        let requests = requests.map(|(member, parts)| (member, Request::Receipt { parts }));
+        let mut whole = Receipt::empty();
+        for (_, answer) in self.relay(requests.collect())? {
+            match answer? {
+                Answer::Receipt(receipt) => whole.add_beside(&receipt),
+                _ => return Err(FOREIGN.to_owned()),
+            }
+        }
+        Ok(Answer::Receipt(whole))
+    }
+}
+
+/// A member's answer, of bytes that may be anything.
+fn read(member: &str, bytes: &[u8]) -> Result<Answer, String> {
+    match serde_json::from_slice(bytes) {
+        Ok(Reply::Ok(answer)) => Ok(answer),
+        Ok(Reply::Error(problem)) => Err(format!("member `{member}`: {problem}")),
+        Err(error) => Err(format!(
+            "member `{member}`: this answer cannot be read (is it of another version?): {error}"
+        )),
+    }
+}
+
+/// Whether it is one member that has no answer: others may have.
+fn is_of_member(error: &CallError) -> bool {
+    const OF_MEMBER: [Refusal; 5] = [
+        Refusal::MemberAway,
+        Refusal::MemberSilent,
+        Refusal::MemberBusy,
+        Refusal::MemberFailed,
+        Refusal::TooLong,
+    ];
+    match error {
+        CallError::Refused(status) => OF_MEMBER.into_iter().any(|of| refusal::is(status, of)),
+        _ => false,
+    }
+}
+
+fn with_remedy(error: &CallError) -> String {
+    match error {
+        CallError::Refused(status) if refusal::is(status, Refusal::Role) => {
+            format!("{error}. Nothing was done; show another certificate: --name operate, or --name admin")
+        }
+        _ => error.to_string(),
+    }
+}
