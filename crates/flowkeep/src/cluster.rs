@@ -13,6 +13,7 @@
 
 use crate::apply::Ask;
 use crate::apply::report::Change;
+use crate::apply::trial::{TrialStatus, WentBack};
 use crate::capture::{Frame, Wanted};
 use crate::config::ReplicationPolicy;
 use crate::config::layout::WorkerId;
@@ -46,6 +47,11 @@ pub trait Cluster: Send + Sync {
     /// Says what another configuration would do, or puts it in force ([`crate::apply`]).
     fn change(&self, ask: &Ask) -> Result<Change, String> {
         let _ = ask;
+        Err("the configuration of this cluster cannot change while it runs".into())
+    }
+
+    /// What is on trial stays ([`crate::apply::trial`]); its number.
+    fn confirm(&self) -> Result<u64, String> {
         Err("the configuration of this cluster cannot change while it runs".into())
     }
 
@@ -256,6 +262,10 @@ pub struct Snapshot {
     pub stores: Vec<StoreStatus>,
     /// Each function's variables in them, on each runtime.
     pub variables: Vec<VariablesStatus>,
+    /// The configuration that is on trial.
+    pub trial: Option<TrialStatus>,
+    /// The last one that went back by itself.
+    pub went_back: Option<WentBack>,
 }
 
 /// Where all packets are.

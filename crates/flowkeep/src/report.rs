@@ -6,6 +6,7 @@
 mod copies;
 mod flows;
 
+use crate::apply::trial::{TrialStatus, WentBack};
 use crate::cluster::{LinkStats, Snapshot};
 use crate::member::secrets;
 use crate::store::figures::{StoreStatus, VariablesStatus};
@@ -192,6 +193,12 @@ pub struct Status {
     /// Each function's variables in them, on each runtime.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variables: Vec<VariablesStatus>,
+    /// The configuration that goes back unless it is confirmed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trial: Option<TrialStatus>,
+    /// The last one that went back by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub went_back: Option<WentBack>,
 }
 
 /// Another member of a cluster of several processes.
@@ -391,6 +398,8 @@ impl From<&Snapshot> for Status {
             links: snapshot.links.iter().map(LinkStatus::from).collect(),
             stores: snapshot.stores.clone(),
             variables: snapshot.variables.clone(),
+            trial: snapshot.trial.clone(),
+            went_back: snapshot.went_back.clone(),
         }
     }
 }
@@ -420,6 +429,12 @@ impl fmt::Display for Status {
             write!(f, ", generation {}", self.generation)?;
         }
         writeln!(f)?;
+        if let Some(trial) = &self.trial {
+            writeln!(f, "{trial}")?;
+        }
+        if let Some(went) = &self.went_back {
+            writeln!(f, "{went}")?;
+        }
         writeln!(f)?;
         let mut table = Table::new(&["Packets", ">Count", ">Share"]);
         let mut row =

@@ -255,7 +255,11 @@ has changed.
 Examples:
   flowkeep chain apply gateway.toml
   flowkeep chain apply gateway.toml --cut
-  flowkeep chain apply --rollback")]
+  flowkeep chain apply --confirm 60s gateway.toml
+  flowkeep chain apply --rollback
+
+With --confirm the configuration goes back by itself after that time, unless `flowkeep chain confirm` is said: a mistake that cuts you off \
+mends itself. Going back cuts the flows that the configuration before does not allow. Until then no other configuration is applied.")]
     Apply {
         /// The configuration
         #[arg(required_unless_present = "rollback")]
@@ -266,9 +270,19 @@ Examples:
         /// Go back to the configuration before
         #[arg(long, conflicts_with = "config")]
         rollback: bool,
+        /// Go back after this time, 1s to 24h, unless `flowkeep chain confirm` is said
+        #[arg(long, value_name = "TIME", conflicts_with = "rollback")]
+        confirm: Option<Period>,
         #[command(flatten)]
         listing: Listing,
     },
+    /// Keep the configuration that is on trial (chain apply --confirm)
+    #[command(after_help = "\
+Exit codes: 0 it stays; 1 none is on trial, or it is going back already.
+
+Example:
+  flowkeep chain confirm")]
+    Confirm(Asking),
     /// Put the configuration before in force again: the same as chain apply --rollback
     #[command(after_help = "Example:\n  flowkeep chain rollback --cut")]
     Rollback {
@@ -970,15 +984,17 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
             config,
             cut,
             rollback,
+            confirm,
             listing,
         }) => {
             let way = if rollback {
                 chains::Way::Rollback { cut }
             } else {
-                chains::Way::Apply { cut }
+                chains::Way::Apply { cut, confirm }
             };
             return chains::change(config.as_deref(), way, &listing, out);
         }
+        Verb::Chain(ChainVerb::Confirm(asking)) => asking::confirm(&asking, out)?,
         Verb::Chain(ChainVerb::Rollback { cut, listing }) => {
             return chains::change(None, chains::Way::Rollback { cut }, &listing, out);
         }

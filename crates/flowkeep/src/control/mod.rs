@@ -63,6 +63,8 @@ pub enum Request {
     },
     /// Another configuration: what it would do, or that it shall be in force.
     Change(Ask),
+    /// The configuration that is on trial stays.
+    Confirm,
     /// To move flows.
     Move(Order),
     /// To end flows: those that an order names.
@@ -183,6 +185,8 @@ pub enum Answer {
     Function(Vec<(u16, String)>),
     /// To [`Request::Change`].
     Change(Box<Change>),
+    /// To [`Request::Confirm`]: the number of the configuration that stays.
+    Confirmed(u64),
     /// To [`Request::Move`]: it has begun; its parts. To [`Request::Cancel`]: they end.
     Ordered(Vec<Part>),
     /// To [`Request::Delete`].

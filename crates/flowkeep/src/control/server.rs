@@ -305,6 +305,10 @@ fn answer(request: Request, cluster: &dyn Cluster, watching: &mut Option<Box<dyn
             Ok(change) => Answer::Change(Box::new(change)),
             Err(problem) => return Reply::Error(problem),
         },
+        Request::Confirm => match cluster.confirm() {
+            Ok(generation) => Answer::Confirmed(generation),
+            Err(problem) => return Reply::Error(problem),
+        },
         Request::Move(order) => match cluster.order(&order) {
             Ok(parts) => Answer::Ordered(parts),
             Err(problem) => return Reply::Error(problem),

@@ -112,6 +112,7 @@ impl Site {
             desk: watching::Desk::default(),
             threads: Vec::new(),
             me: Weak::clone(me),
+            notices: Default::default(),
             live: Live::new(config, plan, None, Vec::new(), Vec::new()),
             orders: Mutex::default(),
             has_inputs: false,
