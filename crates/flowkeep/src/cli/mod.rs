@@ -10,7 +10,7 @@
 //! cluster ─────────────────────▶ clusters.rs  certificates; asks a coordinator
 //! chain ───────────────────────▶ chains.rs    reads the configuration
 //! status, flow, function, stop ▶ asking.rs    over the control socket
-//! flow trace, capture, top ────▶ watching.rs  the same, again and again
+//! flow trace, flow events, capture, top ▶ watching.rs  the same, again and again
 //! completions, man ────────────▶ pages.rs
 //! ```
 //!
@@ -389,6 +389,28 @@ Examples:
         /// End after this time, like 90s or 1h30m
         #[arg(long = "for", value_name = "TIME", default_value = "10s")]
         stop_after: Period,
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Print a line for each flow that opens, ends or moves, as it does
+    #[command(after_help = "\
+A flow opens when its first packet has passed the chain; one whose first packet is dropped has no line (capture --drops shows it). It ends with Ctrl-C, with --count, or with the cluster. \
+What there is no room for is lost, counted and told; packets never wait for the reader.
+
+Examples:
+  flowkeep flow events
+  flowkeep flow events --protocol tcp --address 10.0.0.0/24 --count 20
+  flowkeep flow events --json | jq 'select(.event == \"opened\")'")]
+    Events {
+        /// Only this protocol
+        #[arg(long)]
+        protocol: Option<String>,
+        /// Only flows with an end in this prefix, before or behind a translation
+        #[arg(long, value_name = "PREFIX")]
+        address: Option<wire::Prefix>,
+        /// End after so many lines
+        #[arg(long, short = 'c', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        count: Option<u64>,
         #[command(flatten)]
         asking: Asking,
     },
@@ -1032,6 +1054,12 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
             };
             watching::flow_trace(words, &asking, out)?;
         }
+        Verb::Flow(FlowVerb::Events {
+            protocol,
+            address,
+            count,
+            asking,
+        }) => watching::flow_events(protocol.as_deref(), address, count, &asking, out)?,
         Verb::Capture(capture) => watching::capture(capture, out)?,
         Verb::Top(top) => watching::top(&top, out)?,
         Verb::Flow(FlowVerb::Migrate {

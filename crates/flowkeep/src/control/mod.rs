@@ -26,6 +26,7 @@ use crate::apply::report::Change;
 use crate::capture::Wanted;
 use crate::cluster::{Cursor, Observed, Subject, ThreadShare};
 use crate::config::ReplicationPolicy;
+use crate::following;
 use crate::moving::{self, Deletion, Killed, Order, Part, Receipt, Removal, UnderWay};
 use crate::report::{Flow, FlowList, Status};
 use serde::{Deserialize, Serialize};
@@ -133,6 +134,8 @@ pub enum Observe {
     },
     /// Packets at ports, or where they are dropped.
     Packets(Wanted),
+    /// What becomes of flows.
+    Flows(following::Choice),
 }
 
 impl From<Observe> for Subject {
@@ -143,6 +146,7 @@ impl From<Observe> for Subject {
                 packets,
             },
             Observe::Packets(wanted) => Subject::Packets(wanted),
+            Observe::Flows(choice) => Subject::Flows(choice),
         }
     }
 }

@@ -25,6 +25,7 @@ impl Shared {
             links: self.links(),
             trial: trial.0,
             went_back: trial.1,
+            backends: self.checks.status(),
             ..Snapshot::default()
         };
         for ((number, switch), names) in self.switches.iter().zip(&self.ports) {

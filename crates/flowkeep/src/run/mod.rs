@@ -20,9 +20,11 @@
 
 mod build;
 mod changing;
+mod checking;
 mod driver;
 mod events;
 mod figures;
+mod following;
 pub mod job;
 mod kernel;
 mod links;
@@ -44,6 +46,7 @@ use crate::apply::{Ask, Live, Source};
 use crate::cluster::{Cluster, Cursor, LinkStats, Snapshot, Subject, ThreadShare, Watching};
 use crate::config::layout::{Layout, PortPlace};
 use crate::config::{Config, ReplicationPolicy};
+use crate::health::Board;
 use crate::member::Membership;
 use crate::moving::{self, Deletion, Killed, Leaving, Order, Receipt, Removal, UnderWay, no_such_runtime};
 use adapters::open::Ports;
@@ -151,6 +154,9 @@ struct Shared {
     me: Weak<Shared>,
     live: Live,
     notices: notices::Notices,
+    /// What checks of servers say, and whether they are made.
+    checks: Arc<Board>,
+    is_checking: AtomicBool,
     /// Orders to move flows, and words about who takes them; nobody is asked while it is held.
     orders: Mutex<orders::Book>,
     /// The stores of variables, by their URIs.
@@ -286,6 +292,8 @@ fn launch(
         me: Weak::clone(me),
         live: Live::new(config, plan, source, infos, sides),
         notices: notices::Notices::to(lines),
+        checks: Arc::default(),
+        is_checking: AtomicBool::new(false),
         orders: Mutex::default(),
         stores: stores.stores,
         has_inputs,
@@ -307,6 +315,7 @@ fn launch(
         };
         started.push(thread.spawn(work).map_err(RunError::Thread)?);
     }
+    shared.begin_checking();
     Ok(Running {
         shared,
         threads: started,
@@ -358,6 +367,7 @@ impl Running {
         }
         self.ending.begin();
         self.shared.live.trials().close();
+        self.shared.checks.close();
         part::leave(&self.shared, &mut each);
         for switch in self.shared.switches.values() {
             switch.end(End::StopReading);
@@ -471,6 +481,8 @@ impl Shared {
     fn put_runtime(&self, number: u16, handle: Handle) {
         let mut runtimes = self.runtimes.write().unwrap_or_else(PoisonError::into_inner);
         runtimes.insert(number, handle);
+        drop(runtimes);
+        self.checks.say_again();
     }
 
     fn drop_runtime(&self, number: u16) {

@@ -18,7 +18,9 @@ impl Shared {
             return Err(part.no_change());
         }
         if ask.confirm_ms.is_none() {
-            return self.live.change(ask, self);
+            let changed = self.live.change(ask, self);
+            self.begin_checking();
+            return changed;
         }
         if ask.dry || ask.rollback {
             return Err("only `chain apply FILE` can be confirmed".into());
@@ -35,6 +37,7 @@ impl Shared {
         watching
             .map_err(|error| format!("no thread can be started to go back: {error}; nothing has changed"))?;
         let change = self.live.change(ask, self)?;
+        self.begin_checking();
         if let Some(receipt) = &change.receipt {
             let _ = begun.send(receipt.generation);
         }
@@ -59,6 +62,7 @@ fn go_back(cluster: &Weak<Shared>, generation: u64) -> bool {
                 ("flows_cut", went.flows_cut.into()),
             ];
             shared.notices.tell("configuration_went_back", &fields);
+            shared.begin_checking();
             true
         }
         Some(Err(problem)) => {

@@ -1,8 +1,6 @@
 //! A configuration on trial, as a person tries one: the command ends, the process remembers, and it goes back by itself.
 
-mod running;
-
-use running::{PATIENCE, Running, text};
+use crate::running::{PATIENCE, Running, text};
 use serde_json::Value;
 use std::fs;
 use std::time::{Duration, Instant};

@@ -5,6 +5,7 @@
 use super::Runtime;
 use super::data::{Lane, NOBODY};
 use crate::env::{Burst, Port};
+use crate::watch::flows::{FlowEvent, Follower};
 use crate::watch::trace::Event;
 use crate::watch::{self, Seen, Watch, Worker};
 use alloc::string::String;
@@ -34,9 +35,21 @@ impl<P: Port> Runtime<P> {
         )
     }
 
-    /// Ends a watch.
+    /// Ends a watch, or one who follows flows.
     pub fn unwatch(&mut self, id: u32) {
         watch::close(&mut self.core.out.tap, id);
+        self.core.followers.end(id);
+    }
+
+    /// Has somebody follow what becomes of flows; handed back if as many do as may.
+    pub fn follow(&mut self, follower: Follower) -> Result<(), Follower> {
+        self.core.followers.add(follower)
+    }
+
+    /// Exchanges the events of one who follows flows for empty memory; how many were lost since the last time, or nothing if that one
+    /// is not known here.
+    pub fn followed(&mut self, id: u32, events: &mut Vec<FlowEvent>) -> Option<u64> {
+        self.core.followers.swap(id, events)
     }
 
     /// Exchanges what a watch has seen for empty memory; `false` if there is no such watch.

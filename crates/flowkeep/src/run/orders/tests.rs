@@ -113,6 +113,8 @@ impl Site {
             threads: Vec::new(),
             me: Weak::clone(me),
             notices: Default::default(),
+            checks: Default::default(),
+            is_checking: Default::default(),
             live: Live::new(config, plan, None, Vec::new(), Vec::new()),
             orders: Mutex::default(),
             has_inputs: false,
