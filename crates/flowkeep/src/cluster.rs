@@ -168,7 +168,7 @@ pub struct Observed {
     pub frames: Vec<Frame>,
     /// By port: packets that were wanted and that there was no room for.
     pub lost: BTreeMap<u8, u64>,
-    /// Of one who follows flows: what became of them.
+    /// Of a follower of flows: what became of them.
     #[serde(default)]
     pub flows: Vec<FlowLine>,
     /// Events of flows that there was no room for.

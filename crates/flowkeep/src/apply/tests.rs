@@ -283,7 +283,7 @@ fn what_is_on_trial_goes_back_unless_it_is_confirmed() {
     std::fs::write(&path, text("new", "203.0.113.0/31")).unwrap();
     live.change(&on_trial(&path, 1000), &pair).unwrap();
     assert_eq!(trials.confirm(), Ok(4));
-    assert!(!trials.wait(4), "who waits hears of it");
+    assert!(!trials.wait(4), "the thread that waits hears of it");
     std::thread::sleep(Duration::from_millis(1010));
     assert!(live.end_trial(4, &pair).is_none());
     assert!(pair.rules(1).contains("new"));

@@ -12,8 +12,8 @@
 //! The trial is in the running process: the command that began it may be gone. A process that ends forgets it, and a new
 //! start reads its file. Going back is the `chain rollback` of an operator who lets it cut flows.
 //!
-//! A rollback that an operator says just behind the one by time would put the configuration in force again that nobody
-//! confirmed. So after going back by itself there is none to go back to.
+//! A rollback that an operator says just behind the one by time would put the unconfirmed configuration in force again. So
+//! after going back by itself there is none to go back to.
 //!
 //! Invariants: one trial at a time; no other configuration is applied meanwhile; a confirmed one does not go back. Tests:
 //! `super::tests`, `tests/e2e/trial.rs`.
@@ -154,7 +154,7 @@ impl Trials {
         }
     }
 
-    /// The configuration before is in force again, whoever has said so.
+    /// The configuration before is in force again.
     pub(super) fn end(&self) {
         self.state().trial = None;
         self.changed.notify_all();

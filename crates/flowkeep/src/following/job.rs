@@ -53,7 +53,7 @@ struct Batch {
     is_over: bool,
 }
 
-/// Follows flows until there are enough events, somebody stops it, or the cluster ends.
+/// Follows flows until there are enough events, it is stopped, or the cluster ends.
 pub fn run(job: &FollowJob, client: &mut Client, out: &mut dyn Write) -> Result<Followed, String> {
     let observe = Observe::Flows(job.choice.clone());
     match client.ask(&Request::Watch(Box::new(observe)))? {
@@ -78,7 +78,7 @@ pub fn run(job: &FollowJob, client: &mut Client, out: &mut dyn Write) -> Result<
             .join()
             .unwrap_or_else(|_| Err("the thread that fetches events has failed".into()));
         match printed {
-            // Who reads has gone (`| head`), and wants no more.
+            // The reader has gone (`| head`), and wants no more.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(followed),
             Err(error) => Err(format!("standard output: {error}")),
             Ok(()) => fetched.map(|()| followed),

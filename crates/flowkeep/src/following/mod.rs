@@ -47,9 +47,9 @@ pub struct FlowLine {
     /// Its VLAN; without, it has none.
     #[serde(default, skip_serializing_if = "is_none")]
     pub vlan: u16,
-    /// Who sent the first packet.
+    /// The source of the first packet.
     pub source: String,
-    /// To whom.
+    /// Its destination.
     pub destination: String,
     /// How the first packet left, if the chain translated it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

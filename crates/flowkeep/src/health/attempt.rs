@@ -1,4 +1,4 @@
-//! One check under way: a socket that waits for nobody.
+//! One check under way: a socket that never blocks.
 //!
 //! ```text
 //!   connecting ──connected──► passed (tcp)
@@ -151,7 +151,7 @@ impl Attempt {
             Err(Errno::NOTCONN) => return Err(Errno::AGAIN),
             Err(error) => return Err(error),
         };
-        // To a port of this host that nobody listens at, a socket may connect to itself.
+        // To a port of this host without a listener, a socket may connect to itself.
         match rustix::net::getsockname(&self.socket) {
             Ok(own) if Some(&own) == peer.as_ref() => Err(Errno::CONNREFUSED),
             _ => Ok(()),

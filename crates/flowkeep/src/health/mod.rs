@@ -9,7 +9,7 @@
 //!                            again to all: another configuration, one more runtime
 //! ```
 //!
-//! One thread makes all checks, over sockets that wait for nobody: [`AT_ONCE`] at a time, others wait their turn. It looks for
+//! One thread makes all checks, over sockets that never block: [`AT_ONCE`] at a time, others wait their turn. It looks for
 //! another configuration every [`LOOK`]. A server that both configurations check alike keeps its standing.
 //!
 //! What this process lacks (a file descriptor, a port) fails no server: nothing is known by that, and standard error says so.
@@ -216,7 +216,7 @@ impl Checker {
             .iter_mut()
             .filter(|server| server.attempt.is_none())
             .collect();
-        // Who has waited longest is first.
+        // The one that has waited longest is first.
         idle.sort_by_key(|server| server.next);
         for server in idle {
             if room == 0 || server.next > now {

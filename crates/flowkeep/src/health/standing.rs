@@ -55,7 +55,7 @@ mod tests {
             };
             checks.chars().map(note).collect::<String>()
         };
-        // The first decides; a check that says otherwise in between begins the row anew.
+        // The first decides; a check that says otherwise in between begins the row again.
         assert_eq!(said("+--+---"), "U.....D");
         assert_eq!(said("-+-++"), "....U");
         let mut dead = Standing::default();

@@ -10,15 +10,14 @@ use std::sync::{Arc, Weak};
 
 /// What a plan wants checked.
 fn wanted_by(plan: &Plan) -> Vec<Wanted> {
-    let of = |factory: &Box<dyn runtime::stage::Factory>| {
-        let function = factory.name().to_owned();
-        let wanted = move |check| Wanted {
-            function: function.clone(),
+    let mut all = Vec::new();
+    for factory in plan.factories() {
+        all.extend(factory.checks().into_iter().map(|check| Wanted {
+            function: factory.name().to_owned(),
             check,
-        };
-        factory.checks().into_iter().map(wanted)
-    };
-    plan.factories().iter().flat_map(of).collect()
+        }));
+    }
+    all
 }
 
 impl Checked for Arc<Shared> {

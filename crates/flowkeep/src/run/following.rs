@@ -1,9 +1,9 @@
-//! Following flows at every runtime, for one who wants to know what becomes of them ([`runtime::watch::flows`]).
+//! Following flows at every runtime, for a reader of events ([`runtime::watch::flows`]).
 //!
 //! A runtime that comes later is followed from the next visit on. Events of one visit are in the order of their times; those of
 //! two visits may not be.
 //!
-//! Invariants: however a [`Following`] goes, nobody follows for it any more; memory is a fixed amount for each runtime.
+//! Invariants: however a [`Following`] goes, its followers end with it; memory is a fixed amount for each runtime.
 
 use super::Shared;
 use super::driver::Handle;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// Events for which a runtime has room between two visits.
 const ROOM: usize = 16 * 1024;
 
-/// Somebody who follows flows.
+/// A reader of events.
 struct Following {
     shared: Arc<Shared>,
     id: u32,

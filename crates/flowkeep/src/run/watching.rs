@@ -71,7 +71,7 @@ impl Desk {
         self.watchers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Whether whoever fetches now fetches for the last time.
+    /// Whether a fetch that begins now is the last one.
     pub(super) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::SeqCst)
     }

@@ -1,12 +1,22 @@
 //! Flows as a person follows them: opened and ended in pairs, moved, gone on behind a failure, filtered, and lost by a slow reader.
 
 use crate::running::{PATIENCE, Running, text};
+use flowkeep::cluster::{Cluster, Cursor, Observed, Snapshot, Subject, Watching};
+use flowkeep::control::client::Client;
+use flowkeep::control::server::Server;
+use flowkeep::following::job::FollowJob;
+use flowkeep::following::{self, Choice, FlowLine};
+use flowkeep::signals::StopSignal;
+use runtime::worker::FlowView;
 use serde_json::Value;
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Write};
 use std::process::Child;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
+use wire::FlowKey;
 
 const PROFILE: &str = "flows = 40\nrate = { per_flow = 20.0 }\npace = \"clock\"\nsources = [\"10.0.0.0/24\"]\n\
                        destinations = [\"192.0.2.1/32\"]\ndestination_ports = [80, 22]\n\
@@ -199,7 +209,6 @@ fn moves_and_recoveries_are_events() {
         assert!(began.elapsed() < PATIENCE, "{:?}", flows());
     }
     let follower = Follower::start(&site, &[]);
-    // Until it follows: moves there and back, and their pairs.
     let drained = |runtime: &str| {
         let done = site.ask(&["runtime", "drain", runtime]);
         assert!(done.status.success(), "{}", text(&done.stderr));
@@ -239,44 +248,109 @@ fn moves_and_recoveries_are_events() {
     );
 }
 
-/// The command is stopped, as by a terminal that takes nothing; packets go on, and it says what it has missed.
-#[test]
-fn a_reader_that_stands_still_loses_events_and_holds_up_nothing() {
-    let many = "flows = 3000\nrate = { total = 60000.0 }\npace = \"clock\"\nsources = [\"10.0.0.0/16\"]\n\
-                destinations = [\"192.0.2.1/32\"]\ndestination_ports = [80]\n\
-                [[classes]]\nshare = 1.0\ntcp = 0.0\nlife = { packets = { fixed = 1 } }\n";
-    let site = running("still", many, "");
-    let mut child = site.command(&["flow", "events", "--json"]).spawn().unwrap();
-    let mut out = child.stdout.take().unwrap();
-    // Nothing is read: the pipe fills, then the queue behind it, and the tool goes on asking.
-    let passed = || {
-        let status: Value = serde_json::from_slice(&site.ask(&["status", "--json"]).stdout).unwrap();
-        status["packets"]["in"].as_u64().unwrap()
-    };
-    let before = passed();
-    std::thread::sleep(Duration::from_secs(4));
-    let meanwhile = passed() - before;
-    assert!(meanwhile > 2000, "packets go on: {meanwhile}");
-    let reader = std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let mut lost = 0;
-        let mut lines = BufReader::new(&mut out);
-        while lost == 0 && lines.read_until(b'\n', &mut bytes).is_ok_and(|count| count > 0) {
-            let line: Value = serde_json::from_slice(&bytes).unwrap();
-            if line["event"] == "lost" {
-                lost = line["count"].as_u64().unwrap();
-            }
-            bytes.clear();
-        }
-        lost
-    });
-    let began = Instant::now();
-    while !reader.is_finished() && began.elapsed() < PATIENCE {
-        std::thread::sleep(Duration::from_millis(20));
+/// A cluster of which one flow opens at each look.
+#[derive(Default)]
+struct Busy(Arc<AtomicU64>);
+
+impl Cluster for Busy {
+    fn snapshot(&self) -> Snapshot {
+        Snapshot::default()
     }
-    let _ = child.kill();
-    let mut said = String::new();
-    let _ = child.stderr.take().unwrap().read_to_string(&mut said);
-    let _ = child.wait();
-    assert!(reader.join().unwrap() > 0, "{said}");
+    fn flows(&self, _: Cursor, _: usize) -> (Vec<FlowView>, Option<Cursor>) {
+        (Vec::new(), None)
+    }
+    fn flow(&self, _: &FlowKey) -> Option<FlowView> {
+        None
+    }
+    fn command(&self, _: &str, _: &[&str]) -> Result<Vec<(u16, String)>, String> {
+        Ok(Vec::new())
+    }
+    fn stop(&self) {}
+    fn watch(&self, _: &Subject) -> Result<Box<dyn Watching>, String> {
+        Ok(Box::new(Busy(self.0.clone())))
+    }
+}
+
+impl Watching for Busy {
+    fn ports(&self) -> Vec<String> {
+        Vec::new()
+    }
+    fn take(&mut self) -> Observed {
+        let number = self.0.fetch_add(1, Ordering::SeqCst);
+        let line = FlowLine {
+            time: "2026-11-23T14:35:07.250000000Z".into(),
+            event: "opened".into(),
+            runtime: 0,
+            protocol: "tcp".into(),
+            vlan: 0,
+            source: format!("10.0.0.1:{number}"),
+            destination: "192.0.2.1:443".into(),
+            translated: None,
+            chain: "web".into(),
+        };
+        Observed {
+            flows: vec![line],
+            // A runtime has lost two once.
+            flows_lost: if number == 3 { 2 } else { 0 },
+            is_over: number >= 60,
+            ..Observed::default()
+        }
+    }
+}
+
+/// Takes nothing until the cluster has been looked at so often.
+struct Slow {
+    looks: Arc<AtomicU64>,
+    text: Vec<u8>,
+}
+
+impl Write for Slow {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let began = Instant::now();
+        while self.looks.load(Ordering::SeqCst) < 40 {
+            assert!(
+                began.elapsed() < PATIENCE,
+                "nobody asks while the reader stands still"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.text.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_reader_that_stands_still_loses_events_that_are_counted_and_asking_goes_on() {
+    let socket = std::env::temp_dir().join(format!("flowkeep-slow-{}.sock", std::process::id()));
+    let looks = Arc::new(AtomicU64::new(0));
+    let server = Server::start(&socket, Arc::new(Busy(looks.clone()))).unwrap();
+    let mut client = Client::connect(&socket).unwrap();
+    let mut out = Slow {
+        looks,
+        text: Vec::new(),
+    };
+    let job = FollowJob {
+        choice: Choice::default(),
+        count: None,
+        json: true,
+        stop: StopSignal::default(),
+    };
+    let followed = following::job::run(&job, &mut client, &mut out).unwrap();
+    drop(server);
+    assert!(followed.ended && followed.lost >= 2 + 10, "{followed:?}");
+    // Each look has one: printed or lost; and the two that the runtime lost.
+    assert_eq!(followed.events + followed.lost, 61 + 2, "{followed:?}");
+    let lines = text(&out.text);
+    let lost = lines
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let lost = lost.filter(|line| line["event"] == "lost");
+    assert_eq!(
+        lost.map(|line| line["count"].as_u64().unwrap()).sum::<u64>(),
+        followed.lost,
+        "{lines}"
+    );
 }

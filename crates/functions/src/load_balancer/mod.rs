@@ -20,8 +20,7 @@
 //!   address as its source; one that a router on the way sends keeps the router's.
 //! - *Fragments* follow their first one (the runtime gives them its ports). One whose first was never seen and that is
 //!   meant for a service's address is dropped: nobody could say which server it belongs to.
-//! - *Health* is input: `backend NAME up|down|drain`, and what checks say ([`check`]), take effect with the next packet. Who finds out is
-//!   not part of this.
+//! - *Health* is input: `backend NAME up|down|drain`, and what checks say ([`check`]), take effect with the next packet.
 //! - *Counts*: +1 when a server is chosen and when a flow arrives by migration or recovery, −1 when a flow departs for
 //!   whatever reason (NFVactor IV-B). A server's connections are therefore counted at one runtime at any time.
 //! - *Other workers, other configurations*: indices in a flow's state are checked against a hash of what they mean, and

@@ -149,7 +149,7 @@ pub(crate) struct Core {
     pub is_leaving: bool,
     /// Actors that packets without room may still have looked at in this step.
     pub early_looks: usize,
-    /// Who follows flows.
+    /// The followers of flows.
     pub followers: Followers,
     pub flows_opened: u64,
     pub flows_ended: u64,

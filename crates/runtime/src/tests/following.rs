@@ -1,4 +1,4 @@
-//! Those who follow flows hear of each flow's beginning and end, and of nothing else.
+//! Followers hear of each flow's beginning and end, and of nothing else.
 
 use super::flows::{Masquerade, Meter, feed};
 use super::spread::cluster;
@@ -106,7 +106,7 @@ fn what_has_no_room_is_counted_and_what_is_not_chosen_takes_none() {
             .iter()
             .all(|event| event.ends.0.addr == "10.0.0.2".parse().unwrap())
     );
-    // One goes, and there is room; who has gone is not known.
+    // One goes, and there is room; the one that has gone is not known.
     runtime.unwatch(2);
     assert_eq!(runtime.followed(2, &mut Vec::new()), None);
     let behind = Choice {

@@ -1,4 +1,4 @@
-//! Flows as they open, end, move and go on behind a failure: an event each, for who follows them (`flowkeep flow events`).
+//! Flows as they open, end, move and go on behind a failure: an event each, for followers (`flowkeep flow events`).
 //!
 //! # Theory of operation
 //!
@@ -9,10 +9,10 @@
 //!   failure ──► recovered     at the runtime that had the copy
 //! ```
 //!
-//! A flow whose first packet was dropped never was: it has no event. The memory for events comes with the watch, and who
-//! asked for it fetches them by handing over empty memory for full. An event without room is lost and counted.
+//! A flow whose first packet was dropped never was: it has no event. The memory for events comes with the
+//! follower; the control thread fetches them by handing over empty memory for full. An event without room is lost and counted.
 //!
-//! Invariants: nothing is looked at per packet; while nobody watches, a flow's beginning and its end cost one comparison
+//! Invariants: nothing is looked at per packet; without a follower a flow's beginning and its end cost one comparison
 //! each; memory does not grow.
 //!
 //! Not here: which places of a flow's life tell ([`Core::witness`](crate::parts::Core::witness)).
@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 use arrayvec::{ArrayString, ArrayVec};
 use nf::{Endpoint, Prefix};
 
-/// How many may follow flows at once.
+/// The most followers at once.
 pub const FOLLOWERS_MAX: usize = 2;
 /// The most bytes of a chain's name in an event; a longer one is cut.
 pub const NAME_MAX: usize = 48;
@@ -53,7 +53,7 @@ pub struct FlowEvent {
     pub protocol: u8,
     /// Its VLAN; 0 for none.
     pub vlan: u16,
-    /// Who sent the first packet, and to whom.
+    /// The source of the first packet, and its destination.
     pub ends: (Endpoint, Endpoint),
     /// The same as the first packet left, if the chain translated it.
     pub translated: Option<(Endpoint, Endpoint)>,
@@ -79,7 +79,7 @@ impl Choice {
     }
 }
 
-/// One who follows flows.
+/// A reader of events, at one runtime.
 #[derive(Debug)]
 pub struct Follower {
     id: u32,
@@ -111,7 +111,7 @@ impl Follower {
     }
 }
 
-/// Who follows the flows of a runtime.
+/// The followers of a runtime's flows.
 #[derive(Debug, Default)]
 pub(crate) struct Followers(Option<Box<ArrayVec<Follower, FOLLOWERS_MAX>>>);
 

@@ -35,19 +35,19 @@ impl<P: Port> Runtime<P> {
         )
     }
 
-    /// Ends a watch, or one who follows flows.
+    /// Ends a watch, or a follower of flows.
     pub fn unwatch(&mut self, id: u32) {
         watch::close(&mut self.core.out.tap, id);
         self.core.followers.end(id);
     }
 
-    /// Has somebody follow what becomes of flows; handed back if as many do as may.
+    /// Adds a follower of flows; it is handed back if there are as many as may be.
     pub fn follow(&mut self, follower: Follower) -> Result<(), Follower> {
         self.core.followers.add(follower)
     }
 
-    /// Exchanges the events of one who follows flows for empty memory; how many were lost since the last time, or nothing if that one
-    /// is not known here.
+    /// Exchanges a follower's events for empty memory; how many were lost since the last time, or nothing if the follower is not
+    /// known here.
     pub fn followed(&mut self, id: u32, events: &mut Vec<FlowEvent>) -> Option<u64> {
         self.core.followers.swap(id, events)
     }
