@@ -216,8 +216,9 @@ fn servers_that_stop_say_nothing_or_answer_500_are_failing_until_they_return() {
         config(&profile, &events_path, metrics, &backends, "check = \"ping\""),
     )
     .unwrap();
-    let refused = running.ask(&["chain", "check", &other]);
-    let why = text(&refused.stderr);
+    let refused = running.ask(&["chain", "apply", &other]);
+    let why = text(&refused.stdout);
+    assert_eq!(refused.status.code(), Some(2), "{why}");
     assert!(
         why.contains("`ping` is no check") && why.contains("other.toml:"),
         "{why}"
