@@ -13,9 +13,12 @@
 
 use crate::apply::Ask;
 use crate::apply::report::Change;
+use crate::apply::trial::{TrialStatus, WentBack};
 use crate::capture::{Frame, Wanted};
 use crate::config::ReplicationPolicy;
 use crate::config::layout::WorkerId;
+use crate::following::{self, FlowLine};
+use crate::health::figures::BackendStatus;
 use crate::moving::{Deletion, Killed, Leaving, Order, Part, Receipt, Removal, UnderWay};
 use crate::store::figures::{StoreStatus, VariablesStatus};
 use crate::trace::Step;
@@ -46,6 +49,11 @@ pub trait Cluster: Send + Sync {
     /// Says what another configuration would do, or puts it in force ([`crate::apply`]).
     fn change(&self, ask: &Ask) -> Result<Change, String> {
         let _ = ask;
+        Err("the configuration of this cluster cannot change while it runs".into())
+    }
+
+    /// What is on trial stays ([`crate::apply::trial`]); its number.
+    fn confirm(&self) -> Result<u64, String> {
         Err("the configuration of this cluster cannot change while it runs".into())
     }
 
@@ -134,6 +142,8 @@ pub enum Subject {
     },
     /// Packets at ports, or where they are dropped.
     Packets(Wanted),
+    /// What becomes of flows.
+    Flows(following::Choice),
 }
 
 /// A cluster being watched, as long as this lives.
@@ -158,6 +168,12 @@ pub struct Observed {
     pub frames: Vec<Frame>,
     /// By port: packets that were wanted and that there was no room for.
     pub lost: BTreeMap<u8, u64>,
+    /// Of a follower of flows: what became of them.
+    #[serde(default)]
+    pub flows: Vec<FlowLine>,
+    /// Events of flows that there was no room for.
+    #[serde(default)]
+    pub flows_lost: u64,
     /// Nothing more will be seen: the cluster is ending.
     pub is_over: bool,
 }
@@ -256,6 +272,12 @@ pub struct Snapshot {
     pub stores: Vec<StoreStatus>,
     /// Each function's variables in them, on each runtime.
     pub variables: Vec<VariablesStatus>,
+    /// Each server that is checked.
+    pub backends: Vec<BackendStatus>,
+    /// The configuration that is on trial.
+    pub trial: Option<TrialStatus>,
+    /// The last one that went back by itself.
+    pub went_back: Option<WentBack>,
 }
 
 /// Where all packets are.

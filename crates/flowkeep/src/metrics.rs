@@ -106,6 +106,7 @@ pub fn text(snapshot: &Snapshot) -> String {
     words(&mut text, snapshot);
     ports(&mut text, snapshot);
     links(&mut text, snapshot);
+    crate::health::figures::metrics(&mut text, &snapshot.backends);
     crate::store::figures::metrics(&mut text, &snapshot.stores, &snapshot.variables);
     text.0.push_str("# EOF\n");
     text.0

@@ -7,7 +7,9 @@ mod copies;
 mod flows;
 mod whole;
 
+use crate::apply::trial::{TrialStatus, WentBack};
 use crate::cluster::{LinkStats, Snapshot};
+use crate::health::figures::BackendStatus;
 use crate::member::secrets;
 use crate::store::figures::{StoreStatus, VariablesStatus};
 pub use copies::Recovery;
@@ -206,6 +208,15 @@ pub struct Status {
     /// Each function's variables in them, on each runtime.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variables: Vec<VariablesStatus>,
+    /// Each server that this process checks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub backends: Vec<BackendStatus>,
+    /// The configuration that goes back unless it is confirmed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trial: Option<TrialStatus>,
+    /// The last one that went back by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub went_back: Option<WentBack>,
 }
 
 /// Another member of a cluster of several processes.
@@ -409,6 +420,9 @@ impl From<&Snapshot> for Status {
             links: snapshot.links.iter().map(LinkStatus::from).collect(),
             stores: snapshot.stores.clone(),
             variables: snapshot.variables.clone(),
+            backends: snapshot.backends.clone(),
+            trial: snapshot.trial.clone(),
+            went_back: snapshot.went_back.clone(),
         }
     }
 }
@@ -438,6 +452,12 @@ impl fmt::Display for Status {
             write!(f, ", generation {}", self.generation)?;
         }
         writeln!(f)?;
+        if let Some(trial) = &self.trial {
+            writeln!(f, "{trial}")?;
+        }
+        if let Some(went) = &self.went_back {
+            writeln!(f, "{went}")?;
+        }
         writeln!(f)?;
         self.write_members(f)?;
         let mut table = Table::new(&["Packets", ">Count", ">Share"]);
@@ -592,6 +612,7 @@ impl fmt::Display for Status {
             }
             write!(f, "\n{table}")?;
         }
+        self.write_backends(f)?;
         for problem in self.stores.iter().filter_map(|store| store.problem.as_ref()) {
             writeln!(f, "{problem}")?;
         }
@@ -604,6 +625,25 @@ impl fmt::Display for Status {
             write!(f, "\n{table}")?;
         }
         Ok(())
+    }
+}
+
+impl Status {
+    fn write_backends(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.backends.is_empty() {
+            return Ok(());
+        }
+        let mut table = Table::new(&["Server", "Checked at", "State", ">For", ""]);
+        for one in &self.backends {
+            table.row([
+                format!("{}/{}", one.service, one.backend),
+                one.endpoint.clone(),
+                one.state().to_owned(),
+                human_time(Duration::from_secs_f64(one.seconds.max(0.0))),
+                one.why.clone(),
+            ]);
+        }
+        write!(f, "\n{table}")
     }
 }
 

@@ -1,6 +1,6 @@
 //! [`NetworkFunction`] and the small types in its signatures.
 
-use crate::{Cx, FlowState};
+use crate::{Check, Cx, FlowState};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -475,6 +475,13 @@ pub trait NetworkFunction: Sized + 'static {
     /// Addresses for which packets are to come here although they are not this host's: a pool's, a virtual one's. Live ports
     /// answer who asks for their link address (ARP, neighbour discovery).
     fn claims(config: &Self::Config) -> Vec<Claim> {
+        let _ = config;
+        Vec::new()
+    }
+
+    /// Servers that are to be checked. What comes of it is said to each instance by [`NetworkFunction::command`]:
+    /// `check SERVICE BACKEND up`, or `down`; it is said again where an instance may not have heard it.
+    fn checks(config: &Self::Config) -> Vec<Check> {
         let _ = config;
         Vec::new()
     }

@@ -48,6 +48,7 @@ extern crate std;
 extern crate self as nf;
 
 pub mod by_hand;
+pub mod check;
 pub mod cx;
 pub mod file;
 pub mod function;
@@ -55,6 +56,7 @@ pub mod plain;
 pub mod time;
 pub mod units;
 
+pub use check::{Check, Probe};
 pub use cx::{Block, Cx, Direction, Way};
 pub use file::TextFile;
 pub use function::{

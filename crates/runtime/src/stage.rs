@@ -30,8 +30,8 @@ use nf::cx::RawCx;
 use nf::plain::Plain;
 use nf::variables::Variables;
 use nf::{
-    Affinity, Arrival, Claim, ConfigError, Cx, Departure, FlowState, Keep, NetworkFunction, Packet, Verdict,
-    WorkerInfo,
+    Affinity, Arrival, Check, Claim, ConfigError, Cx, Departure, FlowState, Keep, NetworkFunction, Packet,
+    Verdict, WorkerInfo,
 };
 use wire::{Endpoint, FlowKey};
 
@@ -267,6 +267,8 @@ pub trait Factory: Send + Sync {
     fn owner_of(&self, outside: Endpoint, protocol: u8) -> Option<Endpoint>;
     /// [`NetworkFunction::claims`].
     fn claims(&self) -> Vec<Claim>;
+    /// [`NetworkFunction::checks`].
+    fn checks(&self) -> Vec<Check>;
 }
 
 /// The [`Factory`] of a function's type.
@@ -347,6 +349,9 @@ impl<F: NetworkFunction> Factory for Configured<F> {
     }
     fn claims(&self) -> Vec<Claim> {
         F::claims(&self.config)
+    }
+    fn checks(&self) -> Vec<Check> {
+        F::checks(&self.config)
     }
 }
 

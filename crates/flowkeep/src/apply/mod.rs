@@ -24,6 +24,8 @@
 //!
 //! *Rollback* is the same with the configuration before, whose plan is kept: nothing is read again.
 //!
+//! *On trial* ([`trial`]) a configuration goes back by itself, unless an operator confirms it.
+//!
 //! Invariants: one change at a time; whoever is refused has changed nothing; a receipt's generation is in force at every runtime.
 //!
 //! Not here: how a command prints this ([`report`]'s `Display`), the socket ([`crate::control`]).
@@ -32,6 +34,7 @@ pub mod report;
 pub mod settings;
 #[cfg(test)]
 mod tests;
+pub mod trial;
 
 use crate::config::{self, Config, Problem};
 use crate::registry::Registry;
@@ -45,6 +48,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
+use trial::{Trials, WentBack};
 use wire::Prefix;
 
 /// The most flows that are listed.
@@ -57,7 +61,7 @@ const CALLS: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(1);
 
 /// What an operator asks.
-#[derive(serde::Serialize, serde::Deserialize, Clone, Debug, PartialEq, Eq)]
+#[derive(serde::Serialize, serde::Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct Ask {
     /// The configuration's file; none for the one the cluster was started with, or with `rollback` for the configuration before.
@@ -73,6 +77,9 @@ pub struct Ask {
     /// Wait for another change that is under way, instead of being refused for it: who sent a signal hears of no refusal.
     #[serde(default)]
     pub waits: bool,
+    /// Go back after so many milliseconds, unless it is confirmed ([`trial`]).
+    #[serde(default)]
+    pub confirm_ms: Option<u64>,
 }
 
 /// Where a running cluster's configuration came from.
@@ -160,6 +167,7 @@ pub struct Live {
     infos: Mutex<Vec<WorkerInfo>>,
     /// The side of each port, by switch.
     sides: Vec<Vec<SideRule>>,
+    trials: Arc<Trials>,
 }
 
 /// What is to be put in force, read and compared.
@@ -206,6 +214,7 @@ impl Live {
             source,
             infos: Mutex::new(infos),
             sides,
+            trials: Arc::default(),
         }
     }
 
@@ -241,16 +250,79 @@ impl Live {
         } else {
             self.try_held()?
         };
+        self.change_held(ask, workers, &mut held)
+    }
+
+    /// The trial of this cluster.
+    pub fn trials(&self) -> Arc<Trials> {
+        self.trials.clone()
+    }
+
+    /// The time of a trial is over: the configuration before is in force again, whatever flows that cuts. Nothing if the
+    /// trial has ended meanwhile; an error says why it could not go back, and that is tried again.
+    pub fn end_trial(&self, generation: u64, workers: &dyn Workers) -> Option<Result<WentBack, String>> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let (trial, _) = self.trials.status();
+        if !self.trials.begin_going_back(generation) {
+            return None;
+        }
+        let ask = Ask {
+            rollback: true,
+            cut: true,
+            ..Ask::default()
+        };
+        let change = match self.change_held(&ask, workers, &mut held) {
+            Ok(change) => change,
+            Err(problem) => {
+                self.trials.retry();
+                return Some(Err(problem));
+            }
+        };
+        let Some(receipt) = &change.receipt else {
+            self.trials.retry();
+            return Some(Err(change.to_string()));
+        };
+        held.previous = None;
+        let file = trial.map(|trial| trial.file).unwrap_or_default();
+        let went = self
+            .trials
+            .note(file, generation, receipt.generation, receipt.flows_cut);
+        Some(Ok(went))
+    }
+
+    fn change_held(&self, ask: &Ask, workers: &dyn Workers, held: &mut Held) -> Result<Change, String> {
+        let time = ask.confirm_ms.map(trial::time_of).transpose()?;
+        if !ask.dry && !ask.rollback {
+            self.trials.refuse()?;
+        }
         // What an earlier change left for calls that waited.
         (0..workers.runtimes()).for_each(|runtime| drop(workers.before(runtime)));
         let mut change = Change {
             generation: held.generation,
             ..Change::default()
         };
-        match self.steps(ask, workers, &mut held, &mut change) {
-            Ok(()) | Err(Stop::Said) => Ok(change),
-            Err(Stop::Failed(problem)) => Err(problem),
+        match self.steps(ask, workers, held, &mut change) {
+            Ok(()) | Err(Stop::Said) => {}
+            Err(Stop::Failed(problem)) => return Err(problem),
         }
+        if let Some(receipt) = &mut change.receipt {
+            match time {
+                _ if ask.rollback => self.trials.end(),
+                Some(time) => {
+                    receipt.confirm_seconds = Some(time.as_secs_f64());
+                    self.trials.begin(self.file_of(ask), receipt.generation, time);
+                }
+                None => {}
+            }
+        }
+        Ok(change)
+    }
+
+    /// The name of the file that is asked for.
+    fn file_of(&self, ask: &Ask) -> String {
+        let path = ask.path.as_deref();
+        let path = path.or(self.source.as_ref().map(|source| source.path.as_path()));
+        path.map(|path| path.display().to_string()).unwrap_or_default()
     }
 
     fn steps(
@@ -296,7 +368,7 @@ impl Live {
         if ask.rollback {
             let Some(previous) = &held.previous else {
                 return Err(Stop::Failed(
-                    "there is no configuration to go back to: none was applied since the start".into(),
+                    "there is no configuration to go back to: none was applied since the start, or the last one went back by itself".into(),
                 ));
             };
             let (plan, config, tree) = &**previous;

@@ -121,6 +121,9 @@ pub struct Receipt {
     pub seconds: f64,
     /// What is not as it should be, though the configuration is in force.
     pub warning: Option<String>,
+    /// It goes back by itself after this time, unless it is confirmed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm_seconds: Option<f64>,
 }
 
 /// What a change would do, or has done.
@@ -254,6 +257,12 @@ impl fmt::Display for Receipt {
         }
         if let Some(warning) = &self.warning {
             writeln!(f, "warning: {warning}")?;
+        }
+        if let Some(seconds) = self.confirm_seconds {
+            writeln!(
+                f,
+                "it is on trial: it goes back in {seconds:.0} s unless `flowkeep chain confirm` is said"
+            )?;
         }
         write!(
             f,

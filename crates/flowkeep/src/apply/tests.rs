@@ -108,11 +108,7 @@ fn text(rule: &str, pool: &str) -> String {
 fn ask(path: &Path) -> Ask {
     Ask {
         path: Some(path.to_owned()),
-        dry: false,
-        cut: false,
-        rollback: false,
-        listed: 0,
-        waits: false,
+        ..Ask::default()
     }
 }
 
@@ -221,6 +217,110 @@ fn who_waits_is_not_refused_for_another_change() {
         };
         assert_eq!(live.change(&waits, &pair).unwrap().outcome, Outcome::Same);
     });
+}
+
+fn on_trial(path: &Path, ms: u64) -> Ask {
+    Ask {
+        confirm_ms: Some(ms),
+        ..ask(path)
+    }
+}
+
+/// A second rule in place of the first: the flow that is there goes on by either.
+#[test]
+fn what_is_on_trial_goes_back_unless_it_is_confirmed() {
+    let (_folder, path, live, pair) = cluster("trial");
+    let trials = live.trials();
+    assert!(
+        trials
+            .confirm()
+            .unwrap_err()
+            .contains("no configuration is on trial")
+    );
+    std::fs::write(&path, text("new", "203.0.113.0/31")).unwrap();
+    for ms in [0, 999, 86_400_001, u64::MAX] {
+        let refused = live.change(&on_trial(&path, ms), &pair).unwrap_err();
+        assert!(refused.contains("write 1s to 24h"), "{refused}");
+    }
+    assert!(pair.rules(0).contains("old"));
+
+    let began = Instant::now();
+    let change = live.change(&on_trial(&path, 1000), &pair).unwrap();
+    assert!(change.to_string().contains("goes back in 1 s"), "{change}");
+    let (trial, _) = trials.status();
+    let trial = trial.unwrap();
+    assert!(trial.seconds_left > 0.0 && trial.seconds_left <= 1.0, "{trial:?}");
+    assert_eq!(trial.generation, 2);
+    // Another one is refused by name, and so is one that a signal asks for; looking is not.
+    std::fs::write(&path, text("third", "203.0.113.0/31")).unwrap();
+    for waits in [false, true] {
+        let refused = live.change(&Ask { waits, ..ask(&path) }, &pair).unwrap_err();
+        let named = refused.contains(&path.display().to_string());
+        assert!(named && refused.contains("is on trial"), "{refused}");
+    }
+    let looks = Ask {
+        dry: true,
+        ..ask(&path)
+    };
+    assert_eq!(live.change(&looks, &pair).unwrap().outcome, Outcome::Possible);
+    assert!(live.end_trial(2, &pair).is_none(), "its time is not over");
+    assert!(trials.wait(2));
+    assert!(began.elapsed() >= Duration::from_secs(1));
+    let went = live.end_trial(2, &pair).unwrap().unwrap();
+    assert_eq!((went.generation, went.now, went.flows_cut), (2, 3, 0));
+    for runtime in 0..2 {
+        assert!(pair.rules(runtime).contains("old"), "{}", pair.rules(runtime));
+    }
+    assert_eq!(trials.status(), (None, Some(went)));
+    // A rollback that was meant for the trial does not put its configuration in force again.
+    let back = Ask {
+        rollback: true,
+        ..Ask::default()
+    };
+    let refused = live.change(&back, &pair).unwrap_err();
+    assert!(refused.contains("went back by itself"), "{refused}");
+
+    std::fs::write(&path, text("new", "203.0.113.0/31")).unwrap();
+    live.change(&on_trial(&path, 1000), &pair).unwrap();
+    assert_eq!(trials.confirm(), Ok(4));
+    assert!(!trials.wait(4), "the thread that waits hears of it");
+    std::thread::sleep(Duration::from_millis(1010));
+    assert!(live.end_trial(4, &pair).is_none());
+    assert!(pair.rules(1).contains("new"));
+
+    std::fs::write(&path, text("third", "203.0.113.0/31")).unwrap();
+    live.change(&on_trial(&path, 86_400_000), &pair).unwrap();
+    live.change(&back, &pair).unwrap();
+    assert!(pair.rules(1).contains("new") && trials.status().0.is_none());
+    live.change(&on_trial(&path, 1000), &pair).unwrap();
+    trials.close();
+    assert!(!trials.wait(7), "the process ends");
+}
+
+/// The rules of before do not let the flow in that came by those on trial.
+#[test]
+fn going_back_cuts_what_it_must_and_counts_it_and_is_tried_again() {
+    let (_folder, path, live, pair) = cluster("trial-cuts");
+    let none = text("old", "203.0.113.0/31").replace("action = \"allow\"", "action = \"drop\"");
+    std::fs::write(&path, &none).unwrap();
+    let cuts = Ask {
+        cut: true,
+        ..on_trial(&path, 1000)
+    };
+    let change = live.change(&cuts, &pair).unwrap();
+    assert_eq!(change.receipt.unwrap().flows_cut, 2);
+    assert!(live.trials().wait(2));
+    // One runtime does not commit: it is on trial still, may be confirmed, and goes back later.
+    pair.is_stuck.set(true);
+    let failed = live.end_trial(2, &pair).unwrap().unwrap_err();
+    assert!(failed.contains("runtime 1 did not commit"), "{failed}");
+    let left = live.trials().status().0.unwrap().seconds_left;
+    assert!(left > 3.0, "{left}");
+    pair.is_stuck.set(false);
+    assert!(live.trials().wait(2));
+    let went = live.end_trial(2, &pair).unwrap().unwrap();
+    assert!(pair.rules(1).contains("allow"), "{}", pair.rules(1));
+    assert_eq!(went.flows_cut, 0, "they were cut before");
 }
 
 #[test]

@@ -243,6 +243,15 @@ pub fn change(ask: crate::apply::Ask, asking: &Asking) -> Result<Change, Failure
     }
 }
 
+/// `chain confirm`
+pub fn confirm(asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
+    match ask(&mut connect(asking)?, &Request::Confirm)? {
+        Answer::Confirmed(generation) if asking.json => print(out, json!({ "generation": generation })),
+        Answer::Confirmed(generation) => print(out, format_args!("generation {generation} stays")),
+        _ => Err(foreign()),
+    }
+}
+
 /// `stop`
 pub fn stop(asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
     match ask(&mut connect(asking)?, &Request::Stop)? {

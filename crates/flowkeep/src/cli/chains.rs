@@ -6,11 +6,13 @@ use crate::apply::report::Outcome;
 use crate::apply::{Ask, LISTED_MAX, absolute};
 use crate::config::{self, Config, schema};
 use crate::registry::Registry;
+use nf::Period;
 use serde_json::json;
 use std::fmt::Write as _;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Checks a configuration and shows its chains.
 pub fn check(path: &Path, json: bool, registry: &Registry, out: &mut dyn Write) -> Result<(), Failure> {
@@ -106,6 +108,8 @@ pub enum Way {
     Apply {
         /// Whatever flows that cuts.
         cut: bool,
+        /// It goes back after this time, unless it is confirmed.
+        confirm: Option<Period>,
     },
     /// The one before shall.
     Rollback {
@@ -121,11 +125,15 @@ pub fn change(
     listing: &Listing,
     out: &mut dyn Write,
 ) -> Result<ExitCode, Failure> {
+    let confirm_ms = match way {
+        Way::Apply { confirm, .. } => confirm.map(|time| Duration::from(time).as_millis() as u64),
+        _ => None,
+    };
     let ask = Ask {
         // The running cluster may be in another directory.
         path: config.map(absolute),
         dry: matches!(way, Way::Diff),
-        cut: matches!(way, Way::Apply { cut: true } | Way::Rollback { cut: true }),
+        cut: matches!(way, Way::Apply { cut: true, .. } | Way::Rollback { cut: true }),
         rollback: matches!(way, Way::Rollback { .. }),
         listed: if listing.asking.json {
             LISTED_MAX
@@ -133,6 +141,7 @@ pub fn change(
             listing.limit
         },
         waits: false,
+        confirm_ms,
     };
     let change = asking::change(ask, &listing.asking)?;
     if listing.asking.json {

@@ -10,7 +10,7 @@
 //! cluster ─────────────────────▶ clusters.rs  certificates; asks a coordinator
 //! chain ───────────────────────▶ chains.rs    reads the configuration
 //! status, flow, function, stop ▶ asking.rs    over the control socket, or all members by a coordinator (reach.rs)
-//! flow trace, capture, top ────▶ watching.rs  the same, again and again
+//! flow trace, flow events, capture, top ▶ watching.rs  the same, again and again
 //! completions, man ────────────▶ pages.rs
 //! ```
 //!
@@ -257,7 +257,11 @@ has changed.
 Examples:
   flowkeep chain apply gateway.toml
   flowkeep chain apply gateway.toml --cut
-  flowkeep chain apply --rollback")]
+  flowkeep chain apply --confirm 60s gateway.toml
+  flowkeep chain apply --rollback
+
+With --confirm the configuration goes back by itself after that time, unless `flowkeep chain confirm` is said: a mistake that cuts you off \
+mends itself. Going back cuts the flows that the configuration before does not allow. Until then no other configuration is applied.")]
     Apply {
         /// The configuration
         #[arg(required_unless_present = "rollback")]
@@ -268,9 +272,19 @@ Examples:
         /// Go back to the configuration before
         #[arg(long, conflicts_with = "config")]
         rollback: bool,
+        /// Go back after this time, 1s to 24h, unless `flowkeep chain confirm` is said
+        #[arg(long, value_name = "TIME", conflicts_with = "rollback")]
+        confirm: Option<Period>,
         #[command(flatten)]
         listing: Listing,
     },
+    /// Keep the configuration that is on trial (chain apply --confirm)
+    #[command(after_help = "\
+Exit codes: 0 it stays; 1 none is on trial, or it is going back already.
+
+Example:
+  flowkeep chain confirm")]
+    Confirm(Asking),
     /// Put the configuration before in force again: the same as chain apply --rollback
     #[command(after_help = "Example:\n  flowkeep chain rollback --cut")]
     Rollback {
@@ -366,6 +380,28 @@ Examples:
         /// End after this time, like 90s or 1h30m
         #[arg(long = "for", value_name = "TIME", default_value = "10s")]
         stop_after: Period,
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Print a line for each flow that opens, ends or moves, as it does
+    #[command(after_help = "\
+A flow opens when its first packet has passed the chain; one whose first packet is dropped has no line (capture --drops shows it). It ends with Ctrl-C, with --count, or with the cluster. \
+What there is no room for is lost, counted and told; packets never wait for the reader.
+
+Examples:
+  flowkeep flow events
+  flowkeep flow events --protocol tcp --address 10.0.0.0/24 --count 20
+  flowkeep flow events --json | jq 'select(.event == \"opened\")'")]
+    Events {
+        /// Only this protocol
+        #[arg(long)]
+        protocol: Option<String>,
+        /// Only flows with an end in this prefix, before or behind a translation
+        #[arg(long, value_name = "PREFIX")]
+        address: Option<wire::Prefix>,
+        /// End after so many lines
+        #[arg(long, short = 'c', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        count: Option<u64>,
         #[command(flatten)]
         asking: Asking,
     },
@@ -961,15 +997,17 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
             config,
             cut,
             rollback,
+            confirm,
             listing,
         }) => {
             let way = if rollback {
                 chains::Way::Rollback { cut }
             } else {
-                chains::Way::Apply { cut }
+                chains::Way::Apply { cut, confirm }
             };
             return chains::change(config.as_deref(), way, &listing, out);
         }
+        Verb::Chain(ChainVerb::Confirm(asking)) => asking::confirm(&asking, out)?,
         Verb::Chain(ChainVerb::Rollback { cut, listing }) => {
             return chains::change(None, chains::Way::Rollback { cut }, &listing, out);
         }
@@ -1007,6 +1045,12 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
             };
             watching::flow_trace(words, &asking, out)?;
         }
+        Verb::Flow(FlowVerb::Events {
+            protocol,
+            address,
+            count,
+            asking,
+        }) => watching::flow_events(protocol.as_deref(), address, count, &asking, out)?,
         Verb::Capture(capture) => watching::capture(capture, out)?,
         Verb::Top(top) => watching::top(&top, out)?,
         Verb::Flow(FlowVerb::Migrate {

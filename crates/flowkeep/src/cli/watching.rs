@@ -1,9 +1,10 @@
-//! The commands that look inside a running cluster: `flow trace`, `capture`, `top`.
+//! The commands that look inside a running cluster: `flow trace`, `flow events`, `capture`, `top`.
 
 use super::{Asking, Capture, Failure, Top, jobs};
 use crate::capture::{self, Wanted, job::CaptureJob};
 use crate::config::values::protocol_number;
 use crate::control::Key;
+use crate::following::{self, job::FollowJob};
 use crate::top::job::{TopError, TopJob};
 use crate::trace::job::TraceJob;
 use nf::{ByteSize, Period};
@@ -55,6 +56,38 @@ pub fn flow_trace(words: TraceWords, asking: &Asking, out: &mut dyn Write) -> Re
             words.protocol, words.source, words.destination, words.stop_after
         )),
         _ => {}
+    }
+    Ok(())
+}
+
+/// `flow events`
+pub fn flow_events(
+    protocol: Option<&str>,
+    address: Option<wire::Prefix>,
+    count: Option<u64>,
+    asking: &Asking,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let protocol = protocol
+        .map(protocol_number)
+        .transpose()
+        .map_err(Failure::usage)?;
+    let mut client = super::asking::connect(asking)?;
+    let job = FollowJob {
+        choice: following::Choice {
+            address: address.map(|prefix| prefix.to_string()),
+            protocol,
+        },
+        count,
+        json: asking.json,
+        stop: jobs::stop_signal(None)?,
+    };
+    let followed = following::job::run(&job, &mut client, out).map_err(Failure::failed)?;
+    if followed.lost > 0 {
+        tell(format_args!("{} events lost in all", followed.lost));
+    }
+    if followed.ended {
+        tell("the cluster has ended");
     }
     Ok(())
 }

@@ -166,7 +166,9 @@ impl Members {
             }
             Request::Add { .. } => Err(MEMBERS_RUNTIMES.to_owned()),
             Request::Stop => Err(self.say_member("one member is told to end at a time")),
-            Request::Change(_) | Request::Watch(_) | Request::Observed => Err(FOREIGN.to_owned()),
+            Request::Change(_) | Request::Confirm | Request::Watch(_) | Request::Observed => {
+                Err(FOREIGN.to_owned())
+            }
         }
     }
 

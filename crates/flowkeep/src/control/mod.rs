@@ -36,6 +36,7 @@ use crate::apply::report::Change;
 use crate::capture::Wanted;
 use crate::cluster::{Cursor, Observed, Subject, ThreadShare};
 use crate::config::ReplicationPolicy;
+use crate::following;
 use crate::moving::{self, Deletion, Killed, Order, Part, Receipt, Removal, UnderWay};
 use crate::report::{Flow, FlowList, Status};
 use serde::{Deserialize, Serialize};
@@ -73,6 +74,8 @@ pub enum Request {
     },
     /// Another configuration: what it would do, or that it shall be in force.
     Change(Ask),
+    /// The configuration that is on trial stays.
+    Confirm,
     /// To move flows.
     Move(Order),
     /// To end flows: those that an order names.
@@ -141,6 +144,8 @@ pub enum Observe {
     },
     /// Packets at ports, or where they are dropped.
     Packets(Wanted),
+    /// What becomes of flows.
+    Flows(following::Choice),
 }
 
 impl From<Observe> for Subject {
@@ -151,6 +156,7 @@ impl From<Observe> for Subject {
                 packets,
             },
             Observe::Packets(wanted) => Subject::Packets(wanted),
+            Observe::Flows(choice) => Subject::Flows(choice),
         }
     }
 }
@@ -193,6 +199,8 @@ pub enum Answer {
     Function(Vec<(u16, String)>),
     /// To [`Request::Change`].
     Change(Box<Change>),
+    /// To [`Request::Confirm`]: the number of the configuration that stays.
+    Confirmed(u64),
     /// To [`Request::Move`]: it has begun; its parts. To [`Request::Cancel`]: they end.
     Ordered(Vec<Part>),
     /// To [`Request::Delete`].

@@ -5,7 +5,7 @@
 //! | read | `Status`, `Flows`, `Flow`, `Receipt`, `Orders`, `Threads` |
 //! | operate | `Function`, `Move`, `Delete`, `Leaving`, `Cancel`, `Add`, `Remove`, `Replication` |
 //! | admin | `Stop`, `Kill` |
-//! | none will do | `Change`, `Watch`, `Observed` |
+//! | none will do | `Change`, `Confirm`, `Watch`, `Observed` |
 //!
 //! [`Request::reach`] is that table. The coordinator looks at it for operators ([`judge`]), a member for what is of one process.
 //! Words to a function may change what it does, so they are more than looking.
@@ -47,7 +47,7 @@ impl Request {
             | Request::Remove { .. }
             | Request::Replication { .. } => Right::Operate,
             Request::Stop | Request::Kill { .. } => Right::Admin,
-            Request::Change(_) => return Reach::OneProcess(CHANGE),
+            Request::Change(_) | Request::Confirm => return Reach::OneProcess(CHANGE),
             Request::Watch(_) | Request::Observed => return Reach::OneProcess(WATCH),
         };
         Reach::Members(right)

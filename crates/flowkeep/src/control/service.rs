@@ -51,6 +51,10 @@ pub(super) fn answer(
             Ok(change) => Answer::Change(Box::new(change)),
             Err(problem) => return Reply::Error(problem),
         },
+        Request::Confirm => match cluster.confirm() {
+            Ok(generation) => Answer::Confirmed(generation),
+            Err(problem) => return Reply::Error(problem),
+        },
         Request::Move(order) => match cluster.order(&order) {
             Ok(parts) => Answer::Ordered(parts),
             Err(problem) => return Reply::Error(problem),

@@ -206,12 +206,8 @@ fn take_keys(job: &MemberJob, secrets: &Secrets, links: &Links) -> Result<String
 fn apply_again(cluster: Arc<dyn Cluster>) -> Option<JoinHandle<()>> {
     let applying = std::thread::Builder::new().name("hangup".into()).spawn(move || {
         let ask = Ask {
-            path: None,
-            dry: false,
-            cut: false,
-            rollback: false,
-            listed: 0,
             waits: true,
+            ..Ask::default()
         };
         let _ = match cluster.change(&ask) {
             Ok(change) => writeln!(io::stderr(), "SIGHUP: {change}"),

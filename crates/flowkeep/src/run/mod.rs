@@ -20,12 +20,16 @@
 
 mod build;
 mod changing;
+mod checking;
 mod driver;
 mod events;
+mod figures;
+mod following;
 pub mod job;
 mod kernel;
 mod links;
 mod neighbours;
+mod notices;
 mod orders;
 mod part;
 pub mod privileges;
@@ -34,23 +38,23 @@ mod seats;
 mod staff;
 mod stamps;
 mod threads;
+mod trial;
 mod watching;
 
 use crate::apply::report::Change;
 use crate::apply::{Ask, Live, Source};
-use crate::cluster::{Cluster, Cursor, LinkStats, PortStats, Snapshot, Subject, ThreadShare, Watching};
+use crate::cluster::{Cluster, Cursor, LinkStats, Snapshot, Subject, ThreadShare, Watching};
 use crate::config::layout::{Layout, PortPlace};
 use crate::config::{Config, ReplicationPolicy};
+use crate::health::Board;
 use crate::member::Membership;
 use crate::moving::{self, Deletion, Killed, Leaving, Order, Receipt, Removal, UnderWay, no_such_runtime};
-use crate::store::figures::{StoreStatus, VariablesStatus};
 use adapters::open::Ports;
 use adapters::report::{Report, Reports};
 use coordinator::agent::Agent;
 use driver::{Answer, End, Handle, Question, Unanswered};
 use part::Part;
 use protocols::channel::Protection;
-use runtime::PortCounters;
 use runtime::worker::FlowView;
 use staff::{Door, Staff};
 use std::collections::BTreeMap;
@@ -149,6 +153,10 @@ struct Shared {
     /// Itself, for those who watch.
     me: Weak<Shared>,
     live: Live,
+    notices: notices::Notices,
+    /// What checks of servers say, and whether they are made.
+    checks: Arc<Board>,
+    is_checking: AtomicBool,
     /// Orders to move flows, and words about who takes them; nobody is asked while it is held.
     orders: Mutex<orders::Book>,
     /// The stores of variables, by their URIs.
@@ -247,7 +255,6 @@ fn launch(
         staff,
         stores,
     } = build::build(config, &layout, member.as_ref(), ports, &lines, privileges)?;
-    drop(lines);
     let count = threads.len();
     let here: Vec<u16> = runtimes.keys().copied().collect();
     let on_threads = doors.into_iter().enumerate().map(|(thread, door)| {
@@ -284,6 +291,9 @@ fn launch(
         threads: on_threads,
         me: Weak::clone(me),
         live: Live::new(config, plan, source, infos, sides),
+        notices: notices::Notices::to(lines),
+        checks: Arc::default(),
+        is_checking: AtomicBool::new(false),
         orders: Mutex::default(),
         stores: stores.stores,
         has_inputs,
@@ -305,6 +315,7 @@ fn launch(
         };
         started.push(thread.spawn(work).map_err(RunError::Thread)?);
     }
+    shared.begin_checking();
     Ok(Running {
         shared,
         threads: started,
@@ -355,6 +366,8 @@ impl Running {
             each(&*self.shared);
         }
         self.ending.begin();
+        self.shared.live.trials().close();
+        self.shared.checks.close();
         part::leave(&self.shared, &mut each);
         for switch in self.shared.switches.values() {
             switch.end(End::StopReading);
@@ -399,6 +412,7 @@ impl Running {
                 .tell("store", problem, "see what it says above; those changes are lost");
         }
         drop(self.member.take());
+        self.shared.notices.close();
         let events = match self.writer.take().map(JoinHandle::join) {
             Some(Ok(written)) => written,
             _ => Err("the thread that writes the event log has failed".into()),
@@ -467,6 +481,8 @@ impl Shared {
     fn put_runtime(&self, number: u16, handle: Handle) {
         let mut runtimes = self.runtimes.write().unwrap_or_else(PoisonError::into_inner);
         runtimes.insert(number, handle);
+        drop(runtimes);
+        self.checks.say_again();
     }
 
     fn drop_runtime(&self, number: u16) {
@@ -544,81 +560,6 @@ impl Shared {
         // What is out of the switches' pools and not held by a function is on its way.
         state.done &= buffers_out <= packets_held;
         state
-    }
-
-    fn ask_all(&self) -> Snapshot {
-        let mut snapshot = Snapshot {
-            uptime: self.began.elapsed(),
-            numbers: [self.switches.keys().copied().collect(), Vec::new()],
-            member: self.part.as_ref().map(|part| part.name.clone()),
-            others: self
-                .part
-                .as_ref()
-                .map(|part| part.others.clone())
-                .unwrap_or_default(),
-            links: self.links(),
-            ..Snapshot::default()
-        };
-        for ((number, switch), names) in self.switches.iter().zip(&self.ports) {
-            if let Ok(Answer::Switch { stats, ports }) = switch.ask(Question::Stats) {
-                snapshot.switches.push(stats);
-                let named = names.iter().zip(ports);
-                snapshot
-                    .ports
-                    .extend(named.map(|(name, counters): (&String, PortCounters)| PortStats {
-                        name: name.clone(),
-                        switch: *number,
-                        counters,
-                    }));
-            }
-        }
-        // First those that are not there: who goes meanwhile is in one of the two.
-        let mut absent = self.staff.as_ref().map(Staff::absent).unwrap_or_default();
-        let mut all = BTreeMap::new();
-        for (number, runtime) in self.runtimes() {
-            if let Ok(Answer::Runtime(stats)) = runtime.ask(Question::Stats) {
-                all.insert(number, stats);
-                absent.remove(&number);
-            }
-        }
-        if !self.stores.is_empty() {
-            snapshot.stores = self.stores.iter().map(StoreStatus::of).collect();
-            for (number, runtime) in self.runtimes() {
-                if let Ok(all) = runtime.runtime(|runtime| runtime.variables()) {
-                    let status = |(function, figures)| VariablesStatus::of(number, function, &figures);
-                    snapshot.variables.extend(all.into_iter().map(status));
-                }
-            }
-        }
-        snapshot.absent = absent.keys().copied().collect();
-        all.extend(absent);
-        if let Some(staff) = &self.staff {
-            staff.go_on(&mut all);
-        }
-        for (number, stats) in all {
-            snapshot.numbers[1].push(number);
-            snapshot.runtimes.push(stats);
-        }
-        snapshot
-    }
-
-    /// Links to other processes, if there are others.
-    fn links(&self) -> Vec<LinkStats> {
-        let Some(part) = &self.part else { return Vec::new() };
-        let mut all = Vec::new();
-        for worker in self.workers() {
-            let asked = worker.call(|worker| Some(worker.links()));
-            all.extend(
-                asked
-                    .and_then(|links| Ok(links.recv_timeout(driver::PATIENCE)?))
-                    .unwrap_or_default(),
-            );
-        }
-        for link in &mut all {
-            link.member = part.member_of(link.to).to_owned();
-            link.functions = Arc::clone(&part.functions);
-        }
-        all
     }
 }
 
@@ -706,10 +647,11 @@ impl Cluster for Shared {
     }
 
     fn change(&self, ask: &Ask) -> Result<Change, String> {
-        if let Some(part) = &self.part {
-            return Err(part.no_change());
-        }
-        self.live.change(ask, self)
+        self.change_configuration(ask)
+    }
+
+    fn confirm(&self) -> Result<u64, String> {
+        self.live.trials().confirm()
     }
 
     fn order(&self, order: &Order) -> Result<Vec<moving::Part>, String> {

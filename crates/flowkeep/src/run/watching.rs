@@ -16,8 +16,8 @@
 //!
 //! Invariants: however a [`Watcher`] goes, its watch ends with it; memory is a fixed amount, shared out to the workers.
 
-use super::Shared;
 use super::driver::{Answer, Handle, Question, Unanswered};
+use super::{Shared, following};
 use crate::capture::Frame;
 use crate::cluster::{Observed, Subject, Watching};
 use crate::trace::{Change, Ends, Event, Step};
@@ -60,6 +60,22 @@ pub(super) struct Desk {
 }
 
 impl Desk {
+    /// One more watches; its number.
+    pub(super) fn come(&self) -> u32 {
+        self.watchers.fetch_add(1, Ordering::SeqCst);
+        self.ids.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// One has fetched what there is for the last time, or has gone.
+    pub(super) fn leave(&self) {
+        self.watchers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether a fetch that begins now is the last one.
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
+    }
+
     /// Waits until all who watch have fetched what there is, or have had the time for it.
     pub(super) fn close(&self) {
         self.closing.store(true, Ordering::SeqCst);
@@ -123,9 +139,12 @@ impl Numbers {
 
 /// Begins to watch.
 pub(super) fn begin(shared: Arc<Shared>, subject: &Subject) -> Result<Box<dyn Watching>, String> {
+    if let Subject::Flows(choice) = subject {
+        return following::begin(shared, choice);
+    }
     let desk = &shared.desk;
     let workers = shared.workers().count();
-    let id = desk.ids.fetch_add(1, Ordering::Relaxed);
+    let id = desk.come();
     let mut watcher = Watcher {
         id,
         slot: None,
@@ -140,7 +159,6 @@ pub(super) fn begin(shared: Arc<Shared>, subject: &Subject) -> Result<Box<dyn Wa
         is_over: false,
         shared: Arc::clone(&shared),
     };
-    desk.watchers.fetch_add(1, Ordering::SeqCst);
     let what: Box<dyn Fn() -> What> = match subject {
         Subject::Flow { key, .. } => {
             let free = |slot: &&AtomicBool| !slot.swap(true, Ordering::SeqCst);
@@ -171,6 +189,7 @@ pub(super) fn begin(shared: Arc<Shared>, subject: &Subject) -> Result<Box<dyn Wa
                 )))
             })
         }
+        Subject::Flows(_) => return Err("flows are followed, not watched".into()),
         Subject::Packets(wanted) => {
             let filter = wanted.filter.as_ref().map(|programs| {
                 let each = programs.iter().map(|(link, instructions)| {
@@ -223,7 +242,7 @@ impl Drop for Watcher {
             self.shared.desk.slots[slot].store(false, Ordering::SeqCst);
         }
         if !self.is_over {
-            self.shared.desk.watchers.fetch_sub(1, Ordering::SeqCst);
+            self.shared.desk.leave();
         }
     }
 }
@@ -242,7 +261,7 @@ impl Watching for Watcher {
             return observed;
         }
         // What is fetched behind this look is all there was before.
-        let closing = self.shared.desk.closing.load(Ordering::SeqCst);
+        let closing = self.shared.desk.is_closing();
         let mut learned = Vec::new();
         let shared = Arc::clone(&self.shared);
         for handle in shared.workers() {
@@ -278,7 +297,7 @@ impl Watching for Watcher {
         observed.left = self.budget.as_ref().map(|budget| budget.left());
         if observed.is_over {
             self.is_over = true;
-            self.shared.desk.watchers.fetch_sub(1, Ordering::SeqCst);
+            self.shared.desk.leave();
         }
         observed
     }

@@ -102,11 +102,8 @@ fn start(path: &Path) -> (Running, Lines) {
 fn ask(path: Option<&Path>) -> Ask {
     Ask {
         path: path.map(Path::to_owned),
-        dry: false,
-        cut: false,
-        rollback: false,
         listed: 10,
-        waits: false,
+        ..Ask::default()
     }
 }
 

@@ -19,11 +19,12 @@
 //!
 //! Not here: what the settings do ([`super`], [`super::policy`]).
 
+use super::check;
 use super::maglev::{self, is_prime};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use nf::{Addr, ConfigError, Endpoint};
+use nf::{Addr, ConfigError, Endpoint, Period};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -67,6 +68,24 @@ pub struct ServiceConfig {
     /// the other functions of the chain. Without this setting: by phase, see [`super::state::Phase`].
     #[serde(default)]
     pub idle_timeout: Option<u32>,
+    /// How the process checks each server: `tcp`, a connection is taken; or `http:/path`, a GET is answered with a status of
+    /// 200 to 399. Default: no check.
+    #[serde(default)]
+    pub check: Option<String>,
+    /// From the beginning of one check to that of the next: 100ms to 1h. Default: 2s (HAProxy's `inter`).
+    #[serde(default)]
+    #[schemars(with = "Option<String>")]
+    pub interval: Option<Period>,
+    /// How long a check may take: 10ms up to the interval. Default: 1s, or the interval if that is shorter.
+    #[serde(default)]
+    #[schemars(with = "Option<String>")]
+    pub timeout: Option<Period>,
+    /// Checks in a row that pass before a server that was down is up: 1 to 100. Default: 2 (HAProxy's `rise`).
+    #[serde(default)]
+    pub rise: Option<u16>,
+    /// Checks in a row that fail before a server that was up is down: 1 to 100. Default: 3 (HAProxy's `fall`).
+    #[serde(default)]
+    pub fall: Option<u16>,
     /// The servers.
     pub backends: Vec<BackendConfig>,
 }
@@ -214,6 +233,7 @@ impl Service {
         })?;
         table_size(&at("table_size"), config)?;
         let endpoints = endpoints(&at, config, version)?;
+        check::compile(&at, config, &endpoints)?;
         Ok(Service {
             addresses,
             first_port,
@@ -293,7 +313,7 @@ fn table_size(at: &str, config: &ServiceConfig) -> Result<(), ConfigError> {
     Ok(())
 }
 
-fn ports(config: &PortsConfig) -> Option<(u16, u16)> {
+pub(super) fn ports(config: &PortsConfig) -> Option<(u16, u16)> {
     let (first, last) = match config {
         PortsConfig::One(port) => (*port, *port),
         PortsConfig::Range(text) => match text.split_once('-') {
@@ -307,7 +327,7 @@ fn ports(config: &PortsConfig) -> Option<(u16, u16)> {
     (first != 0 && first <= last).then_some((first, last))
 }
 
-fn endpoint(text: &str) -> Option<Endpoint> {
+pub(super) fn endpoint(text: &str) -> Option<Endpoint> {
     match text.parse::<Endpoint>() {
         Ok(endpoint) if endpoint.port == 0 => None,
         Ok(endpoint) => Some(endpoint),

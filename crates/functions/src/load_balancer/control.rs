@@ -15,6 +15,7 @@ impl LoadBalancer {
             ));
         }
         let (mut targets, mut loads, mut names) = (Vec::new(), Vec::new(), Vec::new());
+        let mut words = Vec::new();
         let (mut frontends, mut services) = (Vec::new(), Vec::new());
         for (index, settings) in config.services.iter().enumerate() {
             let compiled = config::Service::compile(index, settings)?;
@@ -29,6 +30,7 @@ impl LoadBalancer {
             for (backend, endpoint) in settings.backends.iter().zip(&compiled.endpoints) {
                 targets.push(target(&backend.name, *endpoint));
                 loads.push(Load::new(backend.weight, backend.state));
+                words.push(Word::new(backend.state));
                 names.push(backend.name.clone());
             }
             let service = Service {
@@ -37,6 +39,7 @@ impl LoadBalancer {
                 count: settings.backends.len() as u16,
                 policy: policy(settings, config.seed),
                 when_down: settings.when_down,
+                is_checked: settings.check.is_some(),
             };
             service.policy.on_health(&loads[first..]);
             services.push(service);
@@ -55,11 +58,13 @@ impl LoadBalancer {
         }
         frontends.sort_by_key(|f| (f.addr, f.protocol, f.first_port));
         refuse_overlaps(&frontends)?;
+        check::refuse_many(config)?;
         let mut balancer = LoadBalancer {
             targets: targets.into(),
             frontends: frontends.into(),
             loads: loads.into(),
             services: services.into(),
+            words: words.into(),
             names: names.into(),
             by_identity: HashMap::new(),
             seed: config.seed,
@@ -116,8 +121,8 @@ impl LoadBalancer {
                 continue;
             };
             found += 1;
-            self.loads[index].health.set(health);
-            service.policy.on_health(&self.loads[service.range()]);
+            self.words[index].said.set(health);
+            self.follow_words(service, index);
         }
         self.refresh_cuts();
         match found {
@@ -126,6 +131,34 @@ impl LoadBalancer {
             )),
             1 => Ok(format!("{name} is {}", health.name())),
             n => Ok(format!("{name} is {} in {n} services", health.name())),
+        }
+    }
+
+    /// `check SERVICE BACKEND up|down`: what the process has found. It may say again what is known.
+    pub(super) fn note_check(&self, service: &str, backend: &str, state: &str) -> Result<String, String> {
+        let passes = match state {
+            "up" => true,
+            "down" => false,
+            _ => return Err(format!("`{state}` is no result of a check: write up or down")),
+        };
+        let found = self.services.iter().find(|known| known.name == service);
+        let of =
+            found.and_then(|service| Some((service, service.range().find(|i| self.names[*i] == backend)?)));
+        let Some((found, index)) = of.filter(|(service, _)| service.is_checked) else {
+            return Err(format!("no backend `{service}/{backend}` is checked"));
+        };
+        if self.words[index].passes.replace(passes) != passes {
+            self.follow_words(found, index);
+            self.refresh_cuts();
+        }
+        Ok(format!("{service}/{backend} is {}", self.words[index].name()))
+    }
+
+    /// Has a server take connections or not, as it was said; a policy hears of it if that changed.
+    fn follow_words(&self, service: &Service, index: usize) {
+        let health = self.words[index].health();
+        if self.loads[index].health.replace(health) != health {
+            service.policy.on_health(&self.loads[service.range()]);
         }
     }
 
@@ -147,7 +180,7 @@ impl LoadBalancer {
                     "{:first$}  {:second$}  {:8}  {:6}  {:11}",
                     service.name,
                     self.names[index],
-                    load.health.get().name(),
+                    self.words[index].name(),
                     load.weight,
                     load.connections.get()
                 );

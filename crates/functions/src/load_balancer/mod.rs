@@ -20,7 +20,7 @@
 //!   address as its source; one that a router on the way sends keeps the router's.
 //! - *Fragments* follow their first one (the runtime gives them its ports). One whose first was never seen and that is
 //!   meant for a service's address is dropped: nobody could say which server it belongs to.
-//! - *Health* is input: `backend NAME up|down|drain` takes effect with the next packet. Who finds out is not part of this.
+//! - *Health* is input: `backend NAME up|down|drain`, and what checks say ([`check`]), take effect with the next packet.
 //! - *Counts*: +1 when a server is chosen and when a flow arrives by migration or recovery, −1 when a flow departs for
 //!   whatever reason (NFVactor IV-B). A server's connections are therefore counted at one runtime at any time.
 //! - *Other workers, other configurations*: indices in a flow's state are checked against a hash of what they mean, and
@@ -33,11 +33,12 @@
 //! Invariants: the sum of the counts is the number of served flows (`tests::oracle::counts_follow_the_flows`); a served packet
 //! leaves with correct checksums (`tests`, against etherparse); equal configurations choose equally under Maglev.
 //!
-//! Not here: health checks, source NAT towards the servers (replies must come back through this chain by routing),
+//! Not here: checking servers (`flowkeep`: health), source NAT towards the servers (replies must come back through this chain by routing),
 //! stickiness of a client beyond its flows.
 //!
 //! Sources: NFVactor VI-B (smallest workload) and IV-B (counts); Maglev, NSDI 2016, 3.4; RFC 5508, 5382, 4787.
 
+mod check;
 pub mod config;
 mod control;
 pub mod maglev;
@@ -54,14 +55,15 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use check::Word;
 use config::{Health, PolicyConfig, WhenDownConfig};
 use core::cell::Cell;
 use core::fmt::Write;
 use core::time::Duration;
 use hashbrown::HashMap;
 use nf::{
-    Addr, Arrival, Claim, ConfigError, Cx, Departure, Direction, Endpoint, Keep, NetworkFunction, Packet,
-    Verdict, WorkerInfo, network_function,
+    Addr, Arrival, Check, Claim, ConfigError, Cx, Departure, Direction, Endpoint, Keep, NetworkFunction,
+    Packet, Verdict, WorkerInfo, network_function,
 };
 use policy::{Load, Policy};
 use state::Phase;
@@ -77,6 +79,8 @@ pub struct LoadBalancer {
     // What new flows read.
     loads: Box<[Load]>,
     services: Box<[Service]>,
+    /// What was said of each server. Index: as in `loads`.
+    words: Box<[Word]>,
     names: Box<[String]>,
     by_identity: HashMap<u32, (u16, u16)>,
     seed: u64,
@@ -115,6 +119,7 @@ struct Service {
     count: u16,
     policy: Policy,
     when_down: WhenDownConfig,
+    is_checked: bool,
 }
 
 impl Service {
@@ -159,6 +164,10 @@ impl NetworkFunction for LoadBalancer {
                 side: None,
             })
             .collect()
+    }
+
+    fn checks(config: &LoadBalancerConfig) -> Vec<Check> {
+        check::checks(config)
     }
 
     fn process(&self, packet: &mut Packet, flow: &mut Balanced, cx: &mut Cx<Self>) -> Verdict {
@@ -210,9 +219,12 @@ impl NetworkFunction for LoadBalancer {
                 let Some(at) = old.and_then(|old| old.range().find(same)) else {
                     continue;
                 };
-                if before.loads[at].configured == load.configured {
-                    load.health.set(before.loads[at].health.get());
+                let (word, old) = (&self.words[index], &before.words[at]);
+                if old.configured == word.configured {
+                    word.said.set(old.said.get());
                 }
+                word.passes.set(old.passes.get() || !service.is_checked);
+                load.health.set(word.health());
             }
             service.policy.on_health(&self.loads[service.range()]);
         }
@@ -240,6 +252,7 @@ impl NetworkFunction for LoadBalancer {
         match words {
             ["backends"] => Ok(self.table()),
             ["backend", name, state] => self.set_health(name, state),
+            ["check", service, backend, state] => self.note_check(service, backend, state),
             _ => Err("the commands are: backends; backend NAME up|down|drain".to_string()),
         }
     }

@@ -27,8 +27,6 @@ pub struct Load {
     pub weight: u16,
     /// Whether it takes connections.
     pub health: Cell<Health>,
-    /// Whether it did at the start, by its settings.
-    pub configured: Health,
 }
 
 impl Load {
@@ -39,7 +37,6 @@ impl Load {
             credit: Cell::new(0),
             weight,
             health: Cell::new(health),
-            configured: health,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Tests of the load balancer: translation against etherparse's checksums, counts against an oracle, shares of each
 //! policy, Maglev's steadiness, the configuration's complaints.
 
+mod checks;
 mod oracle;
 mod policies;
 mod servers;
@@ -231,6 +232,11 @@ fn service(policy: PolicyConfig, backends: &[(&str, &str, u16)]) -> ServiceConfi
         table_size: maglev::TABLE_SIZE_DEFAULT,
         when_down: WhenDownConfig::Keep,
         idle_timeout: None,
+        check: None,
+        interval: None,
+        timeout: None,
+        rise: None,
+        fall: None,
         backends: backends
             .iter()
             .map(|&(name, endpoint, weight)| BackendConfig {

@@ -8,6 +8,7 @@ use crate::hold::is_held;
 use crate::parts::Core;
 use crate::record::{Facts, Figures, NO_DEADLINE, Record};
 use crate::runner::{HELD_END, told_place};
+use crate::watch::flows::Change as Flow;
 use alloc::vec::Vec;
 use nf::{Affinity, Block, Departure};
 use protocols::ownership::{Epoch, Finished, Phase as Part, Says};
@@ -341,6 +342,7 @@ impl Moves {
             // A copy that belongs to no group here; one that moves has none that wait.
             core.hold.forget(actor);
         }
+        core.witness(actor, Flow::MovedOut);
         core.runner
             .depart(actor, Departure::Migrated, &mut core.flows, &mut core.out);
         core.flows.remove_keys(actor);

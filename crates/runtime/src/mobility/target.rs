@@ -8,6 +8,7 @@ use crate::flows::group::GroupKey;
 use crate::parts::Core;
 use crate::record::{Facts, Figures, Packets, Record};
 use crate::stats::DropReason;
+use crate::watch::flows::Change as Flow;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use nf::Affinity;
@@ -476,6 +477,7 @@ impl Moves {
         core.flows.file(actor);
         core.runner.arrive(actor, &mut core.flows, &mut core.out);
         core.sender.note_arrived(actor);
+        core.witness(actor, Flow::MovedIn);
         if !is_found {
             core.end_actor(actor);
         }

@@ -34,6 +34,7 @@
 mod hearing;
 mod life;
 pub mod presence;
+mod witness;
 
 use crate::env::BURST;
 use crate::flows::FlowStore;
@@ -48,6 +49,7 @@ use crate::runner::{Effect, Job, Runner, Through};
 use crate::settings::Settings;
 use crate::stats::DropReason;
 use crate::watch::Ends;
+use crate::watch::flows::{Change, Followers};
 use crate::watch::trace::Event;
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
@@ -153,6 +155,8 @@ pub(crate) struct Core {
     pub is_leaving: bool,
     /// Actors that packets without room may still have looked at in this step.
     pub early_looks: usize,
+    /// The followers of flows.
+    pub followers: Followers,
     pub flows_opened: u64,
     pub flows_ended: u64,
     /// Groups that rested, and whose places others got.
@@ -190,6 +194,7 @@ impl Core {
             reserved: 0,
             is_leaving: false,
             early_looks: 0,
+            followers: Followers::default(),
             flows_opened: 0,
             flows_ended: 0,
             groups_evicted: 0,
@@ -474,6 +479,7 @@ impl Core {
         if is_held(self.flows.header(actor).flags) {
             self.hold.forget(actor);
         }
+        self.witness(actor, Change::Ended);
         self.runner
             .depart(actor, Departure::Expired, &mut self.flows, &mut self.out);
         if let Some(key) = self.flows.remove_keys(actor) {
@@ -576,6 +582,7 @@ impl Core {
         }
         let Some((mut key, way)) = FlowKey::of(&packet) else {
             self.flows.header_mut(actor).flags |= flag::SETTLED;
+            self.witness(actor, Change::Opened);
             return self.pass(actor, packet);
         };
         if packet.has(packet_flag::TURN_AROUND) {
@@ -583,6 +590,7 @@ impl Core {
             key = key.turned(way.reversed());
         } else if key == self.flows.header(actor).key {
             self.flows.header_mut(actor).flags |= flag::SETTLED;
+            self.witness(actor, Change::Opened);
             return self.pass(actor, packet);
         }
         let hash = key.hash(&self.settings.seed);
@@ -635,6 +643,7 @@ impl Core {
             if settling.way == Orientation::Along {
                 header.flags |= flag::SECOND_ALONG;
             }
+            self.witness(actor, Change::Opened);
             self.announce_second_key(actor, key, &settling.packet);
             if !self.out.barrier().holds(self.now) {
                 self.pass(actor, settling.packet);
@@ -670,10 +679,10 @@ impl Core {
         self.refused_for = reason;
         self.out.drop_packet(packet, reason);
         let header = self.flows.header_mut(actor);
-        match header.phase {
-            Phase::Active => self.end_actor(actor),
-            // Its next packet waits: with that it is tried again.
-            _ => header.flags &= !flag::SETTLED,
+        header.flags &= !flag::SETTLED;
+        // Where its next packet waits, it is tried again with that.
+        if header.phase == Phase::Active {
+            self.end_actor(actor);
         }
     }
 

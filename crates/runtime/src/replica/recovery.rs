@@ -19,6 +19,7 @@ use crate::message::Message;
 use crate::parts::Core;
 use crate::record::NO_DEADLINE;
 use crate::stats::RecoveryReceipt;
+use crate::watch::flows::Change as Flow;
 use alloc::vec::Vec;
 use nf::{Affinity, Arrival};
 use protocols::ownership::{RuntimeId, Switches};
@@ -275,6 +276,7 @@ fn install(core: &mut Core, groups: &mut [u32], copies: &Copies, slot: u32, copy
             .announce(Message::Routed(GroupKey::of_flow(copy.facts.second)));
     }
     core.sender.note_arrived(actor);
+    core.witness(actor, Flow::Recovered);
     if !is_found {
         core.end_actor(actor);
         return None;

@@ -103,7 +103,7 @@ fn meter() -> Runtime<QueuePort> {
     alone(Settings::alone(4), vec![factory::<Meter>()])
 }
 
-fn feed(runtime: &mut Runtime<QueuePort>, packets: impl IntoIterator<Item = (Side, Vec<u8>)>, now: u64) {
+pub fn feed(runtime: &mut Runtime<QueuePort>, packets: impl IntoIterator<Item = (Side, Vec<u8>)>, now: u64) {
     runtime.links_mut()[0].input.extend(packets);
     while !runtime.finished() {
         runtime.step(now);

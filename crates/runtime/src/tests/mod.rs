@@ -8,6 +8,7 @@ mod ends;
 mod failing;
 mod fenced;
 mod flows;
+mod following;
 mod fragments;
 mod groups;
 mod grown;

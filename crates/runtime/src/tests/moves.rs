@@ -18,7 +18,7 @@ const SECOND: u64 = 1_000_000_000;
 
 impl Cluster {
     /// Has all flows of a runtime move, and sees it through.
-    fn move_all(&mut self, from: usize, to: u16) -> Receipt {
+    pub fn move_all(&mut self, from: usize, to: u16) -> Receipt {
         let order = Order {
             selector: Selector::All,
             to: vec![to],

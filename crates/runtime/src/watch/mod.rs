@@ -22,6 +22,8 @@
 //! *Captures* ([`capture`]). Frames are copied where ports bring them, before anything looks at them, where ports take them, and
 //! where they are dropped, with the reason.
 //!
+//! *Followers of flows* ([`flows`]) have no eye: they hear of flows' beginnings and ends, never of packets.
+//!
 //! What a port loses by itself (`unsent_packets`) is counted there, not seen here.
 //!
 //! Invariants: a watch holds no packet and changes none but for its mark; memory does not grow; a closed eye costs a look per
@@ -31,6 +33,7 @@
 
 pub mod bpf;
 pub mod capture;
+pub mod flows;
 pub mod trace;
 
 use alloc::boxed::Box;

@@ -5,6 +5,7 @@
 use super::Runtime;
 use super::data::{Lane, NOBODY};
 use crate::env::{Burst, Port};
+use crate::watch::flows::{FlowEvent, Follower};
 use crate::watch::trace::Event;
 use crate::watch::{self, Seen, Watch, Worker};
 use alloc::string::String;
@@ -34,9 +35,21 @@ impl<P: Port> Runtime<P> {
         )
     }
 
-    /// Ends a watch.
+    /// Ends a watch, or a follower of flows.
     pub fn unwatch(&mut self, id: u32) {
         watch::close(&mut self.core.out.tap, id);
+        self.core.followers.end(id);
+    }
+
+    /// Adds a follower of flows; it is handed back if there are as many as may be.
+    pub fn follow(&mut self, follower: Follower) -> Result<(), Follower> {
+        self.core.followers.add(follower)
+    }
+
+    /// Exchanges a follower's events for empty memory; how many were lost since the last time, or nothing if the follower is not
+    /// known here.
+    pub fn followed(&mut self, id: u32, events: &mut Vec<FlowEvent>) -> Option<u64> {
+        self.core.followers.swap(id, events)
     }
 
     /// Exchanges what a watch has seen for empty memory; `false` if there is no such watch.

@@ -1,0 +1,119 @@
+//! `flowkeep flow events`: a line per flow that opens, ends, moves, or goes on behind a failure.
+//!
+//! ```text
+//! 2026-11-23T14:35:07.250000000Z  opened    tcp 10.0.0.1:40000 > 192.0.2.1:443  as 203.0.113.6:2815 > 198.51.100.1:443  chain web  runtime 0
+//! ```
+//!
+//! What finds no room on its way here is lost and counted, and the count is said: by a line with `--json`, else on standard
+//! error. Packets never wait for a reader.
+//!
+//! Not here: where events come from (`runtime::watch::flows`), how they cross from the workers (`crate::run`).
+
+pub mod job;
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Which flows are followed.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct Choice {
+    /// Those with an end in this prefix, before or behind the translation.
+    pub address: Option<String>,
+    /// Those of this IP protocol.
+    pub protocol: Option<u8>,
+}
+
+/// Source and destination.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// Address and port.
+    pub source: String,
+    /// Address and port.
+    pub destination: String,
+}
+
+/// A flow, and what became of it.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct FlowLine {
+    /// When: RFC 3339, UTC.
+    pub time: String,
+    /// `opened`, `ended`, `moved_in`, `moved_out` or `recovered`.
+    pub event: String,
+    /// At which runtime.
+    pub runtime: u16,
+    /// Its IP protocol.
+    pub protocol: String,
+    /// Its VLAN; without, it has none.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub vlan: u16,
+    /// The source of the first packet.
+    pub source: String,
+    /// Its destination.
+    pub destination: String,
+    /// How the first packet left, if the chain translated it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub translated: Option<Ends>,
+    /// Its chain.
+    pub chain: String,
+}
+
+fn is_none(vlan: &u16) -> bool {
+    *vlan == 0
+}
+
+impl fmt::Display for FlowLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}  {:9} {} {} > {}",
+            self.time, self.event, self.protocol, self.source, self.destination
+        )?;
+        if self.vlan != 0 {
+            write!(f, "  vlan {}", self.vlan)?;
+        }
+        if let Some(Ends { source, destination }) = &self.translated {
+            write!(f, "  as {source} > {destination}")?;
+        }
+        write!(f, "  chain {}  runtime {}", self.chain, self.runtime)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_as_text_and_as_json() {
+        let mut line = FlowLine {
+            time: "2026-11-23T14:35:07.250000000Z".into(),
+            event: "opened".into(),
+            runtime: 1,
+            protocol: "tcp".into(),
+            vlan: 0,
+            source: "10.0.0.1:40000".into(),
+            destination: "192.0.2.1:443".into(),
+            translated: None,
+            chain: "web".into(),
+        };
+        let text = "2026-11-23T14:35:07.250000000Z  opened    tcp 10.0.0.1:40000 > 192.0.2.1:443  chain web  runtime 1";
+        assert_eq!(line.to_string(), text);
+        let json = serde_json::to_value(&line).unwrap();
+        assert!(
+            json.get("vlan").is_none() && json.get("translated").is_none(),
+            "{json}"
+        );
+        line.vlan = 7;
+        line.translated = Some(Ends {
+            source: "203.0.113.6:2815".into(),
+            destination: "192.0.2.1:443".into(),
+        });
+        assert!(
+            line.to_string()
+                .contains("  vlan 7  as 203.0.113.6:2815 > 192.0.2.1:443  chain"),
+            "{line}"
+        );
+        let json = serde_json::to_value(&line).unwrap();
+        assert_eq!(serde_json::from_value::<FlowLine>(json).unwrap(), line);
+    }
+}

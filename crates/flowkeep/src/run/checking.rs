@@ -1,0 +1,88 @@
+//! The thread that checks servers, and the cluster as it has it ([`crate::health`]).
+
+use super::Shared;
+use crate::health::figures::BackendStatus;
+use crate::health::{Checked, Checker, Wanted, Words};
+use runtime::chain::Plan;
+use std::io::Write as _;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+/// What a plan wants checked.
+fn wanted_by(plan: &Plan) -> Vec<Wanted> {
+    let mut all = Vec::new();
+    for factory in plan.factories() {
+        all.extend(factory.checks().into_iter().map(|check| Wanted {
+            function: factory.name().to_owned(),
+            check,
+        }));
+    }
+    all
+}
+
+impl Checked for Arc<Shared> {
+    fn wanted(&self, known: u64) -> Option<(u64, Vec<Wanted>)> {
+        let asked = self.live.staffing(|plan, generation, _| {
+            let is_new = generation.0 != known;
+            is_new.then(|| (generation.0, wanted_by(plan)))
+        });
+        // While a change is under way the one before goes on.
+        asked.ok().flatten()
+    }
+
+    fn tell(&self, words: &[Words]) -> bool {
+        let mut heard = true;
+        for handle in self.runtimes().into_values() {
+            let words = words.to_vec();
+            let told = handle.runtime(move |runtime| {
+                for (function, words) in &words {
+                    // One that another configuration does not check is refused.
+                    let _ = runtime.command(function, &words.each_ref().map(String::as_str));
+                }
+            });
+            heard &= told.is_ok();
+        }
+        heard
+    }
+
+    fn note(&self, status: &BackendStatus) {
+        let fields = [
+            ("function", status.function.as_str().into()),
+            ("service", status.service.as_str().into()),
+            ("backend", status.backend.as_str().into()),
+            ("endpoint", status.endpoint.as_str().into()),
+            ("why", status.why.as_str().into()),
+        ];
+        // A server that is up has no reason.
+        let (event, fields) = match status.up {
+            Some(true) => ("backend_up", fields.get(..4).unwrap_or_default()),
+            _ => ("backend_down", &fields[..]),
+        };
+        self.notices.tell(event, fields);
+    }
+}
+
+impl Shared {
+    /// Has servers checked from now on, if the configuration wants that. Where workers go by a capture's time, and where there are
+    /// switches only, nothing is.
+    pub(super) fn begin_checking(&self) {
+        let is_of_switches = self.part.is_some() && self.runtimes().is_empty();
+        if self.packet_clock || is_of_switches || self.is_checking.load(Ordering::Acquire) {
+            return;
+        }
+        let wants = self.live.staffing(|plan, _, _| !wanted_by(plan).is_empty());
+        if wants != Ok(true) || self.is_checking.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (me, board) = (Weak::clone(&self.me), self.checks.clone());
+        let thread = std::thread::Builder::new().name("checks".into());
+        let started = thread.spawn(move || Checker::default().run(&board, || me.upgrade()));
+        if let Err(error) = started {
+            self.is_checking.store(false, Ordering::Release);
+            let _ = writeln!(
+                std::io::stderr(),
+                "servers are not checked: no thread for it: {error}; apply the configuration again"
+            );
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The thread that has a configuration on trial go back when its time is over ([`crate::apply::trial`]).
+//!
+//! The thread is there before the change is made: where none can be started, nothing has changed. It holds nothing of the
+//! cluster while it waits.
+//!
+//! Not here: going back itself ([`crate::apply::Live::end_trial`]).
+
+use super::Shared;
+use crate::apply::Ask;
+use crate::apply::report::Change;
+use std::io::Write as _;
+use std::sync::{Weak, mpsc};
+
+impl Shared {
+    /// Makes a change, or says what it would do; what is to be confirmed goes back by itself.
+    pub(super) fn change_configuration(&self, ask: &Ask) -> Result<Change, String> {
+        if let Some(part) = &self.part {
+            return Err(part.no_change());
+        }
+        if ask.confirm_ms.is_none() {
+            let changed = self.live.change(ask, self);
+            self.begin_checking();
+            return changed;
+        }
+        if ask.dry || ask.rollback {
+            return Err("only `chain apply FILE` can be confirmed".into());
+        }
+        let (begun, begins) = mpsc::channel();
+        let me = self.me.clone();
+        let trials = self.live.trials();
+        let watching = std::thread::Builder::new().name("trial".into()).spawn(move || {
+            // Nothing comes where nothing was applied.
+            if let Ok(generation) = begins.recv() {
+                while trials.wait(generation) && !go_back(&me, generation) {}
+            }
+        });
+        watching
+            .map_err(|error| format!("no thread can be started to go back: {error}; nothing has changed"))?;
+        let change = self.live.change(ask, self)?;
+        self.begin_checking();
+        if let Some(receipt) = &change.receipt {
+            let _ = begun.send(receipt.generation);
+        }
+        Ok(change)
+    }
+}
+
+/// Goes back, and says so; `false` if it is to be tried again.
+fn go_back(cluster: &Weak<Shared>, generation: u64) -> bool {
+    let Some(shared) = cluster.upgrade() else {
+        return true;
+    };
+    let mut err = std::io::stderr();
+    match shared.live.end_trial(generation, &*shared) {
+        None => true,
+        Some(Ok(went)) => {
+            let _ = writeln!(err, "{went}");
+            let fields = [
+                ("file", went.file.as_str().into()),
+                ("generation", went.generation.into()),
+                ("now", went.now.into()),
+                ("flows_cut", went.flows_cut.into()),
+            ];
+            shared.notices.tell("configuration_went_back", &fields);
+            shared.begin_checking();
+            true
+        }
+        Some(Err(problem)) => {
+            let _ = writeln!(
+                err,
+                "generation {generation} was not confirmed and cannot go back yet: {problem}"
+            );
+            let fields = [("generation", generation.into()), ("problem", problem.into())];
+            shared.notices.tell("configuration_stays", &fields);
+            false
+        }
+    }
+}

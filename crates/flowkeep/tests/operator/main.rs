@@ -1,0 +1,13 @@
+//! What an operator does to a running cluster, and hears of it, typed as a person types it.
+//!
+//! | module | what |
+//! |---|---|
+//! | `trial` | a configuration that goes back by itself |
+//! | `checks` | servers that are checked: they stop, say nothing, answer 500, and return |
+//! | `events` | flows as they open, end, move and go on |
+
+mod checks;
+mod events;
+#[path = "../running/mod.rs"]
+mod running;
+mod trial;

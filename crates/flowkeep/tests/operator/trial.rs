@@ -1,0 +1,137 @@
+//! A configuration on trial, as a person tries one: the command ends, the process remembers, and it goes back by itself.
+
+use crate::running::{PATIENCE, Running, text};
+use serde_json::Value;
+use std::fs;
+use std::time::{Duration, Instant};
+
+const PROFILE: &str = "flows = 200\nrate = { total = 4000.0 }\npace = \"clock\"\nsources = [\"10.0.0.0/24\"]\n\
+                       source_ports = [1024, 5000]\ndestinations = [\"198.51.100.1/32\"]\ndestination_ports = [443, 80]\n\
+                       [[classes]]\nshare = 1.0\ntcp = 0.0\n";
+
+/// Lets these ports out.
+fn config(profile: &str, events: &str, ports: &str) -> String {
+    format!(
+        "clock = \"machine\"\n[log]\nevents = \"{events}\"\n\
+         [[port]]\nname = \"lan\"\nside = \"inside\"\ninput = \"generate:{profile}\"\n\
+         [[port]]\nname = \"wan\"\nside = \"outside\"\noutput = \"pcap:/dev/null\"\n\
+         [[chain]]\nname = \"all\"\nfunctions = [\"firewall\"]\n\
+         [[function.firewall.rules]]\nname = \"out\"\nfrom = \"inside\"\ndestination_ports = {ports}\naction = \"allow\"\n"
+    )
+}
+
+fn status(running: &Running) -> Value {
+    serde_json::from_slice(&running.ask(&["status", "--json"]).stdout).unwrap()
+}
+
+/// A cluster that lets out one port, and a file that lets out another: going there and back both cut flows.
+fn cluster(name: &str) -> (Running, String, String) {
+    let events = std::env::temp_dir().join(format!("flowkeep-trial-{}-{name}.jsonl", std::process::id()));
+    let events = events.display().to_string();
+    let running = Running::start(name, PROFILE, |profile| config(profile, &events, "[443]"));
+    let other = running.path("other.toml");
+    fs::write(&other, config(&running.path("traffic.toml"), &events, "[80]")).unwrap();
+    let began = Instant::now();
+    while status(&running)["flows"]["active"].as_u64().unwrap() < 50 {
+        assert!(began.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    (running, other, events)
+}
+
+#[test]
+fn a_configuration_on_trial_goes_back_when_it_is_not_confirmed() {
+    let (running, other, events) = cluster("back");
+    let said = running.ask(&["chain", "apply", "--cut", "--confirm", "3s", &other]);
+    assert!(said.status.success(), "{}", text(&said.stderr));
+    assert!(
+        text(&said.stdout).contains("goes back in 3 s"),
+        "{}",
+        text(&said.stdout)
+    );
+    let now = status(&running);
+    assert_eq!(now["generation"], 2, "{now:#}");
+    let left = now["trial"]["seconds_left"].as_f64().unwrap();
+    assert!(
+        left > 0.0 && left <= 3.0 && now["trial"]["file"] == other.as_str(),
+        "{now:#}"
+    );
+    let shown = text(&running.ask(&["status"]).stdout);
+    assert!(shown.contains("is on trial: it goes back in"), "{shown}");
+    let refused = running.ask(&["chain", "apply", "--cut", &running.path("config.toml")]);
+    assert_eq!(refused.status.code(), Some(1));
+    let why = text(&refused.stderr);
+    assert!(
+        why.contains(&other) && why.contains("flowkeep chain confirm"),
+        "{why}"
+    );
+
+    let began = Instant::now();
+    let went = loop {
+        let now = status(&running);
+        if now["went_back"].is_object() {
+            break now;
+        }
+        assert!(began.elapsed() < PATIENCE, "{now:#}");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert_eq!(went["generation"], 3, "{went:#}");
+    assert!(went["trial"].is_null(), "{went:#}");
+    let cut = went["went_back"]["flows_cut"].as_u64().unwrap();
+    assert!(cut > 0, "flows to port 80 end: {went:#}");
+    let late = running.ask(&["chain", "confirm"]);
+    assert_eq!(late.status.code(), Some(1));
+    assert!(text(&late.stderr).contains("no configuration is on trial"));
+    // The event says the same, with the time of day.
+    let line = loop {
+        let lines = fs::read_to_string(&events).unwrap();
+        if let Some(line) = lines
+            .lines()
+            .find(|line| line.contains("configuration_went_back"))
+        {
+            break serde_json::from_str::<Value>(line).unwrap();
+        }
+        assert!(began.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(
+        (&line["flows_cut"], &line["now"]),
+        (&cut.into(), &3.into()),
+        "{line}"
+    );
+    assert!(line["time"].as_str().unwrap().starts_with("20"), "{line}");
+    let _ = fs::remove_file(&events);
+}
+
+#[test]
+fn a_confirmed_configuration_stays_and_can_be_rolled_back_by_hand() {
+    let (running, other, events) = cluster("stays");
+    let said = running.ask(&["chain", "apply", "--cut", "--confirm", "2s", &other]);
+    assert!(said.status.success(), "{}", text(&said.stderr));
+    let said = running.ask(&["chain", "confirm"]);
+    assert_eq!(
+        text(&said.stdout),
+        "generation 2 stays\n",
+        "{}",
+        text(&said.stderr)
+    );
+    std::thread::sleep(Duration::from_millis(2500));
+    let now = status(&running);
+    assert!(
+        now["generation"] == 2 && now["trial"].is_null() && now["went_back"].is_null(),
+        "{now:#}"
+    );
+    let back = running.ask(&["chain", "rollback", "--cut"]);
+    assert!(back.status.success(), "{}", text(&back.stderr));
+    assert_eq!(status(&running)["generation"], 3);
+    for time in ["0s", "2d"] {
+        let refused = running.ask(&["chain", "apply", "--confirm", time, &other]);
+        assert!(
+            text(&refused.stderr).contains("write 1s to 24h"),
+            "{}",
+            text(&refused.stderr)
+        );
+    }
+    assert_eq!(status(&running)["generation"], 3);
+    let _ = fs::remove_file(&events);
+}
