@@ -304,9 +304,15 @@ impl Core {
         let Some(entries) = &self.runner.stages().ledger else {
             return;
         };
+        // No flow is in the store without its group.
+        for over in &ended {
+            if let Ended::Flow(actor, _) = *over {
+                self.ledger.remove(entries, false, actor);
+            }
+        }
         for over in &ended {
             match *over {
-                Ended::Flow(actor, _) => self.ledger.remove(entries, false, actor),
+                Ended::Flow(..) => {}
                 Ended::Group(index) => self.ledger.remove(entries, true, index),
                 Ended::InGroup(index) => self.ledger.note_group(index, self.now),
             }

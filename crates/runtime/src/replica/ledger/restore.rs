@@ -68,6 +68,7 @@ impl Keeper {
         let copies = found.copies;
         self.install_all(core, copies);
         core.out.set_muted(false);
+        core.note_blocks_in_use();
         core.adopt_entries(&entries, &found.flows, &found.groups, &mut found.refused);
         for entry in &found.refused {
             let _ = entries.remove(entry);
@@ -221,6 +222,14 @@ fn time_left(core: &Core, stored: u64, stamp: Stamp) -> u64 {
 }
 
 impl Core {
+    /// Blocks of this runtime's pool that groups have, here again, are not given to others.
+    fn note_blocks_in_use(&self) {
+        for (addr, first) in self.flows.owners.places() {
+            let ports = self.flows.owners.size_at(first);
+            self.runner.block_in_use(nf::Block { addr, first, ports });
+        }
+    }
+
     /// From here on the entries of what was installed are those of the actors that have it; the numbers of all others are refused.
     fn adopt_entries(
         &mut self,
