@@ -1,4 +1,5 @@
-//! Flows in a data store: a running Flowkeep is killed with `kill -9`, another begins, and its flows go on with the same external ports.
+//! Flows in a data store: a running Flowkeep is killed with `kill -9`, another begins, and its
+//! flows go on with the same external ports.
 //!
 //! | | what has to hold |
 //! |---|---|
@@ -270,7 +271,12 @@ fn a_server_that_is_gone_loses_no_packet_and_has_all_flows_in_the_end() {
     let count = number(&status, "/packets/in").expect("a count");
     let more = |status: &Value| number(status, "/packets/in").is_some_and(|now| now > count + 8_000);
     let status = wait("packets without a store", || folder.status().filter(more));
-    assert!(status["packets"]["dropped"].as_object().is_some_and(serde_json::Map::is_empty), "{status}");
+    assert!(
+        status["packets"]["dropped"]
+            .as_object()
+            .is_some_and(serde_json::Map::is_empty),
+        "{status}"
+    );
     // It begins with nothing, and is told all of it again.
     server.launch().expect("it begins again");
     let well = |status: &Value| status["stores"][0]["failing"] == false;

@@ -276,6 +276,23 @@ fn a_store_that_is_down_keeps_no_packet_and_has_all_when_it_is_back() {
 }
 
 #[test]
+fn a_chain_that_gets_another_policy_has_no_flow_in_the_store() {
+    let shop = Shop::default();
+    let plan = stored(vec![factory::<Stamp>()], &shop);
+    let mut cluster = begin(1, 1, &plan, 0, WALL);
+    cluster.feed(0, (0..60).map(|n| out(2000 + n)));
+    pass_interval(&mut cluster);
+    for (policy, entries) in [(Copied::None, 0), (Copied::Store, 60)] {
+        cluster.runtimes[0].set_replication("test", Some(policy)).unwrap();
+        pass_interval(&mut cluster);
+        pass_interval(&mut cluster);
+        assert_eq!((flows(&cluster), shop.entries()), (60, entries));
+    }
+    let refused = cluster.runtimes[0].set_replication("test", Some(Copied::Commit));
+    assert!(refused.is_err_and(|error| error.contains("policy = \"commit\"")));
+}
+
+#[test]
 fn a_flow_that_is_over_is_in_no_store() {
     let shop = Shop::default();
     let plan = stored(vec![factory::<Stamp>()], &shop);
@@ -404,7 +421,8 @@ fn groups_go_on_with_their_blocks_and_no_other_gets_them() {
     }
 }
 
-/// The store dies between any two changes: no flow is there without its group. Answers how many would be.
+/// The store dies between any two changes: no flow is there without its group. Answers how many
+/// would be.
 fn alone_in_store() -> usize {
     let mut alone = 0;
     for left in 0..120 {

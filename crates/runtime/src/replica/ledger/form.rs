@@ -8,7 +8,8 @@
 //!   group   what = 2: length 2, state, then its blocks: address 16, first port 2, ports 2
 //! ```
 //!
-//! Invariant: whatever bytes are read, nothing panics, and what was read is checked again where it becomes a state (`recovery`).
+//! Invariant: whatever bytes are read, nothing panics, and what was read is checked again where it
+//! becomes a state (`recovery`).
 
 use crate::chain::Plan;
 use crate::flows::group::GroupKey;

@@ -1,10 +1,11 @@
-//! Flows in a data store: a runtime's ledger of its flows and groups, from which they go on after every process was killed
-//! (StatelessNF; FlexState III-C, write-behind).
+//! Flows in a data store: a runtime's ledger of its flows and groups, from which they go on after
+//! every process was killed (StatelessNF; FlexState III-C, write-behind).
 //!
 //! # Theory of operation
 //!
-//! The ledger is a map of the runtime's partition `replication` (`variables`): whole flows and whole groups as bytes ([`form`]), each
-//! under a number that is given once. A packet of a chain with the policy `store` notes its flow; no packet waits.
+//! The ledger is a map of the runtime's partition `replication` (`variables`): whole flows and
+//! whole groups as bytes ([`form`]), each under a number that is given once. A packet of a chain
+//! with the policy `store` notes its flow; no packet waits.
 //!
 //! ```text
 //!   packet ─► chain ─► noted: flow in the queue, group marked          ends, as they come
@@ -16,13 +17,14 @@
 //!                                        the store's agent (`stores`) ══► store
 //! ```
 //!
-//! A flow is in the queue once, however many packets pass. So what a packet changed is handed to the store's agent `interval` later, and the store has
-//! it when the agent's call is done: that is the window of loss. What a flow has is written as it is then, so a flow may be ahead of another by
-//! that much; but a group is written before each flow of it that knows more, and the store takes a batch whole. So no flow in the store has a
-//! port of a block that its group does not have there.
+//! A flow is in the queue once, however many packets pass. So what a packet changed is handed to
+//! the store's agent `interval` later, and the store has it when the agent's call is done: that is
+//! the window of loss. What a flow has is written as it is then, so a flow may be ahead of another
+//! by that much; but a group is written before each flow of it that knows more, and the store takes
+//! a batch whole. So no flow in the store has a port of a block that its group does not have there.
 //!
-//! *Numbers.* An entry's number is never given again. An actor's place may have another flow before the store has heard of the last one's end, and
-//! a batch may be cut between the two.
+//! *Numbers.* An entry's number is never given again. An actor's place may have another flow before
+//! the store has heard of the last one's end, and a batch may be cut between the two.
 //!
 //! *Blocks of ports* are part of their group's entry: both change in the same packets.
 //!
@@ -34,19 +36,24 @@
 //!   switch: reads no port before every runtime has told ◄── routes, reply keys, blocks, *all told* (`worker::sessions`)
 //! ```
 //!
-//! All of it is installed before the runtime's first step, and told as to a switch that restarts. So no packet opens a flow that is in the store,
-//! and of two runtimes that have one group (it moved just before the kill) the second to tell it learns that it is taken.
+//! All of it is installed before the runtime's first step, and told as to a switch that restarts.
+//! So no packet opens a flow that is in the store, and of two runtimes that have one group (it
+//! moved just before the kill) the second to tell it learns that it is taken.
 //!
-//! *Clocks.* An entry has what the worker's clock and the wall clock showed when it was written. The difference of both says by how much times in
-//! states are re-based, and the wall clock alone for how long the flow had no process: its deadline goes on meanwhile.
+//! *Clocks.* An entry has what the worker's clock and the wall clock showed when it was written.
+//! The difference of both says by how much times in states are re-based, and the wall clock alone
+//! for how long the flow had no process: its deadline goes on meanwhile.
 //!
-//! *Layouts.* An entry has a digest of what its functions keep: names, versions, layouts, in the chain's order. One of another digest is refused
-//! and removed, and an event says so. It is never interpreted.
+//! *Layouts.* An entry has a digest of what its functions keep: names, versions, layouts, in the
+//! chain's order. One of another digest is refused and removed, and an event says so. It is never
+//! interpreted.
 //!
-//! Invariants: an actor is in the queue at most once; an entry has one flow or group; a chain without the policy notes nothing; bytes of the
-//! store are checked before they are a state, as those of a peer are.
+//! Invariants: an actor is in the queue at most once; an entry has one flow or group; a chain
+//! without the policy notes nothing; bytes of the store are checked before they are a state, as
+//! those of a peer are.
 //!
-//! Not here: the store and its agent (`stores`); packets that wait for the store (there are none); copies at another runtime ([`super`]).
+//! Not here: the store and its agent (`stores`); packets that wait for the store (there are none);
+//! copies at another runtime ([`super`]).
 
 pub(crate) mod form;
 pub(crate) mod restore;
@@ -143,8 +150,9 @@ impl Ledger {
                     .push_back((header.group | GROUP, now.saturating_add(self.interval)));
             }
         }
-        if has_policy
-            && let Some(flow) = self.flows.get_mut(actor as usize)
+        // One that has the policy no more has an entry yet.
+        if let Some(flow) = self.flows.get_mut(actor as usize)
+            && (has_policy || flow.entry != 0)
             && !core::mem::replace(&mut flow.is_queued, true)
         {
             self.queue.push_back((actor, now.saturating_add(self.interval)));
@@ -222,7 +230,8 @@ impl Ledger {
 }
 
 impl Core {
-    /// Has flows written from now on, if the runtime is to, and a store has room for them; answers whether.
+    /// Has flows written from now on, if the runtime is to, and a store has room for them; answers
+    /// whether.
     pub fn open_ledger(&mut self) -> bool {
         let Some(Storing { interval, wall, .. }) = self.settings.storing else {
             return false;
@@ -338,7 +347,8 @@ impl Core {
         count
     }
 
-    /// Behind a change of policies: a flow that has the policy now is noted, and the entry of one that has not is removed.
+    /// Behind a change of policies: a flow that has the policy is noted, and so is one that has an
+    /// entry.
     fn walk_stored(&mut self, actor: u32) {
         if actor >= self.flows.used() {
             self.ledger.walk = None;
@@ -349,11 +359,7 @@ impl Core {
         if header.phase == Phase::Free || self.is_to_be_judged(actor) {
             return;
         }
-        if self.ledger.has_policy(header.chain) {
-            self.ledger.note(actor, &header, self.now);
-        } else if let Some(entries) = &self.runner.stages().ledger {
-            self.ledger.remove(entries, false, actor);
-        }
+        self.ledger.note(actor, &header, self.now);
     }
 
     fn store_place(&mut self, place: u32, is_last: bool) {
@@ -418,9 +424,16 @@ impl Core {
 
     fn store_flow(&mut self, actor: u32) -> bool {
         let header = *self.flows.header(actor);
-        // One on its way from here is the target's soon. One of the configuration before is noted when it was asked.
+        // One on its way from here is the target's soon. One of the configuration before is noted
+        // when it was asked.
         let is_here = matches!(header.phase, Phase::Active | Phase::Waiting | Phase::Leaving);
-        if !is_here || self.is_to_be_judged(actor) || !self.ledger.has_policy(header.chain) {
+        if !is_here || self.is_to_be_judged(actor) {
+            return true;
+        }
+        if !self.ledger.has_policy(header.chain) {
+            if let Some(entries) = &self.runner.stages().ledger {
+                self.ledger.remove(entries, false, actor);
+            }
             return true;
         }
         let is_group_behind = header.group != NO_GROUP

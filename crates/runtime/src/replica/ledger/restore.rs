@@ -5,7 +5,8 @@
 //!                 └─ refused: removed, counted, an event                └─ no flow after all: removed
 //! ```
 //!
-//! A flow whose time was over while it had no process is installed, too, and ends in the first steps as any flow does: so what it took is given back.
+//! A flow whose time was over while it had no process is installed, too, and ends in the first
+//! steps as any flow does: so what it took is given back.
 //!
 //! Invariants: an entry is refused, or a copy; nothing is announced before all is installed.
 
@@ -29,7 +30,8 @@ const DEADLINE_MAX: u64 = 30 * 24 * 3600 * 1_000_000_000;
 struct Refused {
     /// They are no entries.
     broken: u64,
-    /// Functions of their chain keep something else now, or the chain is gone, or has another policy.
+    /// Functions of their chain keep something else now, or the chain is gone, or has another
+    /// policy.
     layout: u64,
     /// Flows of a group that is not there.
     alone: u64,
@@ -185,7 +187,8 @@ impl Found {
     }
 }
 
-/// The chain that goes on with flows of this layout: the one of the same name, else the first. It has to have the policy.
+/// The chain that goes on with flows of this layout: the one of the same name, else the first. It
+/// has to have the policy.
 fn chain_of(core: &Core, layout: Layout) -> Option<u8> {
     if crate::replica::is_broken("layouts agree") {
         return Some(0);
@@ -230,7 +233,8 @@ impl Core {
         }
     }
 
-    /// From here on the entries of what was installed are those of the actors that have it; the numbers of all others are refused.
+    /// From here on the entries of what was installed are those of the actors that have it; the
+    /// numbers of all others are refused.
     fn adopt_entries(
         &mut self,
         entries: &Map<u64, Bytes>,
