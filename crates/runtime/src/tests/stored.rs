@@ -2,12 +2,13 @@
 
 use super::lent::Lender;
 use super::replica::{Stamp, out, reply, stamps_of};
-use super::sessions::SECOND;
+use super::sessions::{Members, SECOND};
 use super::spread::{Cluster, stored_cluster};
 use super::*;
 use crate::chain::ChainRule;
 use crate::replica::BROKEN;
 use crate::replica::policy::{Policy as Copied, Storing};
+use crate::switch::Policy;
 use nf::variables::buffer::{Buffer, PUT, REMOVE};
 use nf::variables::open::{Carrier, Claimed, Element, Loader, Source};
 use nf::variables::shelf::Shelf;
@@ -453,6 +454,49 @@ fn no_flow_is_in_the_store_before_its_group() {
     BROKEN.set("group is stored before its flow");
     assert_ne!(alone_in_store(), 0);
     BROKEN.set("");
+}
+
+/// A runtime is killed and begins again while the others are at work: what began elsewhere meanwhile
+/// stays there, the rest goes on.
+fn one_begins_again(plan: Plan, packets: &dyn Fn(u16) -> (Side, Vec<u8>)) {
+    let mut members = Members::none(2, 2, Policy::RoundRobin, plan);
+    members.storing = Some(Storing {
+        interval: INTERVAL,
+        bound: SECOND,
+        wall: WALL,
+    });
+    (0..4).for_each(|worker| members.start(worker));
+    members.settle();
+    members.feed(0, (0..60).map(packets));
+    members.now += 2 * INTERVAL;
+    members.settle();
+    let before = members.flows();
+    assert!(before.iter().sum::<u64>() == 60 && before[1] > 20, "{before:?}");
+    members.stop(3);
+    members.settle();
+    members.feed(0, (0..30).map(packets));
+    members.start(3);
+    members.settle();
+    members.now += 5 * SECOND;
+    members.settle();
+    members.feed(0, (0..60).map(packets));
+    assert_eq!(members.flows().iter().sum::<u64>(), 60, "{:?}", members.flows());
+    assert!(members.flows()[1] > 0, "some went on: {:?}", members.flows());
+    // All of it ends, and nothing is left over.
+    members.now += 300 * SECOND;
+    members.settle();
+    assert_eq!(members.flows(), [0, 0]);
+    for switch in 0..2 {
+        let stats = members.switch(switch).stats();
+        assert_eq!((stats.routes, stats.blocks), (0, 0), "{stats:?}");
+    }
+}
+
+#[test]
+fn what_began_elsewhere_meanwhile_stays_there() {
+    let shop = Shop::default();
+    one_begins_again(stored(vec![factory::<Stamp>()], &shop), &|n| out(2000 + n));
+    assert_eq!(shop.entries(), 0);
 }
 
 #[derive(FlowState, Default, Clone, Copy, Debug)]

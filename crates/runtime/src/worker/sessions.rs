@@ -109,6 +109,8 @@ impl<P: Port> Runtime<P> {
     /// What a store has of this runtime's flows goes on here, before the first step, and switches are told as those that restart.
     #[cold]
     pub(super) fn restore(&mut self) {
+        // What is removed there is dated now.
+        self.core.runner.variables_mut().begin(self.core.now);
         self.keeper.restore(&mut self.core);
         self.core.begin_storing();
         let links = 0..usize::from(self.core.settings.switches);
