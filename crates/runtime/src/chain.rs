@@ -9,7 +9,7 @@
 //!
 //! Not here: the functions' code ([`crate::stage`]) and the actors' layout ([`crate::actor`]).
 
-use crate::replica::policy::Policy;
+use crate::replica::policy::{Policy, STORED_AS, Storing};
 use crate::replica::shadow::Shape;
 pub use crate::rules::Match;
 use crate::rules::Rules;
@@ -22,7 +22,7 @@ use arrayvec::ArrayVec;
 use core::fmt;
 use core::ops::Range;
 use core::ptr::NonNull;
-use nf::variables::{Keeper, Variables, WorkerVariables};
+use nf::variables::{Bytes, Consistency, Keeper, Map, Options, Variables, WorkerVariables};
 use nf::{Affinity, ConfigError, Direction, WorkerInfo};
 use wire::Packet;
 use wire::memory::Region;
@@ -244,8 +244,8 @@ impl Plan {
         })
     }
 
-    /// Whether what flows of a chain keep can be copied ([`check_copied`]).
-    pub fn check_copied(&self, chain: usize) -> Result<(), TooLongToCopy> {
+    /// Whether what flows of a chain keep can be copied, where so many bytes can ([`check_copied`]).
+    pub fn check_copied(&self, chain: usize, most: usize) -> Result<(), TooLongToCopy> {
         let known = |name: &String| self.factories.iter().find(|factory| factory.name() == name);
         let own = self
             .chains
@@ -254,7 +254,7 @@ impl Plan {
             .flat_map(|chain| &chain.functions);
         let own: Vec<_> = own.filter_map(known).map(|factory| &**factory).collect();
         let all: Vec<_> = self.factories.iter().map(|factory| &**factory).collect();
-        check_copied(&own, &all, self.affinity)
+        check_copied(&own, &all, self.affinity, most)
     }
 
     /// Which chain a flow that this packet opens takes.
@@ -285,6 +285,8 @@ pub struct TooLongToCopy {
     pub length: usize,
     /// Whether it is a group's.
     pub is_group: bool,
+    /// The most bytes.
+    pub most: usize,
 }
 
 impl fmt::Display for TooLongToCopy {
@@ -293,28 +295,30 @@ impl fmt::Display for TooLongToCopy {
         let of = if self.is_group { "group" } else { "flow" };
         write!(
             f,
-            "`{}` keeps {own} bytes for each {of}, which makes {length} in all; at most {COPIED_MAX} are copied",
-            self.function
+            "`{}` keeps {own} bytes for each {of}, which makes {length} in all; at most {} are copied",
+            self.function, self.most
         )
     }
 }
 
-/// Whether what flows of a chain of functions keep, and their groups with `all`, can be copied.
+/// Whether what flows of a chain of functions keep, and their groups with `all`, has `most` bytes.
 pub fn check_copied(
     chain: &[&dyn Factory],
     all: &[&dyn Factory],
     affinity: Affinity,
+    most: usize,
 ) -> Result<(), TooLongToCopy> {
     let check = |parts: &[(&dyn Factory, usize, usize)], is_group| {
         let length = parts
             .iter()
             .fold(0, |at, (_, size, align)| aligned(at, *align) + size);
         match parts.iter().max_by_key(|(_, size, _)| *size) {
-            Some((factory, own, _)) if length > COPIED_MAX => Err(TooLongToCopy {
+            Some((factory, own, _)) if length > most => Err(TooLongToCopy {
                 function: factory.name().to_string(),
                 own: *own,
                 length,
                 is_group,
+                most,
             }),
             _ => Ok(()),
         }
@@ -334,6 +338,9 @@ pub fn check_copied(
     check(&flows.collect::<Vec<_>>(), false)?;
     check(&groups.collect::<Vec<_>>(), true)
 }
+
+/// The number of the ledger's partition among the functions'.
+pub const LEDGER: usize = usize::MAX;
 
 /// A function's place in a chain, on one worker.
 #[derive(Clone, Copy)]
@@ -426,6 +433,8 @@ pub struct Stages {
     pub future_size: usize,
     /// What the functions have opened.
     pub variables: WorkerVariables,
+    /// The runtime's own variable: its flows in a store (`replica::ledger`). Its partition is with the functions'.
+    pub ledger: Option<Map<u64, Bytes>>,
 }
 
 // SAFETY: the pointers in steps point into `functions` and `counters`, boxes that move with the whole, as do `variables` and the
@@ -450,6 +459,7 @@ impl Stages {
             outlives: false,
             future_size: 0,
             variables: WorkerVariables::default(),
+            ledger: None,
         }
     }
 
@@ -466,6 +476,36 @@ impl Stages {
     /// The same, of instances that others replace before the first packet: no store hears of them.
     pub fn detached(plan: &Plan, worker: &WorkerInfo) -> Result<Self, (String, ConfigError)> {
         Self::opening(plan, worker, |_, _, _| Variables::local())
+    }
+
+    /// Opens the variable in which the runtime keeps its flows, where they are to be in a store: for up to so many entries.
+    pub fn open_ledger(
+        &mut self,
+        plan: &Plan,
+        runtime: u16,
+        storing: &Storing,
+        entries: usize,
+    ) -> Result<(), (String, ConfigError)> {
+        let mut opened = plan.keeper.begin(STORED_AS, u32::from(runtime));
+        let options = Options {
+            capacity: entries,
+            // Changes are collected before they get there.
+            consistency: Consistency::Behind {
+                interval_ns: 0,
+                bound_ns: storing.bound,
+            },
+        };
+        let ledger = opened.map("flows", options).map_err(|error| {
+            let error = ConfigError::new(
+                "",
+                error.to_string(),
+                "give it a store of its own, or end the other process",
+            );
+            (STORED_AS.to_string(), error)
+        })?;
+        self.variables.take(LEDGER, opened);
+        self.ledger = Some(ledger);
+        Ok(())
     }
 
     fn opening(
@@ -512,6 +552,7 @@ impl Stages {
             outlives,
             future_size,
             variables,
+            ledger: None,
         };
         for chain in plan.chains() {
             let mut committed = Vec::new();
@@ -612,6 +653,7 @@ impl Stages {
     pub fn succeed(&mut self, before: &mut Stages) {
         debug_assert_eq!(self.names, before.names);
         self.variables.adopt(&mut before.variables);
+        self.ledger = before.ledger.take().or(self.ledger.take());
         core::mem::swap(&mut self.counters, &mut before.counters);
         let counters = &mut self.counters;
         let steps = self.chains.iter_mut().flat_map(|chain| &mut chain.steps);

@@ -94,6 +94,12 @@ impl Facts {
         true
     }
 
+    /// Writes a flow's record with its states, which are in two pieces.
+    pub fn write(&self, state: [&[u8]; 2], into: &mut Vec<u8>) {
+        into.extend_from_slice(&self.head(state[0].len() + state[1].len()));
+        state.iter().for_each(|piece| into.extend_from_slice(piece));
+    }
+
     /// A flow's record, if `bytes` begin with one: its facts, its piece and what follows it.
     #[inline]
     pub fn read(bytes: &[u8]) -> Option<(Facts, &[u8], &[u8])> {

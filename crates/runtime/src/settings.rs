@@ -1,8 +1,8 @@
 //! What a runtime is made with.
 
-use crate::replica::policy::Copying;
+use crate::replica::policy::{Copying, Storing};
 use alloc::vec::Vec;
-use nf::{Prefix, WorkerInfo};
+use nf::{Affinity, Prefix, WorkerInfo};
 use wire::HashSeed;
 
 /// No runtime has more groups on their way to others at once.
@@ -49,6 +49,8 @@ pub struct Settings {
     pub replicated: bool,
     /// How copies are kept, if they are.
     pub copying: Copying,
+    /// How flows are kept in a store, where chains have that policy ([`crate::replication::Policy::Store`]).
+    pub storing: Option<Storing>,
     /// By runtime, how far away it keeps this one's copies: the lowest is chosen first, and one without a number never. Empty: all are alike.
     pub replica_ranks: Vec<Option<u8>>,
     /// Take the packets' own timestamps for the time (a replay), as far as they are ahead of what `step` is told.
@@ -58,6 +60,20 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// How many groups there may be.
+    pub fn groups(&self, affinity: Affinity) -> usize {
+        match affinity {
+            Affinity::Flow => 0,
+            _ => self.groups_max as usize,
+        }
+    }
+
+    /// How many entries a store has of a runtime's flows at most: flows, and groups, of which none is without a flow.
+    pub fn entries(&self, affinity: Affinity) -> usize {
+        let flows = self.info.flows_max as usize;
+        flows + self.groups(affinity).min(flows)
+    }
+
     /// A runtime alone on one port, for up to `flows_max` flows.
     pub fn alone(flows_max: u32) -> Self {
         Settings {
@@ -87,6 +103,7 @@ impl Settings {
             inside: Vec::new(),
             replicated: false,
             copying: Copying::default(),
+            storing: None,
             replica_ranks: Vec::new(),
             packet_clock: false,
             now: 0,

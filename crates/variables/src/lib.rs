@@ -26,6 +26,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 pub mod buffer;
+mod bytes;
 mod cells;
 mod counter;
 mod counter_map;
@@ -42,6 +43,7 @@ mod ticket;
 mod timers;
 mod value;
 
+pub use bytes::Bytes;
 pub use cells::{Key, Refusal, Stored};
 pub use figures::Figures;
 pub use open::{Keeper, OpenError, Partition, Variables, WorkerVariables};

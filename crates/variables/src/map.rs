@@ -46,6 +46,11 @@ impl<K: Key, V: Stored> Map<K, V> {
         self.insert(key, update(self.get(key))).map(drop)
     }
 
+    /// Changes the key's value where it is, which is `default` where there is none. For values of a bounded length.
+    pub fn change<R>(&self, key: &K, default: V, change: impl FnOnce(&mut V) -> R) -> Result<R, Refusal> {
+        self.0.change(key, default, change)
+    }
+
     /// Removes a key; answers its value.
     pub fn remove(&self, key: &K) -> Result<Option<V>, Refusal> {
         self.0.remove(key)

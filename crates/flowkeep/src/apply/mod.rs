@@ -668,7 +668,9 @@ fn fixed(before: &Config, now: &Config, differences: &[settings::Difference]) ->
         ("migration", before.migration == now.migration),
         (
             "replication",
-            before.replication == now.replication && before.keeps_copies() == now.keeps_copies(),
+            before.replication == now.replication
+                && before.keeps_copies() == now.keeps_copies()
+                && before.keeps_stored() == now.keeps_stored(),
         ),
         ("user", before.user == now.user),
         ("control", before.control == now.control),

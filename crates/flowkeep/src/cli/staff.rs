@@ -248,6 +248,8 @@ pub enum PolicyWord {
     Snapshot,
     /// Packets wait until what they changed is copied
     Commit,
+    /// Flows are in a data store; no packet waits
+    Store,
     /// What the configuration says
     Default,
 }
@@ -258,6 +260,7 @@ impl From<PolicyWord> for Option<ReplicationPolicy> {
             PolicyWord::None => Some(ReplicationPolicy::None),
             PolicyWord::Snapshot => Some(ReplicationPolicy::Snapshot),
             PolicyWord::Commit => Some(ReplicationPolicy::Commit),
+            PolicyWord::Store => Some(ReplicationPolicy::Store),
             PolicyWord::Default => None,
         }
     }
@@ -275,6 +278,7 @@ impl fmt::Display for Set {
         let policy = match self.policy {
             Some(ReplicationPolicy::None) => "nothing is copied",
             Some(ReplicationPolicy::Snapshot) => "copies are sent from time to time, and no packet waits",
+            Some(ReplicationPolicy::Store) => "flows are written into the store, and no packet waits",
             Some(ReplicationPolicy::Commit) => "packets wait until what they changed is copied",
             None => "as the configuration says",
         };

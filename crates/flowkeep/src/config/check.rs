@@ -5,7 +5,8 @@ use super::problem::{Problem, write_instead};
 use super::{Config, Function, ReplicationPolicy};
 use crate::registry::Registry;
 use nf::{Affinity, WorkerInfo};
-use runtime::chain::{CHAINS_MAX, FUNCTIONS_MAX, check_copied};
+use runtime::chain::{CHAINS_MAX, COPIED_MAX, FUNCTIONS_MAX, check_copied};
+use runtime::replication::{STORED_AS, STORED_MAX};
 use runtime::rules::{Unreached, unreached};
 use std::collections::BTreeSet;
 
@@ -16,6 +17,7 @@ pub fn check(config: &mut Config, registry: &Registry, document: &mut Document<'
     chains(config, registry, document);
     affinities(config, document);
     copies(config, document);
+    stored(config, document);
     instances(config, document);
     super::store::check(config, document);
 }
@@ -192,6 +194,32 @@ fn affinities(config: &Config, document: &mut Document<'_, '_>) {
     }
 }
 
+/// Where flows are to be in a store there is one, and one process has them all.
+fn stored(config: &Config, document: &mut Document<'_, '_>) {
+    let own = |chain: &super::Chain| chain.replication == Some(ReplicationPolicy::Store);
+    let at = match config.chain.iter().position(own) {
+        Some(chain) => format!("chain[{chain}].replication"),
+        None if config.keeps_stored() => "replication.policy".to_owned(),
+        None => return,
+    };
+    if config.store.of(STORED_AS).is_none() {
+        let remedy = "write [store] with uri = \"redis://HOST\" or \"redb:PATH\", or another policy";
+        document.problem_at(&at, "there is no store for the flows", remedy);
+    }
+    if !config.member.is_empty() {
+        let problem = "flows are kept in a store by a cluster of one process only, and this one has members";
+        document.problem_at(
+            &at,
+            problem,
+            "take out the tables [[member]], or write \"commit\"",
+        );
+    }
+    if config.functions.contains_key(STORED_AS) {
+        let problem = format!("the store has flows under the name `{STORED_AS}`, which a function has");
+        document.problem_at(&at, &problem, "give the function another name");
+    }
+}
+
 /// What flows of a chain that is copied keep, and their groups, has room in a copy.
 fn copies(config: &Config, document: &mut Document<'_, '_>) {
     let all: Vec<_> = config.functions.values().map(|known| &*known.factory).collect();
@@ -203,9 +231,12 @@ fn copies(config: &Config, document: &mut Document<'_, '_>) {
         let policy = chain.replication.unwrap_or(config.replication.policy);
         let known = |name: &String| config.functions.get(name).map(|known| &*known.factory);
         let own: Vec<_> = chain.functions.iter().filter_map(known).collect();
-        if policy != ReplicationPolicy::None
-            && let Err(error) = check_copied(&own, &all, affinity)
-        {
+        let most = match policy {
+            ReplicationPolicy::None => continue,
+            ReplicationPolicy::Store => STORED_MAX,
+            ReplicationPolicy::Snapshot | ReplicationPolicy::Commit => COPIED_MAX,
+        };
+        if let Err(error) = check_copied(&own, &all, affinity, most) {
             let at = chain.functions.iter().position(|name| *name == error.function);
             let place = at.map_or("functions".into(), |at| format!("functions[{at}]"));
             let remedy = "write replication = \"none\" in this chain, or have the function keep less";

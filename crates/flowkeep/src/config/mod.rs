@@ -358,8 +358,8 @@ impl Default for Migration {
 #[serde(deny_unknown_fields, default)]
 pub struct Replication {
     /// `"commit"`: another runtime has a copy of a flow's committed state before a packet that changed it leaves, and the flow goes on there when its runtime fails.
-    /// `"snapshot"`: it has a copy from time to time, no packet waits, and a flow goes on as it was then. `"none"`: its flows end. A chain may
-    /// have a policy of its own. Default `"none"`.
+    /// `"snapshot"`: it has a copy from time to time, no packet waits, and a flow goes on as it was then. `"store"`: flows are in the
+    /// data store of `[store]`, within its interval, and go on when all of the cluster was killed and begins again. `"none"`: its flows end. A chain may have a policy of its own. Default `"none"`.
     #[schemars(example = &"commit")]
     pub policy: ReplicationPolicy,
     /// With `"snapshot"`: a copy is sent after so many packets of a flow, 1 to 32767. Default 16.
@@ -393,6 +393,8 @@ pub enum ReplicationPolicy {
     Snapshot,
     /// Packets wait until what they changed is copied
     Commit,
+    /// Flows are in a data store (`[store]`), within its interval; no packet waits
+    Store,
 }
 
 impl From<ReplicationPolicy> for runtime::replication::Policy {
@@ -401,6 +403,7 @@ impl From<ReplicationPolicy> for runtime::replication::Policy {
             ReplicationPolicy::None => Self::None,
             ReplicationPolicy::Snapshot => Self::Snapshot,
             ReplicationPolicy::Commit => Self::Commit,
+            ReplicationPolicy::Store => Self::Store,
         }
     }
 }
@@ -505,9 +508,29 @@ impl Config {
 
     /// Whether runtimes keep copies of each other's flows.
     pub fn keeps_copies(&self) -> bool {
+        use ReplicationPolicy::{Commit, Snapshot};
+        self.policies().any(|policy| matches!(policy, Snapshot | Commit))
+    }
+
+    /// Whether flows of some chain are in a data store.
+    pub fn keeps_stored(&self) -> bool {
+        self.policies().any(|policy| policy == ReplicationPolicy::Store)
+    }
+
+    /// What is copied of each chain's flows.
+    fn policies(&self) -> impl Iterator<Item = ReplicationPolicy> {
         let own = self.chain.iter().map(|chain| chain.replication);
-        let mut policies = own.map(|own| own.unwrap_or(self.replication.policy));
-        policies.any(|policy| policy != ReplicationPolicy::None)
+        own.map(|own| own.unwrap_or(self.replication.policy))
+    }
+
+    /// How flows are kept in a store, if they are: `wall` is what the wall clock shows where the workers' shows 0.
+    pub fn storing(&self, wall: u64) -> Option<runtime::replication::Storing> {
+        let (_, consistency) = self.store.of(runtime::replication::STORED_AS)?;
+        self.keeps_stored().then_some(runtime::replication::Storing {
+            interval: consistency.interval_ns(),
+            bound: consistency.bound_ns(),
+            wall,
+        })
     }
 
     /// The chains as the runtime knows them.

@@ -156,7 +156,10 @@ pub(super) fn check(config: &Config, document: &mut Document<'_, '_>) {
     for (name, own) in &store.function {
         late(&format!("store.function.{name}"), Some(own));
     }
-    let known: Vec<&str> = config.functions.keys().map(String::as_str).collect();
+    let mut known: Vec<&str> = config.functions.keys().map(String::as_str).collect();
+    if config.keeps_stored() {
+        known.push(runtime::replication::STORED_AS);
+    }
     for name in store
         .function
         .keys()

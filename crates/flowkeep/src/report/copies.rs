@@ -45,7 +45,10 @@ impl Status {
             receipts.map(move |receipt| (runtime.runtime, receipt))
         });
         for (runtime, recovery) in recoveries {
-            writeln!(f, "runtime {runtime} recovered {recovery}")?;
+            match recovery.failed == runtime {
+                true => writeln!(f, "runtime {runtime} went on with {}", recovery.of_store())?,
+                false => writeln!(f, "runtime {runtime} recovered {recovery}")?,
+            }
         }
         Ok(())
     }
@@ -75,6 +78,14 @@ impl From<&RecoveryReceipt> for Recovery {
             waited_ms: receipt.waited as f64 / 1e6,
             installed_ms: receipt.installed as f64 / 1e6,
         }
+    }
+}
+
+impl Recovery {
+    /// What a runtime's own flows out of a store came to.
+    fn of_store(&self) -> String {
+        let (flows, lost) = (grouped(self.flows), grouped(self.lost));
+        format!("{flows} flows out of the store, {lost} lost")
     }
 }
 

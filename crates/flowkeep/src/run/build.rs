@@ -176,6 +176,8 @@ const OWN_FRAME: usize = 2048;
 const RUNTIMES_MAX: usize = 64;
 /// How long, in nanoseconds, a switch that starts waits for the runtimes of other processes to tell which flows they have.
 const TOLD: u64 = 3_000_000_000;
+/// The same for runtimes of this process that tell which flows they have out of a store.
+const STORED: u64 = 20_000_000_000;
 /// After how long, in nanoseconds, a group's move is called back, where workers are in other processes: longer than it takes to miss a switch of
 /// another host (`runtime::peer::Settings::dead_after_ns`), whose answer a group that is called back would wait for.
 const MOVE: u64 = 4_000_000_000;
@@ -214,7 +216,10 @@ pub(super) fn build(
     // Who answers takes the time of what it answers, so what is read must not run away from it.
     let answering = opened.iter().any(|open| open.port.answers());
     let rules = config.rules();
-    let names: Vec<String> = config.functions.keys().cloned().collect();
+    let mut names: Vec<String> = config.functions.keys().cloned().collect();
+    if config.keeps_stored() {
+        names.push(runtime::replication::STORED_AS.to_owned());
+    }
     let plan = Plan::new(rules, config.take_factories())?;
     claim(&plan, &mut opened)?;
     // Threads, links and all that comes in by them are made with less.
@@ -253,6 +258,7 @@ pub(super) fn build(
         } else {
             adapters::clock::monotonic_ns()
         },
+        wall: wall(packet_clock),
         egress: egress(&config, layout),
     };
     let mut per_switch: BTreeMap<usize, Vec<OpenPort>> = layout
@@ -518,6 +524,8 @@ struct Shape<'l> {
     lead_max: u64,
     patient: bool,
     now: u64,
+    /// What the wall clock shows where the workers' shows 0.
+    wall: u64,
     egress: Egress,
     /// The longest frame from other processes, if there are any.
     others: Option<usize>,
@@ -613,6 +621,13 @@ impl Shape<'_> {
             // Runtimes that are at work already tell it who has what.
             let began = adapters::clock::monotonic_ns().saturating_sub(self.now);
             switch.wait_to_be_told(began + TOLD);
+        } else if config.keeps_stored() {
+            let began = if self.packet_clock {
+                0
+            } else {
+                adapters::clock::monotonic_ns()
+            };
+            switch.wait_for_stored(began.saturating_sub(self.now) + STORED);
         }
         Ok(switch)
     }
@@ -657,6 +672,7 @@ impl Shape<'_> {
             },
             replicated: config.keeps_copies(),
             copying: config.replication.copying(),
+            storing: config.storing(self.wall),
             replica_ranks: Layout::replica_ranks(config, index, self.layout.runtimes),
             packet_clock: self.packet_clock,
             now: self.now,
@@ -703,6 +719,16 @@ fn draws(timed: bool, seed: HashSeed) -> u64 {
         // Equal input shall give equal output.
         false => seed.0[0],
     }
+}
+
+/// What the wall clock shows where the workers' shows 0, in nanoseconds. Where packets carry the time, theirs is both.
+fn wall(packet_clock: bool) -> u64 {
+    if packet_clock {
+        return 0;
+    }
+    let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let wall = wall.map_or(0, |wall| u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX));
+    wall.saturating_sub(adapters::clock::monotonic_ns())
 }
 
 /// A number nobody outside can guess: the standard library seeds its hash maps by the system.

@@ -143,8 +143,14 @@ impl Maker {
                 true => Stages::detached,
                 false => Stages::new,
             };
-            let stages = make(&plan, &settings.info)
-                .map_err(|(function, source)| RunError::Function { function, source })?;
+            let failed = |(function, source)| RunError::Function { function, source };
+            let mut stages = make(&plan, &settings.info).map_err(failed)?;
+            if let (Some(storing), None) = (&settings.storing, &slot.legacy) {
+                let entries = settings.entries(plan.affinity());
+                stages
+                    .open_ledger(&plan, info.runtime, storing, entries)
+                    .map_err(failed)?;
+            }
             // From here on nothing fails.
             let (links, peers) = (mem::take(&mut slot.links), mem::take(&mut slot.peers));
             let own = || super::build::own_pool(origin, settings.held_max);

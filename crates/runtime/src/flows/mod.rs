@@ -72,6 +72,8 @@ pub(crate) struct FlowStore {
     group_offset: usize,
     /// Flows and groups of which copies may exist and that are over, since they were taken.
     ended: Vec<Ended>,
+    /// The same, of all flows and groups, where they are in a store.
+    ended_stored: Option<Vec<Ended>>,
 }
 
 /// What is over.
@@ -131,6 +133,7 @@ impl FlowStore {
             seed,
             group_offset,
             ended: Vec::new(),
+            ended_stored: None,
         }
     }
 
@@ -150,6 +153,39 @@ impl FlowStore {
         if self.ended.is_empty() {
             ended.clear();
             self.ended = ended;
+        }
+    }
+
+    /// From now on notes what is over for a store, too.
+    pub fn note_ends(&mut self) {
+        self.ended_stored.get_or_insert_default();
+    }
+
+    /// Whether anything of that is over.
+    #[inline]
+    pub fn has_ended_stored(&self) -> bool {
+        self.ended_stored.as_ref().is_some_and(|ended| !ended.is_empty())
+    }
+
+    /// What of that is over since this was called last, in order.
+    pub fn take_ended_stored(&mut self) -> Vec<Ended> {
+        self.ended_stored
+            .as_mut()
+            .map(core::mem::take)
+            .unwrap_or_default()
+    }
+
+    /// Hands the memory of that back.
+    pub fn give_ended_stored(&mut self, mut memory: Vec<Ended>) {
+        if let Some(ended) = self.ended_stored.as_mut().filter(|ended| ended.is_empty()) {
+            memory.clear();
+            *ended = memory;
+        }
+    }
+
+    fn note_end(&mut self, over: Ended) {
+        if let Some(ended) = &mut self.ended_stored {
+            ended.push(over);
         }
     }
 
@@ -375,6 +411,7 @@ impl FlowStore {
         if copied != 0 {
             self.ended.push(Ended::Flow(actor, copied));
         }
+        self.note_end(Ended::Flow(actor, copied));
         self.slab.end(actor);
     }
 
@@ -458,6 +495,7 @@ impl FlowStore {
         if self.owners.is_noting() {
             self.ended.push(Ended::Group(index));
         }
+        self.note_end(Ended::Group(index));
         self.groups.abandon(index);
     }
 
@@ -484,12 +522,14 @@ impl FlowStore {
             index => {
                 let left = self.groups.leave(index, actor);
                 // A later group may have its place.
+                let over = match left {
+                    Some(_) => Ended::Group(index),
+                    None => Ended::InGroup(index),
+                };
                 if self.owners.is_noting() {
-                    self.ended.push(match left {
-                        Some(_) => Ended::Group(index),
-                        None => Ended::InGroup(index),
-                    });
+                    self.ended.push(over);
                 }
+                self.note_end(over);
                 left
             }
         }
@@ -502,6 +542,7 @@ impl FlowStore {
         if self.owners.is_noting() {
             self.ended.push(Ended::Rests(group, chain));
         }
+        self.note_end(Ended::InGroup(group));
     }
 
     /// A group that has come without a flow rests.
@@ -523,6 +564,7 @@ impl FlowStore {
         if self.owners.is_noting() {
             self.ended.push(Ended::Group(index));
         }
+        self.note_end(Ended::Group(index));
         self.groups.forget_resting(index)
     }
 

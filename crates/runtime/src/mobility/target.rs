@@ -476,7 +476,7 @@ impl Moves {
         let is_found = core.flows.insert_keys(actor);
         core.flows.file(actor);
         core.runner.arrive(actor, &mut core.flows, &mut core.out);
-        core.sender.note_arrived(actor);
+        core.note_arrived(actor);
         core.witness(actor, Flow::MovedIn);
         if !is_found {
             core.end_actor(actor);

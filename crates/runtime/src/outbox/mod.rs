@@ -113,6 +113,8 @@ pub(crate) struct Outbox {
     refused: u64,
     /// Open while packets are watched.
     pub tap: MaybeEye,
+    /// Before the first step: switches are told all there is behind it.
+    is_muted: bool,
 }
 
 impl Outbox {
@@ -137,7 +139,13 @@ impl Outbox {
             passed: 0,
             refused: 0,
             tap: None,
+            is_muted: false,
         }
+    }
+
+    /// Announces nothing, or again what there is.
+    pub fn set_muted(&mut self, is_muted: bool) {
+        self.is_muted = is_muted;
     }
 
     /// Goes on to a time, in nanoseconds.
@@ -317,7 +325,7 @@ impl Outbox {
     /// Sends a message to the switches that must know. Blocks concern all of them; a group its home only, and so does a reply key where
     /// flows are by themselves. Where they are grouped, any switch may see a reply key before it knows the home.
     pub fn announce(&mut self, message: Message) {
-        if self.shape.switches == 0 {
+        if self.shape.switches == 0 || self.is_muted {
             return;
         }
         let affinity = self.shape.affinity;

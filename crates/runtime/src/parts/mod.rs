@@ -44,6 +44,7 @@ use crate::hold::gate::Gate;
 use crate::hold::{OutputHold, is_held};
 use crate::message::Message;
 use crate::outbox::Outbox;
+use crate::replica::ledger::Ledger;
 use crate::replica::sender::Sender;
 use crate::runner::{Effect, Job, Runner, Through};
 use crate::settings::Settings;
@@ -149,6 +150,9 @@ pub(crate) struct Core {
     pub silent: Silent,
     pub gate: Gate,
     pub sender: Sender,
+    pub ledger: Ledger,
+    /// Whether what packets change is followed: for copies, or for a store.
+    is_followed: bool,
     /// Actors that accepted moves will need.
     pub reserved: usize,
     /// Whether an operator wants no more groups here.
@@ -191,6 +195,8 @@ impl Core {
             silent: Silent::default(),
             gate: Gate::new(),
             sender: Sender::new(is_replicated, copying),
+            ledger: Ledger::default(),
+            is_followed: false,
             reserved: 0,
             is_leaving: false,
             early_looks: 0,
@@ -252,27 +258,35 @@ impl Core {
     /// [`Core::begin`] of a packet that is not watched.
     #[inline(always)]
     pub fn begin_fast(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
-        if self.sender.is_on() {
-            self.begin_copied(actor, packet, direction);
+        if self.is_followed {
+            self.begin_followed::<false>(actor, packet, direction);
         } else {
             self.begin::<false>(actor, packet, direction);
         }
     }
 
     #[inline(never)]
-    fn begin_copied(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
+    fn begin_followed<const SEEN: bool>(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
+        if !self.sender.is_on() {
+            self.begin::<SEEN>(actor, packet, direction);
+            return self.note_stored(actor);
+        }
         self.observe(actor);
-        self.begin::<false>(actor, packet, direction);
+        self.begin::<SEEN>(actor, packet, direction);
         self.commit_after(actor);
+        self.note_stored(actor);
+    }
+
+    /// Copies are sent from now on, or a store is told; or no more.
+    pub fn follow(&mut self) {
+        self.is_followed = self.sender.is_on() || self.ledger.is_on();
     }
 
     #[cold]
     #[inline(never)]
     fn begin_watched(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
-        if self.sender.is_on() {
-            self.observe(actor);
-            self.begin::<true>(actor, packet, direction);
-            self.commit_after(actor);
+        if self.is_followed {
+            self.begin_followed::<true>(actor, packet, direction);
         } else {
             self.begin::<true>(actor, packet, direction);
         }
@@ -453,7 +467,7 @@ impl Core {
         if !goes_on {
             self.end_adapted(actor);
         } else {
-            self.sender.note_arrived(actor);
+            self.note_arrived(actor);
         }
         goes_on
     }

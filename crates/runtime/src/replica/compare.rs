@@ -174,6 +174,7 @@ impl Core {
     /// Behind such a call: what it may have changed is sent, unless a packet of it has taken that
     /// along.
     pub fn commit_woken(&mut self, actor: u32, group: u32) {
+        self.note_stored(actor);
         if !self.sender.is_on() {
             return;
         }
@@ -282,7 +283,7 @@ impl Core {
             group => policy != Policy::Commit && !self.sender.has_group(group),
         };
         let is_flow_known = || match policy {
-            Policy::None => header.copied == 0,
+            Policy::None | Policy::Store => header.copied == 0,
             Policy::Snapshot => header.copied == self.sender.base(),
             Policy::Commit => {
                 let is_noted = header.copied == self.sender.base() && before.actor == Some(actor);
@@ -329,7 +330,7 @@ impl Core {
             Policy::Commit => {}
             Policy::Snapshot if header.copied == self.sender.base() => {}
             Policy::Snapshot => self.take_snapshot(actor),
-            Policy::None => self.withdraw_copy(actor),
+            Policy::None | Policy::Store => self.withdraw_copy(actor),
         }
     }
 

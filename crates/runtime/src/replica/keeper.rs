@@ -27,21 +27,24 @@ use wire::planted;
 
 /// What a copy has besides its state.
 #[derive(Clone, Copy)]
-pub(super) struct FlowCopy {
+pub(crate) struct FlowCopy {
     pub facts: Facts,
     /// Slot of its group, or [`NO_GROUP`].
     pub group: u32,
     pub length: u16,
+    /// By how much the clock here is ahead of the one that its times are by, in nanoseconds.
+    pub by: i64,
     /// How much of the state has come.
     has: u16,
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct GroupCopy {
+pub(crate) struct GroupCopy {
     pub key: GroupKey,
     pub length: u16,
     /// Until when it rests, by the clock here, if it does.
     pub rests_until: Option<u64>,
+    pub by: i64,
     has: u16,
 }
 
@@ -60,7 +63,7 @@ impl GroupCopy {
 }
 
 /// Slots with records and states of one length.
-pub(super) struct Slots<T> {
+pub(crate) struct Slots<T> {
     pub records: Vec<Option<T>>,
     states: Vec<u8>,
     stride: usize,
@@ -120,7 +123,7 @@ impl<T> Slots<T> {
 }
 
 /// The copies of one primary.
-pub(super) struct Copies {
+pub(crate) struct Copies {
     pub number: u32,
     /// Of which life of the primary.
     pub life: u64,
@@ -226,20 +229,7 @@ impl Keeper {
             true => difference.clamp(i64::MIN.into(), i64::MAX.into()) as i64,
             false => 0,
         };
-        let group_state = core.flows.groups().state_length();
-        let flow_state = core.flows.state_length();
-        *place = Some(Copies {
-            number,
-            life,
-            by,
-            count: 1,
-            acknowledged: 0,
-            flows: Slots::new(core.flows.capacity(), flow_state),
-            groups: Slots::new(core.settings.groups_max as usize, group_state),
-            blocks: BTreeMap::new(),
-            blocks_max: core.flows.owners.most(),
-            current: None,
-        });
+        *place = Some(Copies::new(core, number, life, by));
         self.is_unacknowledged = true;
     }
 
@@ -291,8 +281,40 @@ impl Keeper {
 }
 
 impl Copies {
+    /// None yet.
+    pub fn new(core: &Core, number: u32, life: u64, by: i64) -> Self {
+        let group_state = core.flows.groups().state_length();
+        let flow_state = core.flows.state_length();
+        Copies {
+            number,
+            life,
+            by,
+            count: 1,
+            acknowledged: 0,
+            flows: Slots::new(core.flows.capacity(), flow_state),
+            groups: Slots::new(core.settings.groups_max as usize, group_state),
+            blocks: BTreeMap::new(),
+            blocks_max: core.flows.owners.most(),
+            current: None,
+        }
+    }
+
+    /// Of a flow whose times are by a clock of their own.
+    pub fn set_flow_by(&mut self, slot: u32, by: i64) {
+        if let Some(copy) = self.flows.get_mut(slot) {
+            copy.by = by;
+        }
+    }
+
+    /// The same of a group.
+    pub fn set_group_by(&mut self, slot: u32, by: i64) {
+        if let Some(copy) = self.groups.get_mut(slot) {
+            copy.by = by;
+        }
+    }
+
     /// Notes a record; `false` if it cannot be.
-    fn note(&mut self, copy: Copy<'_>, now: u64) -> bool {
+    pub fn note(&mut self, copy: Copy<'_>, now: u64) -> bool {
         match copy {
             Copy::Group {
                 slot,
@@ -304,6 +326,7 @@ impl Copies {
                     key: group,
                     length,
                     rests_until: None,
+                    by: self.by,
                     has: 0,
                 };
                 if usize::from(length) > self.groups.stride || !self.groups.put(slot, record) {
@@ -323,6 +346,7 @@ impl Copies {
                     facts,
                     group,
                     length,
+                    by: self.by,
                     has: 0,
                 };
                 let has_group = match self.groups.get_mut(group) {

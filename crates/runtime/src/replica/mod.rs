@@ -61,6 +61,7 @@
 
 pub(crate) mod compare;
 pub mod keeper;
+pub(crate) mod ledger;
 pub mod policy;
 mod records;
 mod recovery;

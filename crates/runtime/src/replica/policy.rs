@@ -1,4 +1,5 @@
-//! What is copied of a chain's flows, and which packets wait for it; when snapshots are due (NFActor 4.1).
+//! What is copied of a chain's flows, and which packets wait for it; when snapshots are due
+//! (NFActor 4.1).
 //!
 //! ```text
 //!   packet of a snapshot chain ─► counted ── every `packets`-th ───────────────► all bytes sent
@@ -7,8 +8,9 @@
 //!
 //! Packets of a snapshot chain never wait, so a recovered flow may lack what its last packets did.
 //!
-//! Invariants: a flow is in the queue at most once; a flow that a packet passed has a snapshot of that
-//! packet, or a later one, within `interval` or `packets` packets, as far as the replica takes records.
+//! Invariants: a flow is in the queue at most once; a flow that a packet passed has a snapshot of
+//! that packet, or a later one, within `interval` or `packets` packets, as far as the replica takes
+//! records.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -20,6 +22,9 @@ pub enum Policy {
     None,
     /// All bytes, from time to time; packets do not wait.
     Snapshot,
+    /// Nothing at another runtime: all bytes to a data store, within its interval; packets do not
+    /// wait ([`super::ledger`]).
+    Store,
     /// Each change of committed bytes; packets wait until the replica has it.
     #[default]
     Commit,
@@ -37,6 +42,23 @@ pub struct Copying {
     /// Whether lazy bytes are copied as committed ones are.
     pub has_lazy: bool,
 }
+
+/// How flows are kept in a data store, where a chain's policy is [`Policy::Store`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Storing {
+    /// The store is told so many nanoseconds after a change.
+    pub interval: u64,
+    /// How old a change may become before it is told as late, in nanoseconds.
+    pub bound: u64,
+    /// What the wall clock shows where the worker's shows 0, in nanoseconds.
+    pub wall: u64,
+}
+
+/// By which name the store knows flows: the function of their partition.
+pub const STORED_AS: &str = "replication";
+/// The most bytes of a flow's states, or a group's, that a store takes; the rest of its entry is
+/// facts and blocks.
+pub const STORED_MAX: usize = 60_000;
 
 /// The most packets between two snapshots of a flow.
 pub const PACKETS_MAX: u16 = QUEUED - 1;

@@ -131,6 +131,18 @@ impl Keeper {
         count
     }
 
+    /// Installs all copies that a store had of this runtime's own flows, before its first step.
+    pub fn install_all(&mut self, core: &mut Core, copies: Copies) {
+        let count = copies.flows.records.len();
+        let mut recovery = Recovery::new(core.settings.info.runtime, copies, core.now);
+        while recovery.next.is_none_or(|next| (next as usize) < count) {
+            self.install_some(core, &mut recovery);
+        }
+        if count > 0 {
+            self.end_recovery(core, &recovery);
+        }
+    }
+
     fn install_some(&mut self, core: &mut Core, recovery: &mut Recovery) -> usize {
         let mut count = 0;
         recovery.ready.get_or_insert(core.now);
@@ -257,7 +269,7 @@ fn install(core: &mut Core, groups: &mut [u32], copies: &Copies, slot: u32, copy
         return None;
     }
     core.flows.join_group(actor, group);
-    core.runner.rebase_flows(&[actor], copies.by, &core.flows);
+    core.runner.rebase_flows(&[actor], copy.by, &core.flows);
     core.flows.header_mut(actor).change(Change::Install);
     let is_found = core.flows.insert_keys(actor);
     core.flows.file(actor);
@@ -275,7 +287,7 @@ fn install(core: &mut Core, groups: &mut [u32], copies: &Copies, slot: u32, copy
         core.out
             .announce(Message::Routed(GroupKey::of_flow(copy.facts.second)));
     }
-    core.sender.note_arrived(actor);
+    core.note_arrived(actor);
     core.witness(actor, Flow::Recovered);
     if !is_found {
         core.end_actor(actor);
@@ -321,7 +333,7 @@ fn install_state(core: &mut Core, copies: &Copies, slot: u32, group: &GroupCopy)
         core.flows.abandon_group(index);
         return None;
     }
-    core.runner.rebase_group(index, copies.by, &core.flows);
+    core.runner.rebase_group(index, group.by, &core.flows);
     Some(index)
 }
 

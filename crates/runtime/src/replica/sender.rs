@@ -108,10 +108,12 @@ impl Sender {
 
     #[inline]
     pub(super) fn policy(&self, chain: u8) -> Policy {
-        self.policies
-            .get(usize::from(chain))
-            .copied()
-            .unwrap_or(self.copying.policy)
+        match self.policies.get(usize::from(chain)) {
+            // Of these no other runtime has copies.
+            Some(Policy::Store) => Policy::None,
+            Some(known) => *known,
+            None => self.copying.policy,
+        }
     }
 
     /// The copy that a flow had, by its header, is void.
@@ -214,7 +216,7 @@ impl Core {
 
     /// Another configuration is in force, or the first one.
     pub fn copy_as_configured(&mut self) {
-        if !self.sender.is_wanted {
+        if !self.sender.is_wanted && self.settings.storing.is_none() {
             return;
         }
         if self.sender.copying.has_lazy {
@@ -234,6 +236,9 @@ impl Core {
         let policies: Vec<Policy> = policies.map(|policy| policy.unwrap_or(default)).collect();
         if policies.contains(&Policy::Snapshot) {
             self.sender.snapshots.reserve(self.flows.capacity());
+        }
+        if self.settings.storing.is_some() {
+            self.ledger.set_policies(&policies, self.runner.plan());
         }
         let is_other = policies != self.sender.policies;
         if is_other && self.sender.policies.contains(&Policy::Snapshot) {
@@ -273,22 +278,24 @@ impl Core {
     pub fn replica_gone(&mut self, runtime: u16) {
         if self.sender.to == Some(runtime) {
             self.sender.to = None;
+            self.follow();
         }
         self.choose_replica();
     }
 
     fn use_replica(&mut self, to: Option<u16>) {
         self.sender.to = to;
+        self.follow();
         self.sender.whole = None;
         (self.sender.flows, self.sender.took) = (0, 0);
         self.sender.before.actor = None;
         self.sender.before.group = None;
         self.sender.arrived.clear();
-        let Some(to) = to else {
+        if to.is_none() {
             self.sender.walk = None;
             self.sender.unprotected += self.gate.open(&mut self.out) as u64;
             return;
-        };
+        }
         self.sender.number += 1;
         self.sender.sent = 0;
         self.flows.take_ended();
@@ -299,7 +306,6 @@ impl Core {
             now: self.now,
             life: self.life(),
         };
-        self.sender.to = Some(to);
         self.send_copy(base);
         self.begin_walk();
         let blocks: Vec<_> = self.flows.owners.places();

@@ -609,6 +609,12 @@ impl<P: Port, L: Port> Switch<P, L> {
             .wait_to_be_told(self.local.now, at_most, &self.outbox);
     }
 
+    /// The same, for a switch that begins with runtimes of its process that have flows out of a store.
+    pub fn wait_for_stored(&mut self, at_most: u64) {
+        self.wait_to_be_told(at_most);
+        self.presence.expect_stored(&self.outbox);
+    }
+
     /// Has a runtime get no new groups, or get some again.
     pub fn set_leaving(&mut self, runtime: u16, is_leaving: bool) {
         self.presence.set_leaving(runtime, is_leaving);

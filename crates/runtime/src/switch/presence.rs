@@ -142,6 +142,13 @@ impl Presence {
         self.ready_by = Some(now.saturating_add(at_most.saturating_mul(2)));
     }
 
+    /// Runtimes that are there have begun with this switch, and tell what they have out of a store; of others nothing is waited for.
+    pub fn expect_stored<L: Port>(&mut self, outbox: &Outbox<L>) {
+        for (index, runtime) in self.runtimes.iter_mut().enumerate() {
+            runtime.has_told = !outbox.is_there(index);
+        }
+    }
+
     /// Whether ports are not read yet.
     #[inline]
     pub fn is_waiting(&self) -> bool {

@@ -22,6 +22,7 @@ mod orders;
 mod replica;
 mod sessions;
 mod spread;
+mod stored;
 mod unheard;
 mod unsaid;
 mod variables;

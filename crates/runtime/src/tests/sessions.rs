@@ -4,7 +4,7 @@ use super::flows::{Masquerade, Meter};
 use super::groups::{Leaser, Service, packets};
 use super::*;
 use crate::mobility::{Order, Selector};
-use crate::replica::policy::Copying;
+use crate::replica::policy::{Copying, Storing};
 use crate::switch::{Policy, SideRule, Switch};
 use nf::WorkerInfo;
 use proptest::prelude::*;
@@ -152,6 +152,7 @@ pub(super) struct Members {
     gone: Vec<super::Sent>,
     pub(super) is_replicated: bool,
     pub(super) copying: Copying,
+    pub(super) storing: Option<Storing>,
     pub(super) replica_ranks: Vec<Vec<Option<u8>>>,
 }
 
@@ -178,6 +179,7 @@ impl Members {
             gone: Vec::new(),
             is_replicated: false,
             copying: Copying::default(),
+            storing: None,
             replica_ranks: Vec::new(),
         }
     }
@@ -256,6 +258,7 @@ impl Members {
                     inside: vec!["10.0.0.0/8".parse().unwrap()],
                     replicated: self.is_replicated,
                     copying: self.copying,
+                    storing: self.storing,
                     replica_ranks: self.replica_ranks.get(runtime).cloned().unwrap_or_default(),
                     now: self.now,
                     ..Settings::alone(2048)

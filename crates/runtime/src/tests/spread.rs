@@ -2,6 +2,7 @@
 
 use super::flows::{Hosts, Masquerade, Meter};
 use super::*;
+use crate::replica::policy::Storing;
 use crate::switch::{Policy, SideRule, Switch};
 use nf::WorkerInfo;
 use proptest::prelude::*;
@@ -117,6 +118,7 @@ pub(super) fn cluster_with_buffers(
         sizes,
         [128, buffers],
         &vec![0; usize::from(runtimes)],
+        None,
     )
 }
 
@@ -130,6 +132,27 @@ pub(super) fn cluster_of_clocks(switches: u8, plan: &Plan, flows_max: u32, ahead
         [flows_max, 4 * flows_max],
         [128, 256],
         ahead,
+        None,
+    )
+}
+
+/// The same, whose flows are in a store.
+pub(super) fn stored_cluster(
+    switches: u8,
+    plan: &Plan,
+    flows_max: u32,
+    ahead: &[u64],
+    storing: Storing,
+) -> Cluster {
+    make(
+        switches,
+        ahead.len() as u16,
+        Policy::RoundRobin,
+        plan,
+        [flows_max, 4 * flows_max],
+        [128, 256],
+        ahead,
+        Some(storing),
     )
 }
 
@@ -150,9 +173,11 @@ fn cluster_with(
         [flows_max, routes_max],
         [depth, 256],
         &vec![0; usize::from(runtimes)],
+        None,
     )
 }
 
+#[expect(clippy::too_many_arguments)]
 fn make(
     switches: u8,
     runtimes: u16,
@@ -161,6 +186,7 @@ fn make(
     [flows_max, routes_max]: [u32; 2],
     [depth, buffers]: [usize; 2],
     ahead: &[u64],
+    storing: Option<Storing>,
 ) -> Cluster {
     let mut switch_links: Vec<Vec<Link>> = (0..switches).map(|_| Vec::new()).collect();
     let mut made = Vec::new();
@@ -182,6 +208,7 @@ fn make(
             egress: [0, switches - 1],
             inside: vec!["10.0.0.0/8".parse().unwrap()],
             now: ahead[usize::from(runtime)],
+            storing,
             ..Settings::alone(flows_max)
         };
         made.push(
@@ -245,7 +272,7 @@ fn make(
             };
             // Tests say the side by the port for one switch each, or by the source with one switch.
             let rule = SideRule::BySource(vec!["10.0.0.0/8".parse().unwrap()]);
-            Switch::new(
+            let mut switch = Switch::new(
                 settings,
                 plan.clone(),
                 vec![(QueuePort::default(), rule)],
@@ -253,7 +280,11 @@ fn make(
                 peers,
                 pool(512, index as u8),
                 Region::heap,
-            )
+            );
+            if storing.is_some() {
+                switch.wait_for_stored(u64::MAX / 4);
+            }
+            switch
         })
         .collect();
     Cluster {

@@ -3,9 +3,10 @@
 //! Not here: how a call waits ([`crate::runner`]).
 
 use super::Runtime;
+use crate::chain::COPIED_MAX;
 use crate::env::Port;
 use crate::flows::actor::Phase;
-use crate::replica::policy::Policy;
+use crate::replica::policy::{Policy, STORED_MAX};
 use crate::runner::change::{ASKED, Before, ChangeError, ChangeState, CutFlow, LOOKS, Prepared};
 use crate::runner::{Call, Job, Woken, middle};
 use alloc::boxed::Box;
@@ -125,10 +126,19 @@ impl<P: Port> Runtime<P> {
     /// # Errors
     /// There is no such chain, or no copies are kept here; the text says what to do.
     pub fn set_replication(&mut self, chain: &str, policy: Option<Policy>) -> Result<(), String> {
-        if !self.core.sender.is_wanted() {
-            return Err("no copies are kept here; write `policy = \"commit\"` below `[replication]` into the configuration, and \
-                        start it again"
-                .into());
+        let is_stored = policy == Some(Policy::Store);
+        let has_either = self.core.sender.is_wanted() || self.core.ledger.is_on();
+        let is_kept = match policy {
+            Some(Policy::Store) => self.core.ledger.is_on(),
+            Some(Policy::Snapshot | Policy::Commit) => self.core.sender.is_wanted(),
+            Some(Policy::None) | None => has_either,
+        };
+        if !is_kept {
+            let word = if is_stored { "store" } else { "commit" };
+            return Err(format!(
+                "no copies are kept here that way; write `policy = \"{word}\"` below `[replication]` into the configuration, and \
+                 start it again"
+            ));
         }
         let chains = self.core.runner.plan().chains();
         let Some(index) = chains.iter().position(|known| known.name == chain) else {
@@ -139,7 +149,11 @@ impl<P: Port> Runtime<P> {
             ));
         };
         if policy.is_some_and(|policy| policy != Policy::None)
-            && let Err(error) = self.core.runner.plan().check_copied(index)
+            && let Err(error) = self
+                .core
+                .runner
+                .plan()
+                .check_copied(index, if is_stored { STORED_MAX } else { COPIED_MAX })
         {
             return Err(format!("{error}; the chain `{chain}` goes on without copies"));
         }

@@ -37,7 +37,7 @@ mod sessions;
 mod view;
 mod watching;
 
-use crate::chain::{Plan, Stages};
+use crate::chain::{COPIED_MAX, LEDGER, Plan, Stages};
 use crate::env::{Burst, Port};
 use crate::flows::{FlowStore, Room};
 use crate::fragments::Tracker;
@@ -47,7 +47,7 @@ use crate::outbox::{Outbox, Shape};
 use crate::parts::Core;
 use crate::parts::presence::Sessions;
 use crate::replica::keeper::Keeper;
-use crate::replica::policy::Policy;
+use crate::replica::policy::{Policy, STORED_AS, STORED_MAX};
 pub use crate::runner::change;
 use crate::runner::{Bounds, Runner};
 use crate::stats::{DropReason, Named, RuntimeStats};
@@ -124,7 +124,15 @@ impl<P: Port> Runtime<P> {
         memory: impl FnMut(usize) -> Region,
     ) -> Result<Self, (String, ConfigError)> {
         check_copies(&settings, &plan)?;
-        let stages = Stages::new(&plan, &settings.info)?;
+        let mut stages = Stages::new(&plan, &settings.info)?;
+        if let Some(storing) = &settings.storing {
+            stages.open_ledger(
+                &plan,
+                settings.info.runtime,
+                storing,
+                settings.entries(plan.affinity()),
+            )?;
+        }
         Ok(Self::with_stages(settings, plan, stages, links, pool, memory))
     }
 
@@ -178,7 +186,7 @@ impl<P: Port> Runtime<P> {
         let runner = Runner::new(bounds, plan, stages, settings.now, &mut memory);
         let out = Outbox::new(shape, &links, pool);
         let sessions = Sessions::new(&links, affinity);
-        Runtime {
+        let mut runtime = Runtime {
             fragments: Tracker::new(settings.fragments_max as usize, settings.seed),
             backlog: links.iter().map(|_| PacketList::new()).collect(),
             core: Core::new(settings, flows, runner, out, sessions),
@@ -192,7 +200,11 @@ impl<P: Port> Runtime<P> {
             links,
             received: 0,
             stalls: 0,
+        };
+        if runtime.core.open_ledger() {
+            runtime.restore();
         }
+        runtime
     }
 
     /// Does some of everything there is to do. `now` is in nanoseconds and never goes back.
@@ -251,6 +263,7 @@ impl<P: Port> Runtime<P> {
                 work.other += self.keeper.go_on(&mut self.core);
             }
             work.other += self.core.go_on_copying();
+            work.other += self.core.go_on_storing();
         } else {
             // Buffers come home from other runtimes, too.
             work.other += self.hear_runtimes();
@@ -271,7 +284,10 @@ impl<P: Port> Runtime<P> {
     pub fn variables(&self) -> Vec<(String, nf::variables::Figures)> {
         let figures = self.core.runner.variables().figures();
         let names = &self.core.runner.stages().names;
-        let named = |(function, figures): (usize, _)| Some((names.get(function)?.clone(), figures));
+        let named = |(function, figures): (usize, _)| match function {
+            LEDGER => Some((STORED_AS.to_string(), figures)),
+            _ => Some((names.get(function)?.clone(), figures)),
+        };
         figures.into_iter().filter_map(named).collect()
     }
 
@@ -321,6 +337,7 @@ impl<P: Port> Runtime<P> {
     pub fn finish(&mut self, budget: usize) -> bool {
         self.moves.stop_moving();
         self.core.release_all_held();
+        self.core.close_ledger();
         self.fragments.finish();
         self.drop_fragments();
         let done = self.core.end_all(budget);
@@ -341,6 +358,7 @@ impl<P: Port> Runtime<P> {
             .into_iter()
             .chain(self.links.iter().filter_map(Port::next_at))
             .chain(self.core.runner.variables().next_at())
+            .chain(self.core.ledger.next_at())
             .min()
     }
 
@@ -487,10 +505,13 @@ const BURST_LOOKS: usize = 64;
 fn check_copies(settings: &Settings, plan: &Plan) -> Result<(), (String, ConfigError)> {
     for (index, chain) in plan.chains().iter().enumerate() {
         let policy = chain.replication.unwrap_or(settings.copying.policy);
-        if settings.replicated
-            && policy != Policy::None
-            && let Err(error) = plan.check_copied(index)
-        {
+        let most = match policy {
+            Policy::None => continue,
+            Policy::Store => STORED_MAX,
+            _ if settings.replicated => COPIED_MAX,
+            _ => continue,
+        };
+        if let Err(error) = plan.check_copied(index, most) {
             let remedy = "give its chain replication = \"none\", or have the function keep less";
             let at = error.function.clone();
             return Err((at, ConfigError::new("", error.to_string(), remedy)));

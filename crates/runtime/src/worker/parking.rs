@@ -86,6 +86,9 @@ impl<P: Port> Runtime<P> {
     pub fn inherit(&mut self, legacy: Legacy) {
         self.core.runner.inherit(legacy.chains);
         self.core.copy_as_configured();
+        if self.core.open_ledger() {
+            self.restore();
+        }
         self.core.out.inherit(legacy.outbox);
         [
             self.received,

@@ -44,7 +44,7 @@ use crate::env::Port;
 use crate::flows::actor::{Phase, flag};
 use crate::flows::group::GroupKey;
 use crate::message::Message;
-use crate::parts::presence::{Part, Telling};
+use crate::parts::presence::{Beginning, Part, Telling};
 use crate::record::Record;
 use crate::switch::home_of;
 use alloc::vec::Vec;
@@ -103,6 +103,27 @@ impl<P: Port> Runtime<P> {
             self.keeper.switch_came(&mut self.core, link);
             let part = Part::Moves(0);
             self.core.sessions.telling.push_back(Telling { link, part });
+        }
+    }
+
+    /// What a store has of this runtime's flows goes on here, before the first step, and switches are told as those that restart.
+    #[cold]
+    pub(super) fn restore(&mut self) {
+        // What is removed there is dated now.
+        self.core.runner.variables_mut().begin(self.core.now);
+        self.keeper.restore(&mut self.core);
+        self.core.begin_storing();
+        let links = 0..usize::from(self.core.settings.switches);
+        for link in links.filter(|link| self.core.out.is_present(*link)) {
+            let part = Part::Moves(0);
+            self.core.sessions.telling.push_back(Telling { link, part });
+        }
+        if self.core.flows.affinity() != Affinity::Flow {
+            // Other runtimes may have blocks of this one's pool.
+            self.core.sessions.beginning = Some(Beginning {
+                told: Switches::NONE,
+                since: None,
+            });
         }
     }
 
@@ -308,7 +329,9 @@ impl<P: Port> Runtime<P> {
             if flows.is_empty() && !self.core.is_resting(&group) {
                 self.core.sessions.taken.remove(&words);
             } else if !self.moves.is_moving(&group, &self.core.settings.seed) {
-                if self.core.settings.replicated && !wire::planted::is("taken_given_back") {
+                if (self.core.settings.replicated || self.core.ledger.is_on())
+                    && !wire::planted::is("taken_given_back")
+                {
                     // It goes on elsewhere from a copy, with what it took: nothing is given back here.
                     if self.core.may_end_now() {
                         self.core.drop_waiting(&flows);

@@ -1,0 +1,463 @@
+//! Flows in a data store: a runtime's ledger of its flows and groups, from which they go on after
+//! every process was killed (StatelessNF; FlexState III-C, write-behind).
+//!
+//! # Theory of operation
+//!
+//! The ledger is a map of the runtime's partition `replication` (`variables`): whole flows and
+//! whole groups as bytes ([`form`]), each under a number that is given once. A packet of a chain
+//! with the policy `store` notes its flow; no packet waits.
+//!
+//! ```text
+//!   packet ─► chain ─► noted: flow in the queue, group marked          ends, as they come
+//!                         │ `interval` later, some flows a step              │
+//!                         ▼                                                  ▼
+//!             group, if marked ─► flow ──────────► map ◄────────────── entry removed
+//!                                                   │ at once
+//!                                                   ▼
+//!                                        the store's agent (`stores`) ══► store
+//! ```
+//!
+//! A flow is in the queue once, however many packets pass. So what a packet changed is handed to
+//! the store's agent `interval` later, and the store has it when the agent's call is done: that is
+//! the window of loss. What a flow has is written as it is then, so a flow may be ahead of another
+//! by that much; but a group is written before each flow of it that knows more, and the store takes
+//! a batch whole. So no flow in the store has a port of a block that its group does not have there.
+//!
+//! *Numbers.* An entry's number is never given again. An actor's place may have another flow before
+//! the store has heard of the last one's end, and a batch may be cut between the two.
+//!
+//! *Blocks of ports* are part of their group's entry: both change in the same packets.
+//!
+//! # After the kill
+//!
+//! ```text
+//!   map, loaded ─► checked ([`restore`]) ─► copies as a replica has them ─► `recovery`: blocks, groups, flows, arrived(Recovered)
+//!                                                                              │ nothing is announced: no switch has met this life
+//!   switch: reads no port before every runtime has told ◄── routes, reply keys, blocks, *all told* (`worker::sessions`)
+//! ```
+//!
+//! All of it is installed before the runtime's first step, and told as to a switch that restarts.
+//! So no packet opens a flow that is in the store, and of two runtimes that have one group (it
+//! moved just before the kill) the second to tell it learns that it is taken.
+//!
+//! *Clocks.* An entry has what the worker's clock and the wall clock showed when it was written.
+//! The difference of both says by how much times in states are re-based, and the wall clock alone
+//! for how long the flow had no process: its deadline goes on meanwhile.
+//!
+//! *Layouts.* An entry has a digest of what its functions keep: names, versions, layouts, in the
+//! chain's order. One of another digest is refused and removed, and an event says so. It is never
+//! interpreted.
+//!
+//! Invariants: an actor is in the queue at most once; an entry has one flow or group; a chain
+//! without the policy notes nothing; bytes of the store are checked before they are a state, as
+//! those of a peer are.
+//!
+//! Not here: the store and its agent (`stores`); packets that wait for the store (there are none);
+//! copies at another runtime ([`super`]).
+
+pub(crate) mod form;
+pub(crate) mod restore;
+
+use crate::chain::Plan;
+use crate::flows::Ended;
+use crate::flows::actor::{Header, NO_GROUP, Phase};
+use crate::parts::Core;
+use crate::replica::policy::{Policy, Storing};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use form::Stamp;
+use nf::variables::{Bytes, Map};
+
+/// Flows and groups written in a step.
+const WRITES: usize = 64;
+/// In the queue: it is a group.
+const GROUP: u32 = 1 << 31;
+
+/// What the ledger knows of a flow's actor, or of a group's place.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    /// The number of its entry; 0 for none.
+    entry: u64,
+    is_queued: bool,
+    /// Of a group: it has changed since it was written.
+    is_changed: bool,
+}
+
+/// See the module's page.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    is_on: bool,
+    interval: u64,
+    /// What the wall clock shows where the worker's shows 0.
+    wall: u64,
+    /// Chains with the policy, a bit each.
+    chains: u64,
+    /// By chain, what its flows' entries say of their layout; and what groups' entries say.
+    layouts: Vec<form::Layout>,
+    group_layout: u64,
+    /// The next entry's number.
+    next: u64,
+    flows: Vec<Place>,
+    groups: Vec<Place>,
+    /// Actors, and groups, and when they are to be written, in that order.
+    queue: VecDeque<(u32, u64)>,
+    /// Memory of entries that are gone.
+    spares: Vec<Bytes>,
+    /// A policy has changed: the next actor to be looked at.
+    walk: Option<u32>,
+}
+
+impl Ledger {
+    /// Whether flows are written.
+    #[inline(always)]
+    pub fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// When the next flow is to be written.
+    pub fn next_at(&self) -> Option<u64> {
+        self.queue.front().map(|(_, at)| *at)
+    }
+
+    fn has_policy(&self, chain: u8) -> bool {
+        self.chains >> (chain % 64) & 1 == 1
+    }
+
+    /// The chains of another configuration, or their policies, are in force.
+    pub fn set_policies(&mut self, policies: &[Policy], plan: &Plan) {
+        let bits = policies.iter().zip(0..64);
+        let chains = bits.fold(0, |bits, (policy, chain)| {
+            bits | u64::from(*policy == Policy::Store) << chain
+        });
+        self.layouts = form::layouts(plan);
+        self.group_layout = form::group_layout(plan);
+        if chains != self.chains && self.is_on {
+            self.walk = Some(0);
+        }
+        self.chains = chains;
+    }
+
+    /// A packet of a flow has run its chain.
+    #[inline]
+    fn note(&mut self, actor: u32, header: &Header, now: u64) {
+        let has_policy = self.has_policy(header.chain);
+        if let Some(group) = self.groups.get_mut(header.group as usize) {
+            group.is_changed = true;
+            // Its own flows are not written, but those of another chain may be.
+            let is_alone = !has_policy && group.entry != 0;
+            if is_alone && !core::mem::replace(&mut group.is_queued, true) {
+                self.queue
+                    .push_back((header.group | GROUP, now.saturating_add(self.interval)));
+            }
+        }
+        // One that has the policy no more has an entry yet.
+        if let Some(flow) = self.flows.get_mut(actor as usize)
+            && (has_policy || flow.entry != 0)
+            && !core::mem::replace(&mut flow.is_queued, true)
+        {
+            self.queue.push_back((actor, now.saturating_add(self.interval)));
+        }
+    }
+
+    fn note_group(&mut self, index: u32, now: u64) {
+        if let Some(group) = self.groups.get_mut(index as usize)
+            && group.entry != 0
+        {
+            group.is_changed = true;
+            if !core::mem::replace(&mut group.is_queued, true) {
+                self.queue
+                    .push_back((index | GROUP, now.saturating_add(self.interval)));
+            }
+        }
+    }
+
+    /// The next that is due.
+    fn next(&mut self, now: u64) -> Option<u32> {
+        self.queue
+            .pop_front_if(|(_, at)| *at <= now)
+            .map(|(place, _)| place)
+    }
+
+    fn remove(&mut self, entries: &Map<u64, Bytes>, is_group: bool, index: u32) {
+        let places = if is_group {
+            &mut self.groups
+        } else {
+            &mut self.flows
+        };
+        let Some(place) = places.get_mut(index as usize) else {
+            return;
+        };
+        let entry = core::mem::take(&mut place.entry);
+        place.is_changed = false;
+        if entry != 0
+            && let Ok(Some(mut bytes)) = entries.remove(&entry)
+        {
+            bytes.0.clear();
+            self.spares.push(bytes);
+        }
+    }
+
+    /// Writes an entry; whether the map took it.
+    fn write(
+        &mut self,
+        entries: &Map<u64, Bytes>,
+        is_group: bool,
+        index: u32,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> bool {
+        let places = if is_group {
+            &mut self.groups
+        } else {
+            &mut self.flows
+        };
+        let Some(place) = places.get_mut(index as usize) else {
+            return false;
+        };
+        let (number, fresh) = match place.entry {
+            0 => (self.next, self.spares.pop().unwrap_or_default()),
+            known => (known, Bytes::default()),
+        };
+        let written = entries.change(&number, fresh, |bytes| {
+            bytes.0.clear();
+            write(&mut bytes.0);
+        });
+        if written.is_ok() && place.entry == 0 {
+            place.entry = number;
+            self.next += 1;
+        }
+        written.is_ok()
+    }
+}
+
+impl Core {
+    /// Has flows written from now on, if the runtime is to, and a store has room for them; answers
+    /// whether.
+    pub fn open_ledger(&mut self) -> bool {
+        let Some(Storing { interval, wall, .. }) = self.settings.storing else {
+            return false;
+        };
+        if self.runner.stages().ledger.is_none() {
+            return false;
+        }
+        let (flows, groups) = (self.flows.capacity(), self.settings.groups(self.flows.affinity()));
+        self.ledger = Ledger {
+            interval,
+            wall,
+            next: 1,
+            flows: alloc::vec![Place::default(); flows],
+            groups: alloc::vec![Place::default(); groups],
+            ..Ledger::default()
+        };
+        self.flows.note_ends();
+        self.copy_as_configured();
+        true
+    }
+
+    /// From here on what packets change is written.
+    pub fn begin_storing(&mut self) {
+        self.ledger.is_on = true;
+        self.follow();
+    }
+
+    /// A flow has come from another runtime, or goes on under another configuration.
+    pub fn note_arrived(&mut self, actor: u32) {
+        self.sender.note_arrived(actor);
+        self.note_stored(actor);
+    }
+
+    /// A flow may have changed.
+    #[inline]
+    pub fn note_stored(&mut self, actor: u32) {
+        if self.ledger.is_on {
+            let header = self.flows.header(actor);
+            self.ledger.note(actor, header, self.now);
+        }
+    }
+
+    /// Writes what is due; answers how much was done.
+    #[inline]
+    pub fn go_on_storing(&mut self) -> usize {
+        if !self.ledger.is_on {
+            return 0;
+        }
+        self.store_ends();
+        let is_due = self.ledger.next_at().is_some_and(|at| at <= self.now);
+        match is_due || self.ledger.walk.is_some() {
+            true => self.store_some(self.now, WRITES),
+            false => 0,
+        }
+    }
+
+    /// The runtime ends: its flows stay in the store as they are.
+    #[cold]
+    pub fn close_ledger(&mut self) {
+        if self.ledger.is_on {
+            self.store_ends();
+            while self.store_some(u64::MAX, usize::MAX) > 0 {}
+            self.ledger.is_on = false;
+            self.follow();
+        }
+    }
+
+    /// Removes the entries of what is over, before its place has another.
+    #[inline]
+    fn store_ends(&mut self) {
+        if self.flows.has_ended_stored() {
+            self.store_each_end();
+        }
+    }
+
+    #[cold]
+    fn store_each_end(&mut self) {
+        let ended = self.flows.take_ended_stored();
+        let Some(entries) = &self.runner.stages().ledger else {
+            return;
+        };
+        // No flow is in the store without its group.
+        for over in &ended {
+            if let Ended::Flow(actor, _) = *over {
+                self.ledger.remove(entries, false, actor);
+            }
+        }
+        for over in &ended {
+            match *over {
+                Ended::Flow(..) => {}
+                Ended::Group(index) => self.ledger.remove(entries, true, index),
+                Ended::InGroup(index) | Ended::Rests(index, _) => self.ledger.note_group(index, self.now),
+            }
+        }
+        self.flows.give_ended_stored(ended);
+    }
+
+    #[cold]
+    fn store_some(&mut self, now: u64, budget: usize) -> usize {
+        let mut count = 0;
+        while count < budget {
+            if let Some(place) = self.ledger.next(now) {
+                count += 1;
+                self.store_place(place, now == u64::MAX);
+                continue;
+            }
+            let Some(actor) = self.ledger.walk else {
+                break;
+            };
+            count += 1;
+            self.walk_stored(actor);
+        }
+        count
+    }
+
+    /// Behind a change of policies: a flow that has the policy is noted, and so is one that has an
+    /// entry.
+    fn walk_stored(&mut self, actor: u32) {
+        if actor >= self.flows.used() {
+            self.ledger.walk = None;
+            return;
+        }
+        self.ledger.walk = Some(actor + 1);
+        let header = *self.flows.header(actor);
+        if header.phase == Phase::Free || self.is_to_be_judged(actor) {
+            return;
+        }
+        self.ledger.note(actor, &header, self.now);
+    }
+
+    fn store_place(&mut self, place: u32, is_last: bool) {
+        let index = place & !GROUP;
+        let is_group = place & GROUP != 0;
+        let places = match is_group {
+            true => &mut self.ledger.groups,
+            false => &mut self.ledger.flows,
+        };
+        let Some(known) = places.get_mut(index as usize) else {
+            return;
+        };
+        known.is_queued = false;
+        let is_written = match is_group {
+            true => known.entry == 0 || self.store_group(index),
+            false => self.store_flow(index),
+        };
+        if !is_written && !is_last {
+            // The store has yet to hear of others that are gone: there is no room before.
+            let at = self.now.saturating_add(self.ledger.interval.max(1_000_000));
+            let places = match is_group {
+                true => &mut self.ledger.groups,
+                false => &mut self.ledger.flows,
+            };
+            if let Some(known) = places.get_mut(index as usize) {
+                known.is_queued = true;
+            }
+            self.ledger.queue.push_back((place, at));
+        }
+    }
+
+    fn stamp(&self) -> Stamp {
+        Stamp {
+            clock: self.now,
+            wall: self.ledger.wall.saturating_add(self.now),
+        }
+    }
+
+    fn store_group(&mut self, index: u32) -> bool {
+        let Some(known) = self.ledger.groups.get_mut(index as usize) else {
+            return true;
+        };
+        if !core::mem::take(&mut known.is_changed) || self.flows.groups().flows(index) == 0 {
+            return true;
+        }
+        let stamp = self.stamp();
+        let Some(entries) = &self.runner.stages().ledger else {
+            return true;
+        };
+        let groups = self.flows.groups();
+        let (key, state) = (groups.key(index), groups.state_bytes(index));
+        let owners = &self.flows.owners;
+        let layout = self.ledger.group_layout;
+        let is_written = self.ledger.write(entries, true, index, |into| {
+            form::write_group(into, layout, stamp, key, state, owners.of(&key));
+        });
+        if !is_written && let Some(known) = self.ledger.groups.get_mut(index as usize) {
+            known.is_changed = true;
+        }
+        is_written
+    }
+
+    fn store_flow(&mut self, actor: u32) -> bool {
+        let header = *self.flows.header(actor);
+        // One on its way from here is the target's soon. One of the configuration before is noted
+        // when it was asked.
+        let is_here = matches!(header.phase, Phase::Active | Phase::Waiting | Phase::Leaving);
+        if !is_here || self.is_to_be_judged(actor) {
+            return true;
+        }
+        if !self.ledger.has_policy(header.chain) {
+            if let Some(entries) = &self.runner.stages().ledger {
+                self.ledger.remove(entries, false, actor);
+            }
+            return true;
+        }
+        let is_group_behind = header.group != NO_GROUP
+            && !super::is_broken("group is stored before its flow")
+            && !self.store_group(header.group);
+        if is_group_behind {
+            return false;
+        }
+        let Some(travelling) = self.runner.travelling(header.chain, &self.flows) else {
+            return true;
+        };
+        let layout = self.ledger.layouts.get(usize::from(header.chain)).copied();
+        let (Some(entries), Some(layout)) = (&self.runner.stages().ledger, layout) else {
+            return true;
+        };
+        let stamp = self.stamp();
+        let bytes = self.flows.state_bytes(actor);
+        let own = bytes.get(..travelling.own).unwrap_or_default();
+        let (at, length) = travelling.group;
+        let shared = bytes.get(at..at + length).unwrap_or_default();
+        let facts = super::sender::facts(&header, *self.flows.second_key(actor), self.now);
+        let group = self.flows.group_key(actor);
+        self.ledger.write(entries, false, actor, |into| {
+            form::write_flow(into, layout, stamp, group, &facts, [own, shared]);
+        })
+    }
+}
