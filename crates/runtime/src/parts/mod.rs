@@ -152,7 +152,7 @@ pub(crate) struct Core {
     pub sender: Sender,
     pub ledger: Ledger,
     /// Whether what packets change is followed: for copies, or for a store.
-    is_followed: bool,
+    pub is_followed: bool,
     /// Actors that accepted moves will need.
     pub reserved: usize,
     /// Whether an operator wants no more groups here.
@@ -275,11 +275,6 @@ impl Core {
         self.begin::<SEEN>(actor, packet, direction);
         self.commit_after(actor);
         self.note_stored(actor);
-    }
-
-    /// Copies are sent from now on, or a store is told; or no more.
-    pub fn follow(&mut self) {
-        self.is_followed = self.sender.is_on() || self.ledger.is_on();
     }
 
     #[cold]

@@ -174,7 +174,6 @@ impl Core {
     /// Behind such a call: what it may have changed is sent, unless a packet of it has taken that
     /// along.
     pub fn commit_woken(&mut self, actor: u32, group: u32) {
-        self.note_stored(actor);
         if !self.sender.is_on() {
             return;
         }

@@ -73,6 +73,11 @@ use crate::record::Copy;
 use wire::FlowKey;
 
 impl Core {
+    /// Copies are sent from now on, or a store is told; or no more.
+    pub fn follow(&mut self) {
+        self.is_followed = self.sender.is_on() || self.ledger.is_on();
+    }
+
     /// A number that no other life of this runtime has, by which it is told from those. It says nothing of what functions draw.
     pub fn life(&self) -> u64 {
         FlowKey::from_words([self.settings.info.seed, 0, 0, 0, 0]).hash(&self.settings.seed) | 1

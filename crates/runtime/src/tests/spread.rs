@@ -177,7 +177,7 @@ fn cluster_with(
     )
 }
 
-#[expect(clippy::too_many_arguments)]
+#[expect(clippy::too_many_arguments, reason = "each test says one or two of them")]
 fn make(
     switches: u8,
     runtimes: u16,

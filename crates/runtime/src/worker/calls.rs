@@ -44,6 +44,7 @@ impl<P: Port> Runtime<P> {
             .conclude(call, goes_on, &mut self.core.flows, &mut self.core.out);
         self.core.run_more();
         self.core.commit_woken(actor, group);
+        self.core.note_stored(actor);
         self.take_up_behind(actor, behind);
         self.core.stop_lingering();
     }
@@ -64,6 +65,7 @@ impl<P: Port> Runtime<P> {
                 });
                 self.core.run_more();
                 self.core.commit_woken(actor, group);
+                self.core.note_stored(actor);
                 continue;
             }
             let Some((mut key, way)) = FlowKey::of(&packet) else {
