@@ -62,27 +62,25 @@ impl Checked for Arc<Shared> {
     }
 }
 
-impl Shared {
-    /// Has servers checked from now on, if the configuration wants that. Where workers go by a capture's time, and where there are
-    /// switches only, nothing is.
-    pub(super) fn begin_checking(&self) {
-        let is_of_switches = self.part.is_some() && self.runtimes().is_empty();
-        if self.packet_clock || is_of_switches || self.is_checking.load(Ordering::Acquire) {
-            return;
-        }
-        let wants = self.live.staffing(|plan, _, _| !wanted_by(plan).is_empty());
-        if wants != Ok(true) || self.is_checking.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let (me, board) = (Weak::clone(&self.me), self.checks.clone());
-        let thread = std::thread::Builder::new().name("checks".into());
-        let started = thread.spawn(move || Checker::default().run(&board, || me.upgrade()));
-        if let Err(error) = started {
-            self.is_checking.store(false, Ordering::Release);
-            let _ = writeln!(
-                std::io::stderr(),
-                "servers are not checked: no thread for it: {error}; apply the configuration again"
-            );
-        }
+/// Has servers checked from now on, if the configuration wants that. Where workers go by a capture's time, and where there are
+/// switches only, nothing is.
+pub(super) fn begin(shared: &Shared) {
+    let is_of_switches = shared.part.is_some() && shared.runtimes().is_empty();
+    if shared.packet_clock || is_of_switches || shared.is_checking.load(Ordering::Acquire) {
+        return;
+    }
+    let wants = shared.live.staffing(|plan, _, _| !wanted_by(plan).is_empty());
+    if wants != Ok(true) || shared.is_checking.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let (me, board) = (Weak::clone(&shared.me), shared.checks.clone());
+    let thread = std::thread::Builder::new().name("checks".into());
+    let started = thread.spawn(move || Checker::default().run(&board, || me.upgrade()));
+    if let Err(error) = started {
+        shared.is_checking.store(false, Ordering::Release);
+        let _ = writeln!(
+            std::io::stderr(),
+            "servers are not checked: no thread for it: {error}; apply the configuration again"
+        );
     }
 }

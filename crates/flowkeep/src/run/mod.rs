@@ -315,7 +315,7 @@ fn launch(
         };
         started.push(thread.spawn(work).map_err(RunError::Thread)?);
     }
-    shared.begin_checking();
+    checking::begin(&shared);
     Ok(Running {
         shared,
         threads: started,
@@ -647,7 +647,7 @@ impl Cluster for Shared {
     }
 
     fn change(&self, ask: &Ask) -> Result<Change, String> {
-        self.change_configuration(ask)
+        trial::change(self, ask)
     }
 
     fn confirm(&self) -> Result<u64, String> {

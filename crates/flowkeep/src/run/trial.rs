@@ -5,44 +5,41 @@
 //!
 //! Not here: going back itself ([`crate::apply::Live::end_trial`]).
 
-use super::Shared;
+use super::{Shared, checking};
 use crate::apply::Ask;
 use crate::apply::report::Change;
 use std::io::Write as _;
 use std::sync::{Weak, mpsc};
 
-impl Shared {
-    /// Makes a change, or says what it would do; what is to be confirmed goes back by itself.
-    pub(super) fn change_configuration(&self, ask: &Ask) -> Result<Change, String> {
-        if let Some(part) = &self.part {
-            return Err(part.no_change());
-        }
-        if ask.confirm_ms.is_none() {
-            let changed = self.live.change(ask, self);
-            self.begin_checking();
-            return changed;
-        }
-        if ask.dry || ask.rollback {
-            return Err("only `chain apply FILE` can be confirmed".into());
-        }
-        let (begun, begins) = mpsc::channel();
-        let me = self.me.clone();
-        let trials = self.live.trials();
-        let watching = std::thread::Builder::new().name("trial".into()).spawn(move || {
-            // Nothing comes where nothing was applied.
-            if let Ok(generation) = begins.recv() {
-                while trials.wait(generation) && !go_back(&me, generation) {}
-            }
-        });
-        watching
-            .map_err(|error| format!("no thread can be started to go back: {error}; nothing has changed"))?;
-        let change = self.live.change(ask, self)?;
-        self.begin_checking();
-        if let Some(receipt) = &change.receipt {
-            let _ = begun.send(receipt.generation);
-        }
-        Ok(change)
+/// Makes a change, or says what it would do; what is to be confirmed goes back by itshared.
+pub(super) fn change(shared: &Shared, ask: &Ask) -> Result<Change, String> {
+    if let Some(part) = &shared.part {
+        return Err(part.no_change());
     }
+    if ask.confirm_ms.is_none() {
+        let changed = shared.live.change(ask, shared);
+        checking::begin(shared);
+        return changed;
+    }
+    if ask.dry || ask.rollback {
+        return Err("only `chain apply FILE` can be confirmed".into());
+    }
+    let (begun, begins) = mpsc::channel();
+    let me = shared.me.clone();
+    let trials = shared.live.trials();
+    let watching = std::thread::Builder::new().name("trial".into()).spawn(move || {
+        // Nothing comes where nothing was applied.
+        if let Ok(generation) = begins.recv() {
+            while trials.wait(generation) && !go_back(&me, generation) {}
+        }
+    });
+    watching.map_err(|error| format!("no thread can be started to go back: {error}; nothing has changed"))?;
+    let change = shared.live.change(ask, shared)?;
+    checking::begin(shared);
+    if let Some(receipt) = &change.receipt {
+        let _ = begun.send(receipt.generation);
+    }
+    Ok(change)
 }
 
 /// Goes back, and says so; `false` if it is to be tried again.
@@ -62,7 +59,7 @@ fn go_back(cluster: &Weak<Shared>, generation: u64) -> bool {
                 ("flows_cut", went.flows_cut.into()),
             ];
             shared.notices.tell("configuration_went_back", &fields);
-            shared.begin_checking();
+            checking::begin(&shared);
             true
         }
         Some(Err(problem)) => {
