@@ -68,7 +68,11 @@ impl std::error::Error for ServerError {}
 #[derive(Debug)]
 pub struct Server {
     path: PathBuf,
+    /// What names its file.
+    file: (u64, u64),
     ended: Arc<AtomicBool>,
+    /// The socket that the thread listens at.
+    socket: OwnedFd,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -126,18 +130,21 @@ impl Server {
         let Some(socket) = bound.socket.take() else {
             return Err(ServerError::Io(path.clone(), io::ErrorKind::NotConnected.into()));
         };
-        rustix::net::listen(&socket, WAITING_MAX)
-            .map_err(|error| ServerError::Io(path.clone(), error.into()))?;
+        let says = |error| ServerError::Io(path.clone(), error);
+        rustix::net::listen(&socket, WAITING_MAX).map_err(|error| says(error.into()))?;
+        let own = socket.try_clone().map_err(says)?;
         let listener = UnixListener::from(socket);
         let ended = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&ended);
         let thread = thread::Builder::new()
             .name("flowkeep-control".into())
             .spawn(move || accept(&listener, &cluster, &seen))
-            .map_err(|error| ServerError::Io(path.to_owned(), error))?;
+            .map_err(says)?;
         Ok(Server {
             path: path.to_owned(),
+            file: bound.file,
             ended,
+            socket: own,
             thread: Some(thread),
         })
     }
@@ -151,9 +158,11 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Release);
-        // The thread waits for a connection: it gets one, and sees that it is over.
-        let _ = UnixStream::connect(&self.path);
-        let _ = fs::remove_file(&self.path);
+        // The thread waits for a connection: its wait ends, also where the socket's file is gone.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        if file_of(&self.path).is_ok_and(|file| file == self.file) {
+            let _ = fs::remove_file(&self.path);
+        }
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -280,4 +289,23 @@ fn send(mut stream: &UnixStream, reply: &Reply) -> io::Result<()> {
     let mut line = serde_json::to_vec(reply)?;
     line.push(b'\n');
     stream.write_all(&line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::fake::Fake;
+
+    #[test]
+    fn a_server_ends_though_its_file_is_gone_or_is_anothers() {
+        let path = std::env::temp_dir().join(format!("flowkeep-server-{}", std::process::id()));
+        let cluster: Arc<dyn Cluster> = Arc::new(Fake::default());
+        let gone = Server::start(&path, Arc::clone(&cluster)).unwrap();
+        fs::remove_file(&path).unwrap();
+        let other = Server::start(&path, cluster).unwrap();
+        drop(gone);
+        assert!(UnixStream::connect(&path).is_ok(), "the other's file stays");
+        drop(other);
+        assert!(!path.exists());
+    }
 }
