@@ -16,7 +16,7 @@
 //! after going back by itself there is none to go back to.
 //!
 //! Invariants: one trial at a time; no other configuration is applied meanwhile; a confirmed one does not go back. Tests:
-//! `super::tests`, `tests/e2e/trial.rs`.
+//! `super::tests`, `tests/operator/trial.rs`.
 //!
 //! Not here: the thread that waits (`crate::run`), the change itself ([`super::Live`]).
 

@@ -140,11 +140,10 @@ fn servers_that_stop_say_nothing_or_answer_500_are_failing_until_they_return() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     let metrics = free.local_addr().unwrap();
     drop(free);
-    let events = std::env::temp_dir().join(format!("flowkeep-checks-{}.jsonl", std::process::id()));
-    let events_path = events.display().to_string();
     let running = Running::start("checks", PROFILE, |profile| {
-        config(profile, &events_path, metrics, &backends, CHECK)
+        config(profile, &format!("{profile}.events"), metrics, &backends, CHECK)
     });
+    let events = running.path("traffic.toml.events");
     until("the first checks", || {
         server(&running, "good").0 == Some(true)
             && server(&running, "mute") == (Some(false), "no answer within 150ms".into())
@@ -204,7 +203,7 @@ fn servers_that_stop_say_nothing_or_answer_500_are_failing_until_they_return() {
     // A configuration without checks has all of them up.
     let other = running.path("other.toml");
     let profile = running.path("traffic.toml");
-    fs::write(&other, config(&profile, &events_path, metrics, &backends, "")).unwrap();
+    fs::write(&other, config(&profile, &events, metrics, &backends, "")).unwrap();
     let applied = running.ask(&["chain", "apply", &other]);
     assert!(applied.status.success(), "{}", text(&applied.stderr));
     until("no checks", || {
@@ -213,7 +212,7 @@ fn servers_that_stop_say_nothing_or_answer_500_are_failing_until_they_return() {
     // And one that means nothing is refused with its line and a remedy.
     fs::write(
         &other,
-        config(&profile, &events_path, metrics, &backends, "check = \"ping\""),
+        config(&profile, &events, metrics, &backends, "check = \"ping\""),
     )
     .unwrap();
     let refused = running.ask(&["chain", "apply", &other]);
@@ -245,5 +244,4 @@ fn servers_that_stop_say_nothing_or_answer_500_are_failing_until_they_return() {
         "{lines}"
     );
     drop((good, mute, broken));
-    let _ = fs::remove_file(&events);
 }
