@@ -23,7 +23,13 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use nf::{Addr, Block};
 use protocols::ownership::RuntimeId;
+use wire::memory::prefetch;
 use wire::planted;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+/// As many lines of a state are fetched at most.
+const LINES_MAX: usize = 8;
 
 /// What a copy has besides its state.
 #[derive(Clone, Copy)]
@@ -114,6 +120,23 @@ impl<T> Slots<T> {
     pub fn state(&self, slot: u32) -> &[u8] {
         let at = slot as usize * self.stride;
         self.states.get(at..at + self.stride).unwrap_or_default()
+    }
+
+    /// Fetches the lines of a slot's record and state.
+    pub fn prefetch(&self, slot: usize) {
+        let state = self.states.get(slot * self.stride..).unwrap_or_default();
+        let state = state.get(..self.stride).unwrap_or_default();
+        if let Some(record) = self.records.get(slot) {
+            let record = core::ptr::from_ref(record).cast::<u8>();
+            (0..size_of::<Option<T>>())
+                .step_by(LINE)
+                .for_each(|at| prefetch(record.wrapping_add(at)));
+        }
+        state
+            .iter()
+            .step_by(LINE)
+            .take(LINES_MAX)
+            .for_each(|byte| prefetch(byte));
     }
 
     fn state_mut(&mut self, slot: u32) -> &mut [u8] {

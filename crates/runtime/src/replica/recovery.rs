@@ -9,6 +9,10 @@
 //! turn each that is announced. A group is announced behind the last of its flows: until then its packets wait at the switches. Groups that rest
 //! ([`crate::flows::resting`]) come behind all flows.
 //!
+//! A flow's keys and its functions' entries lie anywhere in tables. So each flow is *staged* first: it gets an actor, a group and its
+//! bytes, and the lines that its arrival needs are fetched. It arrives when [`AHEAD`] others have been staged behind it. None is
+//! staged at the end of a step.
+//!
 //! Invariants: a copy is installed once, or counted as lost; nothing is installed before every switch that is there, and one at least, has let the failed runtime go;
 //! bytes that are no states of their functions end there (`recovered[1]`).
 
@@ -20,6 +24,7 @@ use crate::parts::Core;
 use crate::record::NO_DEADLINE;
 use crate::stats::RecoveryReceipt;
 use crate::watch::flows::Change as Flow;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use nf::{Affinity, Arrival};
 use protocols::ownership::{RuntimeId, Switches};
@@ -27,6 +32,9 @@ use wire::planted;
 
 /// Flows installed in a step.
 const INSTALLS: usize = 512;
+/// How many flows ahead of one that arrives are staged; how many ahead of these the lines of their keys are fetched, and how many
+/// ahead of those the copies themselves.
+const AHEAD: usize = 16;
 /// Receipts of recoveries that are kept.
 const RECEIPTS: usize = 8;
 /// How long, in nanoseconds, switches are waited for.
@@ -146,35 +154,68 @@ impl Keeper {
     fn install_some(&mut self, core: &mut Core, recovery: &mut Recovery) -> usize {
         let mut count = 0;
         recovery.ready.get_or_insert(core.now);
-        let (copies, groups) = (&recovery.copies, &mut recovery.groups);
         let Some(mut next) = recovery.next else {
-            for (block, group) in copies.blocks.values() {
-                // A group that is here has its own: it began anew, or came with them.
-                if !core.has_group(group) && core.flows.owners.claim(*block, *group) {
-                    core.out.announce(Message::BlockClaimed(*block, *group));
-                }
-            }
-            *groups = alloc::vec![0; copies.groups.records.len()];
-            recovery.left = flows_by_group(copies);
-            recovery.next = Some(0);
+            begin(core, recovery);
             return 1;
         };
-        let (flows, end) = (copies.flows.records.len(), slots(core, copies));
+        let flows = recovery.copies.flows.records.len();
+        let end = slots(core, &recovery.copies);
+        let mut staged = VecDeque::with_capacity(AHEAD);
         while count < INSTALLS && core.out.has_room() && (next as usize) < end {
             if let Some(slot) = (next as usize).checked_sub(flows) {
+                self.all_arrive(core, recovery, &mut staged);
                 count += 1;
+                let copies = &recovery.copies;
                 self.groups_recovered += u64::from(install_resting(core, copies, slot as u32));
-            } else if let Some(copy) = copies.flows.get(next) {
-                count += 1;
-                let is_lost = install(core, groups, copies, next, copy).is_none();
-                self.recovered[usize::from(is_lost)] += 1;
-                recovery.flows[usize::from(is_lost)] += 1;
-                announce_if_whole(core, groups, &mut recovery.left, copies, copy);
+            } else {
+                prefetch_copy(core, &recovery.copies, next as usize + AHEAD);
+                count += usize::from(self.stage_next(core, recovery, next, &mut staged));
             }
             next += 1;
         }
+        self.all_arrive(core, recovery, &mut staged);
         recovery.next = Some(next);
         count.max(1)
+    }
+
+    /// Stages the flow of a slot, and has the one that was staged longest ago arrive; whether there is a copy.
+    fn stage_next(
+        &mut self,
+        core: &mut Core,
+        recovery: &mut Recovery,
+        slot: u32,
+        staged: &mut VecDeque<(u32, u32)>,
+    ) -> bool {
+        let (copies, groups) = (&recovery.copies, &mut recovery.groups);
+        let Some(copy) = copies.flows.get(slot) else {
+            return false;
+        };
+        match stage(core, groups, copies, slot, copy) {
+            Staged::As(actor) => staged.push_back((slot, actor)),
+            Staged::Here => self.count(core, recovery, slot, true),
+            Staged::Lost => self.count(core, recovery, slot, false),
+        }
+        if staged.len() == AHEAD
+            && let Some((slot, actor)) = staged.pop_front()
+        {
+            let is_there = arrive(core, actor);
+            self.count(core, recovery, slot, is_there);
+        }
+        true
+    }
+
+    fn all_arrive(&mut self, core: &mut Core, recovery: &mut Recovery, staged: &mut VecDeque<(u32, u32)>) {
+        while let Some((slot, actor)) = staged.pop_front() {
+            let is_there = arrive(core, actor);
+            self.count(core, recovery, slot, is_there);
+        }
+    }
+
+    /// The turn of a slot's flow has come: it goes on, or is lost.
+    fn count(&mut self, core: &mut Core, recovery: &mut Recovery, slot: u32, is_there: bool) {
+        self.recovered[usize::from(!is_there)] += 1;
+        recovery.flows[usize::from(!is_there)] += 1;
+        announce_if_whole(core, recovery, slot);
     }
 
     fn end_recovery(&mut self, core: &mut Core, recovery: &Recovery) {
@@ -218,28 +259,89 @@ impl Keeper {
     }
 }
 
-/// Installs one flow; `None` if it cannot be.
-fn install(core: &mut Core, groups: &mut [u32], copies: &Copies, slot: u32, copy: &FlowCopy) -> Option<()> {
+/// Claims all blocks, before any flow is installed.
+fn begin(core: &mut Core, recovery: &mut Recovery) {
+    let copies = &recovery.copies;
+    for (block, group) in copies.blocks.values() {
+        // A group that is here has its own: it began anew, or came with them.
+        if !core.has_group(group) && core.flows.owners.claim(*block, *group) {
+            core.out.announce(Message::BlockClaimed(*block, *group));
+        }
+    }
+    recovery.groups = alloc::vec![0; copies.groups.records.len()];
+    recovery.left = flows_by_group(copies);
+    recovery.next = Some(0);
+}
+
+/// Fetches what staging a slot's flow looks at, and what its arrival looks at first.
+fn prefetch_copy(core: &Core, copies: &Copies, slot: usize) {
+    copies.flows.prefetch(slot + AHEAD);
+    let Some(copy) = copies.flows.get(slot as u32) else {
+        return;
+    };
+    let facts = &copy.facts;
+    core.flows.prefetch_key(core.flows.hash(&facts.key));
+    if facts.flags & flag::SECOND_KEY != 0 {
+        core.flows.prefetch_key(core.flows.hash(&facts.second));
+    }
+    core.flows.prefetch_free_ahead(AHEAD);
+}
+
+/// What became of a copy.
+enum Staged {
+    /// Its bytes are an actor's, which is in its group and in no table.
+    As(u32),
+    /// It moved here when its runtime failed, and has been installed.
+    Here,
+    Lost,
+}
+
+fn stage(core: &mut Core, groups: &mut [u32], copies: &Copies, slot: u32, copy: &FlowCopy) -> Staged {
     if slot % 2 == 1 && planted::is("flow_not_recovered") {
-        return None;
+        return Staged::Lost;
     }
-    let travelling = core.runner.travelling(copy.facts.chain, &core.flows)?;
-    let bytes = copies.flows.state(slot).get(..travelling.length())?;
-    if !copy.is_whole() || usize::from(copy.length) != travelling.length() {
-        return None;
-    }
-    let first = copy.facts.key.hash(&core.settings.seed);
+    let travelling = core.runner.travelling(copy.facts.chain, &core.flows);
+    let Some((travelling, bytes)) = travelling.and_then(|travelling| {
+        let bytes = copies.flows.state(slot).get(..travelling.length())?;
+        let is_it = copy.is_whole() && usize::from(copy.length) == travelling.length();
+        is_it.then_some((travelling, bytes))
+    }) else {
+        return Staged::Lost;
+    };
+    let first = core.flows.hash(&copy.facts.key);
     if core.find(first, &copy.facts.key).is_some() {
-        // It moved here when its runtime failed, and has been installed.
-        return Some(());
+        return Staged::Here;
     }
-    let group = install_group(core, groups, copies, copy)?;
+    let Some(group) = install_group(core, groups, copies, copy) else {
+        return Staged::Lost;
+    };
     // What groups on their way were promised is theirs.
     let has_room = core.flows.free() > core.reserved;
     let Some(actor) = has_room.then(|| core.flows.arrive()).flatten() else {
         abandon_if_empty(core, group);
-        return None;
+        return Staged::Lost;
     };
+    write_header(core, actor, copy);
+    let (own, group_bytes) = bytes.split_at(travelling.own.min(bytes.len()));
+    let state = core.flows.state_bytes_mut(actor);
+    for (at, piece) in [(0, own), (travelling.group.0, group_bytes)] {
+        if let Some(place) = state.get_mut(at..at + piece.len()) {
+            place.copy_from_slice(piece);
+        }
+    }
+    if !core.runner.is_flow(actor, &core.flows) {
+        core.flows.end(actor);
+        abandon_if_empty(core, group);
+        return Staged::Lost;
+    }
+    core.flows.join_group(actor, group);
+    core.runner.rebase_flows(&[actor], copy.by, &core.flows);
+    core.runner.prefetch_moving(actor, false, &core.flows);
+    core.flows.prefetch_joining(actor);
+    Staged::As(actor)
+}
+
+fn write_header(core: &mut Core, actor: u32, copy: &FlowCopy) {
     let (now, timeout) = (core.now, core.settings.timeout_default);
     let generation = core.runner.young();
     let header = core.flows.header_mut(actor);
@@ -256,44 +358,33 @@ fn install(core: &mut Core, groups: &mut [u32], copies: &Copies, slot: u32, copy
     header.group = NO_GROUP;
     header.frame = 0;
     core.flows.set_second_key(actor, copy.facts.second);
-    let (own, group_bytes) = bytes.split_at(travelling.own.min(bytes.len()));
-    let state = core.flows.state_bytes_mut(actor);
-    for (at, piece) in [(0, own), (travelling.group.0, group_bytes)] {
-        if let Some(place) = state.get_mut(at..at + piece.len()) {
-            place.copy_from_slice(piece);
-        }
-    }
-    if !core.runner.is_flow(actor, &core.flows) {
-        core.flows.end(actor);
-        abandon_if_empty(core, group);
-        return None;
-    }
-    core.flows.join_group(actor, group);
-    core.runner.rebase_flows(&[actor], copy.by, &core.flows);
-    core.flows.header_mut(actor).change(Change::Install);
+}
+
+/// A staged flow goes into the tables, and its functions are told. Whether it goes on.
+fn arrive(core: &mut Core, actor: u32) -> bool {
+    let header = core.flows.header_mut(actor);
+    header.change(Change::Install);
+    let (first, flags) = (header.key, header.flags);
     let is_found = core.flows.insert_keys(actor);
     core.flows.file(actor);
-    core.runner
-        .arrive_as(actor, Arrival::Recovered, &mut core.flows, &mut core.out);
-    if planted::is("recovered_arrives_twice") {
+    let times = 1 + usize::from(planted::is("recovered_arrives_twice"));
+    for _ in 0..times {
         core.runner
             .arrive_as(actor, Arrival::Recovered, &mut core.flows, &mut core.out);
     }
     if core.flows.affinity() == Affinity::Flow {
-        core.out
-            .announce(Message::Routed(GroupKey::of_flow(copy.facts.key)));
+        core.out.announce(Message::Routed(GroupKey::of_flow(first)));
     }
-    if copy.facts.flags & flag::ANNOUNCED != 0 {
-        core.out
-            .announce(Message::Routed(GroupKey::of_flow(copy.facts.second)));
+    if flags & flag::ANNOUNCED != 0 {
+        let second = *core.flows.second_key(actor);
+        core.out.announce(Message::Routed(GroupKey::of_flow(second)));
     }
     core.note_arrived(actor);
     core.witness(actor, Flow::Recovered);
     if !is_found {
         core.end_actor(actor);
-        return None;
     }
-    Some(())
+    is_found
 }
 
 /// The place of a flow's group, installed with its first flow; `None` if it cannot be.
@@ -378,12 +469,15 @@ fn flows_by_group(copies: &Copies) -> Vec<u32> {
 
 /// Announces the group of a flow whose turn has come, if it was the last one's: by an earlier route packets of the others would come, and begin
 /// these flows anew.
-fn announce_if_whole(core: &mut Core, groups: &[u32], left: &mut [u32], copies: &Copies, copy: &FlowCopy) {
-    let slot = copy.group as usize;
+fn announce_if_whole(core: &mut Core, recovery: &mut Recovery, slot: u32) {
+    let copies = &recovery.copies;
+    let Some(place) = copies.flows.get(slot).map(|copy| copy.group) else {
+        return;
+    };
     let (Some(left), Some(known), Some(group)) = (
-        left.get_mut(slot),
-        groups.get(slot),
-        copies.groups.get(copy.group),
+        recovery.left.get_mut(place as usize),
+        recovery.groups.get(place as usize),
+        copies.groups.get(place),
     ) else {
         return;
     };
