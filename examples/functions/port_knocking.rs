@@ -1,13 +1,14 @@
 //! Port knocking: a host outside may open port 22 for ten seconds after it has knocked at 7000, 8000 and 9000, in this order.
 
-use nf::{Affinity, ConfigError, Cx, Direction, FlowState, NetworkFunction, NoConfig, Packet};
-use nf::{Side, Time, Verdict, WorkerInfo, network_function};
-use std::{sync::Arc, time::Duration};
+use nf::{Affinity, Cx, Direction, FlowState, NetworkFunction, Packet};
+use nf::{Side, Time, Verdict, network_function};
+use std::time::Duration;
 
 const KNOCKS: [u16; 3] = [7000, 8000, 9000];
 const OPENS: u16 = 22;
 const WINDOW: Duration = Duration::from_secs(10);
 
+#[derive(Default)]
 pub struct PortKnocking;
 
 /// What is remembered of a host outside: how many knocks were right, and when the last one came.
@@ -28,13 +29,8 @@ pub struct Flow {
 impl NetworkFunction for PortKnocking {
     const NAME: &'static str = "port_knocking";
     const AFFINITY: Affinity = Affinity::OutsideAddress;
-    const REASONS: &'static [&'static str] = &["knock", "not_knocked"];
     type Flow = Flow;
     type Group = Host;
-
-    fn new(_config: &Arc<NoConfig>, _worker: &WorkerInfo) -> Result<Self, ConfigError> {
-        Ok(PortKnocking)
-    }
 
     fn process(&self, _packet: &mut Packet, flow: &mut Flow, cx: &mut Cx<Self>) -> Verdict {
         let is_from_inside = (cx.side() == Side::Inside) == (cx.direction() == Direction::Opening);

@@ -1,13 +1,14 @@
 //! A scan counter: a host outside that has tried three closed ports is let through to no open one, until it has been quiet for a minute.
 
-use nf::{Affinity, ConfigError, Cx, Direction, FlowState, NetworkFunction, NoConfig, Packet};
-use nf::{Side, Time, Verdict, WorkerInfo, network_function};
-use std::{sync::Arc, time::Duration};
+use nf::{Affinity, Cx, Direction, FlowState, NetworkFunction, Packet};
+use nf::{Side, Time, Verdict, network_function};
+use std::time::Duration;
 
 const OPEN: [u16; 2] = [80, 443];
 const TRIES_MAX: u64 = 3;
 const QUIET: Duration = Duration::from_secs(60);
 
+#[derive(Default)]
 pub struct ScanCounter;
 
 /// What is remembered of a host outside: how many closed ports it has tried, and when it tried something last.
@@ -28,14 +29,8 @@ pub struct Flow {
 impl NetworkFunction for ScanCounter {
     const NAME: &'static str = "scan_counter";
     const AFFINITY: Affinity = Affinity::OutsideAddress;
-    const COUNTERS: &'static [&'static str] = &["scanners"];
-    const REASONS: &'static [&'static str] = &["closed", "scanner"];
     type Flow = Flow;
     type Group = Host;
-
-    fn new(_config: &Arc<NoConfig>, _worker: &WorkerInfo) -> Result<Self, ConfigError> {
-        Ok(ScanCounter)
-    }
 
     fn process(&self, _packet: &mut Packet, flow: &mut Flow, cx: &mut Cx<Self>) -> Verdict {
         let is_from_inside = (cx.side() == Side::Inside) == (cx.direction() == Direction::Opening);

@@ -68,7 +68,7 @@ fn make(job: cli::jobs::NewJob) -> std::process::ExitCode {
         here if here == std::path::Path::new(".") => job.name.clone().into(),
         elsewhere => elsewhere.join(&job.name),
     };
-    match new::create(&job.name, &folder) {
+    match new::create(&job.name, job.kind, &folder) {
         Ok(created) => {
             println!("{created}");
             std::process::ExitCode::SUCCESS

@@ -1,7 +1,7 @@
 //! `flowkeep new NAME`: a crate with a network function, a test, a configuration and a capture, ready to run.
 //!
 //! # Theory of operation
-//! The files lie in `templates/new`, with placeholders that the name fills: `packet-counter` gives the crate
+//! The files lie in `templates/new`, those of a kind of function in a folder of its own, with placeholders that the name fills: `packet-counter` gives the crate
 //! `packet-counter` (`{{name}}`), the function `packet_counter` (`{{function}}`) and the type `PacketCounter` (`{{Type}}`).
 //!
 //! Flowkeep's own crates are taken by path where the tool was built in a checkout that is still there, so that the new
@@ -17,15 +17,84 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The files of a new crate: where they go, and their template.
-const TEXTS: [(&str, &str); 7] = [
+/// What a new function does to begin with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub enum Kind {
+    /// Counts packets and bytes of each flow
+    #[default]
+    Counter,
+    /// Lets flows to some ports through
+    Gate,
+    /// Drops what a host sends beyond a rate
+    Limiter,
+    /// Writes a record of each flow
+    Monitor,
+}
+
+/// What differs between the kinds.
+struct Template {
+    function: &'static str,
+    tests: &'static str,
+    /// The function's table in `chain.toml`.
+    table: &'static str,
+    /// What the function does: it …
+    what: &'static str,
+}
+
+impl Kind {
+    fn template(self) -> Template {
+        match self {
+            Kind::Counter => Template {
+                function: include_str!("../templates/new/counter/lib.rs.in"),
+                tests: include_str!("../templates/new/counter/packets.rs.in"),
+                table: "",
+                what: "it counts the packets and bytes of each flow, and lets them pass",
+            },
+            Kind::Gate => Template {
+                function: include_str!("../templates/new/gate/lib.rs.in"),
+                tests: include_str!("../templates/new/gate/packets.rs.in"),
+                table: "[function.{{function}}]\nports = [53, 80]\n\n",
+                what: "it lets flows to some ports through, and drops all others",
+            },
+            Kind::Limiter => Template {
+                function: include_str!("../templates/new/limiter/lib.rs.in"),
+                tests: include_str!("../templates/new/limiter/packets.rs.in"),
+                table: "[function.{{function}}]\nper_second = 100\nburst = 20\n\n",
+                what: "it drops what a host sends beyond so many packets a second",
+            },
+            Kind::Monitor => Template {
+                function: include_str!("../templates/new/monitor/lib.rs.in"),
+                tests: include_str!("../templates/new/monitor/packets.rs.in"),
+                table: "",
+                what: "it writes a record of each flow, and lets packets pass",
+            },
+        }
+    }
+
+    /// All files of a new crate: where they go, and their template.
+    fn texts(self) -> impl Iterator<Item = (&'static str, String)> {
+        let Template {
+            function,
+            tests,
+            table,
+            what,
+        } = self.template();
+        let own = [("src/lib.rs", function), ("tests/packets.rs", tests)];
+        let filled = move |text: &str| text.replace("{{table}}", table).replace("{{what}}", what);
+        TEXTS
+            .into_iter()
+            .chain(own)
+            .map(move |(file, text)| (file, filled(text)))
+    }
+}
+
+/// The files that all kinds have: where they go, and their template.
+const TEXTS: [(&str, &str); 5] = [
     ("Cargo.toml", include_str!("../templates/new/Cargo.toml.in")),
     (".gitignore", include_str!("../templates/new/gitignore.in")),
     ("README.md", include_str!("../templates/new/README.md")),
     ("chain.toml", include_str!("../templates/new/chain.toml")),
-    ("src/lib.rs", include_str!("../templates/new/lib.rs.in")),
     ("src/main.rs", include_str!("../templates/new/main.rs.in")),
-    ("tests/packets.rs", include_str!("../templates/new/packets.rs.in")),
 ];
 
 /// A web page, a name lookup and two pings (`tests/new.rs` makes it).
@@ -151,8 +220,8 @@ impl std::error::Error for NewError {
     }
 }
 
-/// Makes a crate called `name` in the folder `directory`, which must not be there yet.
-pub fn create(name: &str, directory: &Path) -> Result<Created, NewError> {
+/// Makes a crate called `name`, with a function of this kind, in the folder `directory`, which must not be there yet.
+pub fn create(name: &str, kind: Kind, directory: &Path) -> Result<Created, NewError> {
     let names = Names::new(name)?;
     let folder = directory.to_owned();
     // The parent of a plain name is the empty path, which stands for here.
@@ -176,7 +245,7 @@ pub fn create(name: &str, directory: &Path) -> Result<Created, NewError> {
         .is_file()
         .then(|| sources.canonicalize())
         .and_then(Result::ok);
-    if let Err(error) = fill(&folder, &names, sources.as_deref()) {
+    if let Err(error) = fill(&folder, &names, kind, sources.as_deref()) {
         // It was made a moment ago, by this call.
         let _ = fs::remove_dir_all(&folder);
         return Err(error);
@@ -188,7 +257,7 @@ pub fn create(name: &str, directory: &Path) -> Result<Created, NewError> {
     })
 }
 
-fn fill(folder: &Path, names: &Names, sources: Option<&Path>) -> Result<(), NewError> {
+fn fill(folder: &Path, names: &Names, kind: Kind, sources: Option<&Path>) -> Result<(), NewError> {
     for inner in ["src", "tests"] {
         let path = folder.join(inner);
         fs::create_dir(&path).map_err(|error| NewError::Write { path, error })?;
@@ -197,8 +266,8 @@ fn fill(folder: &Path, names: &Names, sources: Option<&Path>) -> Result<(), NewE
         let path = folder.join(file);
         fs::write(&path, bytes).map_err(|error| NewError::Write { path, error })
     };
-    for (file, template) in TEXTS {
-        write(file, render(template, names, sources).as_bytes())?;
+    for (file, template) in kind.texts() {
+        write(file, render(&template, names, sources).as_bytes())?;
     }
     write("example.pcap", CAPTURE)?;
     // The versions that Flowkeep itself is tested with; what the new crate does not use, cargo takes out.
@@ -308,20 +377,34 @@ const TAKEN: [&str; 60] = [
     "yield",
 ];
 
-/// Types that the template itself names.
-const TYPES: [&str; 14] = [
+/// Types that the templates themselves name.
+const TYPES: [&str; 28] = [
+    "Admission",
+    "Affinity",
     "Arc",
     "ConfigError",
     "Counts",
     "Cx",
     "Departure",
+    "Deserialize",
+    "Dropped",
+    "Duration",
     "Err",
     "FlowState",
+    "Forwarded",
+    "Host",
     "NetworkFunction",
     "NoConfig",
     "Ok",
     "Packet",
+    "Rate",
+    "Record",
     "Self",
+    "Side",
+    "Step",
+    "Time",
+    "TokenBucket",
+    "Vec",
     "Verdict",
     "WorkerInfo",
 ];
@@ -355,6 +438,9 @@ impl Names {
         let function = name.replace('-', "_");
         if TAKEN.contains(&function.as_str()) {
             return refuse("Rust or Flowkeep use this name", format!("my-{name}"));
+        }
+        if crate::functions().entry(&function).is_some() {
+            return refuse("a function that comes with Flowkeep has it", format!("my-{name}"));
         }
         let type_name = camel(name);
         if TYPES.contains(&type_name.as_str()) {
@@ -416,6 +502,7 @@ fn mended(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::ValueEnum;
 
     #[test]
     fn a_name_has_three_forms() {
@@ -448,6 +535,7 @@ mod tests {
         assert_eq!(instead("größe"), "gr-e");
         assert_eq!(instead("fn"), "my-fn");
         assert_eq!(instead("nf"), "my-nf");
+        assert_eq!(instead("load-balancer"), "my-load-balancer");
         assert_eq!(instead("packet"), "my-packet");
         assert_eq!(instead("a--b"), "a-b");
         assert_eq!(instead("x-"), "x");
@@ -462,9 +550,14 @@ mod tests {
     fn nothing_is_left_to_fill_in() {
         let names = Names::new("packet-counter").unwrap();
         for sources in [None, Some(Path::new("/somewhere/a \"quoted\" place"))] {
-            for (file, template) in TEXTS {
-                let text = render(template, &names, sources);
-                assert!(!text.contains("{{") && !text.contains("}}"), "{file}:\n{text}");
+            for kind in Kind::value_variants() {
+                for (file, template) in kind.texts() {
+                    let text = render(&template, &names, sources);
+                    assert!(
+                        !text.contains("{{") && !text.contains("}}"),
+                        "{kind:?}: {file}:\n{text}"
+                    );
+                }
             }
             let manifest: toml::Table = render(TEXTS[0].1, &names, sources).parse().unwrap();
             let nf = &manifest["dependencies"]["nf"];
@@ -478,14 +571,14 @@ mod tests {
 
     #[test]
     fn errors_say_what_to_do() {
-        let error = create("My Nf", Path::new(".")).unwrap_err();
+        let error = create("My Nf", Kind::Counter, Path::new(".")).unwrap_err();
         assert!(
             error
                 .to_string()
                 .ends_with("write for instance `flowkeep new my-nf`"),
             "{error}"
         );
-        let error = create("my-nf", Path::new("/no/such folder/my-nf")).unwrap_err();
+        let error = create("my-nf", Kind::Counter, Path::new("/no/such folder/my-nf")).unwrap_err();
         assert_eq!(
             error.to_string(),
             "/no/such folder is no folder; make it first: mkdir -p '/no/such folder'"

@@ -93,6 +93,16 @@ impl Registry {
         }
     }
 
+    /// These functions and others behind them.
+    ///
+    /// # Panics
+    /// If two have the same name.
+    #[must_use]
+    pub fn and(mut self, others: Registry) -> Self {
+        self.entries.extend(others.entries);
+        Registry::new(self.entries)
+    }
+
     /// All of them, in the order in which they were given.
     pub fn entries(&self) -> &[Entry] {
         &self.entries

@@ -1,6 +1,6 @@
 //! A crate that `flowkeep new` made builds, passes its tests and runs on its capture, without the network.
 
-use flowkeep::new::{NewError, create};
+use flowkeep::new::{Kind, NewError, create};
 use nf::{ConfigError, Cx, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo, network_function};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ fn what_is_there_is_left_alone() {
     fs::write(place.join("my-nf/precious"), "work").unwrap();
     fs::write(place.join("my-file"), "work").unwrap();
     for name in ["my-nf", "my-file"] {
-        let error = create(name, &place.join(name)).unwrap_err();
+        let error = create(name, Kind::Counter, &place.join(name)).unwrap_err();
         assert!(matches!(error, NewError::Exists { .. }), "{error}");
         assert!(error.to_string().contains("is there already"), "{error}");
     }
@@ -35,7 +35,7 @@ fn what_is_there_is_left_alone() {
 #[test]
 fn a_new_crate_passes_its_tests_and_runs_on_its_capture() {
     let (place, _turn) = (place("new-runs"), my_turn());
-    let created = create("packet-counter", &place.join("packet-counter")).unwrap();
+    let created = create("packet-counter", Kind::Counter, &place.join("packet-counter")).unwrap();
     assert_eq!(
         (created.function.as_str(), created.type_name.as_str()),
         ("packet_counter", "PacketCounter")
@@ -67,6 +67,34 @@ fn a_new_crate_passes_its_tests_and_runs_on_its_capture() {
     assert_eq!(before.unwrap().len(), after.unwrap().len(), "{output}");
 
     cargo(&created.folder, FORMATTED);
+}
+
+#[test]
+fn each_kind_passes_its_tests_and_runs() {
+    let (place, _turn) = (place("new-kinds"), my_turn());
+    let kinds = [
+        (Kind::Gate, "my-gate", "closed_port", "2"),
+        (Kind::Limiter, "my-limiter", "dropped", "0"),
+        (
+            Kind::Monitor,
+            "my-monitor",
+            r#""event":"flow","from":"10.0.0.1:40000""#,
+            "",
+        ),
+    ];
+    for (kind, name, seen, count) in kinds {
+        let created = create(name, kind, &place.join(name)).unwrap();
+        let output = cargo(&created.folder, &["test", "--offline"]);
+        assert!(
+            output.contains("test flows_survive_migration_and_failure ... ok"),
+            "{output}"
+        );
+        let output = cargo(&created.folder, &["run", "--offline", "--", "run", "chain.toml"]);
+        let has = |line: &str| line.contains(seen) && line.contains(count);
+        assert!(output.lines().any(has), "{output}");
+        cargo(&created.folder, FORMATTED);
+        fs::remove_dir_all(&created.folder).unwrap();
+    }
 }
 
 /// The files that the guide shows whole, and what stands in them.
@@ -104,15 +132,6 @@ fn what_the_guide_shows_builds_and_passes() {
     for (name, text) in &files {
         fs::write(folder.join(name), text).unwrap();
     }
-    // What `cargo add serde --features derive` does, without asking the network for the newest version.
-    let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
-    let serde = "[dependencies]\nserde = { version = \"1\", features = [\"derive\"] }\n";
-    fs::write(
-        folder.join("Cargo.toml"),
-        manifest.replace("[dependencies]\n", serde),
-    )
-    .unwrap();
-
     let output = cargo(&folder, &["test", "--offline"]);
     assert!(
         output.contains("test what_is_over_the_limit_is_dropped ... ok"),

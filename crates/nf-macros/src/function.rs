@@ -16,13 +16,14 @@
 //!
 //! A function that has a `group_timeout` gets the hidden constant `OUTLIVES`: only those are asked.
 //!
-//! Types that most functions leave empty are written out where the author has not: `Config` is `NoConfig`, `Group` is `()`.
+//! What most functions would write alike is written out where the author has not (`filling`): `Config` is `NoConfig`, `Flow` and
+//! `Group` are `()`, `new` makes the default, and `REASONS` and `COUNTERS` are the names that the block itself uses.
 //!
 //! # Invariants
 //! What an author can get wrong in the signature is reported here, in terms of `process`: the compiler would speak of
 //! `process_plain`, which the author never wrote (it still does for an answer that is no `Verdict`, where it shows the mend).
 
-use crate::reported;
+use crate::{filling, reported};
 use proc_macro2::TokenStream as Tokens;
 use quote::{ToTokens, format_ident, quote};
 use syn::spanned::Spanned;
@@ -49,7 +50,7 @@ pub fn expand(arguments: Tokens, item: Tokens) -> Tokens {
             errors.extend(name_error(block));
             errors.extend(processing(block).err());
             errors.extend(outliving(block).err());
-            fill_in(block);
+            errors.extend(filling::fill_in(block));
         }
         other => errors.push(Error::new_spanned(
             head(other),
@@ -127,36 +128,6 @@ fn outliving(block: &mut ItemImpl) -> Result<(), Error> {
     Ok(())
 }
 
-/// The types that may be left out. Of another trait than the contract's nothing is known.
-fn fill_in(block: &mut ItemImpl) {
-    let of_contract = |path: &syn::Path| {
-        let last = path.segments.last();
-        last.is_some_and(|segment| segment.ident == "NetworkFunction")
-    };
-    if !block
-        .trait_
-        .as_ref()
-        .is_some_and(|(_, path, _)| of_contract(path))
-    {
-        return;
-    }
-    let has = |name: &str| {
-        let mut items = block.items.iter();
-        items.any(|item| matches!(item, ImplItem::Type(ty) if ty.ident == name))
-    };
-    let (has_config, has_group) = (has("Config"), has("Group"));
-    if !has_config {
-        block.items.push(syn::parse_quote!(
-            type Config = ::nf::NoConfig;
-        ));
-    }
-    if !has_group {
-        block.items.push(syn::parse_quote!(
-            type Group = ();
-        ));
-    }
-}
-
 fn without_process(block: &ItemImpl) -> Error {
     Error::new(
         block.self_ty.span(),
@@ -167,7 +138,7 @@ fn without_process(block: &ItemImpl) -> Error {
     )
 }
 
-fn methods(block: &ItemImpl) -> impl Iterator<Item = &ImplItemFn> {
+pub fn methods(block: &ItemImpl) -> impl Iterator<Item = &ImplItemFn> {
     block.items.iter().filter_map(|item| match item {
         ImplItem::Fn(method) => Some(method),
         _ => None,
@@ -310,10 +281,10 @@ mod tests {
     #[test]
     fn an_ordinary_process_is_called_directly() {
         let written = expanded(
-            "impl NetworkFunction for F { fn process(&self, p: &mut P, f: &mut S, c: &mut C) -> Verdict { return V; } }",
+            "impl Other for F { fn process(&self, p: &mut P, f: &mut S, c: &mut C) -> Verdict { return V; } }",
         );
         let expected = quote! {
-            impl NetworkFunction for F {
+            impl Other for F {
                 #[inline(always)]
                 #[doc(hidden)]
                 fn process_plain(&self, p: &mut P, f: &mut S, c: &mut C) -> Verdict {
@@ -321,27 +292,9 @@ mod tests {
                 }
                 #[doc(hidden)]
                 const PLAIN: bool = true;
-                type Config = ::nf::NoConfig;
-                type Group = ();
             }
         };
         assert_eq!(written, expected.to_string());
-    }
-
-    #[test]
-    fn types_that_are_written_stay_and_others_are_filled_in() {
-        let process = "fn process(&self, p: &mut P, f: &mut S, c: &mut C) -> Verdict { V }";
-        let written = expanded(&format!(
-            "impl nf::NetworkFunction for F {{ type Group = G; type Config = C; {process} }}"
-        ));
-        assert!(!written.contains("NoConfig"), "{written}");
-        assert_eq!(written.matches("type Group").count(), 1, "{written}");
-        let written = expanded(&format!(
-            "impl NetworkFunction for F {{ type Group = G; {process} }}"
-        ));
-        assert!(written.contains("type Config = :: nf :: NoConfig ;"), "{written}");
-        let written = expanded(&format!("impl Other for F {{ {process} }}"));
-        assert!(!written.contains("type"), "{written}");
     }
 
     #[test]
@@ -363,7 +316,8 @@ mod tests {
 
     #[test]
     fn a_process_that_waits_is_left_alone() {
-        let item = "impl NetworkFunction for F { type Config = C; type Group = G; async fn process(&self, p: &mut P, f: &mut S, c: &mut C) -> Verdict { V } }";
+        let item =
+            "impl Other for F { async fn process(&self, p: &mut P, f: &mut S, c: &mut C) -> Verdict { V } }";
         let tokens: Tokens = item.parse().unwrap();
         assert_eq!(expanded(item), tokens.to_string());
     }

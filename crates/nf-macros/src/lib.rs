@@ -21,6 +21,7 @@ use proc_macro::TokenStream;
 use quote::quote;
 use syn::{DeriveInput, Error, parse_macro_input};
 
+mod filling;
 mod function;
 mod plain;
 mod state;
@@ -80,6 +81,31 @@ pub fn plain(input: TokenStream) -> TokenStream {
 
 /// On `impl NetworkFunction for …`: lets `process` be an ordinary function. It is then called directly, without a
 /// future, as `process_now`. An `async fn process` is left as it is.
+///
+/// What is not written follows from the rest: `Config` is `NoConfig`; `Flow` and `Group` are `()`; `new` gives the default, or
+/// the settings where they are the function itself; `REASONS` and `COUNTERS` are the names that this block calls `cx.drop`, `cx.cut`,
+/// `cx.discard`, `cx.count` and `cx.count_by` with. A list that is written must have all of them, so a misspelt name does not
+/// compile. Functions outside of the block that use names need lists that are written.
+///
+/// ```
+/// use nf::{Cx, NetworkFunction, Packet, Verdict, network_function};
+///
+/// #[derive(Default)]
+/// struct NoFragments;
+///
+/// #[network_function]
+/// impl NetworkFunction for NoFragments {
+///     const NAME: &'static str = "no_fragments";
+///
+///     fn process(&self, packet: &mut Packet, _: &mut (), cx: &mut Cx<Self>) -> Verdict {
+///         cx.count("packets");
+///         match packet.has(nf::flag::LATER_FRAGMENT) {
+///             true => cx.drop("fragment"),
+///             false => Verdict::Forward,
+///         }
+///     }
+/// }
+/// ```
 #[proc_macro_attribute]
 pub fn network_function(arguments: TokenStream, item: TokenStream) -> TokenStream {
     function::expand(arguments.into(), item.into()).into()

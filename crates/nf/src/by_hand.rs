@@ -7,6 +7,8 @@
 use crate::cx::{EventLog, RawCx};
 use crate::{Cx, Direction, NetworkFunction, Reason};
 use alloc::boxed::Box;
+#[doc(hidden)]
+pub use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;

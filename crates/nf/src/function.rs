@@ -207,6 +207,17 @@ impl core::error::Error for ConfigError {}
 #[serde(deny_unknown_fields)]
 pub struct NoConfig {}
 
+/// What `process` answers with: a verdict, in time.
+#[diagnostic::on_unimplemented(
+    message = "`process` answers with `{Self}` at once, and nothing says that it does not wait",
+    label = "this is no future",
+    note = "write `#[network_function]` above the `impl`: with it, `process` is an ordinary function"
+)]
+pub trait Deciding: Future<Output = Verdict> {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Future<Output = Verdict>> Deciding for T {}
+
 /// A network function: what it does to a packet, and what it remembers of a flow.
 ///
 /// Write `#[network_function]` above the `impl`, and `process` as an ordinary function or, if it must wait, as an
@@ -299,12 +310,7 @@ pub trait NetworkFunction: Sized + 'static {
 
     /// What happens to a packet, when this takes waiting. The default drops: it is only reached when `process_now`
     /// declines and there is no `async fn process`.
-    fn process(
-        &self,
-        packet: &mut Packet,
-        flow: &mut Self::Flow,
-        cx: &mut Cx<Self>,
-    ) -> impl Future<Output = Verdict> {
+    fn process(&self, packet: &mut Packet, flow: &mut Self::Flow, cx: &mut Cx<Self>) -> impl Deciding {
         let _ = (packet, flow, cx);
         core::future::ready(Verdict::Drop(Reason::UNDECLARED))
     }

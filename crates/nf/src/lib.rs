@@ -53,6 +53,7 @@ pub mod cx;
 pub mod file;
 pub mod function;
 pub mod plain;
+pub mod rate;
 pub mod time;
 pub mod units;
 
@@ -65,9 +66,11 @@ pub use function::{
 };
 pub use nf_macros::{FlowState, Plain, network_function};
 pub use plain::FlowState;
+pub use rate::{Rate, TokenBucket, Window};
 pub use time::{Tick, Time};
 pub use units::{ByteSize, Period};
 #[doc(no_inline)]
 pub use variables;
-pub use wire::packet::Side;
-pub use wire::{Addr, Endpoint, FlowKey, Packet, Prefix};
+pub use wire::packet::{Side, flag};
+pub use wire::tcp::flags as tcp;
+pub use wire::{Addr, Endpoint, FlowKey, Packet, Prefix, protocol};

@@ -15,7 +15,7 @@ use port_knocking::PortKnocking;
 use scan_counter::ScanCounter;
 use std::time::Duration;
 use syn_limiter::SynLimiter;
-use token_bucket::TokenBucket;
+use token_bucket::FlowRate;
 
 const HOST: &str = "10.0.0.1";
 const STRANGER: &str = "198.51.100.7";
@@ -153,14 +153,14 @@ fn a_bucket_fills_as_time_passes() {
         seconds(60),
         stream.times(3),
     ];
-    let settings = || testkit::config::<TokenBucket>("per_second = 1\nburst = 2");
-    let out = testkit::run::<TokenBucket>(settings(), script.clone());
+    let settings = || testkit::config::<FlowRate>("per_second = 1\nburst = 2");
+    let out = testkit::run::<FlowRate>(settings(), script.clone());
     let no = Dropped("over_rate");
     let (first, second) = ([Forwarded, Forwarded, no, Forwarded], [Forwarded, no, no]);
     out.assert_fates([&first[..], &second, &[Forwarded, Forwarded, no]].concat());
-    let survived = testkit::survives_migration::<TokenBucket>(settings(), script.clone());
+    let survived = testkit::survives_migration::<FlowRate>(settings(), script.clone());
     assert_eq!(survived.dropped("over_rate"), 4);
-    testkit::survives_failure::<TokenBucket>(settings(), script);
+    testkit::survives_failure::<FlowRate>(settings(), script);
 }
 
 #[test]

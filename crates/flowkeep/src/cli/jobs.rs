@@ -134,6 +134,8 @@ pub struct BenchJob {
 pub struct NewJob {
     /// The function's name as it was typed, which is its directory's, too.
     pub name: String,
+    /// What the function does to begin with.
+    pub kind: crate::new::Kind,
     /// Where that directory goes.
     pub directory: PathBuf,
 }

@@ -883,6 +883,9 @@ struct Sim {
 struct New {
     /// Its name: lower case, with - or _
     name: String,
+    /// What it does to begin with
+    #[arg(long, value_enum, default_value_t)]
+    kind: crate::new::Kind,
     /// Where to make its directory, which has the name; by default here
     #[arg(long, value_name = "DIRECTORY")]
     directory: Option<PathBuf>,
@@ -986,6 +989,7 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
             let directory = new.directory.unwrap_or_else(|| PathBuf::from("."));
             return Ok((jobs.new)(jobs::NewJob {
                 name: new.name,
+                kind: new.kind,
                 directory,
             }));
         }

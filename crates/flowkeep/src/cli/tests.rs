@@ -53,7 +53,14 @@ fn jobs() -> Jobs {
             ))
         },
         sim: |job: jobs::SimJob, _| see(format!("sim {job:?}")),
-        new: |job: NewJob| see(format!("new {} in {}", job.name, job.directory.display())),
+        new: |job: NewJob| {
+            see(format!(
+                "new {} {:?} in {}",
+                job.name,
+                job.kind,
+                job.directory.display()
+            ))
+        },
         bridge: |job: jobs::BridgeJob| see(format!("bridge {} {}", job.ports.join(" "), job.json)),
         lab: |job: jobs::LabJob| {
             see(match job {
@@ -268,7 +275,9 @@ fn bench_and_new_get_their_jobs() {
     run_words("bench launch --flows 100 --runs 3 --json").unwrap();
     assert!(seen("bench Launch [100] 3 true"));
     run_words("new my-counter").unwrap();
-    assert!(seen("new my-counter in ."));
+    assert!(seen("new my-counter Counter in ."));
+    run_words("new my-gate --kind gate").unwrap();
+    assert!(seen("new my-gate Gate in ."));
     assert!(run_words("bench everything").is_err());
 }
 

@@ -1,0 +1,340 @@
+//! What an author need not write in a network function, since it follows from the rest.
+//!
+//! ```text
+//!   not written            written out
+//!   type Config            NoConfig
+//!   type Flow, Group       ()
+//!   fn new                 the default; or the settings, where `Config` is the function itself; or `with_variables`
+//!   const REASONS          the names in `drop("…")`, `cut("…")` and `discard("…")` of the block
+//!   const COUNTERS         the names in `count("…")` and `count_by("…", …)` of the block
+//! ```
+//!
+//! Invariant: a list that the author wrote stays as it is, and a name in the block that it lacks is an error. So is a name that is
+//! no literal, where no list is written.
+//!
+//! Not here: names that functions outside of the block use. Their author writes the list, and a debug build asserts that each is in it.
+
+use crate::function::methods;
+use proc_macro2::Span;
+use quote::ToTokens;
+use syn::visit::{self, Visit};
+use syn::{Error, Expr, ExprMethodCall, ImplItem, ItemImpl, Lit, Path};
+
+/// A list of names, and the methods of the context that take one.
+struct List {
+    constant: &'static str,
+    methods: &'static [&'static str],
+    what: &'static str,
+}
+
+const LISTS: [List; 2] = [
+    List {
+        constant: "REASONS",
+        methods: &["drop", "cut", "discard"],
+        what: "reason",
+    },
+    List {
+        constant: "COUNTERS",
+        methods: &["count", "count_by"],
+        what: "counter",
+    },
+];
+
+/// Writes out what is missing in the contract's block, and says what cannot be. Of another trait nothing is known.
+pub fn fill_in(block: &mut ItemImpl) -> Vec<Error> {
+    let is_contract = |path: &Path| {
+        let last = path.segments.last();
+        last.is_some_and(|segment| segment.ident == "NetworkFunction")
+    };
+    if !block
+        .trait_
+        .as_ref()
+        .is_some_and(|(_, path, _)| is_contract(path))
+    {
+        return Vec::new();
+    }
+    let mut errors: Vec<Error> = LISTS.iter().flat_map(|list| fill_names(block, list)).collect();
+    errors.extend(fill_new(block).err());
+    fill_types(block);
+    errors
+}
+
+fn fill_types(block: &mut ItemImpl) {
+    let has = |name: &str| {
+        let mut items = block.items.iter();
+        items.any(|item| matches!(item, ImplItem::Type(ty) if ty.ident == name))
+    };
+    let missing: Vec<ImplItem> = [
+        (
+            has("Config"),
+            syn::parse_quote!(
+                type Config = ::nf::NoConfig;
+            ),
+        ),
+        (
+            has("Flow"),
+            syn::parse_quote!(
+                type Flow = ();
+            ),
+        ),
+        (
+            has("Group"),
+            syn::parse_quote!(
+                type Group = ();
+            ),
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(has, item)| (!has).then_some(item))
+    .collect();
+    block.items.extend(missing);
+}
+
+/// How an instance is made, if that follows from the settings' type.
+fn fill_new(block: &mut ItemImpl) -> Result<(), Error> {
+    if methods(block).any(|method| method.sig.ident == "new") {
+        return Ok(());
+    }
+    let has_variables = methods(block).any(|method| method.sig.ident == "with_variables");
+    let config = block.items.iter().find_map(|item| match item {
+        ImplItem::Type(ty) if ty.ident == "Config" => Some(&ty.ty),
+        _ => None,
+    });
+    let text = |ty: &syn::Type| ty.to_token_stream().to_string();
+    let own = text(&block.self_ty);
+    let mut problem = Ok(());
+    let body: Expr = if has_variables {
+        syn::parse_quote!(Self::with_variables(
+            config,
+            worker,
+            &mut ::nf::variables::Variables::local()
+        ))
+    } else {
+        match config {
+            None => syn::parse_quote!(::core::result::Result::Ok(
+                <Self as ::core::default::Default>::default()
+            )),
+            Some(ty)
+                if matches!(
+                    text(ty).as_str(),
+                    "NoConfig" | "nf :: NoConfig" | ":: nf :: NoConfig"
+                ) =>
+            {
+                syn::parse_quote!(::core::result::Result::Ok(
+                    <Self as ::core::default::Default>::default()
+                ))
+            }
+            Some(ty) if text(ty) == own || text(ty) == "Self" => {
+                syn::parse_quote!(::core::result::Result::Ok(<Self as ::core::clone::Clone>::clone(
+                    config
+                )))
+            }
+            Some(ty) => {
+                problem = Err(Error::new_spanned(
+                    ty,
+                    "nothing takes these settings: write `fn new(config: &Arc<Self::Config>, worker: &WorkerInfo) -> \
+                     Result<Self, ConfigError>`, or make the function itself its settings",
+                ));
+                // It is not missing as well.
+                syn::parse_quote!(::core::unimplemented!())
+            }
+        }
+    };
+    block.items.push(syn::parse_quote!(
+        fn new(
+            config: &::nf::by_hand::Arc<Self::Config>,
+            worker: &::nf::WorkerInfo,
+        ) -> ::core::result::Result<Self, ::nf::ConfigError> {
+            let _ = (config, worker);
+            #body
+        }
+    ));
+    problem
+}
+
+/// Writes a list of names out, or holds the names that the block uses against the list that is written.
+fn fill_names(block: &mut ItemImpl, list: &List) -> Vec<Error> {
+    let mut used = Used {
+        methods: list.methods,
+        names: Vec::new(),
+        others: Vec::new(),
+    };
+    used.visit_item_impl(block);
+    let written = block.items.iter().find_map(|item| match item {
+        ImplItem::Const(constant) if constant.ident == list.constant => Some(literals(&constant.expr)),
+        _ => None,
+    });
+    let List { constant, what, .. } = list;
+    match written {
+        // A list from elsewhere.
+        Some(None) => Vec::new(),
+        Some(Some(known)) => {
+            let missing = used.names.iter().filter(|(name, _)| !known.contains(name));
+            let all = known.iter().map(|name| format!("`\"{name}\"`"));
+            let all = all.collect::<Vec<_>>().join(", ");
+            missing
+                .map(|(name, at)| {
+                    let problem =
+                        format!("`{name}` is no {what} in {constant}: write one of {all}, or add it there");
+                    Error::new(*at, problem)
+                })
+                .collect()
+        }
+        None if !used.others.is_empty() => {
+            let problem = format!(
+                "a {what} that is no literal: write `const {constant}: &'static [&'static str] = &[…];` with all names that it can be"
+            );
+            used.others.iter().map(|at| Error::new(*at, &problem)).collect()
+        }
+        None if used.names.is_empty() => Vec::new(),
+        None => {
+            let mut names: Vec<String> = Vec::new();
+            for (name, _) in used.names {
+                if !names.contains(&name) {
+                    names.push(name);
+                }
+            }
+            let constant = syn::Ident::new(constant, Span::call_site());
+            block.items.push(syn::parse_quote!(
+                const #constant: &'static [&'static str] = &[#(#names),*];
+            ));
+            Vec::new()
+        }
+    }
+}
+
+/// The names in `&["…", "…"]`; `None` for any other expression.
+fn literals(expression: &Expr) -> Option<Vec<String>> {
+    let Expr::Reference(reference) = expression else {
+        return None;
+    };
+    let Expr::Array(array) = &*reference.expr else {
+        return None;
+    };
+    array
+        .elems
+        .iter()
+        .map(|name| literal(name).map(|(name, _)| name))
+        .collect()
+}
+
+fn literal(expression: &Expr) -> Option<(String, Span)> {
+    match expression {
+        Expr::Lit(literal) => match &literal.lit {
+            Lit::Str(text) => Some((text.value(), text.span())),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The names that some methods are called with.
+struct Used {
+    methods: &'static [&'static str],
+    names: Vec<(String, Span)>,
+    /// Where such a method is called with anything but a literal.
+    others: Vec<Span>,
+}
+
+impl<'ast> Visit<'ast> for Used {
+    fn visit_expr_method_call(&mut self, call: &'ast ExprMethodCall) {
+        visit::visit_expr_method_call(self, call);
+        let is_one = self.methods.iter().any(|method| call.method == method) && is_context(&call.receiver);
+        let Some(argument) = call.args.first().filter(|_| is_one) else {
+            return;
+        };
+        match literal(argument) {
+            Some(name) => self.names.push(name),
+            None => self.others.push(syn::spanned::Spanned::span(argument)),
+        }
+    }
+}
+
+/// Whether a method is called of a context: an argument, which has a plain name.
+fn is_context(receiver: &Expr) -> bool {
+    matches!(receiver, Expr::Path(path) if path.path.get_ident().is_some_and(|name| name == "cx"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROCESS: &str = "async fn process(&self, p: &mut P, f: &mut S, cx: &mut C) -> Verdict";
+
+    fn filled(items: &str) -> (String, Vec<String>) {
+        let mut block: ItemImpl =
+            syn::parse_str(&format!("impl nf::NetworkFunction for F {{ {items} }}")).unwrap();
+        let errors = fill_in(&mut block);
+        let errors = errors.iter().map(ToString::to_string).collect();
+        (block.to_token_stream().to_string(), errors)
+    }
+
+    #[test]
+    fn types_that_are_written_stay_and_others_are_filled_in() {
+        let (written, _) = filled(&format!("type Group = G; type Config = F; {PROCESS} {{ V }}"));
+        assert!(!written.contains("NoConfig"), "{written}");
+        assert_eq!(written.matches("type Group").count(), 1, "{written}");
+        assert!(written.contains("type Flow = () ;"), "{written}");
+        let (written, _) = filled(&format!("{PROCESS} {{ V }}"));
+        assert!(written.contains("type Config = :: nf :: NoConfig ;"), "{written}");
+        let mut other: ItemImpl =
+            syn::parse_str(&format!("impl Other for F {{ {PROCESS} {{ V }} }}")).unwrap();
+        assert!(fill_in(&mut other).is_empty());
+        assert_eq!(other.items.len(), 1);
+    }
+
+    #[test]
+    fn names_are_collected_once_each() {
+        let body = r#"{ cx.count("b"); cx.count_by("a", 2); cx.count("b"); items.iter().count();
+            if x { return cx.drop("late"); } cx.discard("over"); cx.cut("late") }"#;
+        let (written, errors) = filled(&format!("{PROCESS} {body}"));
+        assert!(written.contains(r#"& ["b" , "a"]"#), "{written}");
+        assert!(written.contains(r#"& ["late" , "over"]"#), "{written}");
+        assert_eq!(errors, [""; 0]);
+    }
+
+    #[test]
+    fn a_name_that_the_list_lacks_is_refused() {
+        let list = r#"const REASONS: &'static [&'static str] = &["too_many"];"#;
+        let (_, errors) = filled(&format!("{list} {PROCESS} {{ cx.drop(\"to_many\") }}"));
+        assert_eq!(
+            errors,
+            ["`to_many` is no reason in REASONS: write one of `\"too_many\"`, or add it there"]
+        );
+        let (_, errors) = filled(&format!("{list} {PROCESS} {{ cx.drop(\"too_many\") }}"));
+        assert_eq!(errors, [""; 0]);
+        // A list from elsewhere is not looked into.
+        let list = "const REASONS: &'static [&'static str] = ALL;";
+        let (_, errors) = filled(&format!("{list} {PROCESS} {{ cx.drop(\"to_many\") }}"));
+        assert_eq!(errors, [""; 0]);
+    }
+
+    #[test]
+    fn a_name_that_is_no_literal_needs_a_list() {
+        let (written, errors) = filled(&format!("{PROCESS} {{ cx.drop(reason) }}"));
+        assert!(
+            errors[0].starts_with("a reason that is no literal: write `const REASONS"),
+            "{errors:?}"
+        );
+        assert!(!written.contains("REASONS"), "{written}");
+    }
+
+    #[test]
+    fn an_instance_is_made_as_the_settings_say() {
+        let new = |items: &str| filled(&format!("{items} {PROCESS} {{ V }}"));
+        assert!(new("").0.contains("Default > :: default ()"));
+        assert!(new("type Config = F;").0.contains("Clone > :: clone (config)"));
+        assert!(
+            new("fn with_variables() {}")
+                .0
+                .contains("Self :: with_variables (config , worker")
+        );
+        let (written, errors) = new("type Config = Settings;");
+        assert!(written.contains("unimplemented !"), "{written}");
+        assert!(
+            errors[0].starts_with("nothing takes these settings"),
+            "{errors:?}"
+        );
+        assert_eq!(new("fn new() {}").0.matches("fn new").count(), 1);
+    }
+}
