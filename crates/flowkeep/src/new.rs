@@ -422,13 +422,21 @@ impl Names {
             })
         };
         let mended = mended(name);
+        // What is proposed is not refused, too.
+        let proposed = match name == mended {
+            true => mended.clone(),
+            false => match Names::new(&mended) {
+                Err(NewError::Name { instead, .. }) => instead,
+                _ => mended.clone(),
+            },
+        };
         if name.contains(['/', '\\']) {
-            return refuse("it is a path; say where with --directory", mended);
+            return refuse("it is a path; say where with --directory", proposed);
         }
         if name != mended {
             return refuse(
                 "a name has lower case letters, digits, `-` and `_`, and begins with a letter",
-                mended,
+                proposed,
             );
         }
         if name.len() > NAME_MAX {
@@ -530,7 +538,7 @@ mod tests {
         assert_eq!(instead("MyNf"), "my-nf");
         assert_eq!(instead("my nf"), "my-nf");
         assert_eq!(instead("my.nf/"), "my-nf");
-        assert_eq!(instead("../here/Counter"), "counter");
+        assert_eq!(instead("../here/Counter"), "my-counter");
         assert_eq!(instead("3com"), "com");
         assert_eq!(instead("größe"), "gr-e");
         assert_eq!(instead("fn"), "my-fn");

@@ -136,7 +136,7 @@ fn fill_new(block: &mut ItemImpl) -> Result<(), Error> {
                      Result<Self, ConfigError>`, or make the function itself its settings",
                 ));
                 // It is not missing as well.
-                syn::parse_quote!(::core::unimplemented!())
+                syn::parse_quote!(loop {})
             }
         }
     };
@@ -330,7 +330,7 @@ mod tests {
                 .contains("Self :: with_variables (config , worker")
         );
         let (written, errors) = new("type Config = Settings;");
-        assert!(written.contains("unimplemented !"), "{written}");
+        assert!(written.contains("loop { }"), "{written}");
         assert!(
             errors[0].starts_with("nothing takes these settings"),
             "{errors:?}"

@@ -467,6 +467,14 @@ pub struct Log {
     pub max_size: Option<nf::ByteSize>,
     /// How many renamed files are kept, besides the one that is written. Default 4.
     pub keep: u32,
+    /// Address and port of a syslog collector: each line is sent there over UDP, too (RFC 5424). Default: nowhere.
+    #[schemars(with = "Option<String>", example = &"192.0.2.9:514")]
+    #[serde(deserialize_with = "values::address")]
+    pub syslog: Option<SocketAddr>,
+    /// Address and port of an IPFIX collector: NAT's log is sent there over UDP, too (RFC 8158). Default: nowhere.
+    #[schemars(with = "Option<String>", example = &"192.0.2.9:4739")]
+    #[serde(deserialize_with = "values::address")]
+    pub ipfix: Option<SocketAddr>,
 }
 
 impl Default for Log {
@@ -475,6 +483,8 @@ impl Default for Log {
             events: None,
             max_size: None,
             keep: 4,
+            syslog: None,
+            ipfix: None,
         }
     }
 }

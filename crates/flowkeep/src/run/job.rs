@@ -1,6 +1,7 @@
 //! The command `run`: a cluster from its configuration to its report.
 
 use super::events::{LogFile, Rotation};
+use super::export;
 use super::privileges::Privileges;
 use super::ready::{Manager, Parts};
 use super::{Events, Links, Outcome, RunError, Running, start_with_less};
@@ -236,18 +237,19 @@ fn open_events(config: &Config, reports: &Reports) -> Result<Option<Events>, Fai
         keep: config.log.keep,
         again,
     };
-    Ok(match config.log.events.as_deref() {
-        None => None,
-        Some("-") => Some(Events::to(
-            "standard output",
-            Box::new(BufWriter::new(io::stdout())),
-        )),
+    let (name, file): (&str, Box<dyn Write + Send>) = match config.log.events.as_deref() {
+        None if config.log.syslog.is_none() && config.log.ipfix.is_none() => return Ok(None),
+        None => ("(none)", Box::new(io::sink())),
+        Some("-") => ("standard output", Box::new(BufWriter::new(io::stdout()))),
         Some(path) => {
             let file = LogFile::open(Path::new(path), rotation, reports.clone())
                 .map_err(|error| (FAILURE, format!("the event log {path} cannot be opened: {error}")))?;
-            Some(Events::to(path, Box::new(file)))
+            (path, Box::new(file))
         }
-    })
+    };
+    let out = export::of(&config.log, file, reports)
+        .map_err(|error| (FAILURE, format!("no socket for a collector of events: {error}")))?;
+    Ok(Some(Events::to(name, Box::new(out))))
 }
 
 /// The control socket and, if asked for, the figures for Prometheus, for as long as this lives.

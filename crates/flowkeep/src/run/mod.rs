@@ -23,6 +23,7 @@ mod changing;
 mod checking;
 mod driver;
 mod events;
+mod export;
 mod figures;
 mod following;
 pub mod job;

@@ -138,6 +138,23 @@ fn date(text: &str) -> Option<(u64, &str)> {
     Some((moment, behind))
 }
 
+/// Milliseconds since 1970 of a date as [`Rfc3339`] writes it.
+pub(super) fn milliseconds(date: &str) -> Option<u64> {
+    let number = |from: usize, to: usize| date.get(from..to)?.parse::<u64>().ok();
+    let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
+    if year < 1970 || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    // As in `Rfc3339`, the other way.
+    let shifted = year - u64::from(month <= 2);
+    let (era, year_of_era) = (shifted / 400, shifted % 400);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    let days = (era * 146_097 + of_era).checked_sub(719_468)?;
+    let seconds = days * 86_400 + number(11, 13)? * 3600 + number(14, 16)? * 60 + number(17, 19)?;
+    Some(seconds * 1000 + number(20, 23)?)
+}
+
 /// Nanoseconds since 1970 as a date of RFC 3339, UTC, with nine places.
 pub(crate) struct Rfc3339(pub u64);
 
@@ -190,6 +207,22 @@ mod tests {
             (4_107_542_400, "2100-03-01T00:00:00.000000000Z"),
         ] {
             assert_eq!(Rfc3339(seconds * SECOND).to_string(), text);
+            assert_eq!(milliseconds(text), Some(seconds * 1000));
+        }
+        for day in 0..50_000 {
+            let moment = (day * 86_400 + 3_661) * SECOND + 7_000_000;
+            assert_eq!(
+                milliseconds(&Rfc3339(moment).to_string()),
+                Some(moment / 1_000_000)
+            );
+        }
+        for none in [
+            "",
+            "2026-13-01T00:00:00.000Z",
+            "1969-12-31T00:00:00.000Z",
+            "é026-11-20T18:46:04.0",
+        ] {
+            assert_eq!(milliseconds(none), None);
         }
         assert!(Rfc3339(u64::MAX).to_string().ends_with(".709551615Z"));
     }
