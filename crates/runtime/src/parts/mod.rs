@@ -149,6 +149,8 @@ pub(crate) struct Core {
     pub sessions: Sessions,
     pub silent: Silent,
     pub gate: Gate,
+    /// Where packets wait for a data store.
+    pub store_gate: Gate,
     pub sender: Sender,
     pub ledger: Ledger,
     /// Whether what packets change is followed: for copies, or for a store.
@@ -193,7 +195,8 @@ impl Core {
             out,
             sessions,
             silent: Silent::default(),
-            gate: Gate::new(),
+            gate: Gate::new(DropReason::ReplicaFull),
+            store_gate: Gate::new(DropReason::StoreFull),
             sender: Sender::new(is_replicated, copying),
             ledger: Ledger::default(),
             is_followed: false,
@@ -267,6 +270,9 @@ impl Core {
 
     #[inline(never)]
     fn begin_followed<const SEEN: bool>(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
+        if self.ledger.has_waiting() {
+            self.observe_stored(actor);
+        }
         if !self.sender.is_on() {
             self.begin::<SEEN>(actor, packet, direction);
             return self.note_stored(actor);
@@ -301,6 +307,7 @@ impl Core {
             }
         }
         self.sender.note_more_calls();
+        self.ledger.note_more_calls();
     }
 
     /// A packet has passed its chain: its flow's deadline moves, and it goes out.
@@ -328,7 +335,7 @@ impl Core {
         } else {
             self.settle_all();
             if is_held(self.flows.header(actor).flags) {
-                return self.hold.hold_behind(actor, packet, &mut self.out);
+                return self.hold_behind(actor, packet);
             }
         }
         self.pass(actor, packet);
@@ -351,11 +358,21 @@ impl Core {
         })
     }
 
+    #[cold]
+    fn hold_behind(&mut self, actor: u32, packet: PacketBox) {
+        let chain = self.flows.header(actor).chain;
+        self.hold.hold_behind(actor, chain, packet, &mut self.out);
+    }
+
     /// Passes on what has waited for barriers that are acknowledged; answers how many packets.
     #[inline]
     pub fn release_held(&mut self) -> usize {
-        self.hold
-            .release(&mut self.flows, &mut self.gate, &mut self.out, self.now)
+        self.hold.release(
+            &mut self.flows,
+            [&mut self.gate, &mut self.store_gate],
+            &mut self.out,
+            self.now,
+        )
     }
 
     /// A switch is gone: what waits to leave by its link is dropped.
@@ -366,6 +383,7 @@ impl Core {
         }
         self.hold.switch_gone(link, &mut self.out);
         self.gate.switch_gone(link, &mut self.out);
+        self.store_gate.switch_gone(link, &mut self.out);
     }
 
     /// Drops the packets of these flows that wait, with their calls: they have gone on elsewhere.
@@ -381,8 +399,11 @@ impl Core {
 
     /// Passes on all packets that wait, for whatever: no flow is left whose replies or copies could be missed.
     pub fn release_all_held(&mut self) {
-        self.hold
-            .release_all(&mut self.flows, &mut self.gate, &mut self.out);
+        self.hold.release_all(
+            &mut self.flows,
+            [&mut self.gate, &mut self.store_gate],
+            &mut self.out,
+        );
         self.close_copies();
     }
 
@@ -567,7 +588,7 @@ impl Core {
     #[cold]
     pub fn settle(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
         if is_held(self.flows.header(actor).flags) {
-            return self.hold.hold_behind(actor, packet, &mut self.out);
+            return self.hold_behind(actor, packet);
         }
         if self.flows.header(actor).flags & flag::SETTLING != 0 {
             // Its first packet leaves before this one.
@@ -579,7 +600,7 @@ impl Core {
                 return self.out.drop_packet(packet, self.refused_for);
             }
             if is_held(self.flows.header(actor).flags) {
-                return self.hold.hold_behind(actor, packet, &mut self.out);
+                return self.hold_behind(actor, packet);
             }
             return self.pass(actor, packet);
         }
@@ -658,13 +679,23 @@ impl Core {
                 self.pass(actor, settling.packet);
                 continue;
             }
-            if self.sender.is_on() {
-                self.commit(actor);
+            if !self.commit_held(actor) {
+                self.refuse_flow(actor, settling.packet, DropReason::StoreFull);
+                continue;
             }
             if let Some(packet) = self.hold.hold(actor, settling.packet, &mut self.flows, &self.out) {
                 self.refuse_flow(actor, packet, DropReason::UnheardFull);
             }
         }
+    }
+
+    /// What a flow's packet changed that is about to wait for switches; `false` if that must not leave at all.
+    fn commit_held(&mut self, actor: u32) -> bool {
+        let is_written = !self.ledger.has_waiting() || self.commit_stored(actor);
+        if self.sender.is_on() {
+            self.commit(actor);
+        }
+        is_written || !self.waits_for_store(actor)
     }
 
     /// Whether another flow has this key; if its time is over, it no longer has.
@@ -698,8 +729,8 @@ impl Core {
     /// Passes the next packet of a flow whose first found no room to wait in, while the next waited for its call: its second key is its own, and told.
     #[cold]
     pub fn settle_again(&mut self, actor: u32, packet: PacketBox) {
-        if self.sender.is_on() {
-            self.commit(actor);
+        if !self.commit_held(actor) {
+            return self.refuse_flow(actor, packet, DropReason::StoreFull);
         }
         if !self.out.barrier().holds(self.now) {
             self.flows.header_mut(actor).flags |= flag::SETTLED;
