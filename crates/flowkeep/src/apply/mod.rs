@@ -651,7 +651,8 @@ fn settle(workers: &dyn Workers, receipt: &mut Receipt) {
     }
 }
 
-/// Whether packets of a chain of both wait for copies in one and for the store in the other: they could leave before others that wait.
+/// Whether packets of a chain wait for copies in one and for the store in the other: they could
+/// leave before others that wait.
 fn changes_what_is_waited_for(before: &Config, now: &Config) -> bool {
     use crate::config::ReplicationPolicy::{Commit, StoreCommit};
     let policy = |config: &Config, name: &str| {
@@ -660,7 +661,10 @@ fn changes_what_is_waited_for(before: &Config, now: &Config) -> bool {
         matches!(policy, Commit | StoreCommit).then_some(policy)
     };
     let mut names = before.chain.iter().map(|chain| &*chain.name);
-    names.any(|name| policy(before, name).is_some_and(|was| policy(now, name).is_some_and(|is| is != was)))
+    names.any(|name| match (policy(before, name), policy(now, name)) {
+        (Some(was), Some(is)) => was != is,
+        _ => false,
+    })
 }
 
 /// What differs of that which is fixed when a cluster starts.

@@ -215,7 +215,7 @@ fn stored(config: &Config, document: &mut Document<'_, '_>) {
         && let Some((one, other)) = sharing(&config.member)
     {
         let problem = format!(
-            "members `{one}` and `{other}` of one host would have their flows in one file, which one process may open"
+            "members `{one}` and `{other}` of one host would have one file, which one process may open"
         );
         document.problem_at(&at, &problem, "write uri = \"redis://HOST\" below [store]");
     }

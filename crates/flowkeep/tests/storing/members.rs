@@ -2,7 +2,7 @@
 //! `kill -9` together or one alone.
 
 use super::rig::{Folder, Member};
-use super::storing::{asked, server, wait};
+use super::storing::{asked, output, server, wait};
 use super::{FLOWS, mapping};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -175,4 +175,26 @@ fn a_node_that_stays_away_is_waited_for_a_time() {
     front.wait_until("packets", |status| status.packets.out > count + 2 * FLOWS as u64);
     assert_eq!(site.mappings("right"), here);
     site.all();
+}
+
+#[test]
+fn a_store_that_members_cannot_have_is_refused() {
+    let cases = [
+        ("redb:flows.redb", "members `left` and `right` of one host"),
+        ("memory:", "no member comes back with its flows"),
+    ];
+    for (uri, problem) in cases {
+        let site = Site::new("store-refused", uri, "");
+        let config = site.config.display().to_string();
+        let (done, said, error) = output(&["chain", "check", &config]);
+        let all = format!("{said}{error}");
+        assert!(
+            !done && all.contains("chain[0].replication") && all.contains(problem),
+            "{all}"
+        );
+        assert!(all.contains("redis://HOST"), "{all}");
+    }
+    let site = Site::new("store-taken", "redis://127.0.0.1", "");
+    let (done, said, error) = output(&["chain", "check", &site.config.display().to_string()]);
+    assert!(done, "{said}{error}");
 }

@@ -1,4 +1,4 @@
-//! What tests with stores have in common: the command, a folder, and a redis-server of the test's own.
+//! What tests with stores have in common: the command, a folder, a redis-server of their own.
 
 #[path = "../../../stores/tests/servers/redis.rs"]
 mod server;

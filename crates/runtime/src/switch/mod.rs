@@ -629,7 +629,8 @@ impl<P: Port, L: Port> Switch<P, L> {
         self.presence.expect_stored(&self.outbox);
     }
 
-    /// Runtimes that fail come back with flows out of a store: their routes wait for them as long as `recovery_max`. `has_copies`: other runtimes keep copies, too.
+    /// Runtimes that fail come back with flows out of a store: their routes wait for them as long as
+    /// `recovery_max`. `has_copies`: other runtimes keep copies, too.
     pub fn expect_returns(&mut self, has_copies: bool) {
         self.recovery.expect_returns(has_copies);
     }

@@ -87,7 +87,8 @@ impl Suspension {
 
 /// See the module's page.
 pub(super) struct Recovery {
-    /// How long a suspension lasts at most, in nanoseconds; 0 where runtimes keep no copies, and no store has their flows.
+    /// How long a suspension lasts at most, in nanoseconds; 0 where runtimes keep no copies, and no
+    /// store has their flows.
     at_most: u64,
     /// Whether runtimes come back with flows out of a store.
     returns: bool,
@@ -129,7 +130,8 @@ impl Recovery {
         self.returns
     }
 
-    /// Whether a runtime that is at the link is the next life of one that is suspended, and has what a store had of it.
+    /// Whether a runtime that is at the link is the next life of one that is suspended, and has what
+    /// a store had of it.
     pub fn returns(&self, runtime: usize) -> bool {
         self.returns && self.was_met(runtime)
     }
@@ -235,8 +237,8 @@ impl Recovery {
         suspension.is_some_and(|suspension| suspension.heir == Some(runtime as u16))
     }
 
-    /// What follows for a runtime. `is_there` says which runtimes are there; `is_told`: whether this switch knows what they have; `has_returned`: the next
-    /// life has told what it has.
+    /// What follows for a runtime. `is_there` says which runtimes are there; `is_told`: whether this
+    /// switch knows what they have; `has_returned`: the next life has told what it has.
     pub fn decide(
         &mut self,
         failed: usize,
