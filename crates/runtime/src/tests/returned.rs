@@ -255,3 +255,34 @@ fn a_switch_that_begins_with_the_runtime_that_failed_waits_for_it() {
     assert_eq!((members.flows(), opened(&mut members, 1)), (before, 0));
     members.check();
 }
+
+#[test]
+fn a_runtime_that_is_back_before_it_was_missed_has_its_flows() {
+    for is_grouped in [false, true] {
+        let shop = Shop::default();
+        let made = match is_grouped {
+            true => factory::<Lender>(),
+            false => factory::<Stamp>(),
+        };
+        let mut members = members(made, &shop);
+        (0..4).for_each(|worker| members.start(worker));
+        members.settle();
+        let packets = |members: &mut Members| match is_grouped {
+            true => fill(members, 0, 1..13),
+            false => members.feed(0, (0..60).map(|n| out(2000 + n))),
+        };
+        packets(&mut members);
+        pass_interval(&mut members);
+        let (before, known) = (members.flows(), blocks(&mut members, 2));
+        // No step of another is between the end and the beginning.
+        members.start(3);
+        packets(&mut members);
+        assert_eq!((members.flows(), opened(&mut members, 1)), (before, 0));
+        assert_eq!(blocks(&mut members, 2), known);
+        members.check();
+        members.now += 300 * SECOND;
+        members.settle();
+        assert_eq!(members.flows(), [0, 0]);
+        members.assert_nothing_stays();
+    }
+}
