@@ -6,68 +6,46 @@
 //! | NAT and firewall, `redb:` and a redis-server of the test's own, `kill -9` under load, three times | each flow that was there longer than the interval goes on: same endpoint, not opened again; the window of loss is printed |
 //! | the functions keep something else | nothing goes on, and an event says so |
 //! | the server is stopped under load | no packet is lost; it has all flows when it is back |
-//! | a store is not named, members, a function of the reserved name | the configuration is refused at its line |
+//! | `store_commit`: the server stands still under load; `kill -9` under load | no packet of a new flow leaves meanwhile; each flow of which a packet left goes on |
+//! | a switch and two nodes, `kill -9` of all, of one, of all but one that stays away (`storing/members.rs`) | the same endpoints, no flow opened again, each flow at one node |
+//! | a store is not named, a file for two members, a function of the reserved name | the configuration is refused at its line |
 //!
 //! Not here: what is lost when (`crates/runtime`, `tests::stored`), stores (`crates/stores/tests`).
 
-#[path = "../../stores/tests/servers/redis.rs"]
-mod server;
+#[path = "storing/members.rs"]
+mod members;
+#[path = "members/rig.rs"]
+#[expect(dead_code, reason = "members' own tests do more with them")]
+mod rig;
+mod storing;
 
 use serde_json::Value;
-use server::Server;
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
+use storing::{Folder, flowkeep, output, server, wait};
 
-const PATIENCE: Duration = Duration::from_secs(120);
 const FLOWS: usize = 400;
 
-fn flowkeep(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_flowkeep"));
-    command.args(words).stdin(Stdio::null());
-    command
-}
-
-fn output(words: &[&str]) -> (bool, String, String) {
-    let output = flowkeep(words).output().expect("the command starts");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
-    (output.status.success(), text(output.stdout), text(output.stderr))
-}
-
-/// Waits until `look` finds something.
-fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(began.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-struct Folder(tempfile::TempDir);
-
 impl Folder {
-    fn new() -> Self {
-        Folder(tempfile::tempdir().expect("a folder"))
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.path().join(name).display().to_string()
-    }
-
-    fn file(&self, name: &str, text: &str) -> String {
-        std::fs::write(self.path(name), text).expect("a file");
-        self.path(name)
-    }
-
     /// A gateway that translates, and what leaves it in a capture. `more`: further tables.
     fn gateway(&self, seed: u32, functions: &str, more: &str) -> String {
+        self.gateway_of(seed, functions, "store", [FLOWS, 4000], more)
+    }
+
+    /// The same with a policy, and so many flows and packets in a second.
+    fn gateway_of(
+        &self,
+        seed: u32,
+        functions: &str,
+        policy: &str,
+        [flows, rate]: [usize; 2],
+        more: &str,
+    ) -> String {
         let profile = self.file(
             "traffic.toml",
             &format!(
-                "seed = {seed}\nflows = {FLOWS}\nrate = {{ total = 4000.0 }}\npace = \"clock\"\nsources = [\"10.0.0.0/27\"]\n\
+                "seed = {seed}\nflows = {flows}\nrate = {{ total = {rate}.0 }}\npace = \"clock\"\nsources = [\"10.0.0.0/27\"]\n\
                  source_ports = [1024, 5000]\ndestinations = [\"192.0.2.1/32\"]\ndestination_ports = [53]\n\
                  [[classes]]\nshare = 1.0\ntcp = 0.0\n"
             ),
@@ -77,30 +55,16 @@ impl Folder {
             &format!(
                 "runtimes = 2\nflows_max = 10000\n\
                  [[port]]\nname = \"lan\"\nside = \"inside\"\ninput = \"generate:{profile}\"\n\
-                 [[port]]\nname = \"wan\"\nside = \"outside\"\noutput = \"pcap:/dev/null\"\n\
-                 [[chain]]\nname = \"all\"\nfunctions = [{functions}]\nreplication = \"store\"\n\
+                 [[port]]\nname = \"wan\"\nside = \"outside\"\noutput = \"pcap:{}\"\n\
+                 [[chain]]\nname = \"all\"\nfunctions = [{functions}]\nreplication = \"{policy}\"\n\
                  [function.nat]\npool = [\"203.0.113.0/28\"]\n\
                  [[function.firewall.rules]]\nname = \"out\"\naction = \"allow\"\n\
                  [log]\nevents = \"{}\"\n[control]\nsocket = \"{}\"\n{more}",
+                self.path("out.pcap"),
                 self.path("events.jsonl"),
                 self.path("flowkeep.sock"),
             ),
         )
-    }
-
-    fn asked(&self, words: &[&str]) -> Option<Value> {
-        let socket = self.path("flowkeep.sock");
-        let words: Vec<&str> = words
-            .iter()
-            .copied()
-            .chain(["--socket", &socket, "--json"])
-            .collect();
-        let (done, said, _) = output(&words);
-        done.then(|| serde_json::from_str(&said).expect("JSON"))
-    }
-
-    fn status(&self) -> Option<Value> {
-        self.asked(&["status"])
     }
 
     fn flows(&self) -> Option<u64> {
@@ -225,9 +189,8 @@ fn flows_go_on_after_kill_9_out_of_a_file() {
 
 #[test]
 fn flows_go_on_after_kill_9_out_of_redis() {
-    match Server::start(&[]) {
-        Ok(server) => killed_and_gone_on(&server.uri()),
-        Err(why) => println!("not run: {why}"),
+    if let Some(server) = server(&[]) {
+        killed_and_gone_on(&server.uri());
     }
 }
 
@@ -255,10 +218,7 @@ fn flows_of_another_layout_do_not_go_on() {
 
 #[test]
 fn a_server_that_is_gone_loses_no_packet_and_has_all_flows_in_the_end() {
-    let mut server = match Server::start(&[]) {
-        Ok(server) => server,
-        Err(why) => return println!("not run: {why}"),
-    };
+    let Some(mut server) = server(&[]) else { return };
     let folder = Folder::new();
     let config = folder.gateway(1, CHAIN, &table(&server.uri(), "10ms"));
     let running = Running::start(&config);
@@ -289,6 +249,96 @@ fn a_server_that_is_gone_loses_no_packet_and_has_all_flows_in_the_end() {
     let status = wait("packets", || folder.status().filter(enough));
     assert_eq!(number(&status, "/flows/opened"), Some(0), "{status}");
     assert_eq!(folder.mappings(), before);
+}
+
+/// The external endpoints of which a packet is in the capture of what left; of one that was killed, as far as it was written.
+fn endpoints_that_left(folder: &Folder) -> BTreeSet<String> {
+    // For an answer, what is buffered is written.
+    let _ = folder.status();
+    let bytes = std::fs::read(folder.path("out.pcap")).unwrap_or_default();
+    let word = |at: usize| {
+        bytes
+            .get(at..at + 4)
+            .map(|word| u32::from_le_bytes(word.try_into().expect("4")))
+    };
+    // Frames with an Ethernet header, or packets without one.
+    let head = if word(20) == Some(1) { 14 } else { 0 };
+    let (mut at, mut found) = (24, BTreeSet::new());
+    while let Some(length) = word(at + 8) {
+        let frame = bytes.get(at + 16 + head..at + 16 + length as usize);
+        let Some([first, ..]) = frame.map(|frame| frame.split_at(1).0) else {
+            break;
+        };
+        let frame = frame.unwrap_or_default();
+        assert_eq!(*first, 0x45, "IPv4 without options");
+        let port = u16::from_be_bytes([frame[20], frame[21]]);
+        found.insert(format!(
+            "{}.{}.{}.{}:{port}",
+            frame[12], frame[13], frame[14], frame[15]
+        ));
+        at += 16 + length as usize;
+    }
+    found
+}
+
+fn signal(child: &Child, name: &str) {
+    let id = child.id().to_string();
+    let done = std::process::Command::new("kill").args([name, &id]).status();
+    assert!(done.expect("kill").success());
+}
+
+#[test]
+fn a_packet_waits_until_the_store_has_its_flow() {
+    let Some(server) = server(&[]) else { return };
+    let folder = Folder::new();
+    // New flows begin all the time.
+    let store = table(&server.uri(), "10ms");
+    let config = folder.gateway_of(1, CHAIN, "store_commit", [9000, 1000], &store);
+    let running = Running::start(&config);
+    let active = |least: u64| wait("flows", || folder.flows().filter(|flows| *flows > least));
+    active(1500);
+    let child = server.child.as_ref().expect("it runs");
+    signal(child, "-STOP");
+    // What was on its way to it, or acknowledged, and what is written late.
+    std::thread::sleep(Duration::from_millis(1500));
+    let before = endpoints_that_left(&folder);
+    let flows = folder.flows().expect("an answer");
+    active(flows + 300);
+    let status = folder.status().expect("an answer");
+    let during = endpoints_that_left(&folder);
+    signal(child, "-CONT");
+    assert!(before.len() > 500, "{}", before.len());
+    assert_eq!(
+        during.len(),
+        before.len(),
+        "no packet leaves before its flow is in the store"
+    );
+    assert!(
+        number(&status, "/packets/held").is_some_and(|held| held > 0),
+        "{status}"
+    );
+    wait("packets that waited", || {
+        (endpoints_that_left(&folder).len() > during.len() + 200).then_some(())
+    });
+    let well = |status: &Value| status["stores"][0]["failing"] == false;
+    wait("a store that is back", || folder.status().filter(well));
+    // Killed under load: whatever has left goes on.
+    let count = folder.flows().expect("an answer");
+    active(count + 500);
+    drop(running);
+    let left = endpoints_that_left(&folder);
+    let other = folder.gateway_of(2, CHAIN, "store_commit", [1, 1], &store);
+    let _running = Running::start(&other);
+    wait("flows", || (recovered(&folder) > 0).then_some(()));
+    let there: BTreeSet<String> = folder.mappings().into_values().collect();
+    let lost: Vec<&String> = left.difference(&there).collect();
+    println!(
+        "{} flows of which packets had left, {} in the store, {} waited while it stood still",
+        left.len(),
+        there.len(),
+        status["packets"]["held"]
+    );
+    assert!(left.len() > 1500 && lost.is_empty(), "{lost:?}");
 }
 
 #[test]

@@ -10,39 +10,11 @@
 //!
 //! Where there is no redis-server, the tests say `not run`. Not here: drivers (`crates/stores/tests`).
 
-#[path = "../../stores/tests/servers/redis.rs"]
-mod server;
+mod storing;
 
 use serde_json::Value;
-use server::Server;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-
-const PATIENCE: Duration = Duration::from_secs(120);
-
-fn flowkeep(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_flowkeep"));
-    command.args(words).stdin(Stdio::null());
-    command
-}
-
-fn output(words: &[&str]) -> (bool, String, String) {
-    let output = flowkeep(words).output().expect("the command starts");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
-    (output.status.success(), text(output.stdout), text(output.stderr))
-}
-
-/// Waits until `look` finds something.
-fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(began.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
+use std::process::{Child, Stdio};
+use storing::{Folder, flowkeep, output, server, wait};
 
 /// The sums of a store's variables of this name, over all partitions.
 fn sum_at(uri: &str, name: &str) -> i64 {
@@ -53,22 +25,7 @@ fn sum_at(uri: &str, name: &str) -> i64 {
     named.map(|row| row["sum"].as_i64().expect("a sum")).sum()
 }
 
-struct Folder(tempfile::TempDir);
-
 impl Folder {
-    fn new() -> Self {
-        Folder(tempfile::tempdir().expect("a folder"))
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.path().join(name).display().to_string()
-    }
-
-    fn file(&self, name: &str, text: &str) -> String {
-        std::fs::write(self.path(name), text).expect("a file");
-        self.path(name)
-    }
-
     /// A gateway with a counter: its input, its store's table, and its counter's.
     fn gateway(&self, input: &str, store: &str, counter: &str) -> String {
         self.file(
@@ -91,12 +48,6 @@ impl Folder {
             "flows = 500\nrate = { total = 20000.0 }\npace = \"clock\"\n[[classes]]\ntcp = 0.5\n",
         );
         format!("generate:{profile}")
-    }
-
-    fn status(&self) -> Option<Value> {
-        let socket = self.path("flowkeep.sock");
-        let (done, said, _) = output(&["status", "--socket", &socket, "--json"]);
-        done.then(|| serde_json::from_str(&said).expect("JSON"))
     }
 
     fn counted(&self) -> Option<i64> {
@@ -145,16 +96,6 @@ impl Drop for Running {
         if let Some(child) = &mut self.0 {
             let _ = child.kill();
             let _ = child.wait();
-        }
-    }
-}
-
-fn server(settings: &[&str]) -> Option<Server> {
-    match Server::start(settings) {
-        Ok(server) => Some(server),
-        Err(why) => {
-            println!("not run: {why}");
-            None
         }
     }
 }

@@ -68,6 +68,8 @@ pub enum DropReason {
     UnheardFull,
     /// More packets wait for their flows' copies at another runtime than may.
     ReplicaFull,
+    /// More packets wait until a store has their flows than may, or it has no room for one.
+    StoreFull,
     /// Its runtime failed, and more packets wait for its flows to be recovered than may, or it waited in vain.
     RecoveryFull,
     /// Kept or passed on for a group that moves, when the runtime at the other end went; or it waited to leave by a switch that went.
@@ -88,7 +90,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 38] = {
+    pub const ALL: [DropReason; 39] = {
         use DropReason::*;
         [
             FrameTruncated,
@@ -121,6 +123,7 @@ impl DropReason {
             MovingFull,
             UnheardFull,
             ReplicaFull,
+            StoreFull,
             RecoveryFull,
             PeerGone,
             NoEgress,
@@ -166,6 +169,7 @@ impl DropReason {
             MovingFull => "moving_full",
             UnheardFull => "unheard_full",
             ReplicaFull => "replica_full",
+            StoreFull => "store_full",
             RecoveryFull => "recovery_full",
             PeerGone => "peer_gone",
             NoEgress => "no_egress",

@@ -76,6 +76,16 @@ impl<K: Key, V: Stored> Map<K, V> {
         self.0.heard()
     }
 
+    /// The number of the last change: each has one more than that before.
+    pub fn changes(&self) -> u64 {
+        self.0.changes()
+    }
+
+    /// Up to which number the store has all changes. Of a variable without a store: up to the last.
+    pub fn stored_up_to(&self) -> u64 {
+        self.0.stored_up_to()
+    }
+
     /// Waits until the store has every change so far.
     pub fn stored(&self) -> Ticket {
         self.0.stored()

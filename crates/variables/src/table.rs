@@ -155,6 +155,17 @@ impl<K: Key, V: Stored> Table<K, V> {
         self.inner().map_or(0, |inner| inner.progress.heard())
     }
 
+    pub fn changes(&self) -> u64 {
+        self.inner().map_or(0, |inner| inner.progress.changed())
+    }
+
+    pub fn stored_up_to(&self) -> u64 {
+        self.inner().map_or(0, |inner| match inner.is_local() {
+            true => inner.progress.changed(),
+            false => inner.progress.stored(),
+        })
+    }
+
     pub fn stored(&self) -> Ticket {
         match self.inner() {
             Some(inner) if !inner.is_local() => Ticket::of(&inner.progress),

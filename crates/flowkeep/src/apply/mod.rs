@@ -651,6 +651,22 @@ fn settle(workers: &dyn Workers, receipt: &mut Receipt) {
     }
 }
 
+/// Whether packets of a chain wait for copies in one and for the store in the other: they could
+/// leave before others that wait.
+fn changes_what_is_waited_for(before: &Config, now: &Config) -> bool {
+    use crate::config::ReplicationPolicy::{Commit, StoreCommit};
+    let policy = |config: &Config, name: &str| {
+        let chain = config.chain.iter().find(|chain| chain.name == name)?;
+        let policy = chain.replication.unwrap_or(config.replication.policy);
+        matches!(policy, Commit | StoreCommit).then_some(policy)
+    };
+    let mut names = before.chain.iter().map(|chain| &*chain.name);
+    names.any(|name| match (policy(before, name), policy(now, name)) {
+        (Some(was), Some(is)) => was != is,
+        _ => false,
+    })
+}
+
 /// What differs of that which is fixed when a cluster starts.
 fn fixed(before: &Config, now: &Config, differences: &[settings::Difference]) -> Vec<Fixed> {
     let same = [
@@ -670,7 +686,8 @@ fn fixed(before: &Config, now: &Config, differences: &[settings::Difference]) ->
             "replication",
             before.replication == now.replication
                 && before.keeps_copies() == now.keeps_copies()
-                && before.keeps_stored() == now.keeps_stored(),
+                && before.keeps_stored() == now.keeps_stored()
+                && !changes_what_is_waited_for(before, now),
         ),
         ("user", before.user == now.user),
         ("control", before.control == now.control),

@@ -250,6 +250,9 @@ pub enum PolicyWord {
     Commit,
     /// Flows are in a data store; no packet waits
     Store,
+    /// Packets wait until what they changed is in the data store
+    #[value(name = "store_commit")]
+    StoreCommit,
     /// What the configuration says
     Default,
 }
@@ -261,6 +264,7 @@ impl From<PolicyWord> for Option<ReplicationPolicy> {
             PolicyWord::Snapshot => Some(ReplicationPolicy::Snapshot),
             PolicyWord::Commit => Some(ReplicationPolicy::Commit),
             PolicyWord::Store => Some(ReplicationPolicy::Store),
+            PolicyWord::StoreCommit => Some(ReplicationPolicy::StoreCommit),
             PolicyWord::Default => None,
         }
     }
@@ -279,6 +283,7 @@ impl fmt::Display for Set {
             Some(ReplicationPolicy::None) => "nothing is copied",
             Some(ReplicationPolicy::Snapshot) => "copies are sent from time to time, and no packet waits",
             Some(ReplicationPolicy::Store) => "flows are written into the store, and no packet waits",
+            Some(ReplicationPolicy::StoreCommit) => "packets wait until what they changed is in the store",
             Some(ReplicationPolicy::Commit) => "packets wait until what they changed is copied",
             None => "as the configuration says",
         };

@@ -194,9 +194,9 @@ fn affinities(config: &Config, document: &mut Document<'_, '_>) {
     }
 }
 
-/// Where flows are to be in a store there is one, and one process has them all.
+/// Where flows are to be in a store there is one, and all processes that have runtimes can have it.
 fn stored(config: &Config, document: &mut Document<'_, '_>) {
-    let own = |chain: &super::Chain| chain.replication == Some(ReplicationPolicy::Store);
+    let own = |chain: &super::Chain| chain.replication.is_some_and(ReplicationPolicy::is_stored);
     let at = match config.chain.iter().position(own) {
         Some(chain) => format!("chain[{chain}].replication"),
         None if config.keeps_stored() => "replication.policy".to_owned(),
@@ -206,18 +206,37 @@ fn stored(config: &Config, document: &mut Document<'_, '_>) {
         let remedy = "write [store] with uri = \"redis://HOST\" or \"redb:PATH\", or another policy";
         document.problem_at(&at, "there is no store for the flows", remedy);
     }
-    if !config.member.is_empty() {
-        let problem = "flows are kept in a store by a cluster of one process only, and this one has members";
-        document.problem_at(
-            &at,
-            problem,
-            "take out the tables [[member]], or write \"commit\"",
+    let uri = config.store.of(STORED_AS).map_or("", |(uri, _)| uri);
+    if !config.member.is_empty() && uri == "memory:" {
+        let problem = "`memory:` is gone with its process, and no member comes back with its flows";
+        document.problem_at(&at, problem, "write uri = \"redis://HOST\" below [store]");
+    }
+    if uri.starts_with("redb:")
+        && let Some((one, other)) = sharing(&config.member)
+    {
+        let problem = format!(
+            "members `{one}` and `{other}` of one host would have one file, which one process may open"
         );
+        document.problem_at(&at, &problem, "write uri = \"redis://HOST\" below [store]");
     }
     if config.functions.contains_key(STORED_AS) {
         let problem = format!("the store has flows under the name `{STORED_AS}`, which a function has");
         document.problem_at(&at, &problem, "give the function another name");
     }
+}
+
+/// Two members of one host that have runtimes.
+fn sharing(members: &[super::cluster::Member]) -> Option<(&str, &str)> {
+    let nodes: Vec<_> = members
+        .iter()
+        .filter(|member| member.runtimes.is_some())
+        .collect();
+    let pairs = nodes.iter().enumerate().flat_map(|(at, one)| {
+        let others = nodes.iter().skip(at + 1);
+        others.map(move |other| (one, other))
+    });
+    let mut shared = pairs.filter(|(one, other)| one.host == other.host);
+    shared.next().map(|(one, other)| (&*one.name, &*other.name))
 }
 
 /// What flows of a chain that is copied keep, and their groups, has room in a copy.
@@ -233,7 +252,7 @@ fn copies(config: &Config, document: &mut Document<'_, '_>) {
         let own: Vec<_> = chain.functions.iter().filter_map(known).collect();
         let most = match policy {
             ReplicationPolicy::None => continue,
-            ReplicationPolicy::Store => STORED_MAX,
+            ReplicationPolicy::Store | ReplicationPolicy::StoreCommit => STORED_MAX,
             ReplicationPolicy::Snapshot | ReplicationPolicy::Commit => COPIED_MAX,
         };
         if let Err(error) = check_copied(&own, &all, affinity, most) {

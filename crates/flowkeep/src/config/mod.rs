@@ -359,7 +359,8 @@ impl Default for Migration {
 pub struct Replication {
     /// `"commit"`: another runtime has a copy of a flow's committed state before a packet that changed it leaves, and the flow goes on there when its runtime fails.
     /// `"snapshot"`: it has a copy from time to time, no packet waits, and a flow goes on as it was then. `"store"`: flows are in the
-    /// data store of `[store]`, within its interval, and go on when all of the cluster was killed and begins again. `"none"`: its flows end. A chain may have a policy of its own. Default `"none"`.
+    /// data store of `[store]`, within its interval, and go on when all of the cluster was killed and begins again. `"store_commit"`: the same, and a packet that
+    /// changed committed state waits until the store has that. `"none"`: its flows end. A chain may have a policy of its own. Default `"none"`.
     #[schemars(example = &"commit")]
     pub policy: ReplicationPolicy,
     /// With `"snapshot"`: a copy is sent after so many packets of a flow, 1 to 32767. Default 16.
@@ -377,10 +378,15 @@ pub struct Replication {
     #[schemars(with = "String", example = &"200ms")]
     #[serde(deserialize_with = "values::wait")]
     pub silence: nf::Period,
-    /// How long packets for a failed runtime wait at most for its flows to go on elsewhere, from `"10ms"` to `"1h"`. Default `"2s"`.
+    /// How long packets for a failed runtime wait at most for its flows to go on elsewhere, or with `"store"` and members for it to come back with them, from `"10ms"` to `"1h"`. Default `"2s"`.
     #[schemars(with = "String", example = &"2s")]
     #[serde(deserialize_with = "values::wait")]
     pub recovery_max: nf::Period,
+    /// With `"store"` and members: how long switches that begin wait at most for all runtimes to tell which flows they have, from `"10ms"` to `"1h"`. Then they read
+    /// their ports, and flows of runtimes that are not there begin elsewhere. Default `"20s"`.
+    #[schemars(with = "String", example = &"20s")]
+    #[serde(deserialize_with = "values::wait")]
+    pub return_max: nf::Period,
 }
 
 /// What is copied of flows, and which packets wait for it.
@@ -395,6 +401,15 @@ pub enum ReplicationPolicy {
     Commit,
     /// Flows are in a data store (`[store]`), within its interval; no packet waits
     Store,
+    /// Packets wait until what they changed is in the data store
+    StoreCommit,
+}
+
+impl ReplicationPolicy {
+    /// Whether flows are in a data store.
+    pub fn is_stored(self) -> bool {
+        matches!(self, ReplicationPolicy::Store | ReplicationPolicy::StoreCommit)
+    }
 }
 
 impl From<ReplicationPolicy> for runtime::replication::Policy {
@@ -404,6 +419,7 @@ impl From<ReplicationPolicy> for runtime::replication::Policy {
             ReplicationPolicy::Snapshot => Self::Snapshot,
             ReplicationPolicy::Commit => Self::Commit,
             ReplicationPolicy::Store => Self::Store,
+            ReplicationPolicy::StoreCommit => Self::StoreCommit,
         }
     }
 }
@@ -417,6 +433,7 @@ impl Default for Replication {
             commit_lazy: false,
             silence: nf::Period::new(std::time::Duration::from_millis(200)),
             recovery_max: nf::Period::seconds(2),
+            return_max: nf::Period::seconds(20),
         }
     }
 }
@@ -524,7 +541,7 @@ impl Config {
 
     /// Whether flows of some chain are in a data store.
     pub fn keeps_stored(&self) -> bool {
-        self.policies().any(|policy| policy == ReplicationPolicy::Store)
+        self.policies().any(ReplicationPolicy::is_stored)
     }
 
     /// What is copied of each chain's flows.

@@ -176,7 +176,7 @@ const OWN_FRAME: usize = 2048;
 const RUNTIMES_MAX: usize = 64;
 /// How long, in nanoseconds, a switch that starts waits for the runtimes of other processes to tell which flows they have.
 const TOLD: u64 = 3_000_000_000;
-/// The same for runtimes of this process that tell which flows they have out of a store.
+/// The same for runtimes of one process that tell which flows they have out of a store.
 const STORED: u64 = 20_000_000_000;
 /// After how long, in nanoseconds, a group's move is called back, where workers are in other processes: longer than it takes to miss a switch of
 /// another host (`runtime::peer::Settings::dead_after_ns`), whose answer a group that is called back would wait for.
@@ -217,7 +217,10 @@ pub(super) fn build(
     let answering = opened.iter().any(|open| open.port.answers());
     let rules = config.rules();
     let mut names: Vec<String> = config.functions.keys().cloned().collect();
-    if config.keeps_stored() {
+    if layout.runtimes_here.is_empty() {
+        // Switches keep nothing in a store.
+        names.clear();
+    } else if config.keeps_stored() {
         names.push(runtime::replication::STORED_AS.to_owned());
     }
     let plan = Plan::new(rules, config.take_factories())?;
@@ -587,7 +590,7 @@ impl Shape<'_> {
             }),
             packet_clock: self.packet_clock,
             lead_max: self.lead_max,
-            recovery_max: match config.keeps_copies() {
+            recovery_max: match config.keeps_copies() || self.awaits_returns(config) {
                 true => config.replication.recovery_max.duration().as_nanos() as u64,
                 false => 0,
             },
@@ -620,7 +623,16 @@ impl Shape<'_> {
         if self.others.is_some() {
             // Runtimes that are at work already tell it who has what.
             let began = adapters::clock::monotonic_ns().saturating_sub(self.now);
-            switch.wait_to_be_told(began + TOLD);
+            let returns = config.replication.return_max.duration().as_nanos() as u64;
+            let told = if config.keeps_stored() {
+                TOLD.max(returns)
+            } else {
+                TOLD
+            };
+            switch.wait_to_be_told(began.saturating_add(told));
+            if self.awaits_returns(config) {
+                switch.expect_returns(config.keeps_copies());
+            }
         } else if config.keeps_stored() {
             let began = if self.packet_clock {
                 0
@@ -630,6 +642,11 @@ impl Shape<'_> {
             switch.wait_for_stored(began.saturating_sub(self.now) + STORED);
         }
         Ok(switch)
+    }
+
+    /// Whether processes that were killed come back with flows out of a store.
+    fn awaits_returns(&self, config: &Config) -> bool {
+        self.others.is_some() && config.keeps_stored()
     }
 
     /// What functions are told of a runtime.

@@ -17,6 +17,9 @@
 //! tickets in it never fall, and a flow's mark is at least the ticket of its packet in it; no more wait than a quarter of the pool's buffers, nor any while half of them are out: beyond is a counted drop
 //! (`replica_full`).
 //!
+//! Where packets wait for a data store ([`crate::replica::ledger::through`]) it is a gate of its own,
+//! which numbers the changes of the runtime's variable there; its reason is `store_full`.
+//!
 //! Not here: records (`replica`); barriers of routes ([`super::OutputHold`]), which come first.
 
 use super::{has_room, mark_of};
@@ -52,18 +55,21 @@ pub(crate) struct Gate {
     waiting: u64,
     /// Packets of other chains wait for this record: an earlier packet of theirs may.
     loose: u64,
+    /// Why a packet is dropped that finds no room.
+    full: DropReason,
     queue: VecDeque<Waiting>,
 }
 
 impl Gate {
     /// Open.
-    pub fn new() -> Self {
+    pub fn new(full: DropReason) -> Self {
         Gate {
             marks: None,
             acknowledged: 0,
             latest: 0,
             waiting: u64::MAX,
             loose: 0,
+            full,
             queue: VecDeque::new(),
         }
     }
@@ -113,6 +119,17 @@ impl Gate {
         self.loose = self.latest;
     }
 
+    /// Whether packets of this chain wait here.
+    #[inline]
+    pub fn is_for(&self, chain: u8) -> bool {
+        self.marks.is_some() && self.waiting >> (chain % 64) & 1 == 1
+    }
+
+    /// Whether records are numbered.
+    pub fn is_closed(&self) -> bool {
+        self.marks.is_some()
+    }
+
     /// Passes a packet whose flow is over, behind all records so far.
     #[cold]
     pub fn pass_behind_all(&mut self, packet: PacketBox, out: &mut Outbox) {
@@ -153,7 +170,7 @@ impl Gate {
             });
             Some(ticket)
         } else {
-            out.drop_packet(packet, DropReason::ReplicaFull);
+            out.drop_packet(packet, self.full);
             None
         }
     }
@@ -196,6 +213,14 @@ impl Gate {
             count += 1;
         }
         count
+    }
+
+    /// Drops what waits: it will not be acknowledged.
+    #[cold]
+    pub fn drop_all(&mut self, out: &mut Outbox) {
+        for waiting in core::mem::take(&mut self.queue) {
+            out.drop_packet(waiting.packet, self.full);
+        }
     }
 
     /// Hands out all packets that wait: the runtime fails.

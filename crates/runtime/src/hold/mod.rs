@@ -64,6 +64,8 @@ pub(crate) struct OutputHold {
 /// Packets of one flow.
 struct Held {
     actor: u32,
+    /// Which is known behind the flow's end, too.
+    chain: u8,
     barrier: u64,
     packets: PacketList,
 }
@@ -124,21 +126,22 @@ impl OutputHold {
         }
         let header = flows.header_mut(actor);
         header.flags = header.flags & !flag::SETTLED | flag::SETTLING;
-        self.add(actor, packet, out.barrier().number());
+        let chain = header.chain;
+        self.add(actor, chain, packet, out.barrier().number());
         None
     }
 
     /// Holds a later packet behind those of its flow.
     #[cold]
-    pub fn hold_behind(&mut self, actor: u32, packet: PacketBox, out: &mut Outbox) {
+    pub fn hold_behind(&mut self, actor: u32, chain: u8, packet: PacketBox, out: &mut Outbox) {
         if has_room(self.packets, out.pool()) {
-            self.add(actor, packet, out.barrier().number());
+            self.add(actor, chain, packet, out.barrier().number());
         } else {
             out.drop_packet(packet, DropReason::UnheardFull);
         }
     }
 
-    fn add(&mut self, actor: u32, packet: PacketBox, barrier: u64) {
+    fn add(&mut self, actor: u32, chain: u8, packet: PacketBox, barrier: u64) {
         self.packets += 1;
         let place = self.places.get(&actor).map(|place| (place - self.gone) as usize);
         if let Some(held) = place.and_then(|place| self.queue.get_mut(place)) {
@@ -149,6 +152,7 @@ impl OutputHold {
         self.places.insert(actor, self.gone + self.queue.len() as u64);
         self.queue.push_back(Held {
             actor,
+            chain,
             barrier,
             packets,
         });
@@ -198,15 +202,21 @@ impl OutputHold {
         }
     }
 
-    /// Passes on the packets whose barriers are acknowledged; answers how many.
+    /// Passes on the packets whose barriers are acknowledged, by the gate for copies or for a store; answers how many.
     #[inline]
-    pub fn release(&mut self, flows: &mut FlowStore, gate: &mut Gate, out: &mut Outbox, now: u64) -> usize {
+    pub fn release(
+        &mut self,
+        flows: &mut FlowStore,
+        gates: [&mut Gate; 2],
+        out: &mut Outbox,
+        now: u64,
+    ) -> usize {
         match self.is_empty() {
             true => 0,
             false => self.release_while(
                 |out, barrier| !out.barrier().is_awaited(barrier, now),
                 flows,
-                gate,
+                gates,
                 out,
             ),
         }
@@ -220,8 +230,8 @@ impl OutputHold {
     }
 
     /// Passes on all packets that wait: no flow is left whose replies could be lost.
-    pub fn release_all(&mut self, flows: &mut FlowStore, gate: &mut Gate, out: &mut Outbox) {
-        self.release_while(|_, _| true, flows, gate, out);
+    pub fn release_all(&mut self, flows: &mut FlowStore, gates: [&mut Gate; 2], out: &mut Outbox) {
+        self.release_while(|_, _| true, flows, gates, out);
     }
 
     #[cold]
@@ -229,12 +239,15 @@ impl OutputHold {
         &mut self,
         may: impl Fn(&Outbox, u64) -> bool,
         flows: &mut FlowStore,
-        gate: &mut Gate,
+        [copies, store]: [&mut Gate; 2],
         out: &mut Outbox,
     ) -> usize {
         let mut count = 0;
         while let Some(Held {
-            actor, mut packets, ..
+            actor,
+            chain,
+            mut packets,
+            ..
         }) = self.queue.pop_front_if(|held| may(out, held.barrier))
         {
             self.gone += 1;
@@ -250,6 +263,10 @@ impl OutputHold {
                     header.flags = header.flags & !flag::SETTLING | flag::SETTLED;
                 }
             }
+            let gate = match store.is_for(chain) {
+                true => &mut *store,
+                false => &mut *copies,
+            };
             while let Some(packet) = packets.pop() {
                 self.packets -= 1;
                 count += 1;

@@ -190,7 +190,7 @@ impl Moves {
                     .any(|actor| is_held(core.flows.header(*actor).flags))
                 || actors.iter().any(|actor| {
                     let mark = mark_of(core.flows.header(*actor), *actor);
-                    core.gate.may_hold(mark)
+                    core.gate.may_hold(mark) || core.store_gate.may_hold(mark)
                 });
             // A flow that was not settled when the move began may have got a second key that no home was told about.
             let announced: HashSet<_> = known.iter().collect();

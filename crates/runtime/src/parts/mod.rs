@@ -32,6 +32,7 @@
 //! between two steps.
 
 mod hearing;
+mod holding;
 mod life;
 pub mod presence;
 mod witness;
@@ -149,6 +150,8 @@ pub(crate) struct Core {
     pub sessions: Sessions,
     pub silent: Silent,
     pub gate: Gate,
+    /// Where packets wait for a data store.
+    pub store_gate: Gate,
     pub sender: Sender,
     pub ledger: Ledger,
     /// Whether what packets change is followed: for copies, or for a store.
@@ -193,7 +196,8 @@ impl Core {
             out,
             sessions,
             silent: Silent::default(),
-            gate: Gate::new(),
+            gate: Gate::new(DropReason::ReplicaFull),
+            store_gate: Gate::new(DropReason::StoreFull),
             sender: Sender::new(is_replicated, copying),
             ledger: Ledger::default(),
             is_followed: false,
@@ -267,6 +271,9 @@ impl Core {
 
     #[inline(never)]
     fn begin_followed<const SEEN: bool>(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
+        if self.ledger.has_waiting() {
+            self.observe_stored(actor);
+        }
         if !self.sender.is_on() {
             self.begin::<SEEN>(actor, packet, direction);
             return self.note_stored(actor);
@@ -301,6 +308,7 @@ impl Core {
             }
         }
         self.sender.note_more_calls();
+        self.ledger.note_more_calls();
     }
 
     /// A packet has passed its chain: its flow's deadline moves, and it goes out.
@@ -328,7 +336,7 @@ impl Core {
         } else {
             self.settle_all();
             if is_held(self.flows.header(actor).flags) {
-                return self.hold.hold_behind(actor, packet, &mut self.out);
+                return self.hold_behind(actor, packet);
             }
         }
         self.pass(actor, packet);
@@ -349,41 +357,6 @@ impl Core {
                 .owner(end)
                 .or_else(|| owner_by_plan(self.runner.plan(), self.flows.affinity(), end, protocol))
         })
-    }
-
-    /// Passes on what has waited for barriers that are acknowledged; answers how many packets.
-    #[inline]
-    pub fn release_held(&mut self) -> usize {
-        self.hold
-            .release(&mut self.flows, &mut self.gate, &mut self.out, self.now)
-    }
-
-    /// A switch is gone: what waits to leave by its link is dropped.
-    #[cold]
-    pub fn lose_held_for(&mut self, link: usize) {
-        if wire::planted::is("held_leaves_late") {
-            return;
-        }
-        self.hold.switch_gone(link, &mut self.out);
-        self.gate.switch_gone(link, &mut self.out);
-    }
-
-    /// Drops the packets of these flows that wait, with their calls: they have gone on elsewhere.
-    #[cold]
-    pub fn drop_waiting(&mut self, actors: &[u32]) {
-        self.runner.drop_calls(actors, &mut self.flows, &mut self.out);
-        for actor in actors {
-            if is_held(self.flows.header(*actor).flags) {
-                self.hold.refuse(*actor, &mut self.out);
-            }
-        }
-    }
-
-    /// Passes on all packets that wait, for whatever: no flow is left whose replies or copies could be missed.
-    pub fn release_all_held(&mut self) {
-        self.hold
-            .release_all(&mut self.flows, &mut self.gate, &mut self.out);
-        self.close_copies();
     }
 
     /// Looks at up to `budget` actors whose time may have come.
@@ -567,7 +540,7 @@ impl Core {
     #[cold]
     pub fn settle(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
         if is_held(self.flows.header(actor).flags) {
-            return self.hold.hold_behind(actor, packet, &mut self.out);
+            return self.hold_behind(actor, packet);
         }
         if self.flows.header(actor).flags & flag::SETTLING != 0 {
             // Its first packet leaves before this one.
@@ -579,7 +552,7 @@ impl Core {
                 return self.out.drop_packet(packet, self.refused_for);
             }
             if is_held(self.flows.header(actor).flags) {
-                return self.hold.hold_behind(actor, packet, &mut self.out);
+                return self.hold_behind(actor, packet);
             }
             return self.pass(actor, packet);
         }
@@ -658,8 +631,9 @@ impl Core {
                 self.pass(actor, settling.packet);
                 continue;
             }
-            if self.sender.is_on() {
-                self.commit(actor);
+            if !self.commit_held(actor) {
+                self.refuse_flow(actor, settling.packet, DropReason::StoreFull);
+                continue;
             }
             if let Some(packet) = self.hold.hold(actor, settling.packet, &mut self.flows, &self.out) {
                 self.refuse_flow(actor, packet, DropReason::UnheardFull);
@@ -698,8 +672,8 @@ impl Core {
     /// Passes the next packet of a flow whose first found no room to wait in, while the next waited for its call: its second key is its own, and told.
     #[cold]
     pub fn settle_again(&mut self, actor: u32, packet: PacketBox) {
-        if self.sender.is_on() {
-            self.commit(actor);
+        if !self.commit_held(actor) {
+            return self.refuse_flow(actor, packet, DropReason::StoreFull);
         }
         if !self.out.barrier().holds(self.now) {
             self.flows.header_mut(actor).flags |= flag::SETTLED;

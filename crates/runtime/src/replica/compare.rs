@@ -55,14 +55,31 @@ impl Core {
     /// Passes a packet of a flow on, once the copy that it depends on is acknowledged.
     #[inline(always)]
     pub fn pass(&mut self, actor: u32, packet: PacketBox) {
-        if self.sender.is_on() {
-            self.pass_committed(actor, packet);
+        if self.is_followed {
+            self.pass_followed(actor, packet);
         } else {
             if self.sender.is_wanted {
                 self.count_unprotected(actor);
             }
             self.out.pass(packet);
         }
+    }
+
+    #[inline(never)]
+    fn pass_followed(&mut self, actor: u32, packet: PacketBox) {
+        if self.ledger.has_waiting() {
+            let is_written = self.commit_stored(actor);
+            if self.waits_for_store(actor) {
+                return self.pass_stored(actor, packet, is_written);
+            }
+        }
+        if self.sender.is_on() {
+            return self.pass_committed(actor, packet);
+        }
+        if self.sender.is_wanted {
+            self.count_unprotected(actor);
+        }
+        self.out.pass(packet);
     }
 
     #[cold]
@@ -145,6 +162,9 @@ impl Core {
     /// Notes the committed bytes of a group before functions are told of a flow that begins in it.
     #[inline]
     pub fn observe_beginning(&mut self, actor: u32) {
+        if self.ledger.has_waiting() {
+            self.observe_stored_beginning(actor);
+        }
         if self.sender.is_on() {
             self.observe_group_of(actor);
         }
@@ -165,6 +185,7 @@ impl Core {
 
     /// A call that waited goes on: its changes were not observed. Answers its flow's group.
     pub fn observe_woken(&mut self, actor: u32) -> u32 {
+        self.ledger.forget_observed();
         self.sender.before.group = None;
         let header = self.flows.header_mut(actor);
         header.outdate_copy();
@@ -282,7 +303,7 @@ impl Core {
             group => policy != Policy::Commit && !self.sender.has_group(group),
         };
         let is_flow_known = || match policy {
-            Policy::None | Policy::Store => header.copied == 0,
+            Policy::None | Policy::Store | Policy::StoreCommit => header.copied == 0,
             Policy::Snapshot => header.copied == self.sender.base(),
             Policy::Commit => {
                 let is_noted = header.copied == self.sender.base() && before.actor == Some(actor);
@@ -329,7 +350,7 @@ impl Core {
             Policy::Commit => {}
             Policy::Snapshot if header.copied == self.sender.base() => {}
             Policy::Snapshot => self.take_snapshot(actor),
-            Policy::None | Policy::Store => self.withdraw_copy(actor),
+            Policy::None | Policy::Store | Policy::StoreCommit => self.withdraw_copy(actor),
         }
     }
 

@@ -25,9 +25,19 @@ pub enum Policy {
     /// Nothing at another runtime: all bytes to a data store, within its interval; packets do not
     /// wait ([`super::ledger`]).
     Store,
+    /// The same, and a packet that changed committed bytes waits until the store has them
+    /// ([`super::ledger`]).
+    StoreCommit,
     /// Each change of committed bytes; packets wait until the replica has it.
     #[default]
     Commit,
+}
+
+impl Policy {
+    /// Whether flows are in a data store.
+    pub fn is_stored(self) -> bool {
+        matches!(self, Policy::Store | Policy::StoreCommit)
+    }
 }
 
 /// How copies are kept, where they are ([`crate::Settings::replicated`]).
@@ -43,7 +53,7 @@ pub struct Copying {
     pub has_lazy: bool,
 }
 
-/// How flows are kept in a data store, where a chain's policy is [`Policy::Store`].
+/// How flows are kept in a data store, where a chain's policy says so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Storing {
     /// The store is told so many nanoseconds after a change.

@@ -110,7 +110,7 @@ impl Sender {
     pub(super) fn policy(&self, chain: u8) -> Policy {
         match self.policies.get(usize::from(chain)) {
             // Of these no other runtime has copies.
-            Some(Policy::Store) => Policy::None,
+            Some(policy) if policy.is_stored() => Policy::None,
             Some(known) => *known,
             None => self.copying.policy,
         }
@@ -239,6 +239,7 @@ impl Core {
         }
         if self.settings.storing.is_some() {
             self.ledger.set_policies(&policies, self.runner.plan());
+            self.wait_for_store_as_configured();
         }
         let is_other = policies != self.sender.policies;
         if is_other && self.sender.policies.contains(&Policy::Snapshot) {

@@ -435,7 +435,16 @@ impl<P: Port, L: Port> Switch<P, L> {
                 continue;
             }
             match message {
-                Message::BlockClaimed(block, group) => directory.blocks.claimed(runtime, block, group),
+                Message::BlockClaimed(block, group) => {
+                    // What a runtime tells out of a store may be older than what another has begun.
+                    let is_told = self.recovery.has_returns()
+                        && !self.presence.has_told(runtime)
+                        && !crate::replica::is_broken("blocks of others are refused");
+                    match is_told && directory.blocks.is_anothers(runtime, &block, &group) {
+                        true => outbox.push_message(runtime, Message::Taken(group)),
+                        false => directory.blocks.claimed(runtime, block, group),
+                    }
+                }
                 Message::BlockTold(block, group) => directory.blocks.told(runtime, block, group),
                 Message::BlockDoubted(block, group) => {
                     directory.blocks.doubted(runtime, block, group, outbox)
@@ -554,15 +563,20 @@ impl<P: Port, L: Port> Switch<P, L> {
         for failed in 0..self.outbox.runtimes() {
             let (outbox, is_told) = (&self.outbox, self.presence.is_told());
             let is_there = |runtime| outbox.is_there(runtime);
-            match self.recovery.decide(failed, self.local.now, is_there, is_told) {
+            let has_returned = is_there(failed) && self.presence.has_told(failed);
+            let decision = self
+                .recovery
+                .decide(failed, self.local.now, is_there, is_told, has_returned);
+            match decision {
                 Decision::None => continue,
                 Decision::Heir(heir, life) => {
                     let message = Message::Heir(RuntimeId(failed as u16), life);
                     self.outbox.push_message(usize::from(heir), message);
                 }
                 Decision::Over => {
-                    let is_back = is_there(failed) && self.recovery.is_back(failed);
-                    let is_back = is_back && !wire::planted::is("same_life_forgotten");
+                    let is_same = self.recovery.is_back(failed) && !wire::planted::is("same_life_forgotten");
+                    // A next life has had what the store has since before it was met.
+                    let is_back = is_there(failed) && (is_same || self.recovery.returns(failed));
                     self.end_suspension(failed, is_back);
                 }
             }
@@ -613,6 +627,12 @@ impl<P: Port, L: Port> Switch<P, L> {
     pub fn wait_for_stored(&mut self, at_most: u64) {
         self.wait_to_be_told(at_most);
         self.presence.expect_stored(&self.outbox);
+    }
+
+    /// Runtimes that fail come back with flows out of a store: their routes wait for them as long as
+    /// `recovery_max`. `has_copies`: other runtimes keep copies, too.
+    pub fn expect_returns(&mut self, has_copies: bool) {
+        self.recovery.expect_returns(has_copies);
     }
 
     /// Has a runtime get no new groups, or get some again.

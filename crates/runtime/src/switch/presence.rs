@@ -115,6 +115,11 @@ impl Presence {
         self.runtimes[runtime].has_told = true;
     }
 
+    /// Whether the runtime at a link's end has told what it has.
+    pub fn has_told(&self, runtime: usize) -> bool {
+        self.runtimes[runtime].has_told
+    }
+
     /// The runtime at a link's end is another one, or gone.
     pub fn session_over(&mut self, runtime: usize, was_there: bool, is_there: bool) {
         let known = &mut self.runtimes[runtime];

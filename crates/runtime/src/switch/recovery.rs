@@ -26,6 +26,12 @@
 //! none can begin, since it waits for all switches: the suspension is over, and routes to that life lead to it again. The same with those
 //! that are left when the heir has announced what it has, or the time is over. Of what an heir has announced that life is told that it is [taken](crate::message::Message::Taken).
 //!
+//! *Flows in a store* come back with their runtime ([`crate::replica::ledger`]). Where no copies wait
+//! for an heir, the suspension goes on until the runtime's next life has told what it has; its routes
+//! lead to that life then, and are probed. Where copies do, or the time is over, the rest of its
+//! routes end as ever, and flows begin elsewhere: what the next life tells of later is
+//! [taken](crate::message::Message::Taken) from it.
+//!
 //! Packets of a flow leave in order: while some wait, later ones that are routed by the same key wait behind them, though the heir has announced the flow.
 //!
 //! Invariants: packets that wait are bounded (`recovery_full`), and are a quarter of the buffers at most; a suspension ends.
@@ -81,8 +87,13 @@ impl Suspension {
 
 /// See the module's page.
 pub(super) struct Recovery {
-    /// How long a suspension lasts at most, in nanoseconds; 0 where runtimes keep no copies.
+    /// How long a suspension lasts at most, in nanoseconds; 0 where runtimes keep no copies, and no
+    /// store has their flows.
     at_most: u64,
+    /// Whether runtimes come back with flows out of a store.
+    returns: bool,
+    /// Whether runtimes keep copies.
+    has_copies: bool,
     suspended: Vec<Option<Suspension>>,
     /// By failed runtime, by reporting one.
     reports: Vec<Vec<Option<Report>>>,
@@ -98,6 +109,8 @@ impl Recovery {
     pub fn new(runtimes: usize, at_most: u64) -> Self {
         Recovery {
             at_most,
+            returns: false,
+            has_copies: at_most > 0,
             suspended: (0..runtimes).map(|_| None).collect(),
             reports: alloc::vec![alloc::vec![None; runtimes]; runtimes],
             lives: alloc::vec![0; runtimes],
@@ -105,6 +118,22 @@ impl Recovery {
             packets: 0,
             waiting: BTreeMap::new(),
         }
+    }
+
+    /// Runtimes that fail come back with flows out of a store. `has_copies`: others have copies, too.
+    pub fn expect_returns(&mut self, has_copies: bool) {
+        (self.returns, self.has_copies) = (true, has_copies);
+    }
+
+    /// Whether they do.
+    pub fn has_returns(&self) -> bool {
+        self.returns
+    }
+
+    /// Whether a runtime that is at the link is the next life of one that is suspended, and has what
+    /// a store had of it.
+    pub fn returns(&self, runtime: usize) -> bool {
+        self.returns && self.was_met(runtime)
     }
 
     /// Whether any runtime is suspended.
@@ -208,13 +237,15 @@ impl Recovery {
         suspension.is_some_and(|suspension| suspension.heir == Some(runtime as u16))
     }
 
-    /// What follows for a runtime. `is_there` says which runtimes are there; `is_told`: whether this switch knows what they have.
+    /// What follows for a runtime. `is_there` says which runtimes are there; `is_told`: whether this
+    /// switch knows what they have; `has_returned`: the next life has told what it has.
     pub fn decide(
         &mut self,
         failed: usize,
         now: u64,
         is_there: impl Fn(usize) -> bool,
         is_told: bool,
+        has_returned: bool,
     ) -> Decision {
         let Some(suspension) = &mut self.suspended[failed] else {
             return Decision::None;
@@ -234,7 +265,7 @@ impl Recovery {
         }
         let mut best = None;
         for (runtime, report) in self.reports[failed].iter().enumerate() {
-            if runtime == failed || !is_there(runtime) {
+            if runtime == failed || !is_there(runtime) || !self.has_copies {
                 continue;
             }
             match report.filter(|report| report.is_of(suspension.life)) {
@@ -246,6 +277,7 @@ impl Recovery {
             }
         }
         match best {
+            None if self.returns && suspension.was_met && !has_returned => Decision::None,
             None => Decision::Over,
             Some((_, heir, life)) => {
                 suspension.heir = Some(heir);

@@ -99,7 +99,7 @@ impl NetworkFunction for Lender {
     }
 }
 
-fn blocks(members: &mut Members, switches: usize) -> Vec<u64> {
+pub(super) fn blocks(members: &mut Members, switches: usize) -> Vec<u64> {
     (0..switches)
         .map(|switch| members.switch(switch).stats().blocks)
         .collect()

@@ -151,6 +151,8 @@ pub(super) struct Members {
     left: u64,
     gone: Vec<super::Sent>,
     pub(super) is_replicated: bool,
+    /// Whether switches wait for runtimes that come back with flows out of a store.
+    pub(super) is_returning: bool,
     pub(super) copying: Copying,
     pub(super) storing: Option<Storing>,
     pub(super) replica_ranks: Vec<Vec<Option<u8>>>,
@@ -178,6 +180,7 @@ impl Members {
             left: 0,
             gone: Vec::new(),
             is_replicated: false,
+            is_returning: false,
             copying: Copying::default(),
             storing: None,
             replica_ranks: Vec::new(),
@@ -220,7 +223,10 @@ impl Members {
                     fragments_max: 64,
                     packet_clock: false,
                     lead_max: u64::MAX,
-                    recovery_max: if self.is_replicated { 100 * SECOND } else { 0 },
+                    recovery_max: match self.is_replicated || self.is_returning {
+                        true => 100 * SECOND,
+                        false => 0,
+                    },
                     patient: true,
                     egress: [(worker == 0).then_some(0), (worker + 1 == switches).then_some(0)],
                     now: self.now,
@@ -234,7 +240,7 @@ impl Members {
                 let rule = SideRule::BySource(vec!["10.0.0.0/8".parse().unwrap()]);
                 let ports = vec![(QueuePort::default(), rule)];
                 let pool = pool(512, worker as u8);
-                let switch = Switch::new(
+                let mut switch = Switch::new(
                     settings,
                     self.plan.clone(),
                     ports,
@@ -243,6 +249,9 @@ impl Members {
                     pool,
                     Region::heap,
                 );
+                if self.is_returning {
+                    switch.expect_returns(self.is_replicated);
+                }
                 self.switches[worker] = Some(switch);
             }
             Some(runtime) => {

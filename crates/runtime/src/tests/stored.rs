@@ -12,40 +12,42 @@ use crate::switch::Policy;
 use nf::variables::buffer::{Buffer, PUT, REMOVE};
 use nf::variables::open::{Carrier, Claimed, Element, Loader, Source};
 use nf::variables::shelf::Shelf;
-use nf::variables::{Consistency, Figures, Keeper, Kind, OpenError};
+use nf::variables::{BATCHES_MAX, Consistency, Figures, Keeper, Kind, OpenError};
 use nf::{Cx, FlowState, Packet, Time, Verdict, WorkerInfo, network_function};
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use std::vec;
 
 /// When the first life began, by the wall clock.
-const WALL: u64 = 1_700_000_000 * SECOND;
-const INTERVAL: u64 = 1_000_000;
+pub(super) const WALL: u64 = 1_700_000_000 * SECOND;
+pub(super) const INTERVAL: u64 = 1_000_000;
 
-type Partition = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(super) type Partition = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// A store that outlives the workers.
 #[derive(Clone, Default)]
-struct Shop(Arc<Mutex<Shelves>>);
+pub(super) struct Shop(Arc<Mutex<Shelves>>);
 
 #[derive(Default)]
-struct Shelves {
+pub(super) struct Shelves {
     /// By runtime.
-    partitions: BTreeMap<u32, Partition>,
-    is_down: bool,
+    pub partitions: BTreeMap<u32, Partition>,
+    pub is_down: bool,
+    /// Steps of the worker until a batch is there, and until it is told so.
+    pub delay: [u32; 2],
     /// How many changes it takes before it dies; none: all.
     left: Option<usize>,
-    changes: usize,
+    pub changes: usize,
 }
 
 impl Shop {
-    fn with<R>(&self, look: impl FnOnce(&mut Shelves) -> R) -> R {
+    pub(super) fn with<R>(&self, look: impl FnOnce(&mut Shelves) -> R) -> R {
         look(&mut self.0.lock().unwrap())
     }
 
-    fn entries(&self) -> usize {
+    pub(super) fn entries(&self) -> usize {
         self.with(|shelves| shelves.partitions.values().map(BTreeMap::len).sum())
     }
 
@@ -62,6 +64,7 @@ impl Source for Shop {
             runtime,
             sequence: 0,
             buffer: Buffer::new(),
+            under_way: VecDeque::new(),
         };
         let reader = Reader(self.clone(), runtime);
         Ok(Some((Box::new(carrier), Arc::new(reader))))
@@ -88,6 +91,35 @@ struct Boy {
     runtime: u32,
     sequence: u64,
     buffer: Buffer,
+    under_way: VecDeque<Batch>,
+}
+
+/// A batch on its way.
+struct Batch {
+    sequence: u64,
+    bytes: Vec<u8>,
+    /// Steps until it is there, and until the worker hears of that.
+    left: [u32; 2],
+}
+
+impl Boy {
+    /// Batches get there, and answers back, in order.
+    fn go_on(&mut self, shelf: &Shelf) {
+        for batch in &mut self.under_way {
+            match &mut batch.left {
+                [0, 0] => continue,
+                [0, back] => *back -= 1,
+                [there, _] => *there -= 1,
+            }
+            if batch.left[0] == 0 && !batch.bytes.is_empty() {
+                let bytes = core::mem::take(&mut batch.bytes);
+                self.shop.with(|shelves| shelves.take(self.runtime, &bytes));
+            }
+        }
+        while let Some(batch) = self.under_way.pop_front_if(|batch| batch.left == [0, 0]) {
+            shelf.acknowledge(batch.sequence, |_| ());
+        }
+    }
 }
 
 impl Carrier for Boy {
@@ -96,19 +128,32 @@ impl Carrier for Boy {
     }
     fn step(&mut self, shelf: &Shelf, now: u64) {
         shelf.set_now(now);
-        if self.shop.with(|shelves| shelves.is_down) || !shelf.has_changed() || !shelf.is_due(now) {
+        let (is_down, delay) = self.shop.with(|shelves| (shelves.is_down, shelves.delay));
+        if is_down {
+            return;
+        }
+        self.go_on(shelf);
+        if self.under_way.len() == BATCHES_MAX || !shelf.has_changed() || !shelf.is_due(now) {
             return;
         }
         self.buffer.empty();
         self.sequence += 1;
         shelf.fill(0, now, self.sequence, &mut self.buffer);
+        if delay != [0, 0] {
+            let batch = Batch {
+                sequence: self.sequence,
+                bytes: self.buffer.bytes().to_vec(),
+                left: [delay[0] + 1, delay[1]],
+            };
+            return self.under_way.push_back(batch);
+        }
         let (bytes, runtime) = (self.buffer.bytes(), self.runtime);
         self.shop.with(|shelves| shelves.take(runtime, bytes));
         shelf.acknowledge(self.sequence, |_| ());
     }
     fn finish(&mut self, shelf: &Shelf, _: Duration) -> bool {
-        self.step(shelf, shelf.now());
-        true
+        (0..100).for_each(|_| self.step(shelf, shelf.now()));
+        shelf.is_stored()
     }
     fn figures(&self) -> Figures {
         Figures::default()
@@ -145,19 +190,23 @@ impl Shelves {
     }
 }
 
-fn stored(factories: Vec<Box<dyn Factory>>, shop: &Shop) -> Plan {
+pub(super) fn stored(factories: Vec<Box<dyn Factory>>, shop: &Shop) -> Plan {
+    stored_as(Copied::Store, factories, shop)
+}
+
+pub(super) fn stored_as(policy: Copied, factories: Vec<Box<dyn Factory>>, shop: &Shop) -> Plan {
     let functions = factories.iter().map(|f| f.name().to_string()).collect();
     let rule = ChainRule {
         name: "test".to_string(),
         matching: Match::default(),
         functions,
-        replication: Some(Copied::Store),
+        replication: Some(policy),
     };
     Plan::new(vec![rule], factories).unwrap().keeping(shop.keeper())
 }
 
 /// Workers whose clock is ahead by `ahead`, at `wall` by the wall clock.
-fn begin(switches: u8, runtimes: u16, plan: &Plan, ahead: u64, wall: u64) -> Cluster {
+pub(super) fn begin(switches: u8, runtimes: u16, plan: &Plan, ahead: u64, wall: u64) -> Cluster {
     let storing = Storing {
         interval: INTERVAL,
         bound: SECOND,
@@ -169,16 +218,16 @@ fn begin(switches: u8, runtimes: u16, plan: &Plan, ahead: u64, wall: u64) -> Clu
 }
 
 /// What changed is in the store.
-fn pass_interval(cluster: &mut Cluster) {
+pub(super) fn pass_interval(cluster: &mut Cluster) {
     cluster.now += 2 * INTERVAL;
     cluster.settle();
 }
 
-fn flows(cluster: &Cluster) -> u64 {
+pub(super) fn flows(cluster: &Cluster) -> u64 {
     cluster.runtimes.iter().map(|runtime| runtime.stats().flows).sum()
 }
 
-fn opened(cluster: &Cluster) -> u64 {
+pub(super) fn opened(cluster: &Cluster) -> u64 {
     cluster
         .runtimes
         .iter()
@@ -381,7 +430,7 @@ fn leased(switches: u8, runtimes: u16, shop: &Shop, ahead: u64, wall: u64) -> Cl
     begin(switches, runtimes, &plan, ahead, wall)
 }
 
-fn host(n: u8) -> (Side, Vec<u8>) {
+pub(super) fn host(n: u8) -> (Side, Vec<u8>) {
     udp(n, 1000, 1, 80, false, &[0; 8])
 }
 

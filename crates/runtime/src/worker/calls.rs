@@ -128,10 +128,10 @@ impl<P: Port> Runtime<P> {
     /// # Errors
     /// There is no such chain, or no copies are kept here; the text says what to do.
     pub fn set_replication(&mut self, chain: &str, policy: Option<Policy>) -> Result<(), String> {
-        let is_stored = policy == Some(Policy::Store);
+        let is_stored = policy.is_some_and(Policy::is_stored);
         let has_either = self.core.sender.is_wanted() || self.core.ledger.is_on();
         let is_kept = match policy {
-            Some(Policy::Store) => self.core.ledger.is_on(),
+            Some(Policy::Store | Policy::StoreCommit) => self.core.ledger.is_on(),
             Some(Policy::Snapshot | Policy::Commit) => self.core.sender.is_wanted(),
             Some(Policy::None) | None => has_either,
         };
@@ -158,6 +158,17 @@ impl<P: Port> Runtime<P> {
                 .check_copied(index, if is_stored { STORED_MAX } else { COPIED_MAX })
         {
             return Err(format!("{error}; the chain `{chain}` goes on without copies"));
+        }
+        let waits = |policy: Option<Policy>| {
+            policy.is_some_and(|policy| matches!(policy, Policy::Commit | Policy::StoreCommit))
+        };
+        let before = self.core.policies().get(index).copied();
+        let packets = self.core.gate.packets() + self.core.store_gate.packets();
+        if waits(before) && waits(policy) && before != policy && packets > 0 {
+            return Err(format!(
+                "packets of the chain `{chain}` wait, and would leave before or behind others; set `none` first, and \
+                 this again when none waits"
+            ));
         }
         let mut policies: Vec<_> = self.core.policies().iter().copied().map(Some).collect();
         if let Some(place) = policies.get_mut(index) {

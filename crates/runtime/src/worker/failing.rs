@@ -60,6 +60,7 @@ impl<P: Port> Runtime<P> {
         self.core.runner.take_all(&mut lost);
         self.core.hold.take_all(&mut lost);
         self.core.gate.take_all(&mut lost);
+        self.core.store_gate.take_all(&mut lost);
         self.core.out.take_all(&mut lost);
         let stats = self.stats();
         let mut wreck = Wreck {

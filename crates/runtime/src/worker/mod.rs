@@ -271,6 +271,7 @@ impl<P: Port> Runtime<P> {
         }
         self.keeper.acknowledge(&mut self.core);
         self.core.runner.variables_mut().step(self.core.now);
+        work.other += self.core.acknowledge_stored();
         self.transmit();
         work
     }
@@ -338,11 +339,21 @@ impl<P: Port> Runtime<P> {
         self.moves.stop_moving();
         self.core.release_all_held();
         self.core.close_ledger();
+        self.leave_behind_store();
         self.fragments.finish();
         self.drop_fragments();
         let done = self.core.end_all(budget);
         self.transmit();
         done && self.core.out.is_clear()
+    }
+
+    /// The runtime ends: packets that wait for the store leave when it has their flows, within a time.
+    #[cold]
+    fn leave_behind_store(&mut self) {
+        if self.core.store_gate.packets() > 0 {
+            self.finish_variables(LAST_PACKETS);
+            self.core.end_waiting_for_store();
+        }
     }
 
     /// Whether any call waits.
@@ -359,6 +370,7 @@ impl<P: Port> Runtime<P> {
             .chain(self.links.iter().filter_map(Port::next_at))
             .chain(self.core.runner.variables().next_at())
             .chain(self.core.ledger.next_at())
+            .chain(self.core.look_at_store_at())
             .min()
     }
 
@@ -372,7 +384,7 @@ impl<P: Port> Runtime<P> {
             && self.core.out.records_pending() == 0
             && self.core.out.is_clear()
             && self.core.hold.is_empty()
-            && self.core.gate.packets() == 0
+            && self.core.gate.packets() + self.core.store_gate.packets() == 0
     }
 
     /// Whether nothing is to be told to switches, they have said what is another's of that, and it has ended here.
@@ -463,7 +475,7 @@ impl<P: Port> Runtime<P> {
             held: self.core.runner.packets()
                 + self.moves.kept() as u64
                 + self.core.hold.packets() as u64
-                + self.core.gate.packets() as u64
+                + (self.core.gate.packets() + self.core.store_gate.packets()) as u64
                 + self.core.out.hairpins() as u64
                 + self.fragments.held() as u64,
             dropped,
@@ -496,6 +508,8 @@ impl<P: Port> Runtime<P> {
     }
 }
 
+/// How long, at its end, a runtime waits for a store on behalf of packets.
+const LAST_PACKETS: core::time::Duration = core::time::Duration::from_secs(1);
 /// Calls resumed in a step at most.
 const BURST_WAKES: usize = 32;
 /// Actors whose deadline is looked at in a step at most.
@@ -507,7 +521,7 @@ fn check_copies(settings: &Settings, plan: &Plan) -> Result<(), (String, ConfigE
         let policy = chain.replication.unwrap_or(settings.copying.policy);
         let most = match policy {
             Policy::None => continue,
-            Policy::Store => STORED_MAX,
+            Policy::Store | Policy::StoreCommit => STORED_MAX,
             _ if settings.replicated => COPIED_MAX,
             _ => continue,
         };

@@ -203,6 +203,17 @@ impl<P: Port> Runtime<P> {
         buffers.into_iter().for_each(|buffer| pool.give(buffer));
     }
 
+    /// Blocks of groups that are here, for tests.
+    #[cfg(test)]
+    pub fn blocks_here(&mut self) -> alloc::vec::Vec<((nf::Addr, u16), crate::group::GroupKey)> {
+        let owners = &self.core.flows.owners;
+        let places = owners.places().into_iter();
+        let owned = places.filter_map(|place| Some((place, owners.at(place.0, place.1)?)));
+        let mut owned: alloc::vec::Vec<_> = owned.collect();
+        owned.retain(|(_, group)| self.core.has_group(group));
+        owned
+    }
+
     /// Records for other runtimes that wait for buffers, for tests.
     #[cfg(test)]
     pub fn records_pending(&self) -> usize {

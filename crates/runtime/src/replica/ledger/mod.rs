@@ -5,7 +5,7 @@
 //!
 //! The ledger is a map of the runtime's partition `replication` (`variables`): whole flows and
 //! whole groups as bytes ([`form`]), each under a number that is given once. A packet of a chain
-//! with the policy `store` notes its flow; no packet waits.
+//! with the policy `store` notes its flow; no packet of it waits.
 //!
 //! ```text
 //!   packet ─► chain ─► noted: flow in the queue, group marked          ends, as they come
@@ -48,15 +48,20 @@
 //! chain's order. One of another digest is refused and removed, and an event says so. It is never
 //! interpreted.
 //!
+//! # Packets that wait
+//!
+//! Of a chain with the policy `store_commit` a packet that changes committed bytes is written at
+//! once, and waits until the store has that ([`through`]).
+//!
 //! Invariants: an actor is in the queue at most once; an entry has one flow or group; a chain
 //! without the policy notes nothing; bytes of the store are checked before they are a state, as
 //! those of a peer are.
 //!
-//! Not here: the store and its agent (`stores`); packets that wait for the store (there are none);
-//! copies at another runtime ([`super`]).
+//! Not here: the store and its agent (`stores`); copies at another runtime ([`super`]).
 
 pub(crate) mod form;
 pub(crate) mod restore;
+pub(crate) mod through;
 
 use crate::chain::Plan;
 use crate::flows::Ended;
@@ -81,6 +86,8 @@ struct Place {
     is_queued: bool,
     /// Of a group: it has changed since it was written.
     is_changed: bool,
+    /// What it has at the store may lack what was to be waited for.
+    is_behind: bool,
 }
 
 /// See the module's page.
@@ -105,6 +112,8 @@ pub(crate) struct Ledger {
     spares: Vec<Bytes>,
     /// A policy has changed: the next actor to be looked at.
     walk: Option<u32>,
+    /// What packets wait for.
+    through: through::Through,
 }
 
 impl Ledger {
@@ -126,9 +135,16 @@ impl Ledger {
     /// The chains of another configuration, or their policies, are in force.
     pub fn set_policies(&mut self, policies: &[Policy], plan: &Plan) {
         let bits = policies.iter().zip(0..64);
-        let chains = bits.fold(0, |bits, (policy, chain)| {
-            bits | u64::from(*policy == Policy::Store) << chain
-        });
+        let (mut chains, mut waiting) = (0, 0);
+        for (policy, chain) in bits {
+            chains |= u64::from(policy.is_stored()) << chain;
+            waiting |= u64::from(*policy == Policy::StoreCommit) << chain;
+        }
+        if self.through.set_chains(waiting) {
+            // They were written later than their packets left.
+            let places = self.flows.iter_mut().chain(&mut self.groups);
+            places.for_each(|place| place.is_behind = true);
+        }
         self.layouts = form::layouts(plan);
         self.group_layout = form::group_layout(plan);
         if chains != self.chains && self.is_on {
@@ -188,7 +204,7 @@ impl Ledger {
             return;
         };
         let entry = core::mem::take(&mut place.entry);
-        place.is_changed = false;
+        (place.is_changed, place.is_behind) = (false, false);
         if entry != 0
             && let Ok(Some(mut bytes)) = entries.remove(&entry)
         {
@@ -256,12 +272,14 @@ impl Core {
     /// From here on what packets change is written.
     pub fn begin_storing(&mut self) {
         self.ledger.is_on = true;
+        self.wait_for_store_as_configured();
         self.follow();
     }
 
     /// A flow has come from another runtime, or goes on under another configuration.
     pub fn note_arrived(&mut self, actor: u32) {
         self.sender.note_arrived(actor);
+        self.ledger.forget_observed();
         self.note_stored(actor);
     }
 
@@ -269,6 +287,9 @@ impl Core {
     #[inline]
     pub fn note_stored(&mut self, actor: u32) {
         if self.ledger.is_on {
+            if self.ledger.has_waiting() {
+                self.commit_stored_rest(actor);
+            }
             let header = self.flows.header(actor);
             self.ledger.note(actor, header, self.now);
         }
@@ -324,6 +345,13 @@ impl Core {
                 Ended::Flow(..) => {}
                 Ended::Group(index) => self.ledger.remove(entries, true, index),
                 Ended::InGroup(index) | Ended::Rests(index, _) => self.ledger.note_group(index, self.now),
+            }
+        }
+        if self.ledger.has_waiting() {
+            for over in &ended {
+                if let Ended::InGroup(index) = *over {
+                    self.store_group_of_ended(index);
+                }
             }
         }
         self.flows.give_ended_stored(ended);
@@ -416,8 +444,9 @@ impl Core {
         let is_written = self.ledger.write(entries, true, index, |into| {
             form::write_group(into, layout, stamp, key, state, owners.of(&key));
         });
-        if !is_written && let Some(known) = self.ledger.groups.get_mut(index as usize) {
-            known.is_changed = true;
+        if let Some(known) = self.ledger.groups.get_mut(index as usize) {
+            known.is_changed = !is_written;
+            known.is_behind &= !is_written;
         }
         is_written
     }
@@ -456,8 +485,12 @@ impl Core {
         let shared = bytes.get(at..at + length).unwrap_or_default();
         let facts = super::sender::facts(&header, *self.flows.second_key(actor), self.now);
         let group = self.flows.group_key(actor);
-        self.ledger.write(entries, false, actor, |into| {
+        let is_written = self.ledger.write(entries, false, actor, |into| {
             form::write_flow(into, layout, stamp, group, &facts, [own, shared]);
-        })
+        });
+        if let Some(known) = self.ledger.flows.get_mut(actor as usize) {
+            known.is_behind &= !is_written;
+        }
+        is_written
     }
 }

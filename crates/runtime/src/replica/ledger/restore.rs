@@ -16,7 +16,6 @@ use crate::flows::group::GroupKey;
 use crate::parts::Core;
 use crate::record::{Copy, Facts, NO_DEADLINE};
 use crate::replica::keeper::{Copies, Keeper};
-use crate::replica::policy::Policy;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use nf::Affinity;
@@ -197,7 +196,8 @@ fn chain_of(core: &Core, layout: Layout) -> Option<u8> {
     let policies = core.policies();
     let fits = |chain: &usize| {
         let known = core.ledger.layouts.get(*chain);
-        policies.get(*chain) == Some(&Policy::Store) && known.is_some_and(|known| known.kept == layout.kept)
+        policies.get(*chain).is_some_and(|policy| policy.is_stored())
+            && known.is_some_and(|known| known.kept == layout.kept)
     };
     let chains = 0..core.ledger.layouts.len();
     let mut named = chains.clone().filter(fits);

@@ -104,6 +104,15 @@ impl Blocks {
         self.note_answer(runtime, block, group);
     }
 
+    /// Whether a group of another runtime has a block.
+    pub fn is_anothers(&self, runtime: usize, block: &Block, group: &GroupKey) -> bool {
+        let before = self.owners.at(block.addr, block.first);
+        let holder = before
+            .filter(|before| before != group)
+            .and_then(|before| self.holder(&before));
+        holder.is_some_and(|holder| holder != runtime)
+    }
+
     /// A group on its way has a block, unless another has claimed it. The runtime to be asked is the one that is known to have the group.
     pub fn told(&mut self, runtime: usize, block: Block, group: GroupKey) {
         if self.owners.at(block.addr, block.first).is_none() {

@@ -1,0 +1,73 @@
+//! Packets that wait to leave: for switches, for copies, for a data store.
+//!
+//! ```text
+//!   passed its chain ─► switches have heard (`hold`) ─► the replica has it, or the store (`hold::gate`) ─► out
+//! ```
+//!
+//! Not here: what a packet waits for (`replica::compare`, `replica::ledger::through`).
+
+use super::Core;
+use crate::hold::is_held;
+use wire::PacketBox;
+
+impl Core {
+    /// Holds a packet behind those of its flow that wait for switches.
+    #[cold]
+    pub(super) fn hold_behind(&mut self, actor: u32, packet: PacketBox) {
+        let chain = self.flows.header(actor).chain;
+        self.hold.hold_behind(actor, chain, packet, &mut self.out);
+    }
+
+    /// Passes on what has waited for barriers that are acknowledged; answers how many packets.
+    #[inline]
+    pub fn release_held(&mut self) -> usize {
+        self.hold.release(
+            &mut self.flows,
+            [&mut self.gate, &mut self.store_gate],
+            &mut self.out,
+            self.now,
+        )
+    }
+
+    /// A switch is gone: what waits to leave by its link is dropped.
+    #[cold]
+    pub fn lose_held_for(&mut self, link: usize) {
+        if wire::planted::is("held_leaves_late") {
+            return;
+        }
+        self.hold.switch_gone(link, &mut self.out);
+        self.gate.switch_gone(link, &mut self.out);
+        self.store_gate.switch_gone(link, &mut self.out);
+    }
+
+    /// Drops the packets of these flows that wait, with their calls: they have gone on elsewhere.
+    #[cold]
+    pub fn drop_waiting(&mut self, actors: &[u32]) {
+        self.runner.drop_calls(actors, &mut self.flows, &mut self.out);
+        for actor in actors {
+            if is_held(self.flows.header(*actor).flags) {
+                self.hold.refuse(*actor, &mut self.out);
+            }
+        }
+    }
+
+    /// Passes on all packets that wait, for whatever: no flow is left whose replies or copies could be missed.
+    pub fn release_all_held(&mut self) {
+        self.hold.release_all(
+            &mut self.flows,
+            [&mut self.gate, &mut self.store_gate],
+            &mut self.out,
+        );
+        self.close_copies();
+    }
+
+    /// What a packet changed that is about to wait for switches is copied, or stored; `false` if it
+    /// must not leave at all.
+    pub(super) fn commit_held(&mut self, actor: u32) -> bool {
+        let is_written = !self.ledger.has_waiting() || self.commit_stored(actor);
+        if self.sender.is_on() {
+            self.commit(actor);
+        }
+        is_written || !self.waits_for_store(actor)
+    }
+}
