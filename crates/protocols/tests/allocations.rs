@@ -41,10 +41,10 @@ fn settle(channel: &mut Channel, wire: &mut Wire, heard: &mut u64) {
 
 /// Gives what is on a wire to an end, but every fiftieth frame, of either way.
 fn carry(from: &mut Wire, end: &mut Channel, back: &mut Wire, now: u64, carried: &mut u64, heard: &mut u64) {
-    for (length, frame) in &from.frames[..from.count] {
+    for (length, frame) in &mut from.frames[..from.count] {
         *carried += 1;
         if !carried.is_multiple_of(50) {
-            let _ = end.handle(now, Input::Frame(&frame[..*length], 0));
+            let _ = end.handle(now, Input::Frame(&mut frame[..*length], 0));
             settle(end, back, heard);
         }
     }

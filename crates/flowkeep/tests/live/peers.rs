@@ -56,7 +56,7 @@ impl FrameLink for Worse {
     fn frame_max(&self) -> usize {
         self.link.frame_max()
     }
-    fn receive(&mut self) -> Option<&[u8]> {
+    fn receive(&mut self) -> Option<&mut [u8]> {
         self.link.receive()
     }
     fn send(&mut self, frame: &[u8]) {
@@ -99,6 +99,7 @@ impl End {
         }
         let mut settings = Settings::new(host, peer, life, protection());
         settings.channel.frame_max = link.frame_max();
+        settings.channel.salt = adapters::keys::salt().unwrap();
         settings.dead_after_ns = DEAD_AFTER;
         let mut end = End {
             peer: Peer::new(link, settings, monotonic_ns()).unwrap(),
