@@ -191,7 +191,12 @@ fn random<const LENGTH: usize>() -> io::Result<[u8; LENGTH]> {
 
 /// The salt of a new channel, which no other channel has.
 pub fn salt() -> io::Result<[u8; SALT]> {
-    random().map_err(|error| io::Error::new(error.kind(), format!("no random bytes for a link's keys: {error}")))
+    random().map_err(|error| {
+        io::Error::new(
+            error.kind(),
+            format!("no random bytes for a link's keys: {error}"),
+        )
+    })
 }
 
 /// The text of a file with a new key.

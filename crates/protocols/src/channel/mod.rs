@@ -33,8 +33,12 @@
 //! names both and is dropped unless they are this session's. An end that does not know the other says hello; it counts as met
 //! when a frame names the present incarnation of this end, which nobody can have recorded before it began.
 //!
+//! *Keys.* Between hosts all frames but hellos are encrypted (`seal.rs`) with keys that follow from the cluster's key, both incarnations and a
+//! random salt of each end. A hello has its sender's salt and repeats the receiver's. So an end is known by its hello alone, and a hello to an
+//! earlier life of the same incarnation meets nobody.
+//!
 //! ```text
-//!                 any good frame of a worker              a frame for this incarnation
+//!                 a good hello of a worker                a frame for this incarnation
 //!   ┌─────────┐  with a greater incarnation  ┌───────┐                               ┌─────┐
 //!   │ nobody  │ ────────────────────────────►│ heard │──────────────────────────────►│ met │ messages flow
 //!   └─────────┘                              └───▲───┘           `Met`               └──┬──┘
@@ -42,7 +46,7 @@
 //!                                              └── still greater: hello to that one
 //! ```
 //!
-//! So a restarted peer is recognised by the first frame it sends, and what was meant for the one before it is given up, counted and
+//! So a restarted peer is recognised by the first frame it sends, a hello, and what was meant for the one before it is given up, counted and
 //! told. Messages queued before anybody was met are for the first that is.
 //!
 //! *Agreement.* A hello says, in 19 words, what both ends must have alike ([`Settings::agreed`]). Who says other words is not met, and it is known in
@@ -56,7 +60,7 @@
 //!
 //! # What the other end may do
 //!
-//! Anything. Every frame is checked before it changes anything: form, pair, tag, incarnations, number, then what it
+//! Anything. Every frame is checked before it changes anything: form, pair, incarnations, tag, number, then what it
 //! acknowledges, then its place and its records. What fails is a drop with a reason ([`DropReason`]). No frame makes a channel take more memory
 //! than it was made with, or do more than a few steps per byte of it and per frame it acknowledges.
 //!
@@ -68,7 +72,8 @@
 //! | after the network is whole, everything is delivered in bounded time | the same, its second half |
 //! | memory is bounded by the settings, nothing is allocated after the start | `memory_stays_bounded`, `nothing_is_allocated_after_the_start` |
 //! | who has something else than both must have alike is not met, and both know why | `who_disagrees_is_not_met` |
-//! | a frame that is not this session's, or forged, or repeated, changes nothing | `a_frame_is_good_once_and_in_its_session`, `hostile_frames_are_counted` |
+//! | a frame that is not this session's, or forged, or repeated, changes nothing | `a_frame_is_good_once_and_in_its_session`, `hostile_frames_are_counted`, `tests/sealed.rs` |
+//! | with keys, nothing that is said can be read on the wire | `nothing_that_is_said_can_be_read_on_the_wire` |
 //! | same inputs, same outputs | `the_same_seed_makes_the_same_run` |
 //!
 //! Each checker fires on a bug planted in this code: `each_checker_fires`.
