@@ -5,7 +5,8 @@
 //!   socket ── recvmmsg ──► [ side by side ] ─► next, next, …
 //! ```
 //!
-//! What is sent is copied, so that whoever said it need not keep it; what is received is looked at, and decrypted, where it is.
+//! The bytes of a datagram to be sent are copied, so that its sender need not keep them. Those of a received one are read, and
+//! decrypted, where they are.
 //!
 //! Invariants: a datagram is counted once, as sent, unsent or received; one that was cut off is known to be.
 //!

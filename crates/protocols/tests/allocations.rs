@@ -62,7 +62,7 @@ fn run(protection: &Protection) {
     let end = |worker: u16| {
         let settings = Settings {
             salt: [1 + worker as u8; SALT],
-            // Two epochs of keys.
+            // Two spans of keys.
             first_number: (1 << 24) - 1000,
             ..Settings::new(worker, 1 - worker, 1 + u64::from(worker), protection.clone())
         };

@@ -98,7 +98,7 @@ impl Keys {
 pub enum Protection {
     /// Encrypted and authenticated with a secret key: between hosts.
     Keyed(Keys),
-    /// Against damage only, by a tag that anybody can make, and not encrypted: for a wire that nobody else is on.
+    /// Against damage only, by a tag that takes no secret, and not encrypted: for a wire that only this cluster is on.
     DamageOnly,
     /// Not at all: for memory that the two ends share.
     SharedMemory,

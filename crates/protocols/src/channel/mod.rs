@@ -35,7 +35,7 @@
 //!
 //! *Keys.* Between hosts all frames but hellos are encrypted (`seal.rs`) with keys that follow from the cluster's key, both incarnations and a
 //! random salt of each end. A hello has its sender's salt and repeats the receiver's. So an end is known by its hello alone, and a hello to an
-//! earlier life of the same incarnation meets nobody.
+//! earlier life of the same incarnation makes no session.
 //!
 //! ```text
 //!                 a good hello of a worker                a frame for this incarnation
@@ -381,7 +381,7 @@ impl Channel {
             self.is_for_this_life(&head)?;
         } else {
             self.is_for_this_life(&head)?;
-            // Who has not said hello is not known, and neither are the keys between the two.
+            // A hello brings the salt of the other end. Without it there are no keys.
             if heard != Some(head.from_incarnation) {
                 return Err(DropReason::UnknownSession);
             }

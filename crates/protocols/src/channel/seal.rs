@@ -12,19 +12,19 @@
 //!    2  sender: worker              2  receiver: worker
 //!    8  sender: incarnation         8  receiver: incarnation
 //!   16  sender: salt               16  receiver: salt
-//!    8  epoch: the frame's number / 2^24
+//!    8  span: the frame's number / 2^24
 //! ```
 //!
 //! A *salt* is 16 random bytes that a channel is made with ([`Settings::salt`](super::Settings::salt)). Hellos carry it, so both
-//! ends know both salts before either is met. An *epoch* is 2^24 frames. It bounds what is encrypted with one key, far below what GCM
+//! ends know both salts before either is met. A *span* is 2^24 frames. It bounds what is encrypted with one key, far below what GCM
 //! allows; both ends see in a frame's number that the next has begun.
 //!
 //! ```text
-//!   seal: number ─► epoch, key in use? ── no ─► derive ─► keep          payload ─► encrypted │ tag
-//!   open: number ─► epoch, one of the two last? ── no ─► derive ─► open ─► kept if the tag is right
+//!   seal: number ─► span, key in use? ── no ─► derive ─► keep          payload ─► encrypted │ tag
+//!   open: number ─► span, one of the two last? ── no ─► derive ─► open ─► kept if the tag is right
 //! ```
 //!
-//! So a key's schedule is made once for an epoch of a session. Frames of two epochs, or of two keys while keys are rotated, pass each other
+//! So a key's schedule is made once for a span of a session. Frames of two spans, or of two keys while keys are rotated, pass each other
 //! on the way: the two last keys of the receiving direction are kept. A forged frame costs one derivation at most and changes nothing.
 //!
 //! # No pair of key and nonce comes twice
@@ -59,8 +59,8 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
 /// Bytes of a salt.
 pub const SALT: usize = 16;
-/// Frames of an epoch, as a power of two.
-const EPOCH_BITS: u32 = 24;
+/// Frames of a span, as a power of two.
+const SPAN_BITS: u32 = 24;
 /// What keys of sessions are for, after BLAKE3's rule for such words: fixed, and used for nothing else.
 const FRAMES: &str = "flowkeep 2026-11-23 channel: frames of a session, one direction";
 
@@ -72,11 +72,11 @@ pub(super) struct End {
     pub(super) salt: [u8; SALT],
 }
 
-/// The key of one epoch of one direction.
+/// The key of one span of one direction.
 struct Sealing {
     /// Of the key that it was derived from.
     key: u8,
-    epoch: u64,
+    span: u64,
     cipher: LessSafeKey,
 }
 
@@ -101,7 +101,7 @@ fn nonce(number: u64) -> Nonce {
 }
 
 /// The bytes of a key.
-fn derive(key: &Key, epoch: u64, from: &End, to: &End) -> [u8; 32] {
+fn derive(key: &Key, span: u64, from: &End, to: &End) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new_derive_key(FRAMES);
     hasher.update(key.secret());
     hasher.update(&from.worker.to_be_bytes());
@@ -110,23 +110,23 @@ fn derive(key: &Key, epoch: u64, from: &End, to: &End) -> [u8; 32] {
     hasher.update(&to.incarnation.to_be_bytes());
     hasher.update(&from.salt);
     hasher.update(&to.salt);
-    hasher.update(&epoch.to_be_bytes());
+    hasher.update(&span.to_be_bytes());
     *hasher.finalize().as_bytes()
 }
 
 impl Sealing {
-    fn new(key: &Key, epoch: u64, from: &End, to: &End) -> Option<Sealing> {
-        let unbound = UnboundKey::new(&AES_256_GCM, &derive(key, epoch, from, to)).ok()?;
+    fn new(key: &Key, span: u64, from: &End, to: &End) -> Option<Sealing> {
+        let unbound = UnboundKey::new(&AES_256_GCM, &derive(key, span, from, to)).ok()?;
         Some(Sealing {
             key: key.number(),
-            epoch,
+            span,
             cipher: LessSafeKey::new(unbound),
         })
     }
 
     #[inline]
-    fn is(&self, key: &Key, epoch: u64) -> bool {
-        self.key == key.number() && self.epoch == epoch
+    fn is(&self, key: &Key, span: u64) -> bool {
+        self.key == key.number() && self.span == span
     }
 
     #[inline]
@@ -164,30 +164,26 @@ impl Seals {
     }
 
     #[cold]
-    fn derive_sending(&mut self, key: &Key, epoch: u64) {
+    fn derive_sending(&mut self, key: &Key, span: u64) {
         self.sending = self
             .ends
             .as_ref()
-            .and_then(|(here, there)| Sealing::new(key, epoch, here, there));
+            .and_then(|(here, there)| Sealing::new(key, span, here, there));
     }
 
     /// Encrypts the payload and writes the tag; `false` if there is no session.
     #[inline]
     pub(super) fn seal(&mut self, key: &Key, head: &Head, frame: &mut [u8]) -> bool {
-        let epoch = head.number >> EPOCH_BITS;
-        if !self
-            .sending
-            .as_ref()
-            .is_some_and(|sealing| sealing.is(key, epoch))
-        {
-            self.derive_sending(key, epoch);
+        let span = head.number >> SPAN_BITS;
+        if !self.sending.as_ref().is_some_and(|sealing| sealing.is(key, span)) {
+            self.derive_sending(key, span);
         }
         let Some(sealing) = &self.sending else {
             return false;
         };
         #[cfg(test)]
         if let Some((here, there)) = &self.ends {
-            self.used.push((derive(key, epoch, here, there), head.number));
+            self.used.push((derive(key, span, here, there), head.number));
         }
         let Some((front, rest)) = frame.split_at_mut_checked(head.payload_at()) else {
             return false;
@@ -206,19 +202,19 @@ impl Seals {
     /// Checks the tag and decrypts the payload.
     #[inline]
     pub(super) fn open(&mut self, key: &Key, head: &Head, frame: &mut [u8]) -> Result<(), BadTag> {
-        let epoch = head.number >> EPOCH_BITS;
+        let span = head.number >> SPAN_BITS;
         let mut kept = self.receiving.iter().flatten();
-        match kept.find(|sealing| sealing.is(key, epoch)) {
+        match kept.find(|sealing| sealing.is(key, span)) {
             Some(sealing) => sealing.open(head, frame),
-            None => self.open_anew(key, epoch, head, frame),
+            None => self.open_newly(key, span, head, frame),
         }
     }
 
     /// The same with a key that is not here; it is kept if it was right.
     #[cold]
-    fn open_anew(&mut self, key: &Key, epoch: u64, head: &Head, frame: &mut [u8]) -> Result<(), BadTag> {
+    fn open_newly(&mut self, key: &Key, span: u64, head: &Head, frame: &mut [u8]) -> Result<(), BadTag> {
         let ends = self.ends.as_ref();
-        let sealing = ends.and_then(|(here, there)| Sealing::new(key, epoch, there, here));
+        let sealing = ends.and_then(|(here, there)| Sealing::new(key, span, there, here));
         let sealing = sealing.ok_or(BadTag::Tag)?;
         sealing.open(head, frame)?;
         let [last, before] = &mut self.receiving;

@@ -3,7 +3,7 @@
 use super::*;
 use wire::TAG;
 
-/// Changes a good frame of `a`'s to `b`. Who has the key decrypts it before, and seals it again.
+/// Changes a good frame of `a`'s to `b`. With the key, it is decrypted before and sealed again.
 fn forge(a: &Channel, b: &Channel, good: &[u8], has_key: bool, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut frame = good.to_vec();
     if has_key {

@@ -180,10 +180,7 @@ fn an_incarnation_that_comes_twice_has_other_keys() {
     assert!(!before.is_empty());
     let [mut again, _] = ends([10, 11], [9, 2]);
     exchange(&mut again, &mut b, 20, &mut |_| {});
-    assert!(
-        b.is_met() && !again.is_met(),
-        "the session goes on as it was, with nobody"
-    );
+    assert!(b.is_met() && !again.is_met(), "the session goes on as it was");
     assert_eq!(b.counters().dropped(DropReason::UnknownSession), 1);
     deliver(&mut again, 21, &recorded[..3], &mut |_| {
         panic!("of another session")
@@ -201,7 +198,7 @@ fn an_incarnation_that_comes_twice_has_other_keys() {
 
 /// A hello to a life of the same incarnation that had another salt: it may be a recorded one.
 #[test]
-fn a_hello_to_another_salt_meets_nobody() {
+fn a_hello_to_another_salt_makes_no_session() {
     let [mut a, mut b] = ends([10, 11], [1, 2]);
     let first = frames(&mut a, &mut |_| {});
     let answers = deliver(&mut b, 0, &first, &mut |_| {});
@@ -210,7 +207,7 @@ fn a_hello_to_another_salt_meets_nobody() {
     assert!(!again.is_met());
     assert_eq!(again.counters().dropped(DropReason::UnknownSession), 1);
     deliver(&mut a, 0, &answers, &mut |_| {});
-    assert!(a.is_met(), "the one whom it was for");
+    assert!(a.is_met(), "the end that it was for");
 }
 
 /// Over restarts, given-up sessions, rotation, loss and disorder, in both directions.
@@ -221,7 +218,7 @@ fn no_key_meets_a_nonce_twice() {
         ..ALL_FAULTS
     };
     let settings = Settings {
-        // Two epochs.
+        // Two spans.
         first_number: (1 << 24) - 100,
         ..settings()
     };
@@ -296,9 +293,9 @@ fn nothing_that_is_said_can_be_read_on_the_wire() {
     assert!(can_be_read(Protection::DamageOnly), "the same without keys");
 }
 
-/// Frames of two epochs, and of two keys, pass each other.
+/// Frames of two spans, and of two keys, pass each other.
 #[test]
-fn frames_of_two_epochs_pass_each_other() {
+fn frames_of_two_spans_pass_each_other() {
     let settings = Settings {
         first_number: (1 << 24) - 4,
         ..settings()
