@@ -34,8 +34,6 @@ pub const KEYS_MAX: usize = 4;
 pub struct Key {
     number: u8,
     secret: [u8; 32],
-    /// Of the tags of hellos.
-    hello: [u8; 32],
 }
 
 /// What the key of hellos' tags is for, after BLAKE3's rule for such words: fixed, and used for nothing else.
@@ -44,18 +42,18 @@ const HELLO: &str = "flowkeep 2026-11-23 channel: tags of hellos";
 impl Key {
     /// A key by its number, which frames name it by, 1 to 255; `None` for 0.
     pub fn new(number: u8, secret: [u8; 32]) -> Option<Key> {
-        let hello = blake3::derive_key(HELLO, &secret);
-        (number != 0).then_some(Key {
-            number,
-            secret,
-            hello,
-        })
+        (number != 0).then_some(Key { number, secret })
     }
 
     /// Which one it is.
     #[inline]
     pub(super) fn number(&self) -> u8 {
         self.number
+    }
+
+    /// The key of the tags of hellos.
+    fn of_hellos(&self) -> [u8; 32] {
+        blake3::derive_key(HELLO, &self.secret)
     }
 
     /// What keys of sessions are derived from.
@@ -158,16 +156,16 @@ impl Protection {
     pub(super) fn seal(&self, seals: &mut Seals, head: &Head, frame: &mut [u8]) -> bool {
         let secret = match self {
             Protection::Keyed(keys) => match head.kind {
-                Kind::Hello => &keys.0[0].hello,
+                Kind::Hello => keys.0[0].of_hellos(),
                 _ => return seals.seal(&keys.0[0], head, frame),
             },
-            Protection::DamageOnly => &NO_SECRET,
+            Protection::DamageOnly => NO_SECRET,
             Protection::SharedMemory => return true,
         };
         let Some((bytes, place)) = frame.split_last_chunk_mut::<TAG>() else {
             return false;
         };
-        *place = tag(secret, bytes);
+        *place = tag(&secret, bytes);
         true
     }
 
@@ -182,16 +180,16 @@ impl Protection {
             Protection::Keyed(keys) => {
                 let key = keys.find(head.key).ok_or(BadTag::UnknownKey)?;
                 match head.kind {
-                    Kind::Hello => &key.hello,
+                    Kind::Hello => key.of_hellos(),
                     _ => return seals.open(key, head, frame),
                 }
             }
-            Protection::DamageOnly => &NO_SECRET,
+            Protection::DamageOnly => NO_SECRET,
             Protection::SharedMemory => return Ok(()),
         };
         let (bytes, claimed) = frame.split_last_chunk::<TAG>().ok_or(BadTag::Tag)?;
         // In a time that says nothing of how much of it is right.
-        let apart = tag(secret, bytes)
+        let apart = tag(&secret, bytes)
             .iter()
             .zip(claimed)
             .fold(0, |apart, (a, b)| apart | (a ^ b));
