@@ -5,11 +5,13 @@
 //! | hello | tag: keyed BLAKE3, a key derived from the secret | tag: keyed BLAKE3, a key of zeros | nothing |
 //! | all others | encrypted and authenticated (`seal.rs`) | the same | nothing |
 //!
-//! A tag is the first 16 bytes of keyed BLAKE3 over all of the frame before it. It takes no nonce, so a hello may be sent
-//! before anything of the other end is known, and any number of times
-//! ([decision 21](../../../../docs/decisions/0021-frames-are-encrypted.md)). A hello has no secret in it.
+//! A tag is the first 16 bytes of keyed BLAKE3 over all of the frame before it. It takes no nonce,
+//! so a hello may be sent before anything of the other end is known, and any number of times
+//! ([decision 21](../../../../docs/decisions/0021-frames-are-encrypted.md)). A hello has no secret
+//! in it.
 //!
-//! *Rotation.* Every frame names its key. An end that has several accepts all of them and sends with one:
+//! *Rotation.* Every frame names its key. An end that has several accepts all of them and sends
+//! with one:
 //!
 //! ```text
 //!   all have 1, send 1 ─► all have 1 and 2, send 1 ─► all have 1 and 2, send 2 ─► all have 2, send 2
@@ -17,9 +19,11 @@
 //!
 //! Each step may be taken by one worker after another; at none is a frame refused.
 //!
-//! Invariant: the secret itself is no key of any cipher or tag. What is derived from it for one purpose is used for no other.
+//! Invariant: the secret itself is no key of any cipher or tag. What is derived from it for one
+//! purpose is used for no other.
 //!
-//! Not here: how frames of a session are encrypted (`seal.rs`), which numbers have been seen (`replay.rs`).
+//! Not here: how frames of a session are encrypted (`seal.rs`), which numbers have been seen
+//! (`replay.rs`).
 
 use super::seal::Seals;
 use super::wire::{Head, Kind, TAG, flag};
@@ -36,7 +40,8 @@ pub struct Key {
     secret: [u8; 32],
 }
 
-/// What the key of hellos' tags is for, after BLAKE3's rule for such words: fixed, and used for nothing else.
+/// What the key of hellos' tags is for, after BLAKE3's rule for such words: fixed, and used for
+/// nothing else.
 const HELLO: &str = "flowkeep 2026-11-23 channel: tags of hellos";
 
 impl Key {
@@ -96,7 +101,8 @@ impl Keys {
 pub enum Protection {
     /// Encrypted and authenticated with a secret key: between hosts.
     Keyed(Keys),
-    /// Against damage only, by a tag that takes no secret, and not encrypted: for a wire that only this cluster is on.
+    /// Against damage only, by a tag that takes no secret, and not encrypted: for a wire that only
+    /// this cluster is on.
     DamageOnly,
     /// Not at all: for memory that the two ends share.
     SharedMemory,
@@ -169,7 +175,8 @@ impl Protection {
         true
     }
 
-    /// Checks a frame, and decrypts in place what it carries. What is refused may be left as anything.
+    /// Checks a frame, and decrypts in place what it carries. What is refused may be left as
+    /// anything.
     #[inline]
     pub(super) fn open(&self, seals: &mut Seals, head: &Head, frame: &mut [u8]) -> Result<(), BadTag> {
         let marks = head.flags & (flag::TAGGED | flag::KEYED);

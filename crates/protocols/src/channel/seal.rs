@@ -2,10 +2,12 @@
 //!
 //! # Theory of operation
 //!
-//! The payload is encrypted. The head and the words of acknowledgement stay readable and are authenticated with it, as GCM's
-//! associated data. The tag has 16 bytes. The nonce is the number of the frame, which the head says: 4 zeros, then its 8 bytes.
+//! The payload is encrypted. The head and the words of acknowledgement stay readable and are
+//! authenticated with it, as GCM's associated data. The tag has 16 bytes. The nonce is the number
+//! of the frame, which the head says: 4 zeros, then its 8 bytes.
 //!
-//! Each direction of a session has a key of its own. BLAKE3 derives it (its `derive_key`, the words [`FRAMES`]) from:
+//! Each direction of a session has a key of its own. BLAKE3 derives it (its `derive_key`, the words
+//! [`FRAMES`]) from:
 //!
 //! ```text
 //!   32  the secret of the key that the frame names
@@ -15,33 +17,41 @@
 //!    8  span: the frame's number / 2^24
 //! ```
 //!
-//! A *salt* is 16 random bytes that a channel is made with ([`Settings::salt`](super::Settings::salt)). Hellos carry it, so both
-//! ends know both salts before either is met. A *span* is 2^24 frames. It bounds what is encrypted with one key, far below what GCM
-//! allows; both ends see in a frame's number that the next has begun.
+//! A *salt* is 16 random bytes that a channel is made with
+//! ([`Settings::salt`](super::Settings::salt)). Hellos carry it, so both ends know both salts
+//! before either is met. A *span* is 2^24 frames. It bounds what is encrypted with one key, far
+//! below what GCM allows; both ends see in a frame's number that the next has begun.
 //!
 //! ```text
 //!   seal: number ─► span, key in use? ── no ─► derive ─► keep          payload ─► encrypted │ tag
 //!   open: number ─► span, one of the two last? ── no ─► derive ─► open ─► kept if the tag is right
 //! ```
 //!
-//! So a key's schedule is made once for a span of a session. Frames of two spans, or of two keys while keys are rotated, pass each other
-//! on the way: the two last keys of the receiving direction are kept. A forged frame costs one derivation at most and changes nothing.
+//! So a key's schedule is made once for a span of a session. Frames of two spans, or of two keys
+//! while keys are rotated, pass each other on the way: the two last keys of the receiving direction
+//! are kept. A forged frame costs one derivation at most and changes nothing.
 //!
 //! # No pair of key and nonce comes twice
 //!
-//! With two frames under one pair, GCM gives both payloads and the means to forge away. Here no pair can come twice:
+//! With two frames under one pair, GCM gives both payloads and the means to forge away. Here no
+//! pair can come twice:
 //!
-//! - *Within a channel* all frames take their number from one counter, by which it only grows: messages, packets, acknowledgements
-//!   and hellos. Nothing sets it back: no new session, no given-up one, no other key. It would take 2^64 frames to come round.
-//! - *A frame that is sent again* takes the next number. The payload is kept as it was before it was encrypted.
-//! - *Two channels* have two salts, and so two keys: the one before a restart and the one after it, even where the incarnation
-//!   is the same because a clock went back and the file was lost; or two between the same two workers.
+//! - *Within a channel* all frames take their number from one counter, by which it only grows:
+//!   messages, packets, acknowledgements and hellos. Nothing sets it back: no new session, no
+//!   given-up one, no other key. It would take 2^64 frames to come round.
+//! - *A frame that is sent again* takes the next number. The payload is kept as it was before it
+//!   was encrypted.
+//! - *Two channels* have two salts, and so two keys: the one before a restart and the one after it,
+//!   even where the incarnation is the same because a clock went back and the file was lost; or two
+//!   between the same two workers.
 //! - *Two directions* have the workers, incarnations and salts in another order, and so two keys.
-//! - *Other keys* by rotation give other keys here. Where an old key comes back, the numbers have gone on.
-//! - *Hellos* are sent before the other end's salt is known. They are not encrypted, and their tag has no nonce (`auth.rs`).
+//! - *Other keys* by rotation give other keys here. Where an old key comes back, the numbers have
+//!   gone on.
+//! - *Hellos* are sent before the other end's salt is known. They are not encrypted, and their tag
+//!   has no nonce (`auth.rs`).
 //!
-//! What is left: two channels whose salts are equal by chance (2^-128 for each two of the same incarnations), and a machine whose memory
-//! is copied while it runs and goes on twice.
+//! What is left: two channels whose salts are equal by chance (2^-128 for each two of the same
+//! incarnations), and a machine whose memory is copied while it runs and goes on twice.
 //!
 //! # Invariants
 //!
@@ -51,7 +61,8 @@
 //! | a frame with any bit changed is refused, and one of another session, direction, channel or key | `tests/sealed.rs` |
 //! | what is said is not on the wire | `nothing_that_is_said_can_be_read_on_the_wire` |
 //!
-//! Not here: which numbers have been seen (`replay.rs`), which keys there are (`auth.rs`), where randomness comes from.
+//! Not here: which numbers have been seen (`replay.rs`), which keys there are (`auth.rs`), where
+//! randomness comes from.
 
 use super::auth::{BadTag, Key};
 use super::wire::{Head, TAG};
@@ -61,7 +72,8 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 pub const SALT: usize = 16;
 /// Frames of a span, as a power of two.
 const SPAN_BITS: u32 = 24;
-/// What keys of sessions are for, after BLAKE3's rule for such words: fixed, and used for nothing else.
+/// What keys of sessions are for, after BLAKE3's rule for such words: fixed, and used for nothing
+/// else.
 const FRAMES: &str = "flowkeep 2026-11-23 channel: frames of a session, one direction";
 
 /// An end of a session, as its keys know it.

@@ -1,4 +1,5 @@
-//! What is encrypted, with which keys, and what becomes of frames that were sealed for another purpose.
+//! What is encrypted, with which keys, and what becomes of frames that were sealed for another
+//! purpose.
 
 use super::hostile::message;
 use super::*;
@@ -25,7 +26,8 @@ fn met(incarnations: [u64; 2], salts: [u8; 2]) -> [Channel; 2] {
     [a, b]
 }
 
-/// A frame of each kind from `a` to `b`, new to `b` whose session with `a` they are of; the hello is of a life of `a` to come.
+/// A frame of each kind from `a` to `b`, new to `b` whose session with `a` they are of; the hello
+/// is of a life of `a` to come.
 fn of_each_kind(a: &mut Channel) -> Vec<Vec<u8>> {
     let mut all = std::vec![message(a, 10, b"a message")];
     assert_eq!(a.handle(10, Input::Packet(5)), Handled::Done);
@@ -67,7 +69,8 @@ fn refused(end: &mut Channel, frame: Vec<u8>) -> DropReason {
     drops[0]
 }
 
-/// A frame with any bit changed, or of any other length, is refused and counted, and changes nothing.
+/// A frame with any bit changed, or of any other length, is refused and counted, and changes
+/// nothing.
 #[test]
 fn any_changed_bit_is_refused() {
     let [mut a, mut b] = met([10, 11], [1, 2]);
@@ -106,7 +109,8 @@ fn a_frame_does_not_come_back() {
     }
 }
 
-/// A frame is good between these two, of these lives, on this channel; each by itself makes other keys.
+/// A frame is good between these two, of these lives, on this channel; each by itself makes other
+/// keys.
 #[test]
 fn a_frame_of_another_session_is_refused() {
     let [mut a, _] = met([10, 11], [1, 2]);
@@ -170,8 +174,8 @@ fn a_frame_of_an_old_key_is_refused() {
     }
 }
 
-/// A worker comes up with the incarnation that it had: a clock went back, and the file was lost. Nothing of the session before is good, and
-/// once the other end has given that one up, they meet.
+/// A worker comes up with the incarnation that it had: a clock went back, and the file was lost.
+/// Nothing of the session before is good, and once the other end has given that one up, they meet.
 #[test]
 fn an_incarnation_that_comes_twice_has_other_keys() {
     let [a, mut b] = met([10, 11], [1, 2]);
@@ -244,7 +248,8 @@ fn no_key_meets_a_nonce_twice() {
     );
 }
 
-/// Two ends say a known text over a network that loses some, in messages and packets: whether any frame has a part of it.
+/// Two ends say a known text over a network that loses some, in messages and packets: whether any
+/// frame has a part of it.
 fn can_be_read(protection: Protection) -> bool {
     let settings = Settings {
         protection,
