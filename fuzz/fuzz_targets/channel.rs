@@ -37,11 +37,11 @@ fn take(channel: &mut Channel) -> Vec<Vec<u8>> {
 fuzz_target!(|input: &[u8]| {
     let (mut here, mut there) = (end(0), end(1));
     for _ in 0..3 {
-        for frame in take(&mut there) {
-            let _ = here.handle(0, Input::Frame(&frame, 0));
+        for mut frame in take(&mut there) {
+            let _ = here.handle(0, Input::Frame(&mut frame, 0));
         }
-        for frame in take(&mut here) {
-            let _ = there.handle(0, Input::Frame(&frame, 0));
+        for mut frame in take(&mut here) {
+            let _ = there.handle(0, Input::Frame(&mut frame, 0));
         }
     }
     assert!(here.is_met());
@@ -51,12 +51,12 @@ fuzz_target!(|input: &[u8]| {
         let (frame, behind) = behind.split_at(length);
         rest = behind;
         now += 10_000;
-        let kept = here.handle(now, Input::Frame(frame, 7)) == Handled::Kept;
+        let kept = here.handle(now, Input::Frame(&mut frame.to_vec(), 7)) == Handled::Kept;
         if let Ok((front, inside)) = Front::read(frame, 0) {
             let mut bytes = [0; FRONT];
             front.write(&mut bytes);
             assert_eq!(Front::read(&bytes, 0).map(|(again, _)| again), Ok(front));
-            let _ = here.handle(now, Input::Frame(inside, 8));
+            let _ = here.handle(now, Input::Frame(&mut inside.to_vec(), 8));
         }
         // Something goes the other way, so that there is something to acknowledge.
         let _ = here.handle(now, Input::Message(&[1; 100]));

@@ -6,7 +6,8 @@
 -- Or copy it into Wireshark's folder for personal Lua plugins (Help, About, Folders). Where Wireshark runs as root and says that it
 -- loads no scripts, set run_user_scripts_when_superuser = true in its init.lua (Debian does).
 --
--- The format is in docs/wire-format.md. A tag is shown, not checked: the keys are the workers'.
+-- The format is in docs/wire-format.md. A tag is shown, not checked, and what is encrypted stays so: the keys are the workers', and those of a
+-- session cannot be made from the cluster's key without both ends' salts. Heads can be read always.
 
 local flowkeep = Proto("flowkeep", "Flowkeep channel")
 
@@ -17,7 +18,7 @@ f.version = ProtoField.uint8("flowkeep.version", "Version")
 f.kind = ProtoField.uint8("flowkeep.kind", "Kind", base.DEC, kinds)
 f.flags = ProtoField.uint8("flowkeep.flags", "Flags", base.HEX)
 f.tagged = ProtoField.bool("flowkeep.flags.tagged", "Tagged", 8, nil, 0x01)
-f.keyed = ProtoField.bool("flowkeep.flags.keyed", "Tagged with a secret key", 8, nil, 0x02)
+f.keyed = ProtoField.bool("flowkeep.flags.keyed", "With a secret key", 8, nil, 0x02)
 f.ask = ProtoField.bool("flowkeep.flags.ask", "Answer at once", 8, nil, 0x04)
 f.again = ProtoField.bool("flowkeep.flags.again", "Sent before", 8, nil, 0x08)
 f.key = ProtoField.uint8("flowkeep.key", "Key")
@@ -38,6 +39,8 @@ f.record_first = ProtoField.bool("flowkeep.record.first", "A message begins", 16
 f.record_last = ProtoField.bool("flowkeep.record.last", "It ends", 16, nil, 0x4000)
 f.record_length = ProtoField.uint16("flowkeep.record.length", "Length", base.DEC, nil, 0x3fff)
 f.record_bytes = ProtoField.bytes("flowkeep.record.bytes", "Bytes")
+f.salt = ProtoField.bytes("flowkeep.salt", "Salt")
+f.encrypted = ProtoField.bytes("flowkeep.encrypted", "Encrypted")
 f.tag = ProtoField.bytes("flowkeep.tag", "Tag")
 
 local whats = { [1] = "packet", [2] = "message between workers" }
@@ -69,7 +72,7 @@ f.p_time = ProtoField.uint64("flowkeep.packet.time", "Time of reception")
 local malformed = ProtoExpert.new("flowkeep.malformed", "Not as long as it says", expert.group.MALFORMED, expert.severity.ERROR)
 flowkeep.experts = { malformed }
 
-local HEAD, TAG, PACKET_HEAD = 64, 16, 32
+local HEAD, TAG, SALT, PACKET_HEAD = 64, 16, 16, 32
 local HELLO, MESSAGES, ACKNOWLEDGEMENT, PACKET = 1, 2, 3, 4
 
 -- What a message is: a packet behind what is known of it, or what a worker says to another. The frame is shown if all of it is here.
@@ -171,7 +174,18 @@ function flowkeep.dissector(buffer, pinfo, root)
     end
     local from, to = buffer(4, 2):uint(), buffer(6, 2):uint()
     local what = string.format("%d to %d: %s", from, to, kinds[kind] or "kind " .. kind)
-    if kind == MESSAGES and length > 0 then
+    local is_encrypted = kind ~= HELLO and length > 0 and math.floor(flags / 2) % 2 == 1
+    if kind == HELLO and length == 2 * SALT then
+        tree:add(f.salt, buffer(start, SALT))
+        tree:add(f.salt, buffer(start + SALT, SALT))
+    end
+    if is_encrypted then
+        tree:add(f.encrypted, buffer(start, length))
+        what = what .. ", encrypted"
+    end
+    if kind == MESSAGES and is_encrypted then
+        what = what .. string.format(", sequence %s", tostring(buffer(32, 8):uint64()))
+    elseif kind == MESSAGES and length > 0 then
         local count = records(buffer(start, length), tree, pinfo, root)
         what = what .. string.format(" %s, %d records", tostring(buffer(32, 8):uint64()), count)
     end
@@ -182,7 +196,7 @@ function flowkeep.dissector(buffer, pinfo, root)
         tree:add(f.tag, buffer(start + length, tag))
     end
     pinfo.cols.info = what
-    if kind == PACKET and length > 0 then
+    if kind == PACKET and length > 0 and not is_encrypted then
         Dissector.get("eth_withoutfcs"):call(buffer(start, length):tvb(), pinfo, root)
         pinfo.cols.info:prepend(what .. " | ")
     end

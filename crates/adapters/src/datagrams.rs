@@ -5,7 +5,8 @@
 //!   socket ── recvmmsg ──► [ side by side ] ─► next, next, …
 //! ```
 //!
-//! What is sent is copied, so that whoever said it need not keep it; what is received is looked at where it is.
+//! The bytes of a datagram to be sent are copied, so that its sender need not keep them. Those of a received one are read, and
+//! decrypted, where they are.
 //!
 //! Invariants: a datagram is counted once, as sent, unsent or received; one that was cut off is known to be.
 //!
@@ -158,6 +159,11 @@ impl Incoming {
     /// The bytes of a datagram, until the next is asked for.
     pub fn bytes(&self, number: usize) -> &[u8] {
         &self.bytes[number * self.stride..][..self.received[number].0]
+    }
+
+    /// The same, to be changed where they are.
+    pub fn bytes_mut(&mut self, number: usize) -> &mut [u8] {
+        &mut self.bytes[number * self.stride..][..self.received[number].0]
     }
 
     fn receive(&mut self, fd: BorrowedFd<'_>) {

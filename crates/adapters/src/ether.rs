@@ -143,7 +143,7 @@ impl FrameLink for EtherLink {
         self.frame_max
     }
 
-    fn receive(&mut self) -> Option<&[u8]> {
+    fn receive(&mut self) -> Option<&mut [u8]> {
         loop {
             let number = self.incoming.next(self.fd.as_fd())?;
             let is_ours = number.filter(|number| {
@@ -152,10 +152,10 @@ impl FrameLink for EtherLink {
             });
             match is_ours {
                 Some(number) => {
-                    let frame = self.incoming.bytes(number);
+                    let frame = self.incoming.bytes_mut(number);
                     self.counters.received_packets += 1;
                     self.counters.received_bytes += frame.len() as u64;
-                    return Some(&frame[FRONT..]);
+                    return Some(&mut frame[FRONT..]);
                 }
                 None => self.counters.refused_packets += 1,
             }

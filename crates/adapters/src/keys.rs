@@ -1,4 +1,4 @@
-//! Keys of links between hosts, from files.
+//! Keys of links between hosts, from files, and the random bytes that go with them.
 //!
 //! A file has one key: its number, 1 to 255, and 32 bytes in hexadecimal digits. Only its owner may read it, and that is the
 //! user of this process, or root.
@@ -17,7 +17,7 @@
 //! Not here: which files (the configuration), when they are read again.
 
 use protocols::channel::auth::KEYS_MAX;
-use protocols::channel::{Key, Keys};
+use protocols::channel::{Key, Keys, SALT};
 use std::fmt::Write as _;
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt;
@@ -182,10 +182,26 @@ fn parse(text: &str) -> Result<(u8, [u8; 32]), (usize, &'static str)> {
     Ok((number, secret))
 }
 
+/// Random bytes of the system's.
+fn random<const LENGTH: usize>() -> io::Result<[u8; LENGTH]> {
+    let mut bytes = [0; LENGTH];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The salt of a new channel, which no other channel has.
+pub fn salt() -> io::Result<[u8; SALT]> {
+    random().map_err(|error| {
+        io::Error::new(
+            error.kind(),
+            format!("no random bytes for a link's keys: {error}"),
+        )
+    })
+}
+
 /// The text of a file with a new key.
 pub fn generate(number: u8) -> io::Result<String> {
-    let mut secret = [0; 32];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut secret)?;
+    let secret: [u8; 32] = random()?;
     let mut text = format!("{number} ");
     for byte in secret {
         let _ = write!(text, "{byte:02x}");
@@ -225,6 +241,7 @@ mod tests {
         assert!(printed.contains("key 7") && printed.contains("key 255"));
         assert!(!printed.contains(text.split(' ').nth(1).unwrap().trim()));
         assert_ne!(generate(7).unwrap(), text);
+        assert_ne!(salt().unwrap(), salt().unwrap());
         assert!(said(&[one.clone(), two, one]).contains("same number"));
     }
 

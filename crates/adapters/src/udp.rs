@@ -231,7 +231,7 @@ impl FrameLink for UdpLink {
         self.settings.frame_max
     }
 
-    fn receive(&mut self) -> Option<&[u8]> {
+    fn receive(&mut self) -> Option<&mut [u8]> {
         let ours = self.settings.front;
         loop {
             let number = self.incoming.next(self.receiver.as_fd())?;
@@ -243,10 +243,10 @@ impl FrameLink for UdpLink {
             });
             match start {
                 Some((number, start)) => {
-                    let datagram = self.incoming.bytes(number);
+                    let datagram = self.incoming.bytes_mut(number);
                     self.counters.received_packets += 1;
                     self.counters.received_bytes += datagram.len() as u64;
-                    return Some(&datagram[start..]);
+                    return Some(&mut datagram[start..]);
                 }
                 None => self.counters.refused_packets += 1,
             }

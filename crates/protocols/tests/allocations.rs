@@ -1,6 +1,6 @@
 //! Once a channel is made, messages allocate nothing: sent, lost, sent again, delivered.
 
-use flowkeep_protocols::channel::{Channel, Handled, Input, Output, Protection, Settings};
+use flowkeep_protocols::channel::{Channel, Handled, Input, Key, Keys, Output, Protection, SALT, Settings};
 
 #[global_allocator]
 static ALLOCATOR: testkit::CountingAllocator = testkit::CountingAllocator;
@@ -41,10 +41,10 @@ fn settle(channel: &mut Channel, wire: &mut Wire, heard: &mut u64) {
 
 /// Gives what is on a wire to an end, but every fiftieth frame, of either way.
 fn carry(from: &mut Wire, end: &mut Channel, back: &mut Wire, now: u64, carried: &mut u64, heard: &mut u64) {
-    for (length, frame) in &from.frames[..from.count] {
+    for (length, frame) in &mut from.frames[..from.count] {
         *carried += 1;
         if !carried.is_multiple_of(50) {
-            let _ = end.handle(now, Input::Frame(&frame[..*length], 0));
+            let _ = end.handle(now, Input::Frame(&mut frame[..*length], 0));
             settle(end, back, heard);
         }
     }
@@ -53,8 +53,19 @@ fn carry(from: &mut Wire, end: &mut Channel, back: &mut Wire, now: u64, carried:
 
 #[test]
 fn nothing_is_allocated_after_the_start() {
-    let end = |worker| {
-        let settings = Settings::new(worker, 1 - worker, 1 + u64::from(worker), Protection::DamageOnly);
+    let key = Key::new(1, [1; 32]).unwrap();
+    run(&Protection::Keyed(Keys::new(key)));
+    run(&Protection::DamageOnly);
+}
+
+fn run(protection: &Protection) {
+    let end = |worker: u16| {
+        let settings = Settings {
+            salt: [1 + worker as u8; SALT],
+            // Two spans of keys.
+            first_number: (1 << 24) - 1000,
+            ..Settings::new(worker, 1 - worker, 1 + u64::from(worker), protection.clone())
+        };
         Channel::new(settings, 0).unwrap()
     };
     let (mut a, mut b) = (end(0), end(1));

@@ -1,26 +1,26 @@
 //! The Wireshark dissector sees in a capture what the channel wrote: every kind of frame, every field, on both links.
 
 use flowkeep_protocols::channel::wire::{self, Head, Kind, flag};
-use flowkeep_protocols::channel::{Channel, Handled, Input, Key, Keys, Output, Protection, Settings};
+use flowkeep_protocols::channel::{Channel, Handled, Input, Key, Keys, Output, Protection, SALT, Settings};
 use flowkeep_protocols::link::{ether, geneve};
 use std::path::PathBuf;
 use std::process::Command;
 
 /// Frames of all kinds, as two ends make them over a network that loses some.
-fn frames() -> Vec<Vec<u8>> {
+fn frames(protection: &Protection) -> Vec<Vec<u8>> {
     let end = |worker: u16| {
-        let key = Key::new(7, [7; 32]).unwrap();
         let settings = Settings {
             send_frames: 128,
             receive_frames: 64,
             first_sequence: u64::from(u32::MAX) - 1,
             first_number: u64::MAX - 4,
+            salt: [0xa0 + worker as u8; SALT],
             agreed: std::array::from_fn(|word| (word as u64) << 58),
             ..Settings::new(
                 worker,
                 3 - worker,
                 1_700_000_000 + u64::from(worker),
-                Protection::Keyed(Keys::new(key)),
+                protection.clone(),
             )
         };
         Channel::new(settings, 0).unwrap()
@@ -54,7 +54,7 @@ fn frames() -> Vec<Vec<u8>> {
             take(who, end, &packet, &mut wire);
         }
         while !wire.is_empty() {
-            for (from, frame) in std::mem::take(&mut wire) {
+            for (from, mut frame) in std::mem::take(&mut wire) {
                 let is_messages = Head::read(&frame).unwrap().kind == Kind::Messages;
                 all.push(frame.clone());
                 // Those of rounds 10 to 12 on their first way.
@@ -63,7 +63,7 @@ fn frames() -> Vec<Vec<u8>> {
                     continue;
                 }
                 let end = &mut ends[1 - from];
-                let _ = end.handle(now, Input::Frame(&frame, 0));
+                let _ = end.handle(now, Input::Frame(&mut frame, 0));
                 take(1 - from, end, &packet, &mut wire);
             }
         }
@@ -132,7 +132,7 @@ fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
     file
 }
 
-const FIELDS: [&str; 21] = [
+const FIELDS: [&str; 23] = [
     "version",
     "kind",
     "flags",
@@ -153,6 +153,8 @@ const FIELDS: [&str; 21] = [
     "words",
     "arrived",
     "record.length",
+    "salt",
+    "encrypted",
     "tag",
 ];
 
@@ -164,17 +166,23 @@ fn expected(frame: &[u8]) -> Vec<String> {
     let words = head.arrived(frame).filter(|_| !is_hello);
     let arrived: Vec<String> = words.map(|word| format!("0x{word:016x}")).collect();
     let mut records = Vec::new();
-    if head.kind == Kind::Messages {
+    let is_encrypted = head.flags & flag::KEYED != 0 && !is_hello;
+    if head.kind == Kind::Messages && !is_encrypted {
         let mut at = 0;
         while let Some(record) = wire::record(head.payload(frame), at) {
             records.push((record.end - record.start).to_string());
             at = record.end;
         }
     }
-    let tag: String = frame[frame.len() - wire::TAG..]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let hex = |bytes: &[u8]| -> String { bytes.iter().map(|byte| format!("{byte:02x}")).collect() };
+    let salts = match is_hello {
+        true => head.salts(frame).map(|salt| hex(&salt)).join(","),
+        false => String::new(),
+    };
+    let encrypted = match is_encrypted {
+        true => hex(head.payload(frame)),
+        false => String::new(),
+    };
     let unless_hello = |number: u64| {
         if is_hello {
             String::new()
@@ -207,7 +215,9 @@ fn expected(frame: &[u8]) -> Vec<String> {
         head.words.to_string(),
         arrived.join(","),
         records.join(","),
-        tag,
+        salts,
+        encrypted,
+        hex(&frame[frame.len() - wire::TAG..]),
     ]
 }
 
@@ -222,13 +232,24 @@ impl Drop for Removed {
 
 #[test]
 fn tshark_sees_what_was_written() {
-    let frames = frames();
+    check("plain", &Protection::DamageOnly);
+}
+
+/// What is encrypted is shown as that, and the heads are read.
+#[test]
+fn tshark_sees_what_is_encrypted() {
+    let key = Key::new(7, [7; 32]).unwrap();
+    check("encrypted", &Protection::Keyed(Keys::new(key)));
+}
+
+fn check(name: &str, protection: &Protection) {
+    let frames = frames(protection);
     let has = |wanted: &dyn Fn(&Head) -> bool| frames.iter().any(|frame| wanted(&Head::read(frame).unwrap()));
     for kind in [Kind::Hello, Kind::Messages, Kind::Acknowledgement, Kind::Packet] {
         assert!(has(&|head| head.kind == kind), "a frame of kind {kind:?}");
     }
     assert!(has(&|head| head.words > 0) && has(&|head| head.flags & flag::AGAIN != 0));
-    let path = std::env::temp_dir().join(format!("flowkeep-dissector-{}.pcap", std::process::id()));
+    let path = std::env::temp_dir().join(format!("flowkeep-dissector-{name}-{}.pcap", std::process::id()));
     let file = Removed(path);
     std::fs::write(&file.0, capture(&frames)).unwrap();
     let script = concat!(

@@ -30,10 +30,10 @@ impl FrameLink for End {
     fn frame_max(&self) -> usize {
         1400
     }
-    fn receive(&mut self) -> Option<&[u8]> {
+    fn receive(&mut self) -> Option<&mut [u8]> {
         let way = &mut self.wire.borrow_mut().ways[1 - self.side];
         (!way.is_empty()).then(|| self.frame = way.remove(0))?;
-        Some(&self.frame)
+        Some(&mut self.frame)
     }
     fn send(&mut self, frame: &[u8]) {
         let mut wire = self.wire.borrow_mut();

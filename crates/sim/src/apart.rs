@@ -55,9 +55,9 @@ impl FrameLink for Wire {
     fn frame_max(&self) -> usize {
         self.frame_max
     }
-    fn receive(&mut self) -> Option<&[u8]> {
+    fn receive(&mut self) -> Option<&mut [u8]> {
         self.at_hand = self.end.borrow_mut().inbox.pop_front()?;
-        Some(&self.at_hand)
+        Some(&mut self.at_hand)
     }
     fn send(&mut self, frame: &[u8]) {
         let mut end = self.end.borrow_mut();

@@ -28,9 +28,9 @@ impl FrameLink for Wire {
     fn frame_max(&self) -> usize {
         FRAME
     }
-    fn receive(&mut self) -> Option<&[u8]> {
+    fn receive(&mut self) -> Option<&mut [u8]> {
         self.frame = self.incoming.try_recv().ok()?;
-        Some(&self.frame.1[..self.frame.0])
+        Some(&mut self.frame.1[..self.frame.0])
     }
     fn send(&mut self, frame: &[u8]) {
         self.sent += 1;

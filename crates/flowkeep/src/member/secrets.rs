@@ -3,7 +3,7 @@
 //! What a key file is says [`adapters::keys`]. [`Secrets::next`] reads the keys again while the member runs.
 //!
 //! ```text
-//!   keys[0], keys[1] … ──► Protection: sends with the first, accepts all
+//!   keys[0], keys[1] … ──► Protection: sends with the first, accepts all; the channel derives what frames are sealed with
 //!   seed, or keys[0]   ──► seed of all hashes
 //!   seed, configuration ─► words on what members must agree on, a part each ([`PARTS`])
 //!   name of the cluster ─► network that frames name
@@ -11,7 +11,7 @@
 //!
 //! Invariant: nothing that is derived for one purpose says anything of a key, or of what is derived for another.
 //!
-//! Not here: tags (`protocols::channel::auth`).
+//! Not here: tags and keys of frames (`protocols::channel::auth` and `seal`).
 
 use super::Written;
 use crate::config::{Config, Function, Problem, cluster};

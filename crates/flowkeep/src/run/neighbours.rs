@@ -132,6 +132,7 @@ impl<'a> Neighbours<'a> {
         let mut settings = peer::Settings::new(from, to, incarnation, secrets.protection.clone());
         settings.channel.frame_max = frame_max;
         settings.channel.agreed = secrets.agreed;
+        settings.channel.salt = adapters::keys::salt()?;
         settings.frame_max = self.frame_max;
         settings.spared = SPARED;
         settings.ports = self.ports;

@@ -1,5 +1,5 @@
 //! Links between processes over a cable that loses, doubles and reorders: all is delivered, once each and in order, both ways, and who
-//! goes away and comes back is noticed.
+//! goes away and comes back is noticed. What they say cannot be read on the cable.
 //!
 //! The kernel makes the cable bad (netem); where it cannot, each end does it to what it sends.
 
@@ -16,6 +16,8 @@ use protocols::link::geneve::Front;
 use runtime::env::{BURST, Burst, Port};
 use runtime::message::Message;
 use runtime::peer::{FrameLink, Peer, Settings};
+use rustix::net;
+use std::os::fd::OwnedFd;
 use std::sync::Barrier;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use wire::memory::Region;
@@ -35,9 +37,36 @@ type Open = fn(host: u16, peer: u16) -> Box<dyn FrameLink>;
 
 struct End {
     peer: Peer<Box<dyn FrameLink>>,
+    tap: Tap,
     pool: Pool,
     sent: u64,
     received: u64,
+}
+
+/// Looks at all that passes the host's interfaces, whatever it is.
+struct Tap {
+    socket: OwnedFd,
+    frames: u64,
+}
+
+impl Tap {
+    fn open() -> Tap {
+        let flags = net::SocketFlags::NONBLOCK | net::SocketFlags::CLOEXEC;
+        let all = Some(net::eth::ALL);
+        let socket = net::socket_with(net::AddressFamily::PACKET, net::SocketType::RAW, flags, all).unwrap();
+        Tap { socket, frames: 0 }
+    }
+
+    /// No frame has a stretch of what [`fill`] writes: a byte many times. Zeros and ones are what heads have, too.
+    fn look(&mut self) {
+        let mut frame = [0; 2000];
+        while let Ok((length, _)) = net::recv(&self.socket, &mut frame[..], net::RecvFlags::empty()) {
+            self.frames += u64::from(length > 500);
+            let mut runs = frame[..length].chunk_by(|a, b| a == b);
+            let clear = runs.find(|run| run.len() >= 24 && ![0, 0xff].contains(&run[0]));
+            assert_eq!(clear, None, "a packet can be read in a frame of {length} bytes");
+        }
+    }
 }
 
 fn protection() -> Protection {
@@ -56,7 +85,7 @@ impl FrameLink for Worse {
     fn frame_max(&self) -> usize {
         self.link.frame_max()
     }
-    fn receive(&mut self) -> Option<&[u8]> {
+    fn receive(&mut self) -> Option<&mut [u8]> {
         self.link.receive()
     }
     fn send(&mut self, frame: &[u8]) {
@@ -99,6 +128,7 @@ impl End {
         }
         let mut settings = Settings::new(host, peer, life, protection());
         settings.channel.frame_max = link.frame_max();
+        settings.channel.salt = adapters::keys::salt().unwrap();
         settings.dead_after_ns = DEAD_AFTER;
         let mut end = End {
             peer: Peer::new(link, settings, monotonic_ns()).unwrap(),
@@ -108,6 +138,7 @@ impl End {
                 LENGTH,
                 host as u8,
             ),
+            tap: Tap::open(),
             sent: 0,
             received: 0,
         };
@@ -117,6 +148,7 @@ impl End {
 
     /// Receives, and holds what came against what must have been sent.
     fn receive(&mut self) {
+        self.tap.look();
         let mut burst = Burst::new();
         self.peer.receive(monotonic_ns(), &mut self.pool, &mut burst);
         for packet in burst {
@@ -230,6 +262,7 @@ fn at_host(number: u16, begin: &dyn Fn() -> End, meeting: &Barrier) {
         "frames came twice: {counters:?}"
     );
     assert_eq!(counters.dropped(DropReason::Tag), 0);
+    assert!(end.tap.frames > 1000, "the cable was looked at");
     assert_eq!(end.peer.own_counters(), Default::default());
     println!(
         "host {number}: {} frames sent, {} of them again, {} timeouts, round trip {} µs, {} refused by the link",

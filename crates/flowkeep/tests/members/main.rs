@@ -150,7 +150,7 @@ fn three_processes_of_one_host_are_a_cluster() {
     moved_back_and_forth("memory", false);
 }
 
-/// The same over Geneve and UDP, authenticated, each process on a host of its own.
+/// The same over Geneve and UDP, encrypted, each process on a host of its own.
 #[test]
 fn three_processes_of_three_hosts_are_a_cluster() {
     moved_back_and_forth("channel", true);

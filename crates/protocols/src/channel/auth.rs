@@ -1,11 +1,17 @@
-//! Tags: what makes a frame somebody's who has the key.
+//! Keys, their rotation, and the tags of frames that are not encrypted.
 //!
-//! A tag is the first 16 bytes of keyed BLAKE3 over all of the frame before it. It needs no nonce, so a worker that comes up
-//! with an incarnation it had before gives nothing away ([decision 12](../../../../docs/decisions/0012-frame-authentication.md)).
-//! Addresses and incarnations of both ends are in the head, so a frame is good in one direction of one session, and its number says
-//! that it is new there (`replay.rs`).
+//! | frame | with keys | `DamageOnly` | `SharedMemory` |
+//! |---|---|---|---|
+//! | hello | tag: keyed BLAKE3, a key derived from the secret | tag: keyed BLAKE3, a key of zeros | nothing |
+//! | all others | encrypted and authenticated (`seal.rs`) | the same | nothing |
 //!
-//! *Rotation.* Every frame names its key. Whoever has several accepts all of them and sends with one:
+//! A tag is the first 16 bytes of keyed BLAKE3 over all of the frame before it. It takes no nonce,
+//! so a hello may be sent before anything of the other end is known, and any number of times
+//! ([decision 21](../../../../docs/decisions/0021-frames-are-encrypted.md)). A hello has no secret
+//! in it.
+//!
+//! *Rotation.* Every frame names its key. An end that has several accepts all of them and sends
+//! with one:
 //!
 //! ```text
 //!   all have 1, send 1 ─► all have 1 and 2, send 1 ─► all have 1 and 2, send 2 ─► all have 2, send 2
@@ -13,9 +19,14 @@
 //!
 //! Each step may be taken by one worker after another; at none is a frame refused.
 //!
-//! Not here: secrecy. What workers tell each other can be read on the wire; whoever minds puts a tunnel below.
+//! Invariant: the secret itself is no key of any cipher or tag. What is derived from it for one
+//! purpose is used for no other.
+//!
+//! Not here: how frames of a session are encrypted (`seal.rs`), which numbers have been seen
+//! (`replay.rs`).
 
-use super::wire::{Head, TAG, flag};
+use super::seal::Seals;
+use super::wire::{Head, Kind, TAG, flag};
 use arrayvec::ArrayVec;
 use core::fmt;
 
@@ -29,10 +40,30 @@ pub struct Key {
     secret: [u8; 32],
 }
 
+/// What the key of hellos' tags is for, after BLAKE3's rule for such words: fixed, and used for
+/// nothing else.
+const HELLO: &str = "flowkeep 2026-11-23 channel: tags of hellos";
+
 impl Key {
     /// A key by its number, which frames name it by, 1 to 255; `None` for 0.
     pub fn new(number: u8, secret: [u8; 32]) -> Option<Key> {
         (number != 0).then_some(Key { number, secret })
+    }
+
+    /// Which one it is.
+    #[inline]
+    pub(super) fn number(&self) -> u8 {
+        self.number
+    }
+
+    /// The key of the tags of hellos.
+    fn of_hellos(&self) -> [u8; 32] {
+        blake3::derive_key(HELLO, &self.secret)
+    }
+
+    /// What keys of sessions are derived from.
+    pub(super) fn secret(&self) -> &[u8; 32] {
+        &self.secret
     }
 }
 
@@ -68,9 +99,10 @@ impl Keys {
 /// How frames are protected. There is no default: going without is asked for by name.
 #[derive(Clone, Debug)]
 pub enum Protection {
-    /// By a secret key: between hosts.
+    /// Encrypted and authenticated with a secret key: between hosts.
     Keyed(Keys),
-    /// Against damage only, by a tag that anybody can make: for a wire that nobody else is on.
+    /// Against damage only, by a tag that takes no secret, and not encrypted: for a wire that only
+    /// this cluster is on.
     DamageOnly,
     /// Not at all: for memory that the two ends share.
     SharedMemory,
@@ -87,7 +119,7 @@ pub enum BadTag {
     Tag,
 }
 
-/// The key of [`Protection::DamageOnly`].
+/// The key of the tags of [`Protection::DamageOnly`].
 const NO_SECRET: [u8; 32] = [0; 32];
 
 fn tag(secret: &[u8; 32], bytes: &[u8]) -> [u8; TAG] {
@@ -118,33 +150,53 @@ impl Protection {
         }
     }
 
-    /// Writes the tag at the end of a frame whose other bytes are there.
+    /// Whether what a frame carries is encrypted.
     #[inline]
-    pub(super) fn seal(&self, frame: &mut [u8]) {
-        let secret = match self {
-            Protection::Keyed(keys) => &keys.0[0].secret,
-            Protection::DamageOnly => &NO_SECRET,
-            Protection::SharedMemory => return,
-        };
-        let (bytes, place) = frame.split_last_chunk_mut::<TAG>().expect("room for a tag");
-        *place = tag(secret, bytes);
+    pub(super) fn encrypts(&self) -> bool {
+        matches!(self, Protection::Keyed(_))
     }
 
-    /// Whether a frame's tag is what it must be.
+    /// Protects a frame that is complete but for its tag, in place. `false`: it must not be sent.
     #[inline]
-    pub(super) fn check(&self, head: &Head, frame: &[u8]) -> Result<(), BadTag> {
+    #[must_use = "a frame that is not protected must not be sent"]
+    pub(super) fn seal(&self, seals: &mut Seals, head: &Head, frame: &mut [u8]) -> bool {
+        let secret = match self {
+            Protection::Keyed(keys) => match head.kind {
+                Kind::Hello => keys.0[0].of_hellos(),
+                _ => return seals.seal(&keys.0[0], head, frame),
+            },
+            Protection::DamageOnly => NO_SECRET,
+            Protection::SharedMemory => return true,
+        };
+        let Some((bytes, place)) = frame.split_last_chunk_mut::<TAG>() else {
+            return false;
+        };
+        *place = tag(&secret, bytes);
+        true
+    }
+
+    /// Checks a frame, and decrypts in place what it carries. What is refused may be left as
+    /// anything.
+    #[inline]
+    pub(super) fn open(&self, seals: &mut Seals, head: &Head, frame: &mut [u8]) -> Result<(), BadTag> {
         let marks = head.flags & (flag::TAGGED | flag::KEYED);
         if marks != self.marks().0 {
             return Err(BadTag::Protection);
         }
         let secret = match self {
-            Protection::Keyed(keys) => &keys.find(head.key).ok_or(BadTag::UnknownKey)?.secret,
-            Protection::DamageOnly => &NO_SECRET,
+            Protection::Keyed(keys) => {
+                let key = keys.find(head.key).ok_or(BadTag::UnknownKey)?;
+                match head.kind {
+                    Kind::Hello => key.of_hellos(),
+                    _ => return seals.open(key, head, frame),
+                }
+            }
+            Protection::DamageOnly => NO_SECRET,
             Protection::SharedMemory => return Ok(()),
         };
         let (bytes, claimed) = frame.split_last_chunk::<TAG>().ok_or(BadTag::Tag)?;
         // In a time that says nothing of how much of it is right.
-        let apart = tag(secret, bytes)
+        let apart = tag(&secret, bytes)
             .iter()
             .zip(claimed)
             .fold(0, |apart, (a, b)| apart | (a ^ b));

@@ -33,8 +33,12 @@
 //! names both and is dropped unless they are this session's. An end that does not know the other says hello; it counts as met
 //! when a frame names the present incarnation of this end, which nobody can have recorded before it began.
 //!
+//! *Keys.* Between hosts all frames but hellos are encrypted (`seal.rs`) with keys that follow from the cluster's key, both incarnations and a
+//! random salt of each end. A hello has its sender's salt and repeats the receiver's. So an end is known by its hello alone, and a hello to an
+//! earlier life of the same incarnation makes no session.
+//!
 //! ```text
-//!                 any good frame of a worker              a frame for this incarnation
+//!                 a good hello of a worker                a frame for this incarnation
 //!   ┌─────────┐  with a greater incarnation  ┌───────┐                               ┌─────┐
 //!   │ nobody  │ ────────────────────────────►│ heard │──────────────────────────────►│ met │ messages flow
 //!   └─────────┘                              └───▲───┘           `Met`               └──┬──┘
@@ -42,7 +46,7 @@
 //!                                              └── still greater: hello to that one
 //! ```
 //!
-//! So a restarted peer is recognised by the first frame it sends, and what was meant for the one before it is given up, counted and
+//! So a restarted peer is recognised by the first frame it sends, a hello, and what was meant for the one before it is given up, counted and
 //! told. Messages queued before anybody was met are for the first that is.
 //!
 //! *Agreement.* A hello says, in 19 words, what both ends must have alike ([`Settings::agreed`]). Who says other words is not met, and it is known in
@@ -56,7 +60,7 @@
 //!
 //! # What the other end may do
 //!
-//! Anything. Every frame is checked before it changes anything: form, pair, tag, incarnations, number, then what it
+//! Anything. Every frame is checked before it changes anything: form, pair, incarnations, tag, number, then what it
 //! acknowledges, then its place and its records. What fails is a drop with a reason ([`DropReason`]). No frame makes a channel take more memory
 //! than it was made with, or do more than a few steps per byte of it and per frame it acknowledges.
 //!
@@ -68,7 +72,8 @@
 //! | after the network is whole, everything is delivered in bounded time | the same, its second half |
 //! | memory is bounded by the settings, nothing is allocated after the start | `memory_stays_bounded`, `nothing_is_allocated_after_the_start` |
 //! | who has something else than both must have alike is not met, and both know why | `who_disagrees_is_not_met` |
-//! | a frame that is not this session's, or forged, or repeated, changes nothing | `a_frame_is_good_once_and_in_its_session`, `hostile_frames_are_counted` |
+//! | a frame that is not this session's, or forged, or repeated, changes nothing | `a_frame_is_good_once_and_in_its_session`, `hostile_frames_are_counted`, `tests/sealed.rs` |
+//! | with keys, nothing that is said can be read on the wire | `nothing_that_is_said_can_be_read_on_the_wire` |
 //! | same inputs, same outputs | `the_same_seed_makes_the_same_run` |
 //!
 //! Each checker fires on a bug planted in this code: `each_checker_fires`.
@@ -83,6 +88,7 @@ pub mod counters;
 mod polling;
 mod receiving;
 mod replay;
+mod seal;
 mod sending;
 pub mod settings;
 mod timeout;
@@ -97,12 +103,14 @@ use alloc::vec;
 pub use auth::{Key, Keys, Protection};
 pub use counters::{Counters, DropReason};
 use receiving::{Arrived, Receiving};
+pub use seal::SALT;
+use seal::Seals;
 use sending::{Parts, Sending};
 pub use settings::{AGREED, BadSettings, IN_HEAD, Settings};
-use wire::{HEAD, Head, Kind, TAG, WORDS_MAX, flag};
+use wire::{HEAD, Head, Kind, flag};
 
 /// What goes into a channel.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub enum Input<'a> {
     /// A message for the other end.
     Message(&'a [u8]),
@@ -110,8 +118,9 @@ pub enum Input<'a> {
     Packet(u64),
     /// The end of a burst: messages wait no longer for others to fill their frame.
     Flush,
-    /// The link received these bytes. If they are a packet, the driver keeps them, under this name.
-    Frame(&'a [u8], u64),
+    /// The link received these bytes; what is encrypted is decrypted where it is. If they are a packet, the driver keeps them, under
+    /// this name. Otherwise they are of no further use.
+    Frame(&'a mut [u8], u64),
     /// It may be [`Channel::next_timeout`].
     Timeout,
 }
@@ -208,8 +217,9 @@ pub struct Channel {
     packets: usize,
     /// Sessions' beginnings and ends in the queue.
     events: usize,
-    /// Incarnation of the other end, if it was heard.
-    heard: Option<u64>,
+    /// The other end, if it was heard.
+    heard: Option<seal::End>,
+    seals: Seals,
     /// It knows this one.
     met: bool,
     /// What was otherwise in the last hello that was refused for it.
@@ -225,7 +235,7 @@ pub struct Channel {
     acknowledge_at: Option<u64>,
     hello_at: u64,
     now: u64,
-    /// Room for a frame without messages.
+    /// Room for a frame that is put together when it is sent.
     alone: Box<[u8]>,
     #[cfg(test)]
     planted: Option<Bug>,
@@ -258,6 +268,7 @@ impl Channel {
             packets: 0,
             events: 0,
             heard: None,
+            seals: Seals::new(),
             met: false,
             differs: [0; AGREED],
             not_met_for: None,
@@ -267,7 +278,7 @@ impl Channel {
             acknowledge_at: None,
             hello_at: now,
             now,
-            alone: vec![0; HEAD + 8 * WORDS_MAX + TAG].into(),
+            alone: vec![0; settings.frame_max].into(),
             settings,
             #[cfg(test)]
             planted: None,
@@ -342,7 +353,7 @@ impl Channel {
     }
 
     #[inline]
-    fn on_frame(&mut self, frame: &[u8], name: u64) -> Handled {
+    fn on_frame(&mut self, frame: &mut [u8], name: u64) -> Handled {
         match self.judge(frame, name) {
             Ok(handled) => handled,
             Err(reason) => {
@@ -356,31 +367,27 @@ impl Channel {
     }
 
     #[inline]
-    fn judge(&mut self, frame: &[u8], name: u64) -> Result<Handled, DropReason> {
+    fn judge(&mut self, frame: &mut [u8], name: u64) -> Result<Handled, DropReason> {
         let head = Head::read(frame)?;
         if head.from != self.settings.peer || head.to != self.settings.worker {
             return Err(DropReason::OtherPair);
         }
-        if self.heard.is_some_and(|heard| head.from_incarnation < heard) && !self.has(Bug::TakesOldSessions) {
+        let heard = self.heard.map(|heard| heard.incarnation);
+        if heard.is_some_and(|heard| head.from_incarnation < heard) && !self.has(Bug::TakesOldSessions) {
             return Err(DropReason::OldSession);
         }
-        if !self.has(Bug::TakesAnyTag) {
-            self.settings.protection.check(&head, frame)?;
+        if head.kind == Kind::Hello {
+            self.on_hello(&head, frame)?;
+            self.is_for_this_life(&head)?;
+        } else {
+            self.is_for_this_life(&head)?;
+            // A hello brings the salt of the other end. Without it there are no keys.
+            if heard != Some(head.from_incarnation) {
+                return Err(DropReason::UnknownSession);
+            }
+            self.open(&head, frame)?;
         }
         // From here on the frame is the other end's own, of some time.
-        if head.kind == Kind::Hello {
-            self.compare(head.agreed(frame))?;
-        }
-        if self.heard != Some(head.from_incarnation) {
-            self.on_incarnation(head.from_incarnation)?;
-        }
-        if head.to_incarnation != self.settings.incarnation && head.to_incarnation != 0 {
-            return Err(if head.to_incarnation < self.settings.incarnation {
-                DropReason::OldSession
-            } else {
-                DropReason::UnknownSession
-            });
-        }
         match self.receiving.replay.judge(head.number) {
             replay::Number::New => {}
             _ if self.has(Bug::TakesAnyNumber) => {}
@@ -433,6 +440,54 @@ impl Channel {
         Ok(Handled::Done)
     }
 
+    /// Checks a frame's protection, and decrypts in place what is encrypted.
+    #[inline]
+    fn open(&mut self, head: &Head, frame: &mut [u8]) -> Result<(), DropReason> {
+        match self.settings.protection.open(&mut self.seals, head, frame) {
+            Err(_) if self.has(Bug::TakesAnyTag) => Ok(()),
+            opened => Ok(opened?),
+        }
+    }
+
+    /// Whether a frame is for the present incarnation of this end, or for whichever there is.
+    #[inline]
+    fn is_for_this_life(&self, head: &Head) -> Result<(), DropReason> {
+        match head.to_incarnation {
+            0 => Ok(()),
+            life if life == self.settings.incarnation => Ok(()),
+            life if life < self.settings.incarnation => Err(DropReason::OldSession),
+            _ => Err(DropReason::UnknownSession),
+        }
+    }
+
+    /// A hello: the other end, as it is now.
+    fn on_hello(&mut self, head: &Head, frame: &mut [u8]) -> Result<(), DropReason> {
+        self.open(head, frame)?;
+        self.compare(head.agreed(frame))?;
+        let [salt, ours] = head.salts(frame);
+        let heard = seal::End {
+            worker: self.settings.peer,
+            incarnation: head.from_incarnation,
+            salt,
+        };
+        if self.heard != Some(heard) {
+            // Two that have one incarnation: neither is known to be the later one. A session goes on as it is.
+            if self.met
+                && self
+                    .heard
+                    .is_some_and(|known| known.incarnation == heard.incarnation)
+            {
+                return Err(DropReason::UnknownSession);
+            }
+            self.on_incarnation(heard)?;
+        }
+        // To one of the same incarnation that had another salt.
+        if head.to_incarnation == self.settings.incarnation && ours != self.settings.salt {
+            return Err(DropReason::UnknownSession);
+        }
+        Ok(())
+    }
+
     #[inline]
     fn on_messages(&mut self, head: &Head, frame: &[u8]) -> Result<(), DropReason> {
         let repeats = self.has(Bug::DeliversRepeated);
@@ -476,17 +531,30 @@ impl Channel {
 
     /// The other end, in a life that was not known.
     #[cold]
-    fn on_incarnation(&mut self, incarnation: u64) -> Result<(), DropReason> {
+    fn on_incarnation(&mut self, heard: seal::End) -> Result<(), DropReason> {
         if self.met {
             if self.events + 1 >= EVENTS_MAX {
                 return Err(DropReason::QueueFull);
             }
             let given_up = self.give_up();
-            self.queue.push_back(Pending::Restarted(incarnation, given_up));
+            self.queue
+                .push_back(Pending::Restarted(heard.incarnation, given_up));
         }
         self.forget();
-        self.heard = Some(incarnation);
+        self.heard = Some(heard);
+        self.begin();
         Ok(())
+    }
+
+    /// Frames are sealed with the keys of this end and the other, as they are now.
+    fn begin(&mut self) {
+        let Some(there) = self.heard else { return };
+        let here = seal::End {
+            worker: self.settings.worker,
+            incarnation: self.settings.incarnation,
+            salt: self.settings.salt,
+        };
+        self.seals.begin(here, there);
     }
 
     /// The session is over: what was to be sent is not. Answers how many frames of messages that were.
@@ -524,6 +592,7 @@ impl Channel {
             self.queue.push_back(Pending::Over(given_up));
         }
         self.forget();
+        self.begin();
     }
 
     /// Asks a met other end to acknowledge at once: whether it is there.
@@ -603,7 +672,7 @@ impl Channel {
             from: self.settings.worker,
             to: self.settings.peer,
             from_incarnation: self.settings.incarnation,
-            to_incarnation: self.heard.unwrap_or(0),
+            to_incarnation: self.heard.map_or(0, |heard| heard.incarnation),
             number,
             sequence: 0,
             acknowledged: 0,
@@ -650,9 +719,9 @@ impl Channel {
         let mut head = self.head(Kind::Packet, number);
         head.length = (frame.len() - around) as u16;
         head.write(frame, &[]);
-        self.settings.protection.seal(frame);
-        self.counters.packets_sent += 1;
-        true
+        let sealed = self.settings.protection.seal(&mut self.seals, &head, frame);
+        self.counters.packets_sent += u64::from(sealed);
+        sealed
     }
 
     /// Other keys from now on: what is sent next is sealed with the new ones, what comes in is judged by them.
@@ -662,6 +731,7 @@ impl Channel {
             "frames that wait have room for the tag they were begun with"
         );
         self.settings.protection = protection;
+        self.seals.forget();
     }
 
     /// What was counted.

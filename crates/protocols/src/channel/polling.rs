@@ -3,7 +3,8 @@
 //! Invariant: what is in a queue comes out once, in order; a frame is sealed when it comes out, with what has arrived by then.
 
 use super::receiving;
-use super::wire::{HEAD, Kind, flag};
+use super::seal::SALT;
+use super::wire::{Head, Kind, SALTS, flag};
 use super::{Channel, Output, Pending};
 
 /// What a worker is about to be told, without borrowing anything yet.
@@ -146,7 +147,7 @@ impl Channel {
         }))
     }
 
-    /// A frame of messages whose turn it is.
+    /// A frame of messages whose turn it is; `None` if it has arrived meanwhile.
     #[inline]
     fn send(&mut self, sequence: u64) -> Option<Next> {
         let transmission = self.sending.transmit(sequence, self.now)?;
@@ -161,9 +162,18 @@ impl Channel {
         }
         self.acknowledge_in(&mut head);
         let (buffer, words, tag) = (transmission.buffer, arrived.len(), head.tag_length());
+        if self.settings.protection.encrypts() {
+            // What may have to be sent again stays as it is.
+            let length = head.payload_at() + transmission.length + tag;
+            let payload = self.sending.payload(buffer, transmission.length);
+            self.alone[head.payload_at()..][..payload.len()].copy_from_slice(payload);
+            return self.seal_alone(&head, &arrived, length);
+        }
         let frame = self.sending.frame_mut(buffer, words, transmission.length, tag);
         head.write(frame, &arrived);
-        self.settings.protection.seal(frame);
+        if !self.settings.protection.seal(&mut self.seals, &head, frame) {
+            return None;
+        }
         let length = frame.len();
         self.counters.frames_sent += 1;
         Some(Next::Frame {
@@ -196,13 +206,29 @@ impl Channel {
             let number = self.sending.take_number();
             head = self.head(Kind::Hello, number);
             arrived = head.agree(&self.settings.agreed).iter().copied().collect();
+            head.length = SALTS as u16;
+            let theirs = self.heard.map_or([0; SALT], |heard| heard.salt);
+            for (place, salt) in self.alone[head.payload_at()..]
+                .chunks_exact_mut(SALT)
+                .zip([self.settings.salt, theirs])
+            {
+                place.copy_from_slice(&salt);
+            }
             self.answer = false;
             self.hello_at = self.now.saturating_add(self.settings.hello_ns);
         }
-        let length = HEAD + 8 * arrived.len() + head.tag_length();
+        let length = head.payload_at() + usize::from(head.length) + head.tag_length();
+        self.seal_alone(&head, &arrived, length)
+    }
+
+    /// Writes the head of a frame whose payload is in place, and seals it.
+    #[inline]
+    fn seal_alone(&mut self, head: &Head, arrived: &[u64], length: usize) -> Option<Next> {
         let frame = &mut self.alone[..length];
-        head.write(frame, &arrived);
-        self.settings.protection.seal(frame);
+        head.write(frame, arrived);
+        if !self.settings.protection.seal(&mut self.seals, head, frame) {
+            return None;
+        }
         self.counters.frames_sent += 1;
         Some(Next::Alone { length })
     }

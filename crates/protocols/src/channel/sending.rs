@@ -181,6 +181,13 @@ impl Sending {
         &mut self.frames[start..][..HEAD + 8 * words + length + tag]
     }
 
+    /// The payload of a frame.
+    #[inline]
+    pub(super) fn payload(&self, buffer: usize, length: usize) -> &[u8] {
+        let start = buffer * self.stride + self.payload_at;
+        &self.frames[start..start + length]
+    }
+
     /// The same bytes, to be read.
     pub(super) fn frame(&self, buffer: usize, words: usize, length: usize) -> &[u8] {
         let start = buffer * self.stride + self.payload_at - HEAD - 8 * words;

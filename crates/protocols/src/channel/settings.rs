@@ -1,6 +1,7 @@
 //! What a channel is made with, and what is refused.
 
 use super::auth::Protection;
+use super::seal::SALT;
 use super::wire::{HEAD, RECORD_HEAD, RECORD_MAX, TAG, WORDS_MAX};
 use alloc::format;
 use alloc::string::String;
@@ -45,6 +46,8 @@ pub struct Settings {
     pub first_number: u64,
     /// How frames are protected; at both ends the same.
     pub protection: Protection,
+    /// Random bytes of this channel's own: with keys, no other channel may ever have the same ones. Without keys they may be zeros.
+    pub salt: [u8; SALT],
     /// Words on what both ends must have alike, each on a part of it. Hellos say them, and who says others is not met.
     pub agreed: [u64; AGREED],
 }
@@ -55,7 +58,7 @@ pub const AGREED: usize = IN_HEAD + WORDS_MAX;
 pub const IN_HEAD: usize = 3;
 
 impl Settings {
-    /// Settings for a pair of workers on a link of Ethernet's usual MTU.
+    /// Settings for a pair of workers on a link of Ethernet's usual MTU. With keys, the salt is still to be drawn.
     pub fn new(worker: u16, peer: u16, incarnation: u64, protection: Protection) -> Settings {
         Settings {
             worker,
@@ -76,6 +79,7 @@ impl Settings {
             first_sequence: 1,
             first_number: 1,
             protection,
+            salt: [0; SALT],
             agreed: [0; AGREED],
         }
     }
@@ -94,6 +98,9 @@ impl Settings {
         let refuse = |name, value: u64, remedy: String| Err(BadSettings { name, value, remedy });
         if self.incarnation == 0 {
             return refuse("incarnation", 0, "is 1 or more".into());
+        }
+        if self.protection.encrypts() && self.salt == [0; SALT] {
+            return refuse("salt", 0, "is 16 random bytes, for there are keys".into());
         }
         for (name, frames) in [
             ("send_frames", self.send_frames),

@@ -1,12 +1,12 @@
 //! The frame on the wire: a fixed head, acknowledgement words, a payload, a tag.
 //!
-//! Version 1. Numbers are in network order.
+//! Version 2. Numbers are in network order.
 //!
 //! | at | bytes | field | meaning |
 //! |---|---|---|---|
-//! | 0 | 1 | version | 1 |
+//! | 0 | 1 | version | 2 |
 //! | 1 | 1 | kind | 1 hello, 2 messages, 3 acknowledgement, 4 packet |
-//! | 2 | 1 | flags | 1 tagged, 2 tagged with a secret key, 4 answer at once, 8 sent before |
+//! | 2 | 1 | flags | 1 tagged, 2 with a secret key, 4 answer at once, 8 sent before |
 //! | 3 | 1 | key | number of the secret key; 0 without one |
 //! | 4 | 2 | from | worker that sends |
 //! | 6 | 2 | to | worker that it is for |
@@ -21,8 +21,11 @@
 //! | 60 | 1 | words | of selective acknowledgement, at most 16 |
 //! | 61 | 3 | zero | |
 //! | 64 | 8 each | arrived | bit b of word w: sequence `acknowledged + 1 + 64w + b` is here |
-//! | … | length | payload | messages: records; packet: the packet; otherwise none |
-//! | … | 0 or 16 | tag | if tagged: keyed BLAKE3 over all before it, its first 16 bytes |
+//! | … | length | payload | hello: two salts; messages: records; packet: the packet; otherwise none |
+//! | … | 0 or 16 | tag | if tagged |
+//!
+//! With a secret key, the payload of all frames but hellos is encrypted, and the tag is GCM's over all of the frame (`seal.rs`).
+//! Of hellos, and without a secret key, it is the first 16 bytes of keyed BLAKE3 over all before it (`auth.rs`).
 //!
 //! A *record* is a head of two bytes, `first` (bit 15), `last` (bit 14) and the length (14 bits), and as many bytes: a
 //! message is one record that is first and last, or several, none of them empty, that follow each other. Frames are as long
@@ -30,20 +33,24 @@
 //!
 //! What a frame acknowledges stands in frames of kind 2 and 3. In the others `window` is 0 and not read. A hello has the words on what both ends
 //! must have alike in `sequence`, `acknowledged` and `seen`, and 16 more behind its head ([`Head::agreed`]); words that it does not have count as 0. A
-//! packet has 0 there, and no words.
+//! packet has 0 there, and no words. The payload of a hello is the salt of its sender and the receiver's, 16 bytes each, as
+//! far as its sender knows it; else zeros.
 //!
 //! Not here: who may send what when (the module above).
 
+use super::seal::SALT;
 use super::settings::{AGREED, IN_HEAD};
 
 /// The version that is spoken.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Bytes of the head without acknowledgement words.
 pub const HEAD: usize = 64;
 /// The most acknowledgement words.
 pub const WORDS_MAX: usize = 16;
 /// Bytes of a tag.
 pub const TAG: usize = 16;
+/// Bytes of a hello's payload.
+pub const SALTS: usize = 2 * SALT;
 /// Bytes of a record's head.
 pub const RECORD_HEAD: usize = 2;
 /// The longest record without its head.
@@ -57,7 +64,7 @@ pub const LAST: u16 = 1 << 14;
 pub mod flag {
     /// The frame ends in a tag.
     pub const TAGGED: u8 = 1;
-    /// The tag is made with a secret key.
+    /// The tag is made with a secret key, and what is no hello is encrypted with it.
     pub const KEYED: u8 = 2;
     /// The receiver is to acknowledge at once.
     pub const ASK: u8 = 4;
@@ -166,7 +173,11 @@ impl Head {
         };
         let tagged = head.flags & flag::TAGGED != 0;
         let keyed = head.flags & flag::KEYED != 0;
-        let has_payload = matches!(kind, Kind::Messages | Kind::Packet);
+        let is_long_enough = match kind {
+            Kind::Hello => usize::from(head.length) == SALTS,
+            Kind::Messages | Kind::Packet => head.length != 0,
+            Kind::Acknowledgement => head.length == 0,
+        };
         if head.flags & !flag::ALL != 0
             || bytes[61..64] != [0; 3]
             || usize::from(head.words) > WORDS_MAX
@@ -174,7 +185,7 @@ impl Head {
             || (!keyed && head.key != 0)
             || head.from_incarnation == 0
             || (head.to_incarnation == 0 && kind != Kind::Hello)
-            || has_payload != (head.length != 0)
+            || !is_long_enough
         {
             return Err(Malformed::Field);
         }
@@ -200,6 +211,16 @@ impl Head {
         [self.sequence, self.acknowledged, self.seen] = [*sequence, *acknowledged, *seen];
         self.words = (AGREED - IN_HEAD) as u8;
         behind
+    }
+
+    /// The salts that a hello has: of its sender and, as that one knows it, of the receiver.
+    pub fn salts(&self, frame: &[u8]) -> [[u8; SALT]; 2] {
+        let mut salts = [[0; SALT]; 2];
+        let (said, _) = self.payload(frame).as_chunks();
+        for (salt, said) in salts.iter_mut().zip(said) {
+            *salt = *said;
+        }
+        salts
     }
 
     /// Writes the head; `words` are what [`Head::words`] counts.

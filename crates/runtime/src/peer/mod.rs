@@ -95,8 +95,8 @@ pub trait FrameLink {
     /// The longest frame it carries, in bytes.
     fn frame_max(&self) -> usize;
 
-    /// The next frame that was received, if there is one. It may be anything. Never blocks.
-    fn receive(&mut self) -> Option<&[u8]>;
+    /// The next frame that was received, if there is one, to be decrypted where it is. It may be anything. Never blocks.
+    fn receive(&mut self) -> Option<&mut [u8]>;
 
     /// Takes a frame to be sent, at the latest with the next [`FrameLink::flush`]. What cannot be sent is lost and counted.
     fn send(&mut self, frame: &[u8]);
@@ -122,7 +122,7 @@ impl<L: FrameLink + ?Sized> FrameLink for alloc::boxed::Box<L> {
     fn frame_max(&self) -> usize {
         (**self).frame_max()
     }
-    fn receive(&mut self) -> Option<&[u8]> {
+    fn receive(&mut self) -> Option<&mut [u8]> {
         (**self).receive()
     }
     fn send(&mut self, frame: &[u8]) {

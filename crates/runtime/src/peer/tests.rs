@@ -72,7 +72,7 @@ impl FrameLink for Wire {
         1400
     }
 
-    fn receive(&mut self) -> Option<&[u8]> {
+    fn receive(&mut self) -> Option<&mut [u8]> {
         let mut network = self.network.borrow_mut();
         let now = network.now;
         let entry = network.wires[1 - self.side].first_entry()?;
@@ -80,7 +80,7 @@ impl FrameLink for Wire {
             return None;
         }
         self.frame = entry.remove();
-        Some(&self.frame)
+        Some(&mut self.frame)
     }
 
     fn send(&mut self, frame: &[u8]) {
@@ -214,6 +214,7 @@ fn settings(side: usize, life: u64) -> Settings {
     Settings {
         channel: channel::Settings {
             frame_max: 600,
+            salt: [1 + side as u8; channel::SALT],
             send_frames: 64,
             receive_frames: 64,
             hello_ns: MS,

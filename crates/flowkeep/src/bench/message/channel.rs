@@ -6,7 +6,7 @@
 use super::{BUFFERS, MESSAGE, Processors, ROUND_TRIPS, number, pool};
 use adapters::clock::monotonic_ns;
 use adapters::ring::RingPort;
-use protocols::channel::{Channel, Handled, Input, Output, Protection, Settings};
+use protocols::channel::{Channel, Handled, Input, Output, Protection, SALT, Settings};
 use runtime::env::{Burst, Port};
 use std::sync::Barrier;
 use wire::packet::Kind;
@@ -33,6 +33,7 @@ fn ends(lost: u64, seed: u64, protection: &Protection) -> [End; 2] {
         let settings = Settings {
             // Two threads may have to share processors with others: a peer that is not run for a while has lost nothing.
             timeout_ns_min: 2_000_000,
+            salt: [1 + worker as u8; SALT],
             ..Settings::new(worker, 1 - worker, 1, protection.clone())
         };
         End {
@@ -70,7 +71,7 @@ impl End {
                 self.pool.give(buffer);
                 continue;
             }
-            let _ = self.channel.handle(now, Input::Frame(buffer.frame(), 0));
+            let _ = self.channel.handle(now, Input::Frame(buffer.frame_mut(), 0));
             buffer.set_kind(Kind::Empty);
             self.pass(now, buffer);
         }

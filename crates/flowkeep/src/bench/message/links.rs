@@ -68,7 +68,8 @@ impl End {
                 };
                 let settings = UdpSettings::new(address(near), address(far), front);
                 let link = UdpLink::open(settings, &reports).expect("a link over UDP");
-                let settings = peer::Settings::new(near, far, monotonic_ns(), keyed());
+                let mut settings = peer::Settings::new(near, far, monotonic_ns(), keyed());
+                settings.channel.salt = adapters::keys::salt().expect("the system has randomness");
                 Box::new(Peer::new(link, settings, monotonic_ns()).expect("good settings"))
             }
         };

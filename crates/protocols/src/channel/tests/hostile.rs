@@ -1,19 +1,24 @@
 //! Frames that nobody should send: each is counted, and nothing comes of it.
 
 use super::*;
+use wire::TAG;
 
-/// Changes a good frame, and seals it again if the one who does has the key.
-fn forge(frame: &[u8], has_key: bool, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let mut frame = frame.to_vec();
+/// Changes a good frame of `a`'s to `b`. With the key, it is decrypted before and sealed again.
+fn forge(a: &Channel, b: &Channel, good: &[u8], has_key: bool, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut frame = good.to_vec();
+    if has_key {
+        let head = Head::read(&frame).unwrap();
+        keys(1).open(&mut seals(b, a), &head, &mut frame).unwrap();
+    }
     change(&mut frame);
-    if has_key && frame.len() > HEAD + TAG {
-        keys(1).seal(&mut frame);
+    if has_key && let Ok(head) = Head::read(&frame) {
+        assert!(keys(1).seal(&mut seals(a, b), &head, &mut frame));
     }
     frame
 }
 
 /// A frame of messages from `a` to `b`, not yet delivered.
-fn message(a: &mut Channel, now: u64, bytes: &[u8]) -> Vec<u8> {
+pub(super) fn message(a: &mut Channel, now: u64, bytes: &[u8]) -> Vec<u8> {
     assert_eq!(a.handle(now, Input::Message(bytes)), Handled::Done);
     let _ = a.handle(now, Input::Flush);
     let mut out = frames(a, &mut |_| {});
@@ -26,7 +31,7 @@ fn hostile_frames_are_counted() {
     type Change = fn(&mut Vec<u8>);
     let cases: [(DropReason, bool, Change); 18] = [
         (DropReason::Short, false, |frame| frame.truncate(63)),
-        (DropReason::Version, true, |frame| frame[0] = 2),
+        (DropReason::Version, true, |frame| frame[0] = 1),
         (DropReason::Field, true, |frame| frame[1] = 9),
         (DropReason::Field, true, |frame| frame[2] |= 0x80),
         (DropReason::Field, true, |frame| frame[8..16].fill(0)),
@@ -52,7 +57,7 @@ fn hostile_frames_are_counted() {
         let (mut a, mut b) = pair(&settings());
         meet(&mut a, &mut b, 0);
         let good = message(&mut a, 10, b"hello there");
-        let bad = forge(&good, has_key, change);
+        let bad = forge(&a, &b, &good, has_key, change);
         let mut heard = Vec::new();
         deliver(&mut b, 11, &[bad], &mut |message| heard.push(message));
         assert!(heard.is_empty(), "{reason:?}");
@@ -93,6 +98,7 @@ fn a_frame_is_good_once_and_in_its_session() {
     let mut next = Channel::new(
         Settings {
             incarnation: 50,
+            salt: [50; SALT],
             ..b.settings.clone()
         },
         20,
@@ -105,6 +111,7 @@ fn a_frame_is_good_once_and_in_its_session() {
     let mut other = Channel::new(
         Settings {
             incarnation: 60,
+            salt: [60; SALT],
             ..a.settings.clone()
         },
         30,
@@ -130,7 +137,7 @@ fn memory_stays_bounded() {
     let before = capacities(&b).0;
     let good = message(&mut a, 1, &[0; 100]);
     let mut number = Head::read(&good).unwrap().number;
-    let mut heard = 0usize;
+    let (mut heard, mut sealing) = (0usize, seals(&a, &b));
     for round in 0..30_000u64 {
         let mut head = Head::read(&good).unwrap();
         number += 1 + random.below(2);
@@ -163,8 +170,8 @@ fn memory_stays_bounded() {
         head.write(&mut frame, &words);
         let at = head.payload_at();
         frame[at..at + payload.len()].copy_from_slice(&payload);
-        keys(1).seal(&mut frame);
-        let _ = b.handle(round, Input::Frame(&frame, 0));
+        assert!(keys(1).seal(&mut sealing, &head, &mut frame));
+        let _ = b.handle(round, Input::Frame(&mut frame, 0));
         if random.once_in(4) {
             while let Some(output) = b.poll() {
                 if let Output::Message(message) = output {

@@ -2,6 +2,7 @@
 
 mod hostile;
 mod network;
+mod sealed;
 
 use super::*;
 use network::{Faults, Random, World};
@@ -13,12 +14,21 @@ fn keys(number: u8) -> Protection {
     Protection::Keyed(Keys::new(Key::new(number, [number; 32]).unwrap()))
 }
 
+/// Sends with one key, accepts another, too.
+fn ring(sending: u8, other: Option<u8>) -> Protection {
+    let key = |number: u8| Key::new(number, [number; 32]).unwrap();
+    let mut keys = Keys::new(key(sending));
+    assert!(other.is_none_or(|other| keys.accept(key(other))));
+    Protection::Keyed(keys)
+}
+
 fn settings() -> Settings {
     Settings {
         frame_max: 600,
         send_frames: 64,
         receive_frames: 64,
         message_max: 9000,
+        salt: [3; SALT],
         ..Settings::new(0, 1, 1, keys(1))
     }
 }
@@ -33,6 +43,7 @@ const ALL_FAULTS: Faults = Faults {
     restart: 150,
     renew: 150,
     replay: 20,
+    rotate: 0,
 };
 
 fn seeds() -> u64 {
@@ -51,6 +62,7 @@ fn random_faults(random: &mut Random) -> Faults {
         restart: maybe(100),
         renew: maybe(100),
         replay: maybe(15),
+        rotate: maybe(40),
     }
 }
 
@@ -193,6 +205,7 @@ fn pair(settings: &Settings) -> (Channel, Channel) {
             worker,
             peer: 1 - worker,
             incarnation: 10 + u64::from(worker),
+            salt: [4 + worker as u8; SALT],
             ..settings.clone()
         };
         Channel::new(settings, 0).unwrap()
@@ -230,7 +243,8 @@ fn deliver(
 ) -> Vec<Vec<u8>> {
     let mut out = Vec::new();
     for frame in given {
-        if channel.handle(now, Input::Frame(frame, 0)) == Handled::Kept {
+        let mut frame = frame.clone();
+        if channel.handle(now, Input::Frame(&mut frame, 0)) == Handled::Kept {
             loop {
                 match channel.poll() {
                     Some(Output::Packet { start, length, .. }) => {
@@ -257,6 +271,18 @@ fn exchange(a: &mut Channel, b: &mut Channel, now: u64, heard: &mut impl FnMut(S
         from_b.extend(deliver(b, now, &to_b, heard));
         from_a.extend(deliver(a, now, &to_a, &mut |_| {}));
     }
+}
+
+/// What seals frames of `here` to `there`, and opens those of the other direction.
+fn seals(here: &Channel, there: &Channel) -> Seals {
+    let [here, there] = [here, there].map(|end| seal::End {
+        worker: end.settings.worker,
+        incarnation: end.settings.incarnation,
+        salt: end.settings.salt,
+    });
+    let mut seals = Seals::new();
+    seals.begin(here, there);
+    seals
 }
 
 fn meet(a: &mut Channel, b: &mut Channel, now: u64) {
@@ -329,16 +355,16 @@ fn back_pressure_is_seen_and_counted() {
     // `b` has everything and its worker does not take it: the acknowledgement offers no place.
     let sent = frames(&mut a, &mut |_| {});
     assert_eq!(sent.len(), 64);
-    for frame in &sent {
-        let _ = b.handle(2, Input::Frame(frame, 0));
+    for mut frame in sent {
+        let _ = b.handle(2, Input::Frame(&mut frame, 0));
     }
     assert_eq!(b.in_use().1, 64);
     let mut heard = 0u64;
     let answers = frames(&mut b, &mut |_| heard += 1);
     assert_eq!(heard, taken);
     let mut room = false;
-    for answer in &answers {
-        let _ = a.handle(3, Input::Frame(answer, 0));
+    for mut answer in answers {
+        let _ = a.handle(3, Input::Frame(&mut answer, 0));
         while let Some(output) = a.poll() {
             room |= output == Output::Room;
         }
@@ -363,8 +389,8 @@ fn a_lost_offer_is_asked_for() {
     while a.handle(1, Input::Message(&[7; 400])) == Handled::Done {}
     let sent = frames(&mut a, &mut |_| {});
     assert_eq!(sent.len(), 64, "what has a place");
-    for frame in &sent {
-        let _ = b.handle(2, Input::Frame(frame, 0));
+    for mut frame in sent {
+        let _ = b.handle(2, Input::Frame(&mut frame, 0));
     }
     // The first answer says that all came and there is no place; what is said later is lost.
     b.answer = true;
@@ -373,9 +399,9 @@ fn a_lost_offer_is_asked_for() {
     let Some(Output::Frame(full)) = b.poll() else {
         panic!()
     };
-    let full = full.to_vec();
+    let mut full = full.to_vec();
     b.queue = silent;
-    let _ = a.handle(3, Input::Frame(&full, 0));
+    let _ = a.handle(3, Input::Frame(&mut full, 0));
     assert!(frames(&mut a, &mut |_| {}).is_empty());
     let mut heard = 0;
     let lost = frames(&mut b, &mut |_| heard += 1);
@@ -448,9 +474,9 @@ fn a_restarted_peer_is_recognised_at_once() {
         6,
     )
     .unwrap();
-    let hello = frames(&mut again, &mut |_| {});
+    let mut hello = frames(&mut again, &mut |_| {});
     assert_eq!(hello.len(), 1);
-    let _ = a.handle(7, Input::Frame(&hello[0], 0));
+    let _ = a.handle(7, Input::Frame(&mut hello[0], 0));
     assert_eq!(
         a.poll(),
         Some(Output::Restarted {
@@ -473,12 +499,6 @@ fn a_restarted_peer_is_recognised_at_once() {
 fn keys_are_rotated_without_a_gap() {
     let (mut a, mut b) = pair(&settings());
     meet(&mut a, &mut b, 0);
-    let key = |number: u8| Key::new(number, [number; 32]).unwrap();
-    let ring = |sending: u8, other: Option<u8>| {
-        let mut keys = Keys::new(key(sending));
-        assert!(other.is_none_or(|other| keys.accept(key(other))));
-        Protection::Keyed(keys)
-    };
     let mut heard = Vec::new();
     let steps = [ring(1, Some(2)), ring(2, Some(1)), ring(2, None)];
     for (number, step) in steps.into_iter().enumerate() {

@@ -50,6 +50,8 @@ pub struct Faults {
     pub renew: u64,
     /// Frames of long ago come again.
     pub replay: u64,
+    /// Ends that send with the other of two keys from now on, once in so many steps.
+    pub rotate: u64,
 }
 
 /// After the last fault, everything arrives within this.
@@ -91,6 +93,8 @@ pub struct World {
     pub frames: Vec<(usize, Vec<u8>)>,
     pub keep_frames: bool,
     capacities: [usize; 2],
+    /// Pairs of key and nonce that ends before a restart sealed with.
+    pub used: Vec<([u8; 32], u64)>,
 }
 
 /// What the checkers found.
@@ -145,6 +149,7 @@ impl World {
             frames: Vec::new(),
             keep_frames: false,
             capacities,
+            used: Vec::new(),
         }
     }
 
@@ -281,6 +286,7 @@ impl World {
     pub fn restart(&mut self, who: usize) {
         let life = self.ends[who].life + 1 + self.random.below(3);
         let heard = self.ends[who].messages_heard;
+        self.used.append(&mut self.ends[who].channel.seals.used);
         self.ends[who] = End::new(&self.settings, who as u16, life, self.now, self.planted);
         self.ends[who].messages_heard = heard;
     }
@@ -295,6 +301,16 @@ impl World {
         end.life += 1 + self.random.below(3);
         end.channel.renew(end.life);
         self.settle(who, &[])
+    }
+
+    /// Has an end send with the other key.
+    fn rotate(&mut self, who: usize) {
+        let channel = &mut self.ends[who].channel;
+        if let (flags, number @ 1..) = channel.settings.protection.marks()
+            && flags & flag::KEYED != 0
+        {
+            channel.protect(super::ring(3 - number, Some(number)));
+        }
     }
 
     /// Lets an end's channel know the time.
@@ -320,10 +336,10 @@ impl World {
                 if entry.key().0 > self.now {
                     break;
                 }
-                let frame = entry.remove();
+                let mut frame = entry.remove();
                 let _ = self.ends[1 - from]
                     .channel
-                    .handle(self.now, Input::Frame(&frame, 0));
+                    .handle(self.now, Input::Frame(&mut frame, 0));
                 self.settle(1 - from, &frame)?;
             }
         }
@@ -366,6 +382,10 @@ impl World {
         if self.random.once_in(self.faults.renew) {
             let who = self.random.below(2) as usize;
             self.renew(who)?;
+        }
+        if self.random.once_in(self.faults.rotate) {
+            let who = self.random.below(2) as usize;
+            self.rotate(who);
         }
         if self.random.once_in(self.faults.replay) && !self.recorded.is_empty() {
             let which = self.random.below(self.recorded.len() as u64) as usize;
@@ -443,9 +463,13 @@ impl End {
             worker,
             peer: 1 - worker,
             incarnation: life,
+            salt: [1 + worker as u8 + 2 * (life % 100) as u8; SALT],
             ..settings.clone()
         };
         let mut channel = Channel::new(settings, now).expect("good settings");
+        if channel.settings.protection.encrypts() {
+            channel.protect(super::ring(1, Some(2)));
+        }
         channel.planted = planted;
         End {
             channel,
