@@ -69,7 +69,8 @@ pub use lease::{Grant, Lease, Term};
 pub use member::{Membership, Notice};
 pub use view::{Incarnation, Member, Role, Standing, View, WorkerId};
 
-/// Rules of this module, each of which a test breaks to see a checker fire.
+/// Rules of this module, each of which a test breaks to see a checker fire: a test of this module, or one of the simulator, which
+/// chooses it by name (`wire::planted`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Bug {
     /// A holder counts its lease from the grant's arrival.
@@ -110,6 +111,20 @@ fn has(bug: Bug) -> bool {
 
 #[cfg(not(test))]
 #[inline(always)]
-const fn has(_: Bug) -> bool {
-    false
+fn has(bug: Bug) -> bool {
+    let name = match bug {
+        Bug::CountsFromGrant => "lease_counts_from_grant",
+        Bug::WithdrawsAtOnce => "lease_withdrawn_at_once",
+        Bug::GrantsOn => "suspect_is_granted",
+        Bug::OneSwitchIsEnough => "one_switch_is_enough",
+        Bug::FewAreEnough => "few_are_enough",
+        Bug::GrantsWithoutRight => "grants_without_right",
+        Bug::PromisesForgotten => "promises_forgotten",
+        Bug::OldViewForgotten => "old_view_forgotten",
+        Bug::ActsBeforeLog => "acts_before_log",
+        Bug::OldWordCounts => "old_word_counts",
+        Bug::LaterLifeCounts => "later_life_counts",
+        Bug::RemovedUnaware => "removed_unaware",
+    };
+    wire::planted::is(name)
 }

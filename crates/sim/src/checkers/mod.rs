@@ -29,6 +29,7 @@ pub(crate) mod converged;
 pub(crate) mod delivered;
 pub(crate) mod endpoints;
 pub(crate) mod enforced;
+pub(crate) mod fenced;
 pub(crate) mod kept;
 pub(crate) mod limited;
 pub(crate) mod moved;
