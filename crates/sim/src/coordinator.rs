@@ -51,8 +51,8 @@ impl Joined {
 /// What an agent tells.
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
-    /// This life asks to be a member.
-    Join(Life),
+    /// This life asks to be a member, and the one before it has ended, as its process knows.
+    Join(Life, Option<Incarnation>),
     Beat(Beat),
 }
 
@@ -221,8 +221,13 @@ impl Office {
         let process = self.process.as_mut()?;
         let is_settling = now.saturating_sub(process.begun) < settling;
         let answer = match told {
-            Told::Join(_) if is_settling => None,
-            Told::Join(life) => process.on_join(now, life),
+            Told::Join(..) if is_settling => None,
+            Told::Join(life, ended) => {
+                if let Some(ended) = ended {
+                    process.tell(now, Input::Stopped(life.0, ended));
+                }
+                process.on_join(now, life)
+            }
             Told::Beat(beat) => {
                 let (list, view) = (process.machine.suspects().0, process.machine.view().number);
                 if beat.view > view || beat.list > list {

@@ -17,6 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 #[derive(Debug)]
 pub struct Incarnation {
     number: u64,
+    last: u64,
     _lock: File,
 }
 
@@ -129,7 +130,16 @@ impl Incarnation {
             .and_then(|()| file.write_all(line.as_bytes()))
             .map_err(failed)?;
         file.sync_all().map_err(failed)?;
-        Ok(Incarnation { number, _lock: file })
+        Ok(Incarnation {
+            number,
+            last,
+            _lock: file,
+        })
+    }
+
+    /// The number that was handed out before, if one was. The process that had it had the lock, so it has ended.
+    pub fn ended(&self) -> Option<u64> {
+        (self.last > 0).then_some(self.last)
     }
 
     /// The number, at least 1.

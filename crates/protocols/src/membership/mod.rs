@@ -37,7 +37,7 @@
 //!
 //! | suspect | is fenced when |
 //! |---|---|
-//! | any | its host's agent has seen its process end |
+//! | any | its host's agent has seen its process end, or the process that follows it knows so |
 //! | switch | members of half the weight, or more, have withdrawn: what is left is no majority |
 //! | runtime | each switch has withdrawn, or is fenced itself, for as long as a promise lasts |
 //!

@@ -387,7 +387,9 @@ impl World<'_> {
         let turns = &mut self.turns[usize::from(worker)];
         turns.stalled_until = turns.stalled_until.max(until);
         let at = turns.stalled_until;
-        self.set_turn(worker, at);
+        if self.is_seated(worker) {
+            self.set_turn(worker, at);
+        }
     }
 
     /// Cuts all links of a worker, or joins them again.
