@@ -328,9 +328,15 @@ mod tests {
         };
         let without = view(3, &[(switch, 1)]);
         // Removed before the first of the two views, or in one between them.
-        assert_eq!(gone(&without, &view(4, &[(switch, 1), (runtime, 7)])), [(runtime, 6)]);
+        assert_eq!(
+            gone(&without, &view(4, &[(switch, 1), (runtime, 7)])),
+            [(runtime, 6)]
+        );
         let both = view(3, &[(switch, 1), (runtime, 2)]);
-        assert_eq!(gone(&both, &view(9, &[(switch, 1), (runtime, 7)])), [(runtime, 6)]);
+        assert_eq!(
+            gone(&both, &view(9, &[(switch, 1), (runtime, 7)])),
+            [(runtime, 6)]
+        );
         assert_eq!(gone(&both, &without), [(runtime, 2)]);
         assert_eq!(gone(&without, &view(4, &[(switch, 1), (runtime, 1)])), []);
         assert_eq!(gone(&both, &both), []);

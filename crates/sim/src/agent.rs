@@ -22,8 +22,8 @@ const WITHDRAWN_MAX: usize = 64;
 /// One member's agent, with its worker's seat.
 pub(crate) struct Agent {
     pub life: Life,
-    /// The life before it, which has ended.
-    ended: Option<Incarnation>,
+    /// Lives before it, which have ended.
+    ended: Vec<Incarnation>,
     /// The view that the worker has, once it has begun with one.
     known: Option<View>,
     /// What was said last, and has not been taken over.
@@ -42,7 +42,10 @@ impl Agent {
     pub fn new(life: Life) -> Self {
         Agent {
             life,
-            ended: life.1.0.checked_sub(1).map(Incarnation),
+            // As many as a member's file remembers.
+            ended: (life.1.0.saturating_sub(4).max(1)..life.1.0)
+                .map(Incarnation)
+                .collect(),
             known: None,
             said: None,
             list: 0,
@@ -116,7 +119,7 @@ impl Agent {
     /// What the agent says now.
     pub fn tell(&mut self) -> Option<Told> {
         if !self.is_seated() {
-            return Some(Told::Join(self.life, self.ended));
+            return Some(Told::Join(self.life, self.ended.clone()));
         }
         if std::mem::replace(&mut self.told, self.steps) == self.steps {
             return None;

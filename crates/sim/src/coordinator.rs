@@ -51,8 +51,8 @@ impl Joined {
 /// What an agent tells.
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
-    /// This life asks to be a member, and the one before it has ended, as its process knows.
-    Join(Life, Option<Incarnation>),
+    /// This life asks to be a member, and those before it have ended, as its process knows.
+    Join(Life, Vec<Incarnation>),
     Beat(Beat),
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn first_view(lives: impl Iterator<Item = Life>) -> View {
     let member = |(id, incarnation)| Member {
         id,
         incarnation,
-        standing: Standing::Running,
+        standing: Standing::Joining,
     };
     View::new(1, lives.map(member).collect())
 }
@@ -121,7 +121,10 @@ pub(crate) fn first_view(lives: impl Iterator<Item = Life>) -> View {
 impl Office {
     /// A coordinator whose log has this view, and which settled long ago.
     pub fn new(joined: Joined, now: u64, view: View) -> Self {
-        let lives = view.members().iter().map(|member| (member.id, member.incarnation));
+        let lives = view
+            .members()
+            .iter()
+            .map(|member| (member.id, member.incarnation));
         let mut log: Vec<Record> = lives.map(Record::Newest).collect();
         log.push(Record::Decision(0, Entry::View(view)));
         let mut office = Office {
@@ -217,13 +220,14 @@ impl Office {
 
     /// An agent is heard, which may be answered.
     pub fn hear(&mut self, now: u64, told: Told) -> Option<Said> {
-        let settling = self.joined.settling;
+        let (settling, suspicion) = (self.joined.settling, self.joined.suspicion);
         let process = self.process.as_mut()?;
+        process.look_at_clock(now, suspicion);
         let is_settling = now.saturating_sub(process.begun) < settling;
         let answer = match told {
             Told::Join(..) if is_settling => None,
             Told::Join(life, ended) => {
-                if let Some(ended) = ended {
+                for ended in ended {
                     process.tell(now, Input::Stopped(life.0, ended));
                 }
                 process.on_join(now, life)
@@ -255,11 +259,7 @@ impl Office {
         let Some(process) = self.process.as_mut() else {
             return;
         };
-        // One that stood still has heard nobody.
-        if now.saturating_sub(process.looked) > suspicion / 2 {
-            process.machine.settle(now);
-        }
-        process.looked = now;
+        process.look_at_clock(now, suspicion);
         if now.saturating_sub(process.begun) >= settling {
             process.tell(now, Input::Tick);
         }
@@ -314,6 +314,14 @@ impl Process {
         });
         let view = self.machine.view();
         self.joining.retain(|(id, life)| !view.has(*id, *life));
+    }
+
+    /// A coordinator that stood still has heard no member meanwhile.
+    fn look_at_clock(&mut self, now: u64, suspicion: u64) {
+        if now.saturating_sub(self.looked) > suspicion / 2 {
+            self.machine.settle(now);
+        }
+        self.looked = now;
     }
 
     fn on_join(&mut self, now: u64, life: Life) -> Option<Said> {

@@ -37,9 +37,8 @@ impl Script {
             return;
         }
         let mut random = Random::of(self.seed, Stream::Leases, 16 + self.scenario as u64);
-        self.faults.retain(|timed| {
-            !matches!(timed.fault, Fault::Jump { .. } | Fault::Crash { who: Who::All })
-        });
+        self.faults
+            .retain(|timed| !matches!(timed.fault, Fault::Jump { .. } | Fault::Crash { who: Who::All }));
         if self.is_calm {
             return;
         }

@@ -220,17 +220,29 @@ pub(crate) fn in_words_of(fault: &Fault, script: &Script) -> String {
             };
             format!("{} {what}{when} for {}", script.worker(*worker), Millis(*time))
         }
-        Fault::Isolated { worker, whom, to, from, time } => {
+        Fault::Isolated {
+            worker,
+            whom,
+            to,
+            from,
+            time,
+        } => {
             let way = match (to, from) {
                 (true, true) => "to and from",
                 (true, false) => "from",
                 _ => "to",
             };
             let worker = script.worker(*worker);
-            format!("nothing passes {way} {worker}, of {whom:?}, for {}", Millis(*time))
+            format!(
+                "nothing passes {way} {worker}, of {whom:?}, for {}",
+                Millis(*time)
+            )
         }
         Fault::OfficeCrash { time } => {
-            format!("the coordinator crashes, and begins again after {}", Millis(*time))
+            format!(
+                "the coordinator crashes, and begins again after {}",
+                Millis(*time)
+            )
         }
         Fault::OfficeStall { time } => format!("the coordinator does nothing for {}", Millis(*time)),
         Fault::Crash { who: Who::All } => "all crash and begin anew".to_owned(),

@@ -41,8 +41,8 @@ pub struct Settings {
     pub identity: Identity,
     /// Above that of every earlier life of this member.
     pub incarnation: u64,
-    /// The incarnation before it, if this process knows that no process has it any more: what acted by it acts no more.
-    pub ended: Option<u64>,
+    /// Incarnations before it of which this process knows that no process has them any more: what acted by them acts no more.
+    pub ended: Vec<u64>,
     /// A worker for each.
     pub roles: Vec<Role>,
     /// The number of each, as the members' configuration has it; none at all: any.
@@ -292,14 +292,20 @@ async fn join(settings: &mut Settings, ways: &mut Ways) -> Result<proto::JoinAns
 /// Which lives of this member's workers are over, as the process that follows them knows. Without it a coordinator waits until their leases are over, and for
 /// ever where too few members are left to say so.
 fn ended(settings: &Settings) -> Option<proto::Workload> {
-    let before = Incarnation(settings.ended?);
+    if settings.ended.is_empty() {
+        return None;
+    }
     let ids = settings.roles.iter().zip(&settings.numbers);
     let ids = ids.map(|(role, number)| WorkerId {
         role: *role,
         number: *number,
     });
+    let of = |id| {
+        let lives = settings.ended.iter().map(|life| Incarnation(*life));
+        lives.map(move |life| translate::worker(id, life))
+    };
     Some(proto::Workload {
-        stopped: ids.map(|id| translate::worker(id, before)).collect(),
+        stopped: ids.flat_map(of).collect(),
         ..proto::Workload::default()
     })
 }

@@ -140,7 +140,7 @@ impl Joining {
             coordinators: self.coordinators,
             identity: self.identity,
             incarnation: incarnation.number(),
-            ended: incarnation.ended(),
+            ended: incarnation.ended().to_vec(),
             roles: planned.iter().map(|id| id.role).collect(),
             numbers: planned.iter().map(|id| id.number).collect(),
             heartbeat: HEARTBEAT,

@@ -93,8 +93,10 @@ enum Bug {
     ActsBeforeLog,
     /// A member's word from an earlier suspicion counts.
     OldWordCounts,
-    /// The word of a member's later life counts for the earlier one's grants.
+    /// The word of one life of a member counts for another's grants.
     LaterLifeCounts,
+    /// A suspect that was fenced by one view counts as fenced in the next.
+    FencedForGood,
     /// A worker that a view has removed goes on as if it had not.
     RemovedUnaware,
 }
@@ -124,6 +126,7 @@ fn has(bug: Bug) -> bool {
         Bug::ActsBeforeLog => "acts_before_log",
         Bug::OldWordCounts => "old_word_counts",
         Bug::LaterLifeCounts => "later_life_counts",
+        Bug::FencedForGood => "fenced_for_good",
         Bug::RemovedUnaware => "removed_unaware",
     };
     wire::planted::is(name)

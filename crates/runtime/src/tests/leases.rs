@@ -257,6 +257,37 @@ fn a_worker_that_joins_meets_the_next_life_of_one_that_was_removed_before() {
 }
 
 #[test]
+fn a_switch_that_joins_late_waits_from_then_on_to_be_told() {
+    let mut members = with_leases();
+    members.feed(0, packets(1..9));
+    assert_eq!(members.flows(), vec![4, 4]);
+    members.stop(0);
+    members.settle();
+    // To join takes longer than the switch waits at most.
+    members.start(0);
+    members.switch(0).wait_to_be_told(LEASE / 2);
+    members.now += 4 * LEASE;
+    let second = view(2, &[(ALL[0], 2), (ALL[1], 1), (ALL[2], 1)]);
+    begin(&mut members, 0, 2, second.clone());
+    hear(&mut members, 1, &second);
+    hear(&mut members, 2, &second);
+    members.switch(0).port_mut(0).input.extend(packets(1..9));
+    // One runtime's grant is enough to act, and the other has not told what it has.
+    for _ in 0..40 {
+        members.now += 1000;
+        members.step(0);
+        members.step(2);
+    }
+    assert_eq!(members.flows(), vec![4, 4]);
+    for _ in 0..12 {
+        members.now += LEASE / 4;
+        members.settle();
+    }
+    assert_eq!(members.flows(), vec![4, 4]);
+    members.check();
+}
+
+#[test]
 fn without_leases_the_door_ends_what_was_a_workers() {
     let mut members = Members::all(1, 2, Policy::LeastLoaded, plan(vec![factory::<Meter>()]));
     members.feed(0, packets(1..9));

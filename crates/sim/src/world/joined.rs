@@ -63,7 +63,9 @@ impl Members {
         let joined = apart.joined?;
         let switches = usize::from(script.shape.switches);
         let workers = switches + usize::from(script.shape.runtimes);
-        let lives: Vec<Life> = (0..workers).map(|worker| life_of(id_of(worker, switches), 0)).collect();
+        let lives: Vec<Life> = (0..workers)
+            .map(|worker| life_of(id_of(worker, switches), 0))
+            .collect();
         let view = first_view(lives.iter().copied());
         let path = |index: usize| {
             let random = Random::of(script.seed, Stream::Leases, 64 + index as u64);

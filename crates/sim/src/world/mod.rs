@@ -412,7 +412,11 @@ impl<'s> World<'s> {
         let idle = now + idle + turns.random.below(idle / 4);
         let busy = turns.pace + BUSY + turns.random.below(BUSY);
         // What waits for a cut to be over takes few turns.
-        let busy = if has_seat { (busy << turns.vain.min(6)).min(VAIN_MAX) } else { busy };
+        let busy = if has_seat {
+            (busy << turns.vain.min(6)).min(VAIN_MAX)
+        } else {
+            busy
+        };
         let stalled_until = turns.stalled_until;
         self.attend(worker, local);
         let switches = self.script.shape.switches;

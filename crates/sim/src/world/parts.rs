@@ -335,7 +335,13 @@ impl World<'_> {
                 self.cut(from, to, back, true);
                 time
             }
-            Fault::Isolated { worker, whom, to, from, time } => {
+            Fault::Isolated {
+                worker,
+                whom,
+                to,
+                from,
+                time,
+            } => {
                 self.isolate(worker, whom, (to, from), true);
                 time
             }
@@ -371,7 +377,13 @@ impl World<'_> {
             }
             Fault::Partition { from, to, back, .. } => self.cut(from, to, back, false),
             Fault::Silence { worker, .. } => self.cut_off(worker, false),
-            Fault::Isolated { worker, whom, to, from, .. } => {
+            Fault::Isolated {
+                worker,
+                whom,
+                to,
+                from,
+                ..
+            } => {
                 self.isolate(worker, whom, (to, from), false);
             }
             Fault::Stall { .. }
