@@ -88,7 +88,8 @@ enum Record {
 /// What the process has in memory: nothing of it survives a crash.
 struct Process {
     machine: Coordinator,
-    begun: u64,
+    /// When it begins to decide.
+    decides_at: u64,
     looked: u64,
     newest: BTreeMap<WorkerId, Incarnation>,
     joining: BTreeSet<Life>,
@@ -164,7 +165,7 @@ impl Office {
         self.runs += 1;
         self.process = Some(Process {
             machine,
-            begun: now.saturating_sub(self.joined.settling.saturating_sub(settling)),
+            decides_at: now.saturating_add(settling),
             looked: now,
             newest,
             joining: BTreeSet::new(),
@@ -213,17 +214,17 @@ impl Office {
         };
         let is_running = |member: &Member| member.standing == Standing::Running;
         process.pending.is_empty()
-            && now.saturating_sub(process.begun) >= self.joined.settling
+            && now >= process.decides_at
             && process.machine.suspects().1.is_empty()
             && process.machine.view().members().iter().all(is_running)
     }
 
     /// An agent is heard, which may be answered.
     pub fn hear(&mut self, now: u64, told: Told) -> Option<Said> {
-        let (settling, suspicion) = (self.joined.settling, self.joined.suspicion);
+        let suspicion = self.joined.suspicion;
         let process = self.process.as_mut()?;
         process.look_at_clock(now, suspicion);
-        let is_settling = now.saturating_sub(process.begun) < settling;
+        let is_settling = now < process.decides_at;
         let answer = match told {
             Told::Join(..) if is_settling => None,
             Told::Join(life, ended) => {
@@ -255,12 +256,12 @@ impl Office {
 
     /// Looks at who is silent.
     pub fn look(&mut self, now: u64) {
-        let (settling, suspicion) = (self.joined.settling, self.joined.suspicion);
+        let suspicion = self.joined.suspicion;
         let Some(process) = self.process.as_mut() else {
             return;
         };
         process.look_at_clock(now, suspicion);
-        if now.saturating_sub(process.begun) >= settling {
+        if now >= process.decides_at {
             process.tell(now, Input::Tick);
         }
         self.tidy();
