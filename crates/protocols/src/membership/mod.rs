@@ -41,7 +41,8 @@
 //! | switch | members of half the weight, or more, have withdrawn: what is left is no majority |
 //! | runtime | each switch has withdrawn, or is fenced itself, for as long as a promise lasts |
 //!
-//! A member may not have heard of the newest view. So a suspect counts as fenced only if it is by each view that it may have. No view
+//! A member may not have heard of the newest view. So a suspect counts as fenced only if it is by each view that it may have; one that a
+//! view still has is to be fenced by that one too, since its new members may grant it leases. A word that leases are withdrawn is one life's. No view
 //! follows another before each member of that one has it or is suspected.
 //!
 //! Each decision is logged before it is acted on: [`Output::Log`] first, and what follows from it on [`Input::Logged`]. A coordinator
