@@ -38,8 +38,10 @@
 //! Not here: views and leases themselves (`protocols::membership`), the coordinator; what ends with a worker ([`crate::worker`], [`crate::switch`]).
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use protocols::membership::{Incarnation, Membership, Role, Standing, WorkerId};
+use protocols::membership::{Incarnation, Member, Membership, Role, Standing, View, WorkerId};
+use wire::planted;
 
 /// A worker's life that a view has removed, or one before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,16 +52,28 @@ pub struct WorkerGone {
     pub incarnation: Incarnation,
 }
 
-/// The lives that are members in one view and not in another.
-pub fn gone_between(
-    before: &protocols::membership::View,
-    after: &protocols::membership::View,
-) -> Vec<WorkerGone> {
-    let is_gone = |member: &&protocols::membership::Member| !after.has(member.id, member.incarnation);
+/// The lives that are over by a view, and were not by one before it: of each worker the newest.
+///
+/// A life that begins is later than all others of its worker, so these are over. One of them may be a member of neither view and at a link still: it was removed
+/// before this worker began, or in a view that this worker has not heard of.
+pub fn gone_between(before: &View, after: &View) -> Vec<WorkerGone> {
+    let is_gone = |member: &&Member| !after.has(member.id, member.incarnation);
     let gone = before.members().iter().filter(is_gone);
-    gone.map(|member| WorkerGone {
-        worker: member.id,
-        incarnation: member.incarnation,
+    let gone = gone.map(|member| (member.id, member.incarnation.0));
+    let is_new = |member: &&Member| {
+        !before.has(member.id, member.incarnation) && !planted::is("earlier_life_forgotten")
+    };
+    let begun = after.members().iter().filter(is_new);
+    let earlier = begun.map(|member| (member.id, member.incarnation.0.saturating_sub(1)));
+    let mut newest = BTreeMap::new();
+    for (worker, life) in gone.chain(earlier) {
+        let known = newest.entry(worker).or_insert(0);
+        *known = life.max(*known);
+    }
+    let gone = newest.into_iter().filter(|(_, life)| *life > 0);
+    gone.map(|(worker, life)| WorkerGone {
+        worker,
+        incarnation: Incarnation(life),
     })
     .collect()
 }
@@ -295,6 +309,37 @@ mod tests {
         assert!(end.remove(3, 7, true));
         assert!(end.is_over(7, 7, true) && end.is_over(7, 8, true));
         assert_eq!((end.session(7), end.session(8)), (0, 8));
+    }
+
+    #[test]
+    fn lives_before_one_that_begins_are_over() {
+        let view = |number, lives: &[(WorkerId, u64)]| {
+            let member = |(id, life): &(WorkerId, u64)| Member {
+                id: *id,
+                incarnation: Incarnation(*life),
+                standing: Standing::Running,
+            };
+            View::new(number, lives.iter().map(member).collect())
+        };
+        let (switch, runtime) = (WorkerId::switch(0), WorkerId::runtime(0));
+        let gone = |before: &View, after: &View| -> Vec<(WorkerId, u64)> {
+            let all = gone_between(before, after).into_iter();
+            all.map(|gone| (gone.worker, gone.incarnation.0)).collect()
+        };
+        let without = view(3, &[(switch, 1)]);
+        // Removed before the first of the two views, or in one between them.
+        assert_eq!(
+            gone(&without, &view(4, &[(switch, 1), (runtime, 7)])),
+            [(runtime, 6)]
+        );
+        let both = view(3, &[(switch, 1), (runtime, 2)]);
+        assert_eq!(
+            gone(&both, &view(9, &[(switch, 1), (runtime, 7)])),
+            [(runtime, 6)]
+        );
+        assert_eq!(gone(&both, &without), [(runtime, 2)]);
+        assert_eq!(gone(&without, &view(4, &[(switch, 1), (runtime, 1)])), []);
+        assert_eq!(gone(&both, &both), []);
     }
 
     #[test]

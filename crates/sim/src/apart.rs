@@ -83,7 +83,7 @@ impl Far {
     pub fn new(from: usize, to: usize, incarnation: u64, shape: Spared, now: Time) -> (Far, SharedEnd) {
         let end = SharedEnd::default();
         let mut settings = Settings::new(from as u16, to as u16, incarnation, Protection::DamageOnly);
-        settings.dead_after_ns = DEAD_AFTER;
+        settings.dead_after_ns = shape.2;
         settings.spared = shape.0;
         settings.channel.send_frames = shape.1;
         settings.channel.receive_frames = shape.1;
@@ -111,12 +111,15 @@ impl Far {
     }
 }
 
-/// How many buffers a link leaves alone, and how many frames it has room for.
+/// How many buffers a link leaves alone, how many frames it has room for, and after which silence its other end is dead.
 #[derive(Clone, Copy)]
-pub(crate) struct Spared(pub usize, pub u16);
+pub(crate) struct Spared(pub usize, pub u16, pub u64);
 
 /// Silence after which an end takes the other one for dead.
 pub(crate) const DEAD_AFTER: u64 = 100_000_000;
+
+/// The same where views alone say who is gone: as `flowkeep` has it for members that have joined.
+pub(crate) const SUSPENDED: u64 = 3_600_000_000_000;
 
 /// A link to another worker, wherever that is.
 pub(crate) enum Link {

@@ -25,7 +25,7 @@ fn draws_hard() -> bool {
 impl Script {
     /// Where copies are kept: what a replica is for, and what may come between.
     pub(crate) fn draw_failures(&mut self) {
-        if !self.is_copied() || self.is_calm {
+        if !self.is_copied() || self.is_calm || self.joined().is_some() {
             return;
         }
         let mut random = Random::of(self.seed, Stream::Copies, 16 + self.scenario as u64);

@@ -12,9 +12,10 @@
 //! | module | what |
 //! |---|---|
 //! | [`scenario`] | configurations, and what hosts may expect of them |
-//! | `script`, `kinds`, `failures` | what a run does |
+//! | `script`, `kinds`, `failures`, `cuts` | what a run does |
 //! | `world` | doing it: workers, hosts, parts of a run |
 //! | `network`, `link`, `apart`, `frame` | what is between hosts and workers, and between workers of one process and of several |
+//! | `coordinator`, `agent` | a coordinator's process with its log, and the agents of members that have joined it |
 //! | [`checkers`] | what must hold |
 //! | `streams`, [`dawdler`], [`witness`] | what is said where streams are read; a function that waits, and one that counts |
 //! | `timeline` | what happened: a digest, and words |
@@ -23,8 +24,11 @@
 //! Not here: functions but those two. Whoever runs scenarios hands over how to make a plan of a configuration ([`run::Planner`]), since functions and
 //! runtime do not see each other. What is simulated, what is not, and how to add a checker: `docs/simulator.md`.
 
+mod agent;
 mod apart;
 pub mod checkers;
+mod coordinator;
+mod cuts;
 pub mod dawdler;
 mod failures;
 mod frame;

@@ -29,6 +29,8 @@ pub(crate) enum Stream {
     Clock = 7,
     /// Whether runtimes keep copies of each other's flows.
     Copies = 8,
+    /// Whether workers join a coordinator, and the faults of these.
+    Leases = 9,
 }
 
 impl Random {

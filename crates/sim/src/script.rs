@@ -14,6 +14,7 @@
 //! Not here: doing it ([`crate::world`]).
 
 use crate::Time;
+use crate::coordinator::Joined;
 use crate::frame::{End, PAYLOAD_MIN};
 use crate::kinds::Kinds;
 use crate::network::Noise;
@@ -85,6 +86,8 @@ pub(crate) struct Apart {
     pub frames: u16,
     /// Runtimes keep copies of each other's flows, which go on when one fails.
     pub copied: bool,
+    /// Workers have joined a coordinator, and act by leases and views.
+    pub joined: Option<Joined>,
 }
 
 /// How a talk is held.
@@ -157,8 +160,31 @@ pub(crate) enum Fault {
     Partition { from: u8, to: u8, back: bool, time: u64 },
     /// Workers die, with everything in them, and begin anew.
     Crash { who: Who },
+    /// A worker is cut off from others for so long: what it sends, what is sent to it, or both.
+    Isolated {
+        worker: u8,
+        whom: Whence,
+        to: bool,
+        from: bool,
+        time: u64,
+    },
+    /// The coordinator crashes, and begins again after so long.
+    OfficeCrash { time: u64 },
+    /// It does nothing for so long.
+    OfficeStall { time: u64 },
     /// A worker says nothing for longer than silence, so others give it up, and goes on with all that it has.
     Silence { worker: u8, why: Why, time: u64 },
+}
+
+/// From whom a worker is cut off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Whence {
+    /// All other workers.
+    Workers,
+    /// The coordinator.
+    Coordinator,
+    /// Everything.
+    All,
 }
 
 /// Why a worker says nothing.
@@ -271,6 +297,7 @@ impl Script {
         }
         script.draw_faults_apart(span);
         script.draw_failures();
+        script.draw_cuts();
         script.draw_kinds();
         script.faults.retain(|timed| timed.at < script.heals_at);
         script.faults.sort_by_key(|timed| timed.at);
@@ -407,7 +434,9 @@ impl Script {
         let mut random = Random::of(self.seed, Stream::Apart, self.scenario as u64);
         let mut of_copies = Random::of(self.seed, Stream::Copies, self.scenario as u64);
         let shape = &mut self.shape;
-        if !random.once_in(3) || shape.switches > 2 && shape.runtimes > 3 {
+        let is_apart = random.once_in(3);
+        let joined = Joined::draw(self.seed, self.scenario as u64).filter(|_| !is_apart);
+        if !is_apart && joined.is_none() || shape.switches > 2 && shape.runtimes > 3 {
             return;
         }
         shape.apart = Some(Apart {
@@ -423,6 +452,7 @@ impl Script {
                 random.of_these(&[64, 128])
             },
             copied: shape.runtimes > 1 && !of_copies.once_in(4),
+            joined,
         });
         self.variant.is_witnessed = shape.apart.is_some_and(|apart| apart.copied);
         // Packets come into buffers of whoever receives them.
@@ -575,8 +605,9 @@ impl Script {
             && self.faults.iter().all(|timed| match &timed.fault {
                 Fault::Stall { .. } | Fault::Cut { .. } | Fault::Partition { .. } => true,
                 Fault::Storm { noise, .. } => is_mild(noise),
-                Fault::Jump { .. } | Fault::Crash { .. } | Fault::Silence { .. } => false,
+                _ => false,
             })
+            && (self.joined().is_none() || self.is_calm)
     }
 
     /// Whether workers are given up that live.
@@ -592,7 +623,12 @@ impl Script {
             Fault::Silence { .. } => true,
             _ => false,
         };
-        self.faults.iter().any(is_one)
+        self.faults.iter().any(is_one) || self.joined().is_some() && !self.is_calm
+    }
+
+    /// How long leases and the like last, where workers have joined a coordinator.
+    pub fn joined(&self) -> Option<Joined> {
+        self.shape.apart?.joined
     }
 
     /// Whether runtimes keep copies of each other's flows.
@@ -612,6 +648,7 @@ impl Script {
             && self.shape.is_roomy
             && self.moves.iter().all(|order| order.part != Part::Faults)
             && self.faults.iter().all(is_lossless)
+            && (self.joined().is_none() || self.is_calm)
     }
 
     /// The name of a worker by its number: switches come first.

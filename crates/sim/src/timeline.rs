@@ -41,6 +41,12 @@ pub(crate) enum Event {
     Healed,
     /// Time was let pass, in nanoseconds, so that all flows end.
     Leapt(u64),
+    /// A worker begins as a member.
+    Joined(u8),
+    /// A worker finds that a view has removed it.
+    Fenced(u8),
+    /// A view, with a list of suspects of this number, which has so many, is in the coordinator's log.
+    InForce(u32, u64, u16),
     /// A talk is done, or has been given up.
     Over(u16, bool),
 }
@@ -132,6 +138,11 @@ fn in_words(event: &Event, script: &Script, packets: &[Packet]) -> String {
             script.worker(to),
             script.worker(from)
         ),
+        Event::Joined(worker) => format!("joined      {}", script.worker(worker)),
+        Event::Fenced(worker) => format!("fenced      {} knows that it is removed", script.worker(worker)),
+        Event::InForce(view, list, suspects) => {
+            format!("in force    view {view}, list {list} of {suspects} suspects")
+        }
         Event::Healed => "HEALED      no faults from here on".to_owned(),
         Event::Leapt(time) => format!("LEAP        {} pass on all clocks", Millis(time)),
         Event::Over(talk, done) => {
@@ -209,6 +220,31 @@ pub(crate) fn in_words_of(fault: &Fault, script: &Script) -> String {
             };
             format!("{} {what}{when} for {}", script.worker(*worker), Millis(*time))
         }
+        Fault::Isolated {
+            worker,
+            whom,
+            to,
+            from,
+            time,
+        } => {
+            let way = match (to, from) {
+                (true, true) => "to and from",
+                (true, false) => "from",
+                _ => "to",
+            };
+            let worker = script.worker(*worker);
+            format!(
+                "nothing passes {way} {worker}, of {whom:?}, for {}",
+                Millis(*time)
+            )
+        }
+        Fault::OfficeCrash { time } => {
+            format!(
+                "the coordinator crashes, and begins again after {}",
+                Millis(*time)
+            )
+        }
+        Fault::OfficeStall { time } => format!("the coordinator does nothing for {}", Millis(*time)),
         Fault::Crash { who: Who::All } => "all crash and begin anew".to_owned(),
         Fault::Crash {
             who: Who::Worker(worker, time),

@@ -4,7 +4,7 @@ use flowkeep_sim::{self as sim, Scenario};
 use wire::planted;
 
 /// A bug's name, which is where it stands in the code; the scenario that has that code; the checker that must fire first.
-const BUGS: [(&str, Scenario, &str); 50] = [
+const BUGS: [(&str, Scenario, &str); 60] = [
     ("route_over_too_early", Scenario::Bridge, "one_actor"),
     ("second_packet_overtakes", Scenario::Nat, "order"),
     ("drop_not_counted", Scenario::Bridge, "conservation"),
@@ -36,6 +36,17 @@ const BUGS: [(&str, Scenario, &str); 50] = [
     ("held_leaves_late", Scenario::Slow, "kept"),
     ("left_before_known", Scenario::Slow, "kept"),
     ("same_life_forgotten", Scenario::Nat, "one_actor"),
+    // Leases, views and their coordinator.
+    ("runtime_without_lease", Scenario::Nat, "fenced"),
+    ("switch_without_lease", Scenario::Nat, "fenced"),
+    ("suspect_is_granted", Scenario::Nat, "fenced"),
+    ("lease_withdrawn_at_once", Scenario::Nat, "fenced"),
+    ("lease_counts_from_grant", Scenario::Nat, "fenced"),
+    ("one_switch_is_enough", Scenario::Nat, "fenced"),
+    ("few_are_enough", Scenario::Nat, "fenced"),
+    ("fenced_for_good", Scenario::Nat, "fenced"),
+    ("acts_before_log", Scenario::Nat, "views"),
+    ("earlier_life_forgotten", Scenario::Nat, "converged"),
     // IPv6, ICMP errors, fragments.
     ("answer_over_v6_elsewhere", Scenario::Edge, "moved"),
     ("error_goes_by_its_own_ends", Scenario::Edge, "moved"),

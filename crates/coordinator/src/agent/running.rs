@@ -6,7 +6,7 @@ use crate::identity::Identity;
 use crate::proto;
 use crate::refusal::{self, Refusal};
 use crate::translate;
-use protocols::membership::{Role, Term, WorkerId};
+use protocols::membership::{Incarnation, Role, Term, WorkerId};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
@@ -41,6 +41,8 @@ pub struct Settings {
     pub identity: Identity,
     /// Above that of every earlier life of this member.
     pub incarnation: u64,
+    /// Incarnations before it of which this process knows that no process has them any more: what acted by them acts no more.
+    pub ended: Vec<u64>,
     /// A worker for each.
     pub roles: Vec<Role>,
     /// The number of each, as the members' configuration has it; none at all: any.
@@ -244,6 +246,9 @@ async fn join(settings: &mut Settings, ways: &mut Ways) -> Result<proto::JoinAns
     loop {
         let tried = async {
             let (_, mut client) = ways.connect(&settings.identity).await?;
+            if let Some(workload) = ended(settings) {
+                within(client.poll_workload(tokio_stream::once(workload))).await?;
+            }
             let request = proto::JoinRequest {
                 incarnation: settings.incarnation,
                 roles: settings.roles.iter().map(|role| translate::role(*role)).collect(),
@@ -282,6 +287,27 @@ async fn join(settings: &mut Settings, ways: &mut Ways) -> Result<proto::JoinAns
         }
         ways.pause().await;
     }
+}
+
+/// Which lives of this member's workers are over, as the process that follows them knows. Without it a coordinator waits until their leases are over, and for
+/// ever where too few members are left to say so.
+fn ended(settings: &Settings) -> Option<proto::Workload> {
+    if settings.ended.is_empty() {
+        return None;
+    }
+    let ids = settings.roles.iter().zip(&settings.numbers);
+    let ids = ids.map(|(role, number)| WorkerId {
+        role: *role,
+        number: *number,
+    });
+    let of = |id| {
+        let lives = settings.ended.iter().map(|life| Incarnation(*life));
+        lives.map(move |life| translate::worker(id, life))
+    };
+    Some(proto::Workload {
+        stopped: ids.flat_map(of).collect(),
+        ..proto::Workload::default()
+    })
 }
 
 /// A seat and a desk for each worker, if the answer has as many as were asked for, all in its view.

@@ -119,6 +119,7 @@ impl Cluster {
             coordinators: vec![at.to_string()],
             identity: self.identity(&Caller::Member(name.into())),
             incarnation,
+            ended: Vec::new(),
             roles: roles.to_vec(),
             numbers: Vec::new(),
             heartbeat: Duration::from_millis(50),

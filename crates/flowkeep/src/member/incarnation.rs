@@ -17,6 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 #[derive(Debug)]
 pub struct Incarnation {
     number: u64,
+    before: Vec<u64>,
     _lock: File,
 }
 
@@ -64,6 +65,9 @@ impl IncarnationError {
     }
 }
 
+/// Numbers that the file remembers, the newest first.
+const BEFORE: usize = 4;
+
 /// No start is so late (it is in the year 2262), and each has room for what it counts on by itself.
 const MOST: u64 = i64::MAX as u64;
 
@@ -108,28 +112,38 @@ impl Incarnation {
         }
         let mut text = String::new();
         Read::by_ref(&mut file)
-            .take(64)
+            .take(128)
             .read_to_string(&mut text)
             .map_err(failed)?;
-        let last = match text.trim() {
-            // Made just now, or by who was killed before it was written: that one spoke to nobody.
-            "" => 0,
-            number => {
-                let number = number.parse().ok().filter(|number| *number < MOST);
-                number.ok_or_else(|| IncarnationError::Content {
-                    path: path.clone(),
-                    found: text.chars().take(24).collect(),
-                })?
-            }
-        };
+        // None where it was made just now, or its process was killed before it was written: that one spoke to no other.
+        let mut before = Vec::new();
+        for word in text.split_whitespace().take(BEFORE) {
+            let number = word.parse().ok().filter(|number| *number < MOST);
+            before.push(number.ok_or_else(|| IncarnationError::Content {
+                path: path.clone(),
+                found: text.chars().take(24).collect(),
+            })?);
+        }
+        let last = before.iter().copied().max().unwrap_or(0);
         let number = now.max(last + 1);
-        // Of a fixed length, so that it is overwritten whole.
-        let line = format!("{number:020}\n");
+        // It never gets shorter, so it is overwritten whole.
+        let all = [number].into_iter().chain(before.iter().copied());
+        let all: Vec<String> = all.take(BEFORE).map(|number| format!("{number:020}")).collect();
+        let line = format!("{}\n", all.join(" "));
         file.rewind()
             .and_then(|()| file.write_all(line.as_bytes()))
             .map_err(failed)?;
         file.sync_all().map_err(failed)?;
-        Ok(Incarnation { number, _lock: file })
+        Ok(Incarnation {
+            number,
+            before,
+            _lock: file,
+        })
+    }
+
+    /// The last numbers that this file has handed out before. Processes that had them had the lock, so they have ended.
+    pub fn ended(&self) -> &[u64] {
+        &self.before
     }
 
     /// The number, at least 1.

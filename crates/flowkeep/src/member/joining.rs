@@ -13,6 +13,7 @@
 //!
 //! Not here: the agent (`coordinator::agent`).
 
+use super::incarnation::Incarnation;
 use crate::config::layout::{Layout, WorkerId};
 use coordinator::agent::{
     Agent, AgentError, AgentEvent, Answerer, CallError, Seat, Serving, Settings, enrol_at,
@@ -124,7 +125,7 @@ impl Joining {
     pub fn join(
         self,
         layout: &Layout,
-        incarnation: u64,
+        incarnation: &Incarnation,
     ) -> Result<(Agent, Vec<(WorkerId, Seat)>), JoinError> {
         let switches = layout.switches_here.clone().map(|number| (Role::Switch, number));
         let runtimes = layout.runtimes_here.clone().map(|number| (Role::Runtime, number));
@@ -138,7 +139,8 @@ impl Joining {
         let settings = Settings {
             coordinators: self.coordinators,
             identity: self.identity,
-            incarnation,
+            incarnation: incarnation.number(),
+            ended: incarnation.ended().to_vec(),
             roles: planned.iter().map(|id| id.role).collect(),
             numbers: planned.iter().map(|id| id.number).collect(),
             heartbeat: HEARTBEAT,

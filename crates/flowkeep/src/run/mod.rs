@@ -272,7 +272,7 @@ fn launch(
     if let Some(member) = &mut member
         && let Some(joining) = member.joining.take()
     {
-        let (joined, all) = joining.join(&member.layout, member.incarnation.number())?;
+        let (joined, all) = joining.join(&member.layout, &member.incarnation)?;
         agent = Some(joined);
         seats::seat_all(&mut threads, all, &fence);
     }

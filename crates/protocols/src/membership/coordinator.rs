@@ -82,8 +82,8 @@ struct Suspect {
     incarnation: Incarnation,
     /// The entry that made it one.
     entry: u64,
-    /// Members whose leases of it are over.
-    withdrawn: BTreeSet<WorkerId>,
+    /// Lives of members whose leases of it are over.
+    withdrawn: BTreeSet<(WorkerId, Incarnation)>,
     /// Since when it is fenced.
     fenced_at: Option<u64>,
 }
@@ -243,7 +243,7 @@ impl Coordinator {
                     // A word of an earlier suspicion says nothing: leases were granted since.
                     && (list >= suspect.entry || has(Bug::OldWordCounts))
                 {
-                    suspect.withdrawn.insert(by);
+                    suspect.withdrawn.insert((by, incarnation));
                 }
             }
             Input::Stopped(id, incarnation) => {
@@ -333,6 +333,13 @@ impl Coordinator {
                     }
                 }
                 self.suspects.retain(|id, suspect| is_in(id, suspect.incarnation));
+                for (id, suspect) in &mut self.suspects {
+                    // It was fenced while this view was on its way to the log: members that begin with this view may grant it a lease.
+                    let has_ended = self.stopped.contains(&(*id, suspect.incarnation));
+                    if !has_ended && !has(Bug::FencedForGood) {
+                        suspect.fenced_at = None;
+                    }
+                }
                 self.joining.retain(|id, incarnation| !is_in(id, *incarnation));
                 self.stopped.retain(|(id, incarnation)| is_in(id, *incarnation));
                 self.heard.retain(|id, _| view.member(*id).is_some());
@@ -519,10 +526,10 @@ impl Coordinator {
     }
 
     fn is_fenced_by(&self, now: u64, id: WorkerId, suspect: &Suspect, view: &View) -> bool {
-        // A later life of a member knows nothing of what the earlier one has granted.
+        // One life of a member knows nothing of what another has granted, or will.
         let has_withdrawn = |by: &Member| {
-            suspect.withdrawn.contains(&by.id)
-                && (self.view.has(by.id, by.incarnation) || has(Bug::LaterLifeCounts))
+            let is_any = |(id, _): &(WorkerId, Incarnation)| *id == by.id && has(Bug::LaterLifeCounts);
+            suspect.withdrawn.contains(&(by.id, by.incarnation)) || suspect.withdrawn.iter().any(is_any)
         };
         match id.role {
             Role::Switch => {

@@ -37,11 +37,12 @@
 //!
 //! | suspect | is fenced when |
 //! |---|---|
-//! | any | its host's agent has seen its process end |
+//! | any | its host's agent has seen its process end, or the process that follows it knows so |
 //! | switch | members of half the weight, or more, have withdrawn: what is left is no majority |
 //! | runtime | each switch has withdrawn, or is fenced itself, for as long as a promise lasts |
 //!
-//! A member may not have heard of the newest view. So a suspect counts as fenced only if it is by each view that it may have. No view
+//! A member may not have heard of the newest view. So a suspect counts as fenced only if it is by each view that it may have; one that a
+//! view still has is to be fenced by that one too, since its new members may grant it leases. A word that leases are withdrawn is one life's. No view
 //! follows another before each member of that one has it or is suspected.
 //!
 //! Each decision is logged before it is acted on: [`Output::Log`] first, and what follows from it on [`Input::Logged`]. A coordinator
@@ -69,7 +70,8 @@ pub use lease::{Grant, Lease, Term};
 pub use member::{Membership, Notice};
 pub use view::{Incarnation, Member, Role, Standing, View, WorkerId};
 
-/// Rules of this module, each of which a test breaks to see a checker fire.
+/// Rules of this module, each of which a test breaks to see a checker fire: a test of this module, or one of the simulator, which
+/// chooses it by name (`wire::planted`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Bug {
     /// A holder counts its lease from the grant's arrival.
@@ -92,8 +94,10 @@ enum Bug {
     ActsBeforeLog,
     /// A member's word from an earlier suspicion counts.
     OldWordCounts,
-    /// The word of a member's later life counts for the earlier one's grants.
+    /// The word of one life of a member counts for another's grants.
     LaterLifeCounts,
+    /// A suspect that was fenced by one view counts as fenced in the next.
+    FencedForGood,
     /// A worker that a view has removed goes on as if it had not.
     RemovedUnaware,
 }
@@ -110,6 +114,21 @@ fn has(bug: Bug) -> bool {
 
 #[cfg(not(test))]
 #[inline(always)]
-const fn has(_: Bug) -> bool {
-    false
+fn has(bug: Bug) -> bool {
+    let name = match bug {
+        Bug::CountsFromGrant => "lease_counts_from_grant",
+        Bug::WithdrawsAtOnce => "lease_withdrawn_at_once",
+        Bug::GrantsOn => "suspect_is_granted",
+        Bug::OneSwitchIsEnough => "one_switch_is_enough",
+        Bug::FewAreEnough => "few_are_enough",
+        Bug::GrantsWithoutRight => "grants_without_right",
+        Bug::PromisesForgotten => "promises_forgotten",
+        Bug::OldViewForgotten => "old_view_forgotten",
+        Bug::ActsBeforeLog => "acts_before_log",
+        Bug::OldWordCounts => "old_word_counts",
+        Bug::LaterLifeCounts => "later_life_counts",
+        Bug::FencedForGood => "fenced_for_good",
+        Bug::RemovedUnaware => "removed_unaware",
+    };
+    wire::planted::is(name)
 }

@@ -13,6 +13,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         self.view = machine.view().number;
         let leases = Leases::new(machine, self.outbox.switches(), self.outbox.runtimes());
         self.leases = Some(leases);
+        self.has_stepped = false;
         self.outbox.go_by_views();
         for runtime in 0..self.outbox.runtimes() {
             self.presence.set_member(runtime, false);

@@ -194,6 +194,8 @@ pub struct Switch<P: Port, L: Port> {
     /// Until when it may act, and when leases are to be asked for. Without leases: for ever, and never.
     lease_until: u64,
     lease_due: u64,
+    /// Whether it has taken a step since it began to act by leases.
+    has_stepped: bool,
     /// The newest view.
     view: u32,
 }
@@ -255,6 +257,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             leases: None,
             lease_until: u64::MAX,
             lease_due: u64::MAX,
+            has_stepped: true,
             view: 0,
             plan,
             settings,
@@ -297,30 +300,38 @@ impl<P: Port, L: Port> Switch<P, L> {
         if self.recovery.is_active() {
             work += self.go_on_recovering();
         }
-        let is_too_early = self.presence.is_waiting()
-            && self
-                .presence
-                .wait_on(self.local.now, self.choice.available(), self.recovery.is_active());
-        if is_too_early {
+        let is_too_early = self.presence.is_waiting() && self.is_too_early();
+        if is_too_early && self.leases.is_none() {
             self.flush_all();
             return work;
         }
+        // Of leases peers are heard all the same.
         for index in 0..self.outbox.switches() {
             work += self.read_switch(index);
         }
         self.flush_all();
-        if self.is_leased() {
+        let may_act = self.is_leased() && !is_too_early;
+        if may_act {
             work += self.take_turned();
         }
         if work > 0 {
             self.ports.moved();
         }
-        if self.is_leased() {
+        if may_act {
             work += self.read_ports();
         }
         work += self.directory.probe(&mut self.outbox);
         self.flush_all();
         work
+    }
+
+    #[cold]
+    fn is_too_early(&mut self) -> bool {
+        let may_act = self.is_leased() && self.has_stepped;
+        self.has_stepped = true;
+        let (now, is_recovering) = (self.local.now, self.recovery.is_active());
+        let available = self.choice.available();
+        self.presence.wait_on(now, available, is_recovering, may_act)
     }
 
     fn read_runtime(&mut self, runtime: usize) -> usize {

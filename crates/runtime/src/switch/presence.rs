@@ -52,6 +52,8 @@ pub(super) struct Presence {
     /// Until when to wait for runtimes to tell what they have, and then for one that new groups may go to.
     told_by: Option<u64>,
     ready_by: Option<u64>,
+    /// How long it waits at most to be told.
+    at_most: u64,
     /// Whether runtimes of other processes may be there, which say what they have when they meet this switch.
     is_among_others: bool,
     /// The runtimes that are told which blocks are in use, and those yet to be looked at once it has begun.
@@ -73,6 +75,7 @@ impl Presence {
             began,
             told_by: None,
             ready_by: None,
+            at_most: 0,
             is_among_others: false,
             telling: Vec::new(),
             waited: 0,
@@ -139,12 +142,21 @@ impl Presence {
 
     /// Reads no ports before all runtimes have told which groups they have, or for so long, in nanoseconds.
     pub fn wait_to_be_told<L: Port>(&mut self, now: u64, at_most: u64, outbox: &Outbox<L>) {
-        self.told_by = Some(now.saturating_add(at_most));
+        self.told_by = Some(now);
+        self.ready_by = Some(now);
+        self.at_most = at_most;
+        self.put_off(now);
         self.is_among_others = true;
         // Those that began with it in one process have lost what they knew with it.
         let there = (0..self.runtimes.len()).filter(|index| outbox.is_there(*index));
         self.telling.extend(there.map(|index| (index, None)));
-        self.ready_by = Some(now.saturating_add(at_most.saturating_mul(2)));
+    }
+
+    /// What it waits for has all of the time yet, from now on.
+    fn put_off(&mut self, now: u64) {
+        self.told_by = self.told_by.map(|_| now.saturating_add(self.at_most));
+        let at_most = self.at_most.saturating_mul(2);
+        self.ready_by = self.ready_by.map(|_| now.saturating_add(at_most));
     }
 
     /// Runtimes that are there have begun with this switch, and tell what they have out of a store; of others nothing is waited for.
@@ -170,11 +182,15 @@ impl Presence {
         !self.runtimes[runtime].has_told || self.runtimes[runtime].is_new
     }
 
-    /// Whether it is too early to read ports and peers, as it has been so far. `is_recovering`: flows of a runtime that has failed are to go on elsewhere.
+    /// Whether it is too early to read ports and peers, as it has been so far. `is_recovering`: flows of a runtime that has failed are to go on elsewhere. As
+    /// long as it may not act, no time passes: to join may take longer than all runtimes to tell what they have.
     #[cold]
-    pub fn wait_on(&mut self, now: u64, available: &[u16], is_recovering: bool) -> bool {
+    pub fn wait_on(&mut self, now: u64, available: &[u16], is_recovering: bool, may_act: bool) -> bool {
         self.waited += STEP;
         let now = self.began.map_or(now, |began| began + self.waited);
+        if !may_act {
+            self.put_off(now);
+        }
         if let Some(until) = self.told_by {
             if until > now && !self.runtimes.iter().all(|runtime| runtime.has_told) {
                 return true;

@@ -96,7 +96,7 @@ impl<P: Port, L: Port> Switch<P, L> {
     /// Routes what another switch has handed over.
     pub(super) fn take_from_switch(&mut self, switch: usize, burst: Burst) {
         let mut packets = Burst::new();
-        let is_leased = self.is_leased();
+        let is_leased = self.is_leased() && !self.presence.is_waiting();
         for packet in burst {
             match packet.kind() {
                 Kind::Data if !is_leased => self.drop_packet(packet, DropReason::NoLease),

@@ -4,6 +4,7 @@ use super::flows::Meter;
 use super::sessions::Members;
 use super::*;
 use crate::members::{WorkerGone, gone_between};
+use crate::mobility::{Order, Selector};
 use crate::switch::Policy;
 use protocols::membership::{Incarnation, Member, Membership, Standing, Term, View, WorkerId};
 use std::vec;
@@ -216,6 +217,73 @@ fn what_a_removed_life_says_is_dropped() {
     hear(&mut members, 1, &second);
     assert!(members.runtime(0).membership_mut().unwrap().is_fenced());
     members.settle();
+    members.check();
+}
+
+#[test]
+fn a_worker_that_joins_meets_the_next_life_of_one_that_was_removed_before() {
+    let mut members = with_leases();
+    // Both runtimes are removed. The first begins again, and meets the second, which has not heard of it.
+    let third = view(3, &[(ALL[0], 1)]);
+    hear(&mut members, 0, &third);
+    let fourth = view(4, &[(ALL[0], 1), (ALL[1], 2)]);
+    members.stop(1);
+    members.start(1);
+    begin(&mut members, 1, 2, fourth.clone());
+    hear(&mut members, 0, &fourth);
+    members.settle();
+    // Then the second begins again.
+    let fifth = view(5, &[(ALL[0], 1), (ALL[1], 2), (ALL[2], 2)]);
+    members.stop(2);
+    members.start(2);
+    begin(&mut members, 2, 2, fifth.clone());
+    hear(&mut members, 0, &fifth);
+    hear(&mut members, 1, &fifth);
+    for _ in 0..12 {
+        members.now += LEASE / 4;
+        members.settle();
+    }
+    // They know each other: groups move between them.
+    members.feed(0, packets(1..9));
+    assert_eq!(members.flows(), vec![4, 4]);
+    let order = Order {
+        selector: Selector::All,
+        to: vec![1],
+    };
+    members.runtime(0).order(order).unwrap();
+    members.settle();
+    assert_eq!(members.flows(), vec![0, 8]);
+    members.check();
+}
+
+#[test]
+fn a_switch_that_joins_late_waits_from_then_on_to_be_told() {
+    let mut members = with_leases();
+    members.feed(0, packets(1..9));
+    assert_eq!(members.flows(), vec![4, 4]);
+    members.stop(0);
+    members.settle();
+    // To join takes longer than the switch waits at most.
+    members.start(0);
+    members.switch(0).wait_to_be_told(LEASE / 2);
+    members.now += 4 * LEASE;
+    let second = view(2, &[(ALL[0], 2), (ALL[1], 1), (ALL[2], 1)]);
+    begin(&mut members, 0, 2, second.clone());
+    hear(&mut members, 1, &second);
+    hear(&mut members, 2, &second);
+    members.switch(0).port_mut(0).input.extend(packets(1..9));
+    // One runtime's grant is enough to act, and the other has not told what it has.
+    for _ in 0..40 {
+        members.now += 1000;
+        members.step(0);
+        members.step(2);
+    }
+    assert_eq!(members.flows(), vec![4, 4]);
+    for _ in 0..12 {
+        members.now += LEASE / 4;
+        members.settle();
+    }
+    assert_eq!(members.flows(), vec![4, 4]);
     members.check();
 }
 

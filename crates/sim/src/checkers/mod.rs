@@ -8,6 +8,8 @@
 //! | `enforced` | what is not allowed never leaves, however full everything is | when one leaves |
 //! | `endpoints` | no two inside endpoints have one external endpoint; a mapping is one, and stays | after turns of runtimes |
 //! | `kept` | no flow goes back to a state before that of a packet that has left, none is forgotten or reset, where copies are kept | after turns of runtimes |
+//! | `fenced` | a worker that a view has removed has no lease and no effect (9) | when a view comes into force; after a removed worker's turns |
+//! | `views`, in `fenced` | decisions of one view's number are the same everywhere, and no coordinator forgets one | when one is in force, or adopted |
 //! | `limited` | no host has more flows than its limit | after turns of runtimes |
 //! | `read` | streams are read on wherever a flow goes; each packet, request and match is recorded once | when all flows have ended |
 //! | `conservation` | nothing leaves oftener than it entered; in = out + held + dropped; queues and tables are bounded | always; at rest |
@@ -20,8 +22,8 @@
 //! A checker looks at what the production code shows (flows, statistics, frames), never into how it works, and says what is wrong in a sentence. Each but
 //! `moved` is shown to fire in `tests/planted.rs`, on a bug in production code.
 //!
-//! Not here: fencing (9 of the list), since nobody is removed within one process. That no new owner is announced before it holds the state (11) shows in `one_actor`, `order` and
-//! `moved`: a route that led there too early would begin flows anew.
+//! Not here: that no new owner is announced before it holds the state (11). It shows in `one_actor`, `order` and `moved`: a route that led there too early would begin flows
+//! anew.
 
 pub(crate) mod asserted;
 pub(crate) mod conservation;
@@ -29,6 +31,7 @@ pub(crate) mod converged;
 pub(crate) mod delivered;
 pub(crate) mod endpoints;
 pub(crate) mod enforced;
+pub(crate) mod fenced;
 pub(crate) mod kept;
 pub(crate) mod limited;
 pub(crate) mod moved;

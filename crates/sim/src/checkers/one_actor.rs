@@ -6,6 +6,8 @@
 //!
 //! A packet from outside for a mapping that is over is nobody's: NAT refuses it. Where a call waits before NAT has seen it, it is an actor for so long, and its key may be the second
 //! of a flow that NAT gives the same endpoint meanwhile, at a runtime that has begun anew. Nothing of it can leave.
+//!
+//! A flow of a runtime that a view in force has removed is no actor: it has no effect, and [`super::fenced`] sees to that. It is not among those that are looked at.
 
 use super::{Sighting, Violation};
 

@@ -2,7 +2,8 @@
 //!
 //! Looked at is the event log. A packet is in one record of the flow monitor; a request makes one record of the HTTP parser; a needle in a stream, its two halves in two segments,
 //! makes one alert, whoever read the first half. All is exact where no fault takes anything away from a flow ([`Script::loses_nothing`]); at most so where nothing is altered on
-//! its way, nobody crashes and no clock jumps. Of packets, records have at least those that left, if nobody crashes.
+//! its way, nobody crashes and no clock jumps. Of packets, records have at least those that left, if no worker crashes or may be
+//! removed.
 
 use super::Violation;
 use super::conservation::Figures;
@@ -61,7 +62,8 @@ impl Read {
         done: impl Fn(usize) -> bool,
     ) -> Result<(), Violation> {
         let is_crash = |fault: &Fault| matches!(fault, Fault::Crash { .. } | Fault::Silence { .. });
-        if script.faults.iter().any(|timed| is_crash(&timed.fault)) {
+        let is_removed = script.joined().is_some() && !script.is_calm;
+        if is_removed || script.faults.iter().any(|timed| is_crash(&timed.fault)) {
             return Ok(());
         }
         let is_exact = script.loses_nothing();

@@ -182,6 +182,7 @@ impl World<'_> {
             }
         }
         Account::unseen(|| dead.scrap());
+        self.begin_agent(index);
         for other in 0..self.turns.len() {
             self.sessions.remove(&(index, other));
         }

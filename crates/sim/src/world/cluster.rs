@@ -3,7 +3,7 @@
 //! Workers are numbered: switches first, then runtimes. For each the cluster knows which queues lead to it and from it, so that the world can
 //! see who has something to do.
 
-use crate::apart::{Far, Link, SharedEnd, Spared};
+use crate::apart::{DEAD_AFTER, Far, Link, SUSPENDED, SharedEnd, Spared};
 use crate::checkers::Sighting;
 use crate::link::{Clock, Queue, Ring, SharedInterface, SharedQueue, Socket};
 use crate::script::{Script, Shape};
@@ -144,7 +144,11 @@ impl Cluster {
             (false, false) => 16 * switches + 8,
         };
         let incarnation = 1 + (self.lives[from] << 32);
-        let (far, end) = Far::new(from, to, incarnation, Spared(spared, frames), now);
+        let silence = match script.joined() {
+            Some(_) => SUSPENDED,
+            None => DEAD_AFTER,
+        };
+        let (far, end) = Far::new(from, to, incarnation, Spared(spared, frames, silence), now);
         if let Some(before) = self.ends.insert((from, to), end) {
             before.borrow_mut().is_dead = true;
         }

@@ -33,6 +33,7 @@ impl World<'_> {
                     std::mem::take(&mut interface.left),
                 )
             };
+            self.look_at_removed_switch(switch, entered.len(), left.len());
             for (id, part) in entered {
                 self.cluster.entered += 1;
                 self.timeline.note(self.now(), Event::Entered(port as u8, id));

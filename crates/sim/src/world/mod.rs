@@ -17,6 +17,7 @@
 //! |---|---|
 //! | `cluster` | the workers and their links |
 //! | `apart` | frames between processes, and processes that crash alone |
+//! | `joined` | a coordinator, and the agents of its members |
 //! | `frames` | frames in the network, in and out |
 //! | `hosts` | clients and servers |
 //! | `parts` | faults, healing, what must then be so |
@@ -27,6 +28,7 @@ mod apart;
 mod cluster;
 mod frames;
 mod hosts;
+mod joined;
 mod parts;
 
 use crate::Time;
@@ -34,6 +36,7 @@ use crate::checkers::delivered::Delivered;
 use crate::checkers::order::Order;
 use crate::checkers::read::Read;
 use crate::checkers::{Sighting, Violation, conservation, endpoints, kept, limited, one_actor};
+use crate::coordinator::{Said, Told};
 use crate::frame::{self, Assembly, End, Frame, Head, Label, PARTS_MAX};
 use crate::link::Clock;
 use crate::network::Path;
@@ -45,6 +48,8 @@ use apart::Past;
 use cluster::{Cluster, link_type};
 use frames::port_of;
 use hosts::{Client, Server, Wish};
+use joined::Members;
+use protocols::membership::Incarnation;
 use runtime::chain::Plan;
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -92,6 +97,20 @@ enum Due {
     Carried(u8, u8, Vec<u8>),
     /// A process that crashed begins anew.
     Return(u8),
+    /// A member's agent says what there is.
+    Beat(u8),
+    /// What an agent says has come.
+    Told(u8, Box<Told>),
+    /// What the coordinator says has come to a life of a worker.
+    Said(u8, Incarnation, Box<Said>),
+    /// The coordinator looks at who is silent.
+    Look,
+    /// A record of a run of the coordinator is in its log.
+    Written(u32),
+    /// The coordinator begins again.
+    Office,
+    /// A worker's process ends, since this life of it is over.
+    Fenced(u8, Incarnation),
 }
 
 /// When, in which order among those of one time, and what.
@@ -143,6 +162,8 @@ struct Host {
 
 /// How often a worker takes a turn without anything to do, in nanoseconds.
 const IDLE: u64 = 10_000_000;
+/// The same where it has a seat in a cluster with a coordinator: as threads of `flowkeep` do.
+const SEATED: u64 = 4_000_000;
 /// How often a runtime takes one while groups are on their way to or from it: one that is at work asks again and again.
 const BUSY: u64 = 20_000;
 /// Clocks start here: before it lies what nobody asks for.
@@ -167,6 +188,9 @@ pub(crate) struct World<'s> {
     /// Between processes, by who sends and who receives.
     ways: BTreeMap<(usize, usize), Path>,
     sessions: BTreeMap<(usize, usize), u64>,
+    /// Where workers have joined a coordinator.
+    members: Option<Members>,
+    found: Option<Violation>,
     /// What crashed workers had counted.
     past: Past,
     /// Frames in the network.
@@ -260,6 +284,8 @@ impl<'s> World<'s> {
             clients: script.talks.iter().map(|_| Client::new()).collect(),
             ways: apart::ways(script),
             sessions: BTreeMap::new(),
+            members: Members::new(script),
+            found: None,
             past: Past::default(),
             flying: 0,
             open_talks: 0,
@@ -323,7 +349,7 @@ impl<'s> World<'s> {
     fn is_at_rest(&self) -> bool {
         let is_silent = self.flying == 0 && self.open_talks == 0 && self.open_orders == 0;
         let is_over = self.cluster.moves_nothing() && self.cluster.waits_for_nothing();
-        is_silent && self.cluster.is_at_rest() && is_over
+        is_silent && self.cluster.is_at_rest() && is_over && self.members_are_at_rest()
     }
 
     fn happen(&mut self, due: Due) {
@@ -345,11 +371,21 @@ impl<'s> World<'s> {
             Due::Order(index) => self.order_move(index),
             Due::Carried(from, to, frame) => self.arrive_at_worker(from, to, frame),
             Due::Return(worker) => self.rouse(worker, self.now()),
+            Due::Beat(worker) => self.beat(worker),
+            Due::Told(worker, told) => self.hear_agent(worker, told),
+            Due::Said(worker, life, said) => self.hear_office(worker, life, *said),
+            Due::Look => self.look_at_silence(),
+            Due::Written(run) => self.note_written(run),
+            Due::Office => self.begin_office(),
+            Due::Fenced(worker, life) => self.end_fenced(worker, life),
         }
     }
 
     /// Has a worker take a turn soon, since there is something for it from `at` on.
     fn rouse(&mut self, worker: u8, at: Time) {
+        if !self.is_seated(worker) {
+            return;
+        }
         let turns = &mut self.turns[usize::from(worker)];
         let at = at.max(self.clock.get()) + turns.random.below(turns.pace);
         let at = at.max(turns.stalled_until).max(turns.down_until);
@@ -371,9 +407,18 @@ impl<'s> World<'s> {
         let now = self.now();
         let turns = &mut self.turns[usize::from(worker)];
         let local = turns.now(now);
-        let idle = now + IDLE + turns.random.below(IDLE / 4);
+        let has_seat = self.members.is_some();
+        let idle = if has_seat { SEATED } else { IDLE };
+        let idle = now + idle + turns.random.below(idle / 4);
         let busy = turns.pace + BUSY + turns.random.below(BUSY);
+        // What waits for a cut to be over takes few turns.
+        let busy = if has_seat {
+            (busy << turns.vain.min(6)).min(VAIN_MAX)
+        } else {
+            busy
+        };
         let stalled_until = turns.stalled_until;
+        self.attend(worker, local);
         let switches = self.script.shape.switches;
         let work = match worker.checked_sub(switches) {
             None => self.cluster.switches[usize::from(worker)].step(local),
@@ -399,6 +444,9 @@ impl<'s> World<'s> {
             if self.looks.is_multiple_of(LOOKS) {
                 self.look_at_flows();
             }
+        }
+        if worker >= switches {
+            self.look_at_removed(worker);
         }
         let is_moving = worker
             .checked_sub(switches)
@@ -462,6 +510,10 @@ impl<'s> World<'s> {
             counts.push(seen.len() - before);
         }
         self.forget_let_go(&mut seen);
+        if self.members.is_some() {
+            let switches = usize::from(self.script.shape.switches);
+            seen.retain(|(runtime, _)| !self.is_removed(switches + usize::from(*runtime)));
+        }
         let variant = &self.script.variant;
         let is_refusal_under_way = self.script.scenario.has_balancer() && !self.is_at_rest();
         self.fail(one_actor::check(&seen, is_refusal_under_way));

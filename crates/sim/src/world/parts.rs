@@ -15,7 +15,7 @@ use crate::frame::PREFIX;
 use crate::network::Noise;
 use crate::run::Moved;
 use crate::scenario::TIMEOUT_MS_MAX;
-use crate::script::{Fate, Fault, Part, Who, Whom, Why};
+use crate::script::{Fate, Fault, Part, Whence, Who, Whom, Why};
 use crate::timeline::Event;
 use crate::witness::Account;
 use runtime::mobility::{Order, OrderError, Selector};
@@ -34,6 +34,7 @@ impl World<'_> {
     /// Plays the whole run.
     pub fn play(&mut self) -> Result<(), Violation> {
         Account::clear();
+        self.begin_members();
         for worker in 0..self.turns.len() as u8 {
             self.rouse(worker, 0);
         }
@@ -92,11 +93,12 @@ impl World<'_> {
         if !self.pass(until, true)? {
             let moves = self.moves_in_words();
             return Err(converged::restless(&format!(
-                "{} talks are open, {} frames in the network, moves {}, {}",
+                "{} talks are open, {} frames in the network, moves {}, {}{}",
                 self.open_talks,
                 self.flying,
                 moves,
-                self.cluster.in_words()
+                self.cluster.in_words(),
+                self.members_in_words()
             )));
         }
         self.look_at_flows();
@@ -235,6 +237,7 @@ impl World<'_> {
             path.noise = Noise::default();
             path.is_cut = false;
         }
+        self.heal_members();
         let now = self.now();
         for worker in 0..self.turns.len() as u8 {
             self.turns[usize::from(worker)].stalled_until = 0;
@@ -332,6 +335,18 @@ impl World<'_> {
                 self.cut(from, to, back, true);
                 time
             }
+            Fault::Isolated {
+                worker,
+                whom,
+                to,
+                from,
+                time,
+            } => {
+                self.isolate(worker, whom, (to, from), true);
+                time
+            }
+            Fault::OfficeCrash { time } => return self.crash_office(time),
+            Fault::OfficeStall { time } => return self.stall_office(time),
             Fault::Cut { host, to, from, time } => {
                 let host = &mut self.hosts[usize::from(host)];
                 host.to.is_cut |= to;
@@ -362,7 +377,20 @@ impl World<'_> {
             }
             Fault::Partition { from, to, back, .. } => self.cut(from, to, back, false),
             Fault::Silence { worker, .. } => self.cut_off(worker, false),
-            Fault::Stall { .. } | Fault::Jump { .. } | Fault::Crash { .. } => {}
+            Fault::Isolated {
+                worker,
+                whom,
+                to,
+                from,
+                ..
+            } => {
+                self.isolate(worker, whom, (to, from), false);
+            }
+            Fault::Stall { .. }
+            | Fault::Jump { .. }
+            | Fault::Crash { .. }
+            | Fault::OfficeCrash { .. }
+            | Fault::OfficeStall { .. } => {}
         }
     }
 
@@ -371,13 +399,32 @@ impl World<'_> {
         let turns = &mut self.turns[usize::from(worker)];
         turns.stalled_until = turns.stalled_until.max(until);
         let at = turns.stalled_until;
-        self.set_turn(worker, at);
+        if self.is_seated(worker) {
+            self.set_turn(worker, at);
+        }
     }
 
     /// Cuts all links of a worker, or joins them again.
     fn cut_off(&mut self, worker: u8, is_cut: bool) {
         for other in (0..self.turns.len() as u8).filter(|other| *other != worker) {
             self.cut(worker, other, true, is_cut);
+        }
+    }
+
+    /// Cuts a worker off from those that are said, one way or both, or joins them again.
+    fn isolate(&mut self, worker: u8, whom: Whence, (to, from): (bool, bool), is_cut: bool) {
+        if whom != Whence::Coordinator {
+            for other in (0..self.turns.len() as u8).filter(|other| *other != worker) {
+                if from {
+                    self.cut(other, worker, false, is_cut);
+                }
+                if to {
+                    self.cut(worker, other, false, is_cut);
+                }
+            }
+        }
+        if whom != Whence::Workers {
+            self.cut_office(worker, to, from, is_cut);
         }
     }
 

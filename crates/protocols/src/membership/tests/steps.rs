@@ -358,3 +358,72 @@ fn every_other_rule_that_is_broken_is_noticed() {
         assert!(told.is_err(), "{bug:?} was not noticed");
     }
 }
+
+/// What the coordinator logs next, which is not in the log yet.
+fn unlogged(coordinator: &mut Coordinator, now: u64, input: Input) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    coordinator.handle(now, input, |output| {
+        if let Output::Log(number, _) = output {
+            numbers.push(number);
+        }
+    });
+    numbers
+}
+
+#[test]
+fn a_suspect_that_one_view_fences_is_not_fenced_in_the_next() {
+    let mut rig = Rig::new(&[S, R, Q]);
+    rig.beat(10, &[S, R, Q]);
+    rig.beat(60, &[S, Q]);
+    rig.beat(100, &[S, Q]);
+    // R is suspected. S ends, and its promises last.
+    rig.handle(101, Input::Stopped(S, ONE));
+    assert_eq!(rig.coordinator.view(), &view(2, &[R, Q]));
+    rig.handle(102, Input::Join(S, Incarnation(2)));
+    let beat = Input::Heartbeat(Q, ONE, 2, u64::MAX);
+    let third = unlogged(&mut rig.coordinator, 103, beat);
+    assert_eq!(
+        third.len(),
+        1,
+        "a view with the next life of S is on its way to the log"
+    );
+    // R has the view without any switch: it is fenced by that.
+    unlogged(&mut rig.coordinator, 104, Input::Heartbeat(R, ONE, 2, u64::MAX));
+    rig.log.push(Entry::View(view(0, &[])));
+    rig.handle(105, Input::Logged(third[0]));
+    assert_eq!(rig.coordinator.view().number, 3);
+    // S has begun and may have granted R a lease.
+    rig.beat(106, &[S, Q]);
+    rig.beat(107, &[R]);
+    assert!(rig.coordinator.view().has(R, ONE), "R may act");
+}
+
+#[test]
+fn what_one_life_of_a_switch_has_withdrawn_another_may_grant() {
+    let other = WorkerId::switch(1);
+    let mut rig = Rig::new(&[S, other, R, Q]);
+    rig.beat(60, &[S, other, Q]);
+    rig.beat(100, &[S, other, Q]);
+    assert_eq!(rig.log.last(), Some(&Entry::Withdraw(R, ONE)));
+    rig.withdrawn(110, S, R);
+    // The next life of S knows of no suspect when it begins.
+    rig.handle(111, Input::Stopped(S, ONE));
+    rig.handle(112, Input::Join(S, Incarnation(2)));
+    rig.beat(113, &[other, Q]);
+    assert!(rig.coordinator.view().has(S, Incarnation(2)) && rig.coordinator.view().has(R, ONE));
+    rig.beat(114, &[S, other, Q]);
+    rig.withdrawn(115, other, R);
+    assert!(rig.coordinator.view().has(R, ONE), "S may have granted R a lease");
+    let list = rig.log.len() as u64;
+    let (by, incarnation, of) = (S, Incarnation(2), (R, ONE));
+    rig.handle(
+        116,
+        Input::Withdrawn {
+            by,
+            incarnation,
+            of,
+            list,
+        },
+    );
+    assert!(!rig.coordinator.view().has(R, ONE));
+}

@@ -1,0 +1,136 @@
+//! A simulated member's agent, and the seat of its one worker.
+//!
+//! ```text
+//!   joining ── Join, again and again ──► Member ── the worker begins with its membership ──► seated ── a view is without it ──► fenced
+//!                                                                                              └─ a beat for each step or more ─┘
+//! ```
+//!
+//! What a worker is told, and when, is as in `coordinator::agent` and `flowkeep::run::seats`: before a step it takes over the newest view and the suspects, then its
+//! door for views opens (`members`). A beat says what there is since the last one, if the worker has taken a step since.
+//!
+//! Not here: the network, and what becomes of a fenced worker ([`crate::world`]).
+
+use crate::coordinator::{Beat, Joined, Life, Said, Told};
+use protocols::membership::{Incarnation, Membership, Notice, View, WorkerId};
+use runtime::members::{WorkerGone, gone_between};
+
+/// How often a worker says again what it has withdrawn, in nanoseconds of its clock.
+const AGAIN: u64 = 10_000_000;
+/// Withdrawn leases that wait for the agent at most.
+const WITHDRAWN_MAX: usize = 64;
+
+/// One member's agent, with its worker's seat.
+pub(crate) struct Agent {
+    pub life: Life,
+    /// Lives before it, which have ended.
+    ended: Vec<Incarnation>,
+    /// The view that the worker has, once it has begun with one.
+    known: Option<View>,
+    /// What was said last, and has not been taken over.
+    said: Option<(View, u64, Vec<Life>)>,
+    list: u64,
+    steps: u64,
+    told: u64,
+    say_at: u64,
+    withdrawn: Vec<(WorkerId, Incarnation, u64)>,
+    pub is_ready: bool,
+    pub is_fenced: bool,
+}
+
+impl Agent {
+    /// A process that begins, and has to join.
+    pub fn new(life: Life) -> Self {
+        Agent {
+            life,
+            // As many as a member's file remembers.
+            ended: (life.1.0.saturating_sub(4).max(1)..life.1.0)
+                .map(Incarnation)
+                .collect(),
+            known: None,
+            said: None,
+            list: 0,
+            steps: 0,
+            told: 0,
+            say_at: 0,
+            withdrawn: Vec::new(),
+            is_ready: false,
+            is_fenced: false,
+        }
+    }
+
+    /// Whether its worker takes steps.
+    pub fn is_seated(&self) -> bool {
+        self.known.is_some()
+    }
+
+    /// The view that the worker has, and its list of suspects.
+    pub fn knows(&self) -> (u32, u64) {
+        (self.known.as_ref().map_or(0, |view| view.number), self.list)
+    }
+
+    /// With what the worker begins, if this view has it.
+    pub fn sit_down(&mut self, joined: &Joined, view: View) -> Option<Membership> {
+        let (id, life) = self.life;
+        if self.is_seated() || !view.has(id, life) {
+            return None;
+        }
+        self.known = Some(view.clone());
+        Some(Membership::new(id, life, joined.term(), view))
+    }
+
+    /// The coordinator has said something of all members.
+    pub fn hear(&mut self, said: Said) {
+        if let Said::Newest(view, list, suspects) = said {
+            self.said = Some((view, list, suspects));
+        }
+    }
+
+    /// Before a step of the worker at `now` of its clock: takes over what was said. Answers which lives are over, if its view is another than before.
+    pub fn attend(&mut self, now: u64, membership: &mut Membership) -> Option<Vec<WorkerGone>> {
+        self.steps += 1;
+        let known = self.known.as_ref()?;
+        let (before, was_fenced) = (known.number, membership.is_fenced());
+        if let Some((view, list, suspects)) = self.said.take() {
+            membership.adopt(view, |_| ());
+            membership.suspect(list, &suspects);
+            self.say_at = now;
+        }
+        if now >= self.say_at {
+            self.say_at = now.saturating_add(AGAIN);
+            let withdrawn = &mut self.withdrawn;
+            membership.poll(now, |notice| {
+                if let Notice::Withdrawn(id, incarnation, list) = notice
+                    && withdrawn.len() < WITHDRAWN_MAX
+                {
+                    withdrawn.push((id, incarnation, list));
+                }
+            });
+        }
+        self.list = membership.list();
+        self.is_fenced = membership.is_fenced();
+        if membership.view().number == before && was_fenced == self.is_fenced {
+            return None;
+        }
+        let gone = gone_between(known, membership.view());
+        self.known = Some(membership.view().clone());
+        Some(gone)
+    }
+
+    /// What the agent says now.
+    pub fn tell(&mut self) -> Option<Told> {
+        if !self.is_seated() {
+            return Some(Told::Join(self.life, self.ended.clone()));
+        }
+        if std::mem::replace(&mut self.told, self.steps) == self.steps {
+            return None;
+        }
+        let (view, list) = self.knows();
+        Some(Told::Beat(Beat {
+            life: self.life,
+            view,
+            list,
+            is_ready: self.is_ready,
+            withdrawn: std::mem::take(&mut self.withdrawn),
+        }))
+    }
+}

@@ -1,0 +1,380 @@
+//! A simulated coordinator's process: the production machine ([`protocols::membership::Coordinator`]) with its log in memory that survives a crash.
+//!
+//! ```text
+//!   agents ── Told (delay, loss) ──► hear ──► machine ──► records ── written a while later ──► log
+//!   agents ◄── Said (delay, loss) ── newest view, suspects ◄── machine ◄── Logged ──┘
+//! ```
+//!
+//! The process has what `coordinator::decider` has around the machine: a settling time in which it hears and decides nothing, the newest life of each worker in the
+//! log before the machine hears that it joins, and the comparison of heartbeats with the log. Records are written one after the other. What was not written when
+//! the process crashes is lost, or was written unheard.
+//!
+//! Invariants: a coordinator that begins again knows what its log has and nothing else; the log has no record that is not needed for long.
+//!
+//! Not here: the network and the time of writing ([`crate::world`]); connections, names and rights, which are the crate `coordinator`'s.
+
+use protocols::membership::{
+    Coordinator, Entry, Incarnation, Input, Member, Output, Role, Standing, Term, Timing, View, WorkerId,
+};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// A life of a worker.
+pub(crate) type Life = (WorkerId, Incarnation);
+
+/// Records that the log has besides those that are needed, before they go.
+const SPARE: usize = 4;
+
+/// How long leases and the like last in a script, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Joined {
+    pub lease: u64,
+    pub suspicion: u64,
+    pub settling: u64,
+    pub heartbeat: u64,
+}
+
+impl Joined {
+    pub fn term(&self) -> Term {
+        Term { lease: self.lease }
+    }
+
+    fn timing(&self) -> Timing {
+        Timing {
+            term: self.term(),
+            suspicion: self.suspicion,
+            // As the production's decider has it: members connect again meanwhile.
+            settling: 2 * self.settling,
+        }
+    }
+}
+
+/// What an agent tells.
+#[derive(Clone, Debug)]
+pub(crate) enum Told {
+    /// This life asks to be a member, and those before it have ended, as its process knows.
+    Join(Life, Vec<Incarnation>),
+    Beat(Beat),
+}
+
+/// A heartbeat of a worker that has taken a step.
+#[derive(Clone, Debug)]
+pub(crate) struct Beat {
+    pub life: Life,
+    pub view: u32,
+    pub list: u64,
+    pub is_ready: bool,
+    pub withdrawn: Vec<(WorkerId, Incarnation, u64)>,
+}
+
+/// What the coordinator says to an agent.
+#[derive(Clone, Debug)]
+pub(crate) enum Said {
+    /// The newest view, and the suspects with their list's number.
+    Newest(View, u64, Vec<Life>),
+    /// The life that asked is a member of this view.
+    Member(View),
+    /// It may not be one: a later life has asked, or this one is over.
+    Over,
+}
+
+/// What the log has.
+#[derive(Clone, Debug)]
+enum Record {
+    Decision(u64, Entry),
+    /// The newest life of a worker that asked to be a member.
+    Newest(Life),
+}
+
+/// What the process has in memory: nothing of it survives a crash.
+struct Process {
+    machine: Coordinator,
+    /// When it begins to decide.
+    decides_at: u64,
+    looked: u64,
+    newest: BTreeMap<WorkerId, Incarnation>,
+    joining: BTreeSet<Life>,
+    /// Records on their way to the log, in order.
+    pending: VecDeque<Record>,
+}
+
+/// The coordinator.
+pub(crate) struct Office {
+    joined: Joined,
+    log: Vec<Record>,
+    /// None while it is down.
+    process: Option<Process>,
+    /// How often it has begun.
+    pub runs: u32,
+    /// A record that a member knows of is not in the log.
+    pub is_log_behind: Option<String>,
+}
+
+/// The first view of a run, with all workers in it.
+pub(crate) fn first_view(lives: impl Iterator<Item = Life>) -> View {
+    let member = |(id, incarnation)| Member {
+        id,
+        incarnation,
+        standing: Standing::Joining,
+    };
+    View::new(1, lives.map(member).collect())
+}
+
+impl Office {
+    /// A coordinator whose log has this view, and which settled long ago.
+    pub fn new(joined: Joined, now: u64, view: View) -> Self {
+        let lives = view
+            .members()
+            .iter()
+            .map(|member| (member.id, member.incarnation));
+        let mut log: Vec<Record> = lives.map(Record::Newest).collect();
+        log.push(Record::Decision(0, Entry::View(view)));
+        let mut office = Office {
+            joined,
+            log,
+            process: None,
+            runs: 0,
+            is_log_behind: None,
+        };
+        office.begin(now, 0);
+        office
+    }
+
+    /// The process begins, with what the log has.
+    pub fn begin(&mut self, now: u64, settling: u64) {
+        let mut newest = BTreeMap::new();
+        let mut entries = Vec::new();
+        for record in &self.log {
+            match record {
+                Record::Decision(number, entry) => entries.push((*number, entry.clone())),
+                Record::Newest((id, life)) => {
+                    newest.insert(*id, *life);
+                }
+            }
+        }
+        let timing = Timing {
+            settling: 2 * settling,
+            ..self.joined.timing()
+        };
+        let machine = match Coordinator::replay(now, timing, entries) {
+            Ok(machine) => machine,
+            Err(why) => {
+                self.is_log_behind = Some(format!("the log is none that a coordinator wrote: {why:?}"));
+                return;
+            }
+        };
+        self.runs += 1;
+        self.process = Some(Process {
+            machine,
+            decides_at: now.saturating_add(settling),
+            looked: now,
+            newest,
+            joining: BTreeSet::new(),
+            pending: VecDeque::new(),
+        });
+    }
+
+    /// How long it settles after a start.
+    pub fn settling(&self) -> u64 {
+        self.joined.settling
+    }
+
+    /// The process ends; of the records on their way so many are in the log.
+    pub fn crash(&mut self, written: usize) {
+        if let Some(process) = self.process.take() {
+            self.log.extend(process.pending.into_iter().take(written));
+        }
+    }
+
+    /// Whether there is a process.
+    pub fn is_up(&self) -> bool {
+        self.process.is_some()
+    }
+
+    /// Records on their way to the log.
+    pub fn pending(&self) -> usize {
+        self.process.as_ref().map_or(0, |process| process.pending.len())
+    }
+
+    /// The newest view that is in force, while there is a process.
+    pub fn view(&self) -> Option<&View> {
+        self.process.as_ref().map(|process| process.machine.view())
+    }
+
+    /// What the newest word to agents is.
+    pub fn newest(&self) -> Option<Said> {
+        let machine = &self.process.as_ref()?.machine;
+        let (list, suspects) = machine.suspects();
+        Some(Said::Newest(machine.view().clone(), list, suspects))
+    }
+
+    /// Whether all is decided that there is to decide: no suspect, all members run, and have the newest view.
+    pub fn is_settled(&self, now: u64) -> bool {
+        let Some(process) = &self.process else {
+            return false;
+        };
+        let is_running = |member: &Member| member.standing == Standing::Running;
+        process.pending.is_empty()
+            && now >= process.decides_at
+            && process.machine.suspects().1.is_empty()
+            && process.machine.view().members().iter().all(is_running)
+    }
+
+    /// An agent is heard, which may be answered.
+    pub fn hear(&mut self, now: u64, told: Told) -> Option<Said> {
+        let suspicion = self.joined.suspicion;
+        let process = self.process.as_mut()?;
+        process.look_at_clock(now, suspicion);
+        let is_settling = now < process.decides_at;
+        let answer = match told {
+            Told::Join(..) if is_settling => None,
+            Told::Join(life, ended) => {
+                for ended in ended {
+                    process.tell(now, Input::Stopped(life.0, ended));
+                }
+                process.on_join(now, life)
+            }
+            Told::Beat(beat) => {
+                let (list, view) = (process.machine.suspects().0, process.machine.view().number);
+                if beat.view > view || beat.list > list {
+                    let what = format!(
+                        "{:?} knows view {} and list {}, the log ends with {view} and {list}",
+                        beat.life, beat.view, beat.list
+                    );
+                    self.is_log_behind.get_or_insert(what);
+                    return None;
+                }
+                let is_old = beat.view < view || beat.list < list;
+                if !is_settling {
+                    process.on_beat(now, beat);
+                }
+                is_old.then(|| process.newest())
+            }
+        };
+        self.tidy();
+        answer
+    }
+
+    /// Looks at who is silent.
+    pub fn look(&mut self, now: u64) {
+        let suspicion = self.joined.suspicion;
+        let Some(process) = self.process.as_mut() else {
+            return;
+        };
+        process.look_at_clock(now, suspicion);
+        if now >= process.decides_at {
+            process.tell(now, Input::Tick);
+        }
+        self.tidy();
+    }
+
+    /// The first record on its way is in the log.
+    pub fn note_written(&mut self, now: u64) {
+        let Some(process) = self.process.as_mut() else {
+            return;
+        };
+        let Some(record) = process.pending.pop_front() else {
+            return;
+        };
+        self.log.push(record.clone());
+        match record {
+            Record::Decision(number, _) => process.tell(now, Input::Logged(number)),
+            Record::Newest((id, life)) => process.tell(now, Input::Join(id, life)),
+        }
+        self.tidy();
+    }
+
+    /// Takes out of the log what is not needed, if that is some.
+    fn tidy(&mut self) {
+        let Some(process) = &self.process else {
+            return;
+        };
+        let needed = process.machine.needed();
+        let is_needed = |record: &Record| match record {
+            Record::Decision(number, _) => needed.contains(number),
+            Record::Newest((id, life)) => process.newest.get(id) == Some(life),
+        };
+        let spare = self.log.iter().filter(|record| !is_needed(record)).count();
+        if spare > SPARE {
+            self.log.retain(is_needed);
+        }
+    }
+}
+
+impl Process {
+    fn newest(&self) -> Said {
+        let (list, suspects) = self.machine.suspects();
+        Said::Newest(self.machine.view().clone(), list, suspects)
+    }
+
+    fn tell(&mut self, now: u64, input: Input) {
+        let pending = &mut self.pending;
+        self.machine.handle(now, input, |output| {
+            if let Output::Log(number, entry) = output {
+                pending.push_back(Record::Decision(number, entry));
+            }
+        });
+        let view = self.machine.view();
+        self.joining.retain(|(id, life)| !view.has(*id, *life));
+    }
+
+    /// A coordinator that stood still has heard no member meanwhile.
+    fn look_at_clock(&mut self, now: u64, suspicion: u64) {
+        if now.saturating_sub(self.looked) > suspicion / 2 {
+            self.machine.settle(now);
+        }
+        self.looked = now;
+    }
+
+    fn on_join(&mut self, now: u64, life: Life) -> Option<Said> {
+        let is_member = self.machine.view().has(life.0, life.1);
+        if is_member {
+            return Some(Said::Member(self.machine.view().clone()));
+        }
+        let newest = self.newest.get(&life.0).copied();
+        if newest.is_none_or(|newest| newest < life.1) {
+            self.newest.insert(life.0, life.1);
+            self.joining.insert(life);
+            self.pending.push_back(Record::Newest(life));
+            return None;
+        }
+        if !self.joining.contains(&life) {
+            return Some(Said::Over);
+        }
+        let is_on_its_way = |record: &Record| matches!(record, Record::Newest(other) if *other == life);
+        if !self.pending.iter().any(is_on_its_way) {
+            self.tell(now, Input::Join(life.0, life.1));
+        }
+        None
+    }
+
+    fn on_beat(&mut self, now: u64, beat: Beat) {
+        let (by, incarnation) = beat.life;
+        self.tell(now, Input::Heartbeat(by, incarnation, beat.view, beat.list));
+        let stands = self.machine.view().member(by);
+        let is_joining =
+            |member: &Member| member.incarnation == incarnation && member.standing == Standing::Joining;
+        if beat.is_ready && stands.is_some_and(is_joining) {
+            self.tell(now, Input::Stand(by, Some(Standing::Running)));
+        }
+        for (id, life, list) in beat.withdrawn {
+            let input = Input::Withdrawn {
+                by,
+                incarnation,
+                of: (id, life),
+                list,
+            };
+            self.tell(now, input);
+        }
+    }
+}
+
+/// Which worker of the cluster one is, by its number among all: switches come first.
+pub(crate) fn id_of(worker: usize, switches: usize) -> WorkerId {
+    match worker.checked_sub(switches) {
+        None => WorkerId {
+            role: Role::Switch,
+            number: worker as u16,
+        },
+        Some(runtime) => WorkerId::runtime(runtime as u16),
+    }
+}

@@ -1,0 +1,94 @@
+//! What goes wrong where workers have joined a coordinator: cuts and stalls that are longer than a lease, and crashes of all.
+//!
+//! ```text
+//!   lease 40 ms ─ suspicion 50 ms ─ removed some 100 ms after the last word ─ cuts and stalls of 45 to 300 ms
+//! ```
+//!
+//! Clocks do not jump there, since leases take a clock's rate as given; in every second script rates differ by nearly a sixteenth, which is what a promise allows
+//! for. Where processes crash, each is one worker.
+//!
+//! Not here: faults of all scripts ([`crate::script`]).
+
+use crate::coordinator::Joined;
+use crate::random::{Random, Stream};
+use crate::script::{Fault, MILLI, Script, Timed, Whence, Who};
+
+/// Clocks' rates differ by less than a sixteenth: parts in a million.
+const RATES: u16 = 60_000;
+
+impl Joined {
+    /// In three of ten scripts of those whose workers would be one process.
+    pub fn draw(seed: u64, scenario: u64) -> Option<Joined> {
+        let mut random = Random::of(seed, Stream::Leases, scenario);
+        let is_joined = random.below(10) < 3;
+        is_joined.then(|| Joined {
+            lease: 40 * MILLI,
+            suspicion: 50 * MILLI,
+            settling: random.of_these(&[20 * MILLI, 100 * MILLI]),
+            heartbeat: 10 * MILLI,
+        })
+    }
+}
+
+impl Script {
+    /// Where workers have joined a coordinator: what leases and views are for.
+    pub(crate) fn draw_cuts(&mut self) {
+        if self.joined().is_none() {
+            return;
+        }
+        let mut random = Random::of(self.seed, Stream::Leases, 16 + self.scenario as u64);
+        self.faults
+            .retain(|timed| !matches!(timed.fault, Fault::Jump { .. } | Fault::Crash { who: Who::All }));
+        if self.is_calm {
+            return;
+        }
+        if random.once_in(2) {
+            self.shape.drift_ppm = RATES;
+        }
+        let span = self.heals_at;
+        let mut last = span;
+        for _ in 0..random.between(1, 4) {
+            let at = random.below(span);
+            let (fault, time) = self.draw_cut(&mut random);
+            self.faults.push(Timed { at, fault });
+            last = last.max(at + time);
+        }
+        self.heals_at = last + random.below(100 * MILLI);
+        for talk in &mut self.talks {
+            let more = random.of_these(&[1, 4, 8]);
+            talk.rounds = (talk.rounds * more).min(60 / talk.burst);
+            talk.gap = random.of_these(&[talk.gap, 5 * MILLI, 15 * MILLI]);
+        }
+    }
+
+    /// A fault, and how long it lasts.
+    fn draw_cut(&self, random: &mut Random) -> (Fault, u64) {
+        let workers = u64::from(self.shape.switches) + u64::from(self.shape.runtimes);
+        let worker = random.below(workers) as u8;
+        let time = random.between(45 * MILLI, 300 * MILLI);
+        let way = random.below(4);
+        let (to, from) = (way != 1, way != 2);
+        let fault = match random.below(12) {
+            0..4 => Fault::Isolated {
+                worker,
+                whom: random.of_these(&[Whence::Workers, Whence::All, Whence::Coordinator]),
+                to,
+                from,
+                time,
+            },
+            4..6 => Fault::Partition {
+                from: worker,
+                to: ((u64::from(worker) + 1 + random.below(workers - 1)) % workers) as u8,
+                back: random.once_in(2),
+                time,
+            },
+            6..8 => Fault::Stall { worker, time },
+            8..10 => Fault::Crash {
+                who: Who::Worker(worker, random.between(MILLI / 10, 20 * MILLI)),
+            },
+            10 => Fault::OfficeCrash { time },
+            _ => Fault::OfficeStall { time },
+        };
+        (fault, time)
+    }
+}

@@ -1,0 +1,551 @@
+//! Where workers have joined a coordinator: its process, the members' agents, and the network between these.
+//!
+//! ```text
+//!   agent ── path ──► office (coordinator) ── path ──► agent ─► before the next step: view, suspects ─► worker
+//!     ▲ each heartbeat                 └─ records: written a while later
+//! ```
+//!
+//! A member is a process with one worker. It beats if the worker has taken a step. One whose worker finds itself removed ends soon, and begins again with a greater
+//! incarnation; so does one that crashes. A process that begins joins first, and its worker takes no step before it is a member.
+//!
+//! Not here: what is decided (`protocols::membership`), what a coordinator and an agent are ([`crate::coordinator`], [`crate::agent`]).
+
+use super::{Due, World};
+use crate::Time;
+use crate::agent::Agent;
+use crate::checkers::fenced::{self, Views};
+use crate::coordinator::{Joined, Life, Office, Said, Told, first_view, id_of};
+use crate::network::{Noise, Passage, Path};
+use crate::random::{Random, Stream};
+use crate::script::{MILLI, Script};
+use crate::timeline::Event;
+use protocols::membership::{Incarnation, Membership, View, WorkerId};
+
+/// How often the coordinator looks at who is silent.
+const LOOK: u64 = 10 * MILLI;
+/// The longest that a record takes until it is in the log.
+const WRITING: u64 = 5 * MILLI;
+/// The longest that a removed worker goes on before its process ends, and until it begins again.
+const ENDING: u64 = 5 * MILLI;
+const BEGINNING: u64 = 10 * MILLI;
+
+/// See the module's page.
+pub(super) struct Members {
+    joined: Joined,
+    office: Office,
+    agents: Vec<Agent>,
+    /// By worker: to the coordinator and from it.
+    to: Vec<Path>,
+    from: Vec<Path>,
+    random: Random,
+    /// Of the coordinator's clock, parts in a million.
+    drift_ppm: u64,
+    stalled_until: Time,
+    /// The view in force, and the number of the list of suspects that was said last.
+    view: View,
+    list: u64,
+    views: Views,
+    /// When the last record on its way is written.
+    written_at: Time,
+    planned: usize,
+    /// Packets that a removed runtime had passed on, by worker.
+    passed: Vec<u64>,
+}
+
+fn life_of(id: WorkerId, begun: u64) -> Life {
+    (id, Incarnation(begun + 1))
+}
+
+impl Members {
+    /// All workers of a script are members, if they join at all.
+    pub fn new(script: &Script) -> Option<Members> {
+        let apart = script.shape.apart?;
+        let joined = apart.joined?;
+        let switches = usize::from(script.shape.switches);
+        let workers = switches + usize::from(script.shape.runtimes);
+        let lives: Vec<Life> = (0..workers)
+            .map(|worker| life_of(id_of(worker, switches), 0))
+            .collect();
+        let view = first_view(lives.iter().copied());
+        let path = |index: usize| {
+            let random = Random::of(script.seed, Stream::Leases, 64 + index as u64);
+            // A connection damages nothing.
+            let noise = Noise {
+                corrupted: 0,
+                ..apart.noise
+            };
+            Path::new(apart.delay, noise, random)
+        };
+        let mut random = Random::of(script.seed, Stream::Leases, 32);
+        let drift_ppm = random.below(u64::from(script.shape.drift_ppm) + 1);
+        Some(Members {
+            joined,
+            office: Office::new(joined, 0, view.clone()),
+            agents: lives.into_iter().map(Agent::new).collect(),
+            to: (0..workers).map(path).collect(),
+            from: (workers..2 * workers).map(path).collect(),
+            random,
+            drift_ppm,
+            stalled_until: 0,
+            list: 0,
+            views: Views::default(),
+            view,
+            written_at: 0,
+            planned: 0,
+            passed: vec![0; workers],
+        })
+    }
+
+    /// The coordinator's clock.
+    fn local(&self, now: Time) -> u64 {
+        now + now / 1_000_000 * self.drift_ppm
+    }
+
+    /// Whether the life that a worker is was removed by the view in force.
+    fn is_removed(&self, worker: usize) -> bool {
+        let agent = &self.agents[worker];
+        agent.is_seated() && !self.view.has(agent.life.0, agent.life.1)
+    }
+
+    /// Whether all workers are members, run, and have heard all that the coordinator has to say.
+    fn is_at_rest(&self, now: Time) -> bool {
+        let knows = (self.view.number, self.list);
+        let is_in = |agent: &Agent| {
+            agent.is_seated() && agent.knows() == knows && self.view.has(agent.life.0, agent.life.1)
+        };
+        self.office.is_settled(self.local(now)) && self.agents.iter().all(is_in)
+    }
+}
+
+impl World<'_> {
+    /// All workers begin with the first view.
+    pub(super) fn begin_members(&mut self) {
+        let Some(mut members) = self.members.take() else {
+            return;
+        };
+        for worker in 0..members.agents.len() {
+            let machine = members.agents[worker].sit_down(&members.joined, members.view.clone());
+            self.begin_membership(worker, machine);
+            let at = members.random.below(members.joined.heartbeat);
+            self.plan_for(at, Due::Beat(worker as u8));
+        }
+        self.plan_for(LOOK, Due::Look);
+        self.members = Some(members);
+    }
+
+    fn begin_membership(&mut self, worker: usize, machine: Option<Membership>) {
+        let Some(machine) = machine else { return };
+        let switches = usize::from(self.script.shape.switches);
+        match worker.checked_sub(switches) {
+            None => self.cluster.switches[worker].begin_membership(machine),
+            Some(runtime) => self.cluster.runtimes[runtime].begin_membership(machine),
+        }
+        self.timeline.note(self.now(), Event::Joined(worker as u8));
+    }
+
+    /// Whether a worker takes steps: it need not join, or has.
+    pub(super) fn is_seated(&self, worker: u8) -> bool {
+        let members = self.members.as_ref();
+        members.is_none_or(|members| members.agents[usize::from(worker)].is_seated())
+    }
+
+    /// Before a worker's step at `local` of its clock.
+    pub(super) fn attend(&mut self, worker: u8, local: u64) {
+        let Some(mut members) = self.members.take() else {
+            return;
+        };
+        let index = usize::from(worker);
+        let switches = usize::from(self.script.shape.switches);
+        let agent = &mut members.agents[index];
+        let was_fenced = agent.is_fenced;
+        let cluster = &mut self.cluster;
+        match index.checked_sub(switches) {
+            None => {
+                let switch = &mut cluster.switches[index];
+                let gone = switch.membership_mut().map(|machine| {
+                    let gone = agent.attend(local, machine);
+                    (gone, machine.view().clone())
+                });
+                if let Some((Some(gone), view)) = gone {
+                    switch.members(view.number, &gone);
+                    self.found = members.views.see(Some(agent.life), &view).err();
+                }
+                agent.is_ready = switch.is_linked();
+            }
+            Some(runtime) => {
+                let runtime = &mut cluster.runtimes[runtime];
+                let gone = runtime.membership_mut().map(|machine| {
+                    let gone = agent.attend(local, machine);
+                    (gone, machine.view().clone())
+                });
+                if let Some((Some(gone), view)) = gone {
+                    runtime.members(view.number, &gone);
+                    self.found = members.views.see(Some(agent.life), &view).err();
+                }
+                agent.is_ready = runtime.is_linked();
+            }
+        }
+        if agent.is_fenced && !was_fenced {
+            let (life, after) = (agent.life.1, members.random.below(ENDING));
+            self.timeline.note(self.now(), Event::Fenced(worker));
+            self.plan_for(self.now() + after, Due::Fenced(worker, life));
+        }
+        self.members = Some(members);
+        if let Some(found) = self.found.take() {
+            self.fail(Err(found));
+        }
+    }
+
+    /// Whether the life that a worker is was removed.
+    pub(super) fn is_removed(&self, worker: usize) -> bool {
+        let members = self.members.as_ref();
+        members.is_some_and(|members| members.is_removed(worker))
+    }
+
+    /// A removed runtime has taken a step.
+    pub(super) fn look_at_removed(&mut self, worker: u8) {
+        if !self.is_removed(usize::from(worker)) {
+            return;
+        }
+        let runtime = usize::from(worker - self.script.shape.switches);
+        let passed = self.cluster.runtimes[runtime].stats().passed;
+        let Some(members) = &mut self.members else {
+            return;
+        };
+        let before = std::mem::replace(&mut members.passed[usize::from(worker)], passed);
+        if passed > before {
+            let what = format!("passes {} packets on", passed - before);
+            let name = self.script.worker(worker);
+            self.fail(Err(fenced::has_effect(&name, &what)));
+        }
+    }
+
+    /// A removed switch has read this many frames, and sent so many.
+    pub(super) fn look_at_removed_switch(&mut self, switch: u8, read: usize, sent: usize) {
+        if read + sent > 0 && self.is_removed(usize::from(switch)) {
+            let what = format!("reads {read} frames and sends {sent}");
+            let name = self.script.worker(switch);
+            self.fail(Err(fenced::has_effect(&name, &what)));
+        }
+    }
+
+    /// An agent says what there is.
+    pub(super) fn beat(&mut self, worker: u8) {
+        let now = self.now();
+        let index = usize::from(worker);
+        let is_up = self.turns[index].down_until <= now && self.turns[index].stalled_until <= now;
+        let Some(members) = &mut self.members else {
+            return;
+        };
+        let pause = members.joined.heartbeat + members.random.below(members.joined.heartbeat / 8);
+        let told = is_up.then(|| members.agents[index].tell()).flatten();
+        self.plan_for(now + pause, Due::Beat(worker));
+        if let Some(told) = told {
+            self.send_to_office(worker, &told);
+        }
+    }
+
+    fn send_to_office(&mut self, worker: u8, told: &Told) {
+        let now = self.now();
+        let Some(members) = &mut self.members else {
+            return;
+        };
+        if let Passage::Arrives(first, second) = members.to[usize::from(worker)].put(now, 64) {
+            for arrival in second.into_iter().chain([first]) {
+                self.plan_for(arrival.at, Due::Told(worker, Box::new(told.clone())));
+            }
+        }
+    }
+
+    fn send_to_agent(&mut self, worker: u8, said: &Said) {
+        let now = self.now();
+        let Some(members) = &mut self.members else {
+            return;
+        };
+        let life = members.agents[usize::from(worker)].life.1;
+        if let Passage::Arrives(first, second) = members.from[usize::from(worker)].put(now, 256) {
+            for arrival in second.into_iter().chain([first]) {
+                self.plan_for(arrival.at, Due::Said(worker, life, Box::new(said.clone())));
+            }
+        }
+    }
+
+    /// The coordinator hears an agent.
+    pub(super) fn hear_agent(&mut self, worker: u8, told: Box<Told>) {
+        let now = self.now();
+        let Some(members) = &mut self.members else {
+            return;
+        };
+        if members.stalled_until > now {
+            let at = members.stalled_until;
+            return self.plan_for(at, Due::Told(worker, told));
+        }
+        let local = members.local(now);
+        let answer = members.office.hear(local, *told);
+        if let Some(said) = answer {
+            self.send_to_agent(worker, &said);
+        }
+        self.follow_office();
+    }
+
+    /// An agent hears the coordinator.
+    pub(super) fn hear_office(&mut self, worker: u8, life: Incarnation, said: Said) {
+        let now = self.now();
+        let index = usize::from(worker);
+        let Some(members) = &mut self.members else {
+            return;
+        };
+        let agent = &mut members.agents[index];
+        if agent.life.1 != life || self.turns[index].down_until > now {
+            return;
+        }
+        match said {
+            Said::Newest(..) if agent.is_seated() => agent.hear(said),
+            Said::Newest(..) => {}
+            Said::Member(view) => {
+                let machine = agent.sit_down(&members.joined, view.clone());
+                // The answer to a question that was asked twice says nothing.
+                if machine.is_some() {
+                    let seen = members.views.see(Some(agent.life), &view);
+                    self.fail(seen);
+                    self.begin_membership(index, machine);
+                }
+            }
+            Said::Over if !agent.is_seated() => {
+                self.cluster.lives[index] += 1;
+                agent.life.1.0 += 1;
+                return;
+            }
+            Said::Over => {}
+        }
+        self.rouse(worker, now);
+    }
+
+    /// The coordinator looks at who is silent.
+    pub(super) fn look_at_silence(&mut self) {
+        let now = self.now();
+        let Some(members) = &mut self.members else {
+            return;
+        };
+        if members.stalled_until <= now {
+            let local = members.local(now);
+            members.office.look(local);
+        }
+        self.plan_for(now + LOOK, Due::Look);
+        self.follow_office();
+    }
+
+    /// A record is in the log.
+    pub(super) fn note_written(&mut self, run: u32) {
+        let now = self.now();
+        let Some(members) = &mut self.members else {
+            return;
+        };
+        if members.office.runs != run || !members.office.is_up() {
+            return;
+        }
+        members.planned -= 1;
+        let local = members.local(now);
+        members.office.note_written(local);
+        self.follow_office();
+    }
+
+    /// What follows of what the coordinator was told: records are on their way to the log, and what is new is said to all.
+    fn follow_office(&mut self) {
+        let now = self.now();
+        let Some(members) = &mut self.members else {
+            return;
+        };
+        let mut written = Vec::new();
+        while members.planned < members.office.pending() {
+            members.planned += 1;
+            members.written_at = members.written_at.max(now) + members.random.below(WRITING);
+            written.push(members.written_at);
+        }
+        let run = members.office.runs;
+        for at in written {
+            self.plan_for(at, Due::Written(run));
+        }
+        self.look_at_views();
+        let Some(members) = &mut self.members else {
+            return;
+        };
+        let Some(Said::Newest(view, list, suspects)) = members.office.newest() else {
+            return;
+        };
+        if (view.number, list) == (members.view.number, members.list) {
+            return;
+        }
+        let event = Event::InForce(view.number, list, suspects.len() as u16);
+        self.come_into_force(view.clone(), list);
+        self.timeline.note(now, event);
+        for worker in 0..self.turns.len() as u8 {
+            self.send_to_agent(worker, &Said::Newest(view.clone(), list, suspects.clone()));
+        }
+    }
+
+    fn look_at_views(&mut self) {
+        let Some(members) = &mut self.members else {
+            return;
+        };
+        let mut found = match &members.office.is_log_behind {
+            Some(what) => Err(fenced::forgotten(what)),
+            None => Ok(()),
+        };
+        if let Some(view) = members.office.view() {
+            found = found.and(members.views.see(None, view));
+        }
+        self.fail(found);
+    }
+
+    /// A view is in the log: lives that it does not have are over, and have no lease by now.
+    fn come_into_force(&mut self, view: View, list: u64) {
+        let now = self.now();
+        let Some(mut members) = self.members.take() else {
+            return;
+        };
+        let was_removed: Vec<bool> = (0..self.turns.len())
+            .map(|worker| members.is_removed(worker))
+            .collect();
+        members.list = list;
+        members.view = view;
+        for (worker, was_removed) in was_removed.into_iter().enumerate() {
+            if was_removed || !members.is_removed(worker) {
+                continue;
+            }
+            let local = self.turns[worker].now(now);
+            let switches = usize::from(self.script.shape.switches);
+            let machine = match worker.checked_sub(switches) {
+                None => self.cluster.switches[worker].membership_mut(),
+                Some(runtime) => {
+                    let runtime = &mut self.cluster.runtimes[runtime];
+                    members.passed[worker] = runtime.stats().passed;
+                    runtime.membership_mut()
+                }
+            };
+            let until = machine.map_or(0, |machine| machine.may_act_until());
+            if until > local {
+                let name = self.script.worker(worker as u8);
+                self.fail(Err(fenced::may_act(members.view.number, &name, until - local)));
+            }
+        }
+        self.members = Some(members);
+    }
+
+    /// A worker's process has ended: the next one has to join.
+    pub(super) fn begin_agent(&mut self, worker: usize) {
+        let begun = self.cluster.lives[worker];
+        let switches = usize::from(self.script.shape.switches);
+        if let Some(members) = &mut self.members {
+            members.agents[worker] = Agent::new(life_of(id_of(worker, switches), begun));
+        }
+    }
+
+    /// A worker whose life is over: its process ends, and begins again.
+    pub(super) fn end_fenced(&mut self, worker: u8, life: Incarnation) {
+        let Some(members) = &mut self.members else {
+            return;
+        };
+        if members.agents[usize::from(worker)].life.1 == life {
+            let time = members.random.below(BEGINNING);
+            self.crash_one(worker, time);
+        }
+    }
+
+    /// The coordinator crashes, and begins again after so long.
+    pub(super) fn crash_office(&mut self, time: u64) {
+        let now = self.now();
+        let Some(members) = &mut self.members else {
+            return;
+        };
+        let written = members.random.below(members.office.pending() as u64 + 1) as usize;
+        members.office.crash(written);
+        members.planned = 0;
+        members.written_at = 0;
+        self.plan_for(now + time, Due::Office);
+    }
+
+    /// The coordinator is there again.
+    pub(super) fn begin_office(&mut self) {
+        let now = self.now();
+        if let Some(members) = &mut self.members
+            && !members.office.is_up()
+        {
+            let (local, settling) = (members.local(now), members.office.settling());
+            members.stalled_until = 0;
+            members.office.begin(local, settling);
+        }
+        self.follow_office();
+    }
+
+    /// The coordinator does nothing for so long.
+    pub(super) fn stall_office(&mut self, time: u64) {
+        let until = self.now() + time;
+        if let Some(members) = &mut self.members {
+            members.stalled_until = members.stalled_until.max(until);
+        }
+    }
+
+    /// Cuts a worker off from the coordinator, or joins them again.
+    pub(super) fn cut_office(&mut self, worker: u8, to: bool, from: bool, is_cut: bool) {
+        if let Some(members) = &mut self.members {
+            let worker = usize::from(worker);
+            if to {
+                members.to[worker].is_cut = is_cut;
+            }
+            if from {
+                members.from[worker].is_cut = is_cut;
+            }
+        }
+    }
+
+    /// All faults of members are over.
+    pub(super) fn heal_members(&mut self) {
+        if let Some(members) = &mut self.members {
+            for path in members.to.iter_mut().chain(&mut members.from) {
+                path.noise = Noise::default();
+                path.is_cut = false;
+            }
+            members.stalled_until = 0;
+        }
+        self.begin_office();
+    }
+
+    /// Whether all workers are members that may act, and nothing is left to decide.
+    pub(super) fn members_are_at_rest(&self) -> bool {
+        let Some(members) = &self.members else {
+            return true;
+        };
+        let cluster = &self.cluster;
+        members.is_at_rest(self.now())
+            && cluster.switches.iter().all(|switch| switch.is_linked())
+            && cluster.runtimes.iter().all(|runtime| runtime.is_linked())
+    }
+
+    /// What members are at, for whoever looks for what does not rest.
+    pub(super) fn members_in_words(&self) -> String {
+        let Some(members) = &self.members else {
+            return String::new();
+        };
+        let switches = self.cluster.switches.iter().map(|switch| switch.is_linked());
+        let linked = switches.chain(self.cluster.runtimes.iter().map(|runtime| runtime.is_linked()));
+        let each = members.agents.iter().zip(linked).enumerate();
+        let each: Vec<String> = each
+            .map(|(worker, (agent, is_linked))| {
+                let (view, list) = agent.knows();
+                format!(
+                    "{} life {} view {view} list {list} linked {is_linked}",
+                    self.script.worker(worker as u8),
+                    agent.life.1.0
+                )
+            })
+            .collect();
+        format!(
+            ", view {} list {} settled {}: {}",
+            members.view.number,
+            members.list,
+            members.office.is_settled(members.local(self.now())),
+            each.join(", ")
+        )
+    }
+}
