@@ -16,6 +16,8 @@
 //!
 //! Not here: whether a difference may be applied ([`super`]).
 
+use super::report::Fixed;
+use crate::config::Config;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use toml::{Table, Value};
@@ -163,6 +165,51 @@ fn lists(old: &[(&str, &Table)], new: &[(&str, &Table)], path: &str, found: &mut
 fn function_of(path: &str) -> Option<String> {
     let rest = path.strip_prefix("function.")?;
     Some(rest.split(['.', '[']).next().unwrap_or(rest).to_owned())
+}
+
+/// What differs of that which is fixed when a cluster starts.
+pub(super) fn fixed(before: &Config, now: &Config, differences: &[Difference]) -> Vec<Fixed> {
+    let same = [
+        ("runtimes", before.runtimes == now.runtimes),
+        ("switches", before.switches == now.switches),
+        ("threads", before.threads == now.threads),
+        ("idle", before.idle == now.idle),
+        ("clock", before.clock == now.clock),
+        ("flows_max", before.flows_max == now.flows_max),
+        ("waiting_max", before.waiting_max == now.waiting_max),
+        ("held_max", before.held_max == now.held_max),
+        ("policy", before.policy == now.policy),
+        ("inside", before.inside == now.inside),
+        ("port", before.port == now.port),
+        ("migration", before.migration == now.migration),
+        (
+            "replication",
+            before.replication == now.replication
+                && before.keeps_copies() == now.keeps_copies()
+                && before.keeps_stored() == now.keeps_stored(),
+        ),
+        ("user", before.user == now.user),
+        ("control", before.control == now.control),
+        ("metrics", before.metrics == now.metrics),
+        ("log", before.log == now.log),
+        ("store", before.store == now.store),
+    ];
+    let mut all = Vec::new();
+    for (setting, _) in same.iter().filter(|(_, same)| !same) {
+        let parts = differences.iter().filter(|difference| difference.is_of(setting));
+        let before = all.len();
+        all.extend(parts.map(|difference| Fixed {
+            setting: difference.setting.clone(),
+            remedy: "restart".to_owned(),
+        }));
+        if all.len() == before {
+            all.push(Fixed {
+                setting: (*setting).to_owned(),
+                remedy: "restart".to_owned(),
+            });
+        }
+    }
+    all
 }
 
 #[cfg(test)]
