@@ -21,6 +21,7 @@
 
 mod asks;
 mod book;
+mod configured;
 
 pub use asks::{Answer, Ask, Handle, Published, Question, Told};
 
@@ -30,6 +31,7 @@ use crate::refusal::Refusal;
 use crate::server::{Event, Events};
 use crate::translate;
 use book::{Book, NoNumber, Slot};
+use configured::Configured;
 use prost::Message;
 use protocols::membership::{
     Coordinator, Entry, Incarnation, Input, Output, Role, Standing, Timing, View, WorkerId,
@@ -56,6 +58,8 @@ enum Pending {
     Join(Box<Joining>),
     Number,
     Token(oneshot::Sender<Answer>),
+    /// What was decided, and who asked for it, if an operator did.
+    Configured(Box<proto::Configuration>, Option<oneshot::Sender<Answer>>),
 }
 
 struct Joining {
@@ -83,6 +87,7 @@ pub(crate) struct Decider {
     timing: Timing,
     machine: Coordinator,
     book: Book,
+    configured: Configured,
     writer: Writer,
     next_record: u64,
     /// Records that are not known to be in the log, in order.
@@ -105,6 +110,7 @@ pub(crate) struct Decider {
 pub(crate) struct Replayed {
     machine: Coordinator,
     book: Book,
+    configured: Configured,
     decisions: BTreeMap<u64, u64>,
     spare: Vec<u64>,
     next_record: u64,
@@ -121,6 +127,7 @@ pub(crate) fn replay(log: &mut dyn Log, timing: Timing) -> Result<Replayed, LogE
         records.push((0, record));
     }
     let (mut book, mut decisions) = (Book::default(), BTreeMap::new());
+    let mut configured = Configured::default();
     let (mut entries, mut spare, mut next_record) = (Vec::new(), Vec::new(), 0);
     for (number, record) in records {
         next_record = number.saturating_add(1);
@@ -138,6 +145,10 @@ pub(crate) fn replay(log: &mut dyn Log, timing: Timing) -> Result<Replayed, LogE
             proto::record::What::TokenUsed(token) => {
                 book.use_token(number, &token).ok_or(LogError::Meaning(number))?;
             }
+            proto::record::What::Configured(configuration) => {
+                let before = configured.replay(number, configuration);
+                spare.extend(before.ok_or(LogError::Meaning(number))?);
+            }
         }
     }
     let settling = timing.settling.saturating_mul(2);
@@ -146,6 +157,7 @@ pub(crate) fn replay(log: &mut dyn Log, timing: Timing) -> Result<Replayed, LogE
     Ok(Replayed {
         machine,
         book,
+        configured,
         decisions,
         spare,
         next_record,
@@ -161,13 +173,15 @@ impl Decider {
         events: Events,
         refused: Arc<crate::refusal::Refusals>,
     ) -> (Self, watch::Receiver<Arc<Published>>) {
-        let (published, newest) = watch::channel(Arc::new(Published::of(&replayed.machine)));
+        let first = Published::of(&replayed.machine, replayed.configured.decided());
+        let (published, newest) = watch::channel(Arc::new(first));
         let decider = Decider {
             begun,
             looked: begun,
             timing,
             machine: replayed.machine,
             book: replayed.book,
+            configured: replayed.configured,
             writer,
             next_record: replayed.next_record,
             pending: VecDeque::new(),
@@ -307,7 +321,8 @@ impl Decider {
     }
 
     fn publish(&mut self) {
-        let published = Published::of(&self.machine);
+        self.look_at_configuration();
+        let published = Published::of(&self.machine, self.configured.decided());
         (self.events)(Event::Published {
             view: published.view.number,
             members: published.view.members.len(),
@@ -342,9 +357,9 @@ impl Decider {
                 }
                 while let Some((first, _)) = self.pending.front()
                     && *first <= number
-                    && let Some((_, pending)) = self.pending.pop_front()
+                    && let Some((written, pending)) = self.pending.pop_front()
                 {
-                    self.on_written(pending);
+                    self.on_written(written, pending);
                 }
             }
             Report::Trouble(why) => {
@@ -358,7 +373,7 @@ impl Decider {
         }
     }
 
-    fn on_written(&mut self, pending: Pending) {
+    fn on_written(&mut self, record: u64, pending: Pending) {
         match pending {
             Pending::Entry(number) => self.tell(Instant::now(), Input::Logged(number)),
             Pending::Number => {}
@@ -366,6 +381,9 @@ impl Decider {
                 let _ = answer.send(Answer::Done(Vec::new()));
             }
             Pending::Join(joining) => self.bring_in(joining.lives, joining.answer),
+            Pending::Configured(configuration, answer) => {
+                self.on_configured(record, *configuration, answer);
+            }
         }
     }
 
@@ -423,6 +441,7 @@ impl Decider {
                 );
             }
         }
+        self.on_in_force(member, workload.configuration);
         for (id, life) in workload.stopped.iter().filter_map(translate::to_worker) {
             if self.book.is_of(id, member) && !self.is_settling() {
                 self.tell(at, Input::Stopped(id, life));
@@ -432,7 +451,7 @@ impl Decider {
 
     fn on_ask(&mut self, ask: Ask) {
         let Ask { question, answer } = ask;
-        let needs_log = !matches!(question, Question::Status);
+        let needs_log = !matches!(question, Question::Status | Question::Configuration);
         let refusal = match needs_log {
             true => self.why_not_now(),
             false => None,
@@ -455,8 +474,15 @@ impl Decider {
             Question::Leave { member, incarnation } => {
                 let lives = self.lives_of(&member);
                 let lives = lives.into_iter().filter(|(_, life)| *life == incarnation);
-                self.stand(lives.collect(), None, answer);
+                let lives: Vec<_> = lives.collect();
+                self.configured.leaves(&lives);
+                self.stand(lives, None, answer);
             }
+            Question::Configuration => {
+                let configuration = self.configured.newest().clone();
+                let _ = answer.send(Answer::Configuration(Box::new(configuration)));
+            }
+            Question::Configure { view, configuration } => self.on_configure(view, *configuration, answer),
             Question::Drain { member } => match self.lives_of(&member) {
                 lives if lives.is_empty() => {
                     let why = format!("no member in view is called `{member}`");
@@ -622,10 +648,15 @@ impl Decider {
                 load: heard.map(|(_, load)| *load),
                 silent: u64::try_from(silent.as_millis()).unwrap_or(u64::MAX),
                 suspected: suspects.contains(&(member.id, member.incarnation)),
+                configuration: self
+                    .book
+                    .name(member.id)
+                    .map_or(0, |name| self.configured.in_force(name)),
             }
         });
         let trouble = self.is_over.clone().or_else(|| self.trouble.clone());
-        let records = self.decisions.len() + self.book.records() + self.spare.len();
+        let records =
+            self.decisions.len() + self.book.records() + self.configured.records() + self.spare.len();
         proto::StatusAnswer {
             view: self.machine.view().number,
             members: members.collect(),
@@ -641,6 +672,7 @@ impl Decider {
             records: records as u64,
             // The service knows.
             serving: Vec::new(),
+            configuration: Some(self.configured.decided()),
         }
     }
 }

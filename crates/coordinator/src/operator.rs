@@ -75,6 +75,28 @@ impl Line {
         })
     }
 
+    /// The configuration that was decided last.
+    pub fn configuration(&mut self) -> Result<proto::Configuration, CallError> {
+        let client = &mut self.client;
+        within(&self.runtime, async {
+            let answer = client.configuration(proto::ConfigurationRequest {}).await?;
+            Ok(answer.into_inner())
+        })
+    }
+
+    /// This configuration is in force from now on, at all members of a view, which have prepared it. The log has it when this returns.
+    pub fn configure(&mut self, view: u32, configuration: proto::Configuration) -> Result<(), CallError> {
+        let client = &mut self.client;
+        let request = proto::ConfigureRequest {
+            view,
+            configuration: Some(configuration),
+        };
+        within(&self.runtime, async {
+            client.configure(request).await?;
+            Ok(())
+        })
+    }
+
     /// Asks members, each its own request, several at once; what came of each, in their order.
     pub fn relay(&mut self, requests: Vec<(String, Vec<u8>)>) -> Vec<Result<Vec<u8>, CallError>> {
         let room = Arc::new(Semaphore::new(AT_ONCE));

@@ -65,10 +65,12 @@ pub enum Refusal {
     TooLong,
     /// A request that is of one process.
     OneProcess,
+    /// Another configuration, or another view, was decided meanwhile.
+    Overtaken,
 }
 
 /// All of them.
-pub const ALL: [Refusal; 29] = [
+pub const ALL: [Refusal; 30] = [
     Refusal::NotTls,
     Refusal::SlowHandshake,
     Refusal::Connections,
@@ -98,6 +100,7 @@ pub const ALL: [Refusal; 29] = [
     Refusal::MemberFailed,
     Refusal::TooLong,
     Refusal::OneProcess,
+    Refusal::Overtaken,
 ];
 
 impl Refusal {
@@ -133,6 +136,7 @@ impl Refusal {
             Refusal::MemberFailed => "member-failed",
             Refusal::TooLong => "answer-too-long",
             Refusal::OneProcess => "of-one-process",
+            Refusal::Overtaken => "overtaken",
         }
     }
 
@@ -144,7 +148,9 @@ impl Refusal {
             | Refusal::TokenForged
             | Refusal::CertificateRole => Code::Unauthenticated,
             Refusal::Role | Refusal::Foreign => Code::PermissionDenied,
-            Refusal::Incarnation | Refusal::NumberTaken | Refusal::OneProcess => Code::FailedPrecondition,
+            Refusal::Incarnation | Refusal::NumberTaken | Refusal::OneProcess | Refusal::Overtaken => {
+                Code::FailedPrecondition
+            }
             Refusal::Malformed => Code::InvalidArgument,
             Refusal::Full | Refusal::Busy | Refusal::Connections | Refusal::MemberBusy | Refusal::TooLong => {
                 Code::ResourceExhausted

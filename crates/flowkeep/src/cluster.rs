@@ -12,6 +12,7 @@
 //! ([`crate::report`]).
 
 use crate::apply::Ask;
+use crate::apply::joined as apply;
 use crate::apply::report::Change;
 use crate::apply::trial::{TrialStatus, WentBack};
 use crate::capture::{Frame, Wanted};
@@ -50,6 +51,28 @@ pub trait Cluster: Send + Sync {
     fn change(&self, ask: &Ask) -> Result<Change, String> {
         let _ = ask;
         Err("the configuration of this cluster cannot change while it runs".into())
+    }
+
+    /// Of a change over all members, this one's half ([`crate::apply::joined`]): what it would do, held until it is decided.
+    fn prepare_part(&self, part: &apply::Part) -> Result<apply::Prepared, String> {
+        let _ = part;
+        Err("this process is no member with a coordinator".into())
+    }
+
+    /// What is held with this number is not wanted.
+    fn take_back_part(&self, number: u64) {
+        let _ = number;
+    }
+
+    /// What has come of what was decided.
+    fn part_done(&self, number: u64) -> Result<apply::PartDone, String> {
+        let _ = number;
+        Err("this process is no member with a coordinator".into())
+    }
+
+    /// The chains and functions in force, as text.
+    fn chains(&self) -> Result<String, String> {
+        Err("this process is no member with a coordinator".into())
     }
 
     /// What is on trial stays ([`crate::apply::trial`]); its number.
@@ -252,6 +275,8 @@ pub struct OtherMember {
 pub struct Snapshot {
     /// How long it runs, by the machine's clock.
     pub uptime: Duration,
+    /// Of a member with a coordinator: which of the cluster's configurations is in force.
+    pub configuration: Option<apply::InForce>,
     /// Each switch's figures.
     pub switches: Vec<SwitchStats>,
     /// Each runtime's figures.

@@ -7,6 +7,7 @@ mod copies;
 mod flows;
 mod whole;
 
+use crate::apply::joined::InForce;
 use crate::apply::trial::{TrialStatus, WentBack};
 use crate::cluster::{LinkStats, Snapshot};
 use crate::health::figures::BackendStatus;
@@ -177,6 +178,9 @@ pub struct Status {
     /// The number of the configuration in force, from 1.
     #[serde(default)]
     pub generation: u64,
+    /// Of a member with a coordinator: which of the cluster's configurations it has in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<InForce>,
     /// Where all packets are.
     pub packets: Packets,
     /// Its flows.
@@ -329,6 +333,7 @@ impl From<&Snapshot> for Status {
                 .map(|runtime| runtime.generation)
                 .max()
                 .unwrap_or(0),
+            configuration: snapshot.configuration.clone(),
             packets: Packets {
                 r#in: packets.received,
                 made: packets.made,
@@ -450,6 +455,9 @@ impl fmt::Display for Status {
         }
         if self.generation > 0 {
             write!(f, ", generation {}", self.generation)?;
+        }
+        if let Some(of) = &self.configuration {
+            write!(f, ", configuration {}", whole::shown(of))?;
         }
         writeln!(f)?;
         if let Some(trial) = &self.trial {

@@ -305,6 +305,12 @@ impl Meeting {
             .map_err(|error| error.to_string())
     }
 
+    /// Other words on what both must have alike, for hellos from now on.
+    pub fn agree(&mut self, agreed: [u64; AGREED]) {
+        self.settings.agreed = agreed;
+        self.differs = [0; AGREED];
+    }
+
     /// What the last one who was sent away for it had otherwise than both must have it.
     pub fn differs(&self) -> [u64; AGREED] {
         self.differs

@@ -255,6 +255,12 @@ impl ShmLink {
         self.meeting.differs()
     }
 
+    /// Other words on what both ends must have alike, for whoever is met from now on.
+    pub fn agree(&mut self, agreed: [u64; AGREED]) {
+        self.settings.agreed = agreed;
+        self.meeting.agree(agreed);
+    }
+
     /// Sessions that this end ended because the other one wrote what cannot be.
     pub fn broken_sessions(&self) -> u64 {
         self.broken_sessions

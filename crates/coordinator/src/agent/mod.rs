@@ -20,16 +20,20 @@
 //!
 //! States of an agent: *joining* (asks until a view has its workers) → *attending* ⇄ *alone* (no coordinator answers).
 //!
+//! Which configuration was decided comes with views, and heartbeats say which one the member has ([`Decided`]).
+//!
 //! What operators ask of a member comes on a connection of its own, to a thread of its own ([`Serving`]), so that no answer delays a heartbeat.
 //!
 //! Not here: what a worker does with views and leases (`runtime::members`).
 
 mod connecting;
+mod decided;
 mod running;
 mod seat;
 mod serving;
 
-pub use connecting::{CallError, Client, connect, enrol, enrol_at};
+pub use connecting::{CallError, Client, configuration_at, connect, enrol, enrol_at};
+pub use decided::Decided;
 pub use running::{Agent, AgentError, AgentEvent, Settings};
 pub use seat::{Figures, Seat};
 pub use serving::{Answerer, Serving};

@@ -1,6 +1,7 @@
 //! The agent's thread: joins, attends, connects again.
 
 use super::connecting::{CallError, Client, connect, said};
+use super::decided::Decided;
 use super::seat::{Desk, Seat};
 use crate::identity::Identity;
 use crate::proto;
@@ -51,6 +52,8 @@ pub struct Settings {
     pub heartbeat: Duration,
     /// How long to try to join.
     pub patience: Duration,
+    /// Which configuration was decided, and is in force here.
+    pub decided: Arc<Decided>,
     /// For the agent's events. Called by its thread.
     pub events: Arc<dyn Fn(AgentEvent) + Send + Sync>,
 }
@@ -353,7 +356,8 @@ async fn attend(
                 for desk in desks.iter_mut() {
                     desk.hand();
                 }
-                let workload = workload(desks);
+                let mut workload = workload(desks);
+                workload.configuration = settings.decided.in_force();
                 if !workload.heartbeats.is_empty() || !workload.stopped.is_empty() {
                     // The network is slow: the next one says the same, newer.
                     let _ = workloads.try_send(workload);
@@ -363,6 +367,9 @@ async fn attend(
                 Ok(Some(notification)) => {
                     heard();
                     take_over(desks, &notification);
+                    if let Some(decided) = &notification.configuration {
+                        settings.decided.hear(decided);
+                    }
                 }
                 Ok(None) => return Ended::Connection(Status::unavailable("the coordinator has ended the connection")),
                 Err(status) => return Ended::Connection(status),

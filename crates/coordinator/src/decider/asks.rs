@@ -40,6 +40,15 @@ pub enum Question {
         /// Which life of it.
         incarnation: Incarnation,
     },
+    /// The configuration that was decided last.
+    Configuration,
+    /// Another one is to be in force.
+    Configure {
+        /// The view whose members have prepared it.
+        view: u32,
+        /// It, and the one before.
+        configuration: Box<proto::Configuration>,
+    },
     /// A member's workers are to get no new groups.
     Drain {
         /// Its name.
@@ -63,6 +72,8 @@ pub enum Answer {
     Done(Vec<(WorkerId, Incarnation)>),
     /// Who is there.
     Status(Box<proto::StatusAnswer>),
+    /// The configuration that was decided last.
+    Configuration(Box<proto::Configuration>),
     /// It is not, and why.
     Refused(Refusal, String),
 }
@@ -87,10 +98,12 @@ pub struct Published {
     pub view: proto::View,
     /// The newest suspects.
     pub suspects: proto::Suspects,
+    /// The configuration that was decided last.
+    pub configuration: proto::Decided,
 }
 
 impl Published {
-    pub(super) fn of(machine: &Coordinator) -> Self {
+    pub(super) fn of(machine: &Coordinator, configuration: proto::Decided) -> Self {
         let (list, suspects) = machine.suspects();
         Published {
             view: translate::view(machine.view()),
@@ -98,6 +111,7 @@ impl Published {
                 list,
                 workers: translate::workers(&suspects),
             },
+            configuration,
         }
     }
 }

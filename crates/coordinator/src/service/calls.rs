@@ -8,7 +8,8 @@
 //! | `Serve` | members |
 //! | `Relay` | operators with the right that the request needs ([`crate::relay::Judge`]) |
 //! | `Drain`, `SetMigrationTarget`, `SetReplicas`, `Recover` | operators with operate and above |
-//! | `MakeToken` | operators with admin |
+//! | `Configuration` | members; operators with admin |
+//! | `Configure`, `MakeToken` | operators with admin |
 
 use super::connections::Peer;
 use crate::decider::{Answer, Handle, Published, Question};
@@ -32,6 +33,9 @@ use tonic::{Request, Response, Status, Streaming};
 const MEMBERS_WORKERS_MAX: usize = 256;
 /// How long a token may be good.
 const TOKEN_MAX: u64 = 7 * 86_400;
+
+/// Digits of a configuration's digest at most.
+const DIGEST_MAX: usize = 64;
 
 /// What calls need.
 #[derive(Clone)]
@@ -154,10 +158,23 @@ impl Service {
     }
 }
 
+/// Whether an operator may mean this to be in force.
+fn is_configuration(configuration: &proto::Configuration) -> bool {
+    let is_digest = |digest: &str| {
+        (1..=DIGEST_MAX).contains(&digest.len()) && digest.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    let is_text = |text: &str| (1..=REQUEST_MAX).contains(&text.len());
+    is_digest(&configuration.digest)
+        && is_text(&configuration.text)
+        && is_digest(&configuration.digest_before)
+        && is_text(&configuration.text_before)
+}
+
 fn notification(newest: &Published) -> Notification {
     Notification {
         view: Some(newest.view.clone()),
         suspects: Some(newest.suspects.clone()),
+        configuration: Some(newest.configuration.clone()),
     }
 }
 
@@ -306,6 +323,32 @@ impl Coordinator for Service {
         match self.relay.ask(&member, request).await {
             Ok(answer) => Ok(Response::new(proto::RelayAnswer { answer })),
             Err((refusal, why)) => Err(self.refuse(Some(&peer), refusal, why)),
+        }
+    }
+
+    async fn configure(&self, request: Request<proto::ConfigureRequest>) -> Answered<proto::ConfigureAnswer> {
+        let peer = self.operator(&request, "Configure", Right::Admin, false)?;
+        let proto::ConfigureRequest { view, configuration } = request.into_inner();
+        let Some(configuration) = configuration.filter(is_configuration) else {
+            let why = format!(
+                "a configuration has a digest of hexadecimal digits and a text of up to {REQUEST_MAX} bytes"
+            );
+            return Err(self.refuse(Some(&peer), Refusal::Malformed, why));
+        };
+        let configuration = Box::new(configuration);
+        let question = Question::Configure { view, configuration };
+        self.ask(&peer, question).await?;
+        Ok(Response::new(proto::ConfigureAnswer {}))
+    }
+
+    async fn configuration(
+        &self,
+        request: Request<proto::ConfigurationRequest>,
+    ) -> Answered<proto::Configuration> {
+        let peer = self.operator(&request, "Configuration", Right::Admin, true)?;
+        match self.ask(&peer, Question::Configuration).await? {
+            Answer::Configuration(configuration) => Ok(Response::new(*configuration)),
+            _ => Err(Status::internal("another answer")),
         }
     }
 

@@ -176,10 +176,12 @@ fn refused_by_name() {
             ..Default::default()
         };
         let workload = proto::Workload {
+            configuration: 0,
             heartbeats: vec![beat],
             stopped: vec![worker],
         };
         let stopped = proto::Workload {
+            configuration: 0,
             heartbeats: Vec::new(),
             stopped: vec![worker],
         };

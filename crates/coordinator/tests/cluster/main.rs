@@ -1,5 +1,6 @@
 //! A coordinator and members in threads and processes on loopback, with real TLS, logs and clocks.
 
+mod configured;
 mod etcd;
 mod hostile;
 #[path = "../../../flowkeep/tests/live/machine.rs"]

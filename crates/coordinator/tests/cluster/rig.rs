@@ -124,6 +124,7 @@ impl Cluster {
             numbers: Vec::new(),
             heartbeat: Duration::from_millis(50),
             patience: PATIENCE,
+            decided: Arc::default(),
             events: Arc::new(|_| ()),
         }
     }

@@ -24,12 +24,15 @@
 //!
 //! *Rollback* is the same with the configuration before, whose plan is kept: nothing is read again.
 //!
+//! *Of several processes* ([`joined`]) each member does the first half and holds it, until the coordinator has decided.
+//!
 //! *On trial* ([`trial`]) a configuration goes back by itself, unless an operator confirms it.
 //!
 //! Invariants: one change at a time; whoever is refused has changed nothing; a receipt's generation is in force at every runtime.
 //!
 //! Not here: how a command prints this ([`report`]'s `Display`), the socket ([`crate::control`]).
 
+pub mod joined;
 pub mod report;
 pub mod settings;
 #[cfg(test)]
@@ -37,9 +40,12 @@ mod tests;
 pub mod trial;
 
 use crate::config::{self, Config, Problem};
+use crate::member::secrets;
 use crate::registry::Registry;
+use joined::{Joined, Own, Ready, Standing};
 use nf::{Generation, WorkerInfo};
-use report::{Change, CutCount, Fixed, Listed, Outcome, Receipt};
+use protocols::channel::AGREED;
+use report::{Change, CutCount, Listed, Outcome, Receipt};
 use runtime::chain::Plan;
 use runtime::stats::Named;
 use runtime::switch::SideRule;
@@ -92,6 +98,8 @@ pub struct Source {
     pub tree: toml::Table,
     /// Puts in what the command line said.
     pub overrides: Box<Override>,
+    /// Of a member with a coordinator: what it has beside that.
+    pub own: Option<Own>,
 }
 
 /// Changes a configuration that was just read, or says why it cannot.
@@ -157,6 +165,12 @@ struct Held {
     config: Config,
     tree: toml::Table,
     previous: Option<Box<(Plan, Config, toml::Table)>>,
+    /// Of a member with a coordinator: which of the cluster's configurations it is.
+    standing: Option<Standing>,
+    /// Prepared, and not decided yet.
+    ready: Option<Box<Ready>>,
+    /// It is in force at the runtimes, and switches have not been told.
+    is_switch_behind: bool,
 }
 
 /// A cluster's configuration while it runs.
@@ -168,6 +182,15 @@ pub struct Live {
     /// The side of each port, by switch.
     sides: Vec<Vec<SideRule>>,
     trials: Arc<Trials>,
+    joined: Option<Joined>,
+}
+
+/// A configuration that was read.
+struct Read {
+    file: String,
+    text: String,
+    config: Config,
+    tree: toml::Table,
 }
 
 /// What is to be put in force, read and compared.
@@ -175,6 +198,8 @@ struct Wanted {
     plan: Plan,
     config: Config,
     tree: toml::Table,
+    /// Of a member: the words by which others know it.
+    words: [u64; AGREED],
 }
 
 /// Why there is nothing to be put in force; `Err` of [`Live::change`] is for what is no word about the configuration.
@@ -199,10 +224,16 @@ impl Live {
         infos: Vec<WorkerInfo>,
         sides: Vec<Vec<SideRule>>,
     ) -> Self {
-        let tree = source
+        let mut tree = source
             .as_ref()
             .map(|source| source.tree.clone())
             .unwrap_or_default();
+        let mut source = source;
+        let own = source.as_mut().and_then(|source| source.own.take());
+        if own.is_some() {
+            tree = secrets::shared(&tree);
+        }
+        let (joined, standing) = own.map(Joined::begin).unzip();
         Live {
             held: Mutex::new(Held {
                 generation: 1,
@@ -210,7 +241,11 @@ impl Live {
                 config,
                 tree,
                 previous: None,
+                standing,
+                ready: None,
+                is_switch_behind: false,
             }),
+            joined,
             source,
             infos: Mutex::new(infos),
             sides,
@@ -338,12 +373,7 @@ impl Live {
             change.outcome = Outcome::Same;
             return Ok(());
         }
-        let listed_max = ask.listed.min(LISTED_MAX);
-        self.prepare(&wanted.plan, held, listed_max, workers, change)?;
-        if let Err(problem) = survey(held, listed_max, workers, change) {
-            abandon(workers, workers.runtimes());
-            return Err(problem.into());
-        }
+        self.rehearse(&wanted, ask.listed, held, workers, change)?;
         if ask.dry || (change.flows_cut > 0 && !ask.cut) {
             abandon(workers, workers.runtimes());
             change.outcome = match (ask.dry, change.flows_cut) {
@@ -354,13 +384,41 @@ impl Live {
             return Ok(());
         }
         let prepared = began.elapsed();
-        if let Err(problem) = self.claim(workers, &[&held.plan, &wanted.plan]) {
-            // What it could do before it can do again.
-            let _ = self.claim(workers, &[&held.plan]);
-            abandon(workers, workers.runtimes());
-            return Err(problem.into());
-        }
+        self.claim_both(&wanted, held, workers)?;
         self.put_in_force(wanted, held, workers, change, prepared)
+    }
+
+    /// Has each runtime prepare, and look at all its flows.
+    fn rehearse(
+        &self,
+        wanted: &Wanted,
+        listed: usize,
+        held: &Held,
+        workers: &dyn Workers,
+        change: &mut Change,
+    ) -> Result<(), Stop> {
+        let listed_max = listed.min(LISTED_MAX);
+        self.prepare(&wanted.plan, held, listed_max, workers, change)?;
+        survey(held, listed_max, workers, change).map_err(|problem| {
+            abandon(workers, workers.runtimes());
+            problem.into()
+        })
+    }
+
+    /// Answers for addresses of both configurations; if that cannot be, nothing has changed.
+    fn claim_both(&self, wanted: &Wanted, held: &Held, workers: &dyn Workers) -> Result<(), String> {
+        self.claim(workers, &[&held.plan, &wanted.plan])
+            .map_err(|problem| {
+                self.take_back(held, workers);
+                problem
+            })
+    }
+
+    /// What was prepared is not wanted: all is as it was.
+    fn take_back(&self, held: &Held, workers: &dyn Workers) {
+        // What it could do before it can do again.
+        let _ = self.claim(workers, &[&held.plan]);
+        abandon(workers, workers.runtimes());
     }
 
     /// Reads and compares. What is wrong with it is in `change`.
@@ -377,6 +435,7 @@ impl Live {
                 plan: plan.clone(),
                 config: config.without_functions(),
                 tree: tree.clone(),
+                words: [0; AGREED],
             });
         }
         let Some(source) = &self.source else {
@@ -386,29 +445,43 @@ impl Live {
             ));
         };
         let path = ask.path.as_deref().unwrap_or(&source.path);
-        let refused = |change: &mut Change, problems: Vec<Problem>| {
-            change.problems = problems;
-            change.outcome = Outcome::Refused;
-            Stop::Said
+        let read = config::read_tree(path, &source.registry);
+        let (config, tree, text) = read.map_err(|problems| refused(change, problems))?;
+        let file = path.display().to_string();
+        let read = Read {
+            file,
+            text,
+            config,
+            tree,
         };
-        let (mut config, tree, text) =
-            config::read_tree(path, &source.registry).map_err(|problems| refused(change, problems))?;
+        self.compare(source, read, held, change)
+    }
+
+    /// Holds what was read against what is in force.
+    fn compare(&self, source: &Source, read: Read, held: &Held, change: &mut Change) -> Result<Wanted, Stop> {
+        let Read {
+            file,
+            text,
+            mut config,
+            mut tree,
+        } = read;
         (source.overrides)(&mut config)?;
+        let mut words = [0; AGREED];
+        if let Some(joined) = &self.joined {
+            words = joined.words(&tree, &config);
+            tree = secrets::shared(&tree);
+        }
         change.differences = settings::differences(&held.tree, &tree);
-        change.fixed = fixed(&held.config, &config, &change.differences);
+        change.fixed = match self.joined {
+            Some(_) => joined::fixed(&held.config, &config, &change.differences),
+            None => settings::fixed(&held.config, &config, &change.differences),
+        };
         if !change.fixed.is_empty() {
             change.outcome = Outcome::Refused;
             return Err(Stop::Said);
         }
         let point = |at: &str, problem: &str, remedy: &str| {
-            vec![config::point(
-                &path.display().to_string(),
-                &text,
-                &source.registry,
-                at,
-                problem,
-                remedy,
-            )]
+            vec![config::point(&file, &text, &source.registry, at, problem, remedy)]
         };
         let mut factories = config.take_factories();
         for factory in &mut factories {
@@ -431,7 +504,12 @@ impl Live {
         if let Err(error) = fits(&plan, &held.plan) {
             return Err(refused(change, point(&place_of(&error), &error.to_string(), "")));
         }
-        Ok(Wanted { plan, config, tree })
+        Ok(Wanted {
+            plan,
+            config,
+            tree,
+            words,
+        })
     }
 
     /// Has every runtime look at what it may become.
@@ -481,6 +559,34 @@ impl Live {
         prepared: Duration,
     ) -> Result<(), Stop> {
         let began = Instant::now();
+        self.commit(&wanted, held, workers)?;
+        let mut receipt = Receipt {
+            prepared_seconds: prepared.as_secs_f64(),
+            commit_seconds: began.elapsed().as_secs_f64(),
+            ..Receipt::default()
+        };
+        adopt(wanted, held);
+        receipt.warning = self.follow(held, workers).err();
+        receipt.generation = held.generation;
+        receipt.runtimes = self.infos().len();
+        settle(workers, &mut receipt);
+        receipt.seconds = (prepared + began.elapsed()).as_secs_f64();
+        change.receipt = Some(receipt);
+        change.outcome = Outcome::Applied;
+        Ok(())
+    }
+
+    /// Tells the switches what is in force, and has them answer for its addresses alone.
+    fn follow(&self, held: &mut Held, workers: &dyn Workers) -> Result<(), String> {
+        for switch in 0..self.sides.len() {
+            workers.follow(switch, held.plan.clone());
+        }
+        held.is_switch_behind = false;
+        self.claim(workers, &[&held.plan])
+    }
+
+    /// Has all runtimes commit. If one does not, all are as they were.
+    fn commit(&self, wanted: &Wanted, held: &mut Held, workers: &dyn Workers) -> Result<(), Stop> {
         let tickets: Vec<Ticket> = self.infos().iter().map(|_| Ticket::default()).collect();
         let mut committed = workers.commit(&tickets);
         for (done, ticket) in committed.iter_mut().zip(&tickets) {
@@ -499,29 +605,6 @@ impl Live {
                 stuck.join(", ")
             )));
         }
-        let commit = began.elapsed();
-        for switch in 0..self.sides.len() {
-            workers.follow(switch, wanted.plan.clone());
-        }
-        let unclaimed = self.claim(workers, &[&wanted.plan]).err();
-        let Wanted { plan, config, tree } = wanted;
-        let old_plan = std::mem::replace(&mut held.plan, plan);
-        let old_config = std::mem::replace(&mut held.config, config);
-        let old_tree = std::mem::replace(&mut held.tree, tree);
-        held.previous = Some(Box::new((old_plan, old_config, old_tree)));
-        held.generation += 1;
-        let mut receipt = Receipt {
-            generation: held.generation,
-            runtimes: self.infos().len(),
-            prepared_seconds: prepared.as_secs_f64(),
-            commit_seconds: commit.as_secs_f64(),
-            warning: unclaimed,
-            ..Receipt::default()
-        };
-        settle(workers, &mut receipt);
-        receipt.seconds = (prepared + began.elapsed()).as_secs_f64();
-        change.receipt = Some(receipt);
-        change.outcome = Outcome::Applied;
         Ok(())
     }
 
@@ -556,6 +639,26 @@ impl Live {
         settle(workers, &mut Receipt::default());
         held.generation += 2;
     }
+}
+
+/// It is what is in force from now on, by what is kept of it here.
+fn adopt(wanted: Wanted, held: &mut Held) {
+    let Wanted {
+        plan, config, tree, ..
+    } = wanted;
+    let old_plan = std::mem::replace(&mut held.plan, plan);
+    let old_config = std::mem::replace(&mut held.config, config);
+    let old_tree = std::mem::replace(&mut held.tree, tree);
+    held.previous = Some(Box::new((old_plan, old_config, old_tree)));
+    held.generation += 1;
+    held.is_switch_behind = true;
+}
+
+/// What is wrong with it is in the answer.
+fn refused(change: &mut Change, problems: Vec<Problem>) -> Stop {
+    change.problems = problems;
+    change.outcome = Outcome::Refused;
+    Stop::Said
 }
 
 /// The claimed addresses that a port of this side answers for.
@@ -649,68 +752,6 @@ fn settle(workers: &dyn Workers, receipt: &mut Receipt) {
         }
         drop(workers.before(runtime));
     }
-}
-
-/// Whether packets of a chain wait for copies in one and for the store in the other: they could
-/// leave before others that wait.
-fn changes_what_is_waited_for(before: &Config, now: &Config) -> bool {
-    use crate::config::ReplicationPolicy::{Commit, StoreCommit};
-    let policy = |config: &Config, name: &str| {
-        let chain = config.chain.iter().find(|chain| chain.name == name)?;
-        let policy = chain.replication.unwrap_or(config.replication.policy);
-        matches!(policy, Commit | StoreCommit).then_some(policy)
-    };
-    let mut names = before.chain.iter().map(|chain| &*chain.name);
-    names.any(|name| match (policy(before, name), policy(now, name)) {
-        (Some(was), Some(is)) => was != is,
-        _ => false,
-    })
-}
-
-/// What differs of that which is fixed when a cluster starts.
-fn fixed(before: &Config, now: &Config, differences: &[settings::Difference]) -> Vec<Fixed> {
-    let same = [
-        ("runtimes", before.runtimes == now.runtimes),
-        ("switches", before.switches == now.switches),
-        ("threads", before.threads == now.threads),
-        ("idle", before.idle == now.idle),
-        ("clock", before.clock == now.clock),
-        ("flows_max", before.flows_max == now.flows_max),
-        ("waiting_max", before.waiting_max == now.waiting_max),
-        ("held_max", before.held_max == now.held_max),
-        ("policy", before.policy == now.policy),
-        ("inside", before.inside == now.inside),
-        ("port", before.port == now.port),
-        ("migration", before.migration == now.migration),
-        (
-            "replication",
-            before.replication == now.replication
-                && before.keeps_copies() == now.keeps_copies()
-                && before.keeps_stored() == now.keeps_stored()
-                && !changes_what_is_waited_for(before, now),
-        ),
-        ("user", before.user == now.user),
-        ("control", before.control == now.control),
-        ("metrics", before.metrics == now.metrics),
-        ("log", before.log == now.log),
-        ("store", before.store == now.store),
-    ];
-    let mut all = Vec::new();
-    for (setting, _) in same.iter().filter(|(_, same)| !same) {
-        let parts = differences.iter().filter(|difference| difference.is_of(setting));
-        let before = all.len();
-        all.extend(parts.map(|difference| Fixed {
-            setting: difference.setting.clone(),
-            remedy: "restart".to_owned(),
-        }));
-        if all.len() == before {
-            all.push(Fixed {
-                setting: (*setting).to_owned(),
-                remedy: "restart".to_owned(),
-            });
-        }
-    }
-    all
 }
 
 /// Where a path leads, whatever directory somebody else is in.

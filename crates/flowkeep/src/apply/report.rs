@@ -105,6 +105,9 @@ pub struct Receipt {
     pub generation: u64,
     /// At so many runtimes.
     pub runtimes: usize,
+    /// Over the cluster: of so many members. The number is the cluster's then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub members: Option<usize>,
     /// Flows that go on.
     pub flows_kept: u64,
     /// Flows that ended by it.
@@ -153,6 +156,25 @@ pub struct Change {
     pub listed: Vec<Listed>,
     /// What was done, if anything was.
     pub receipt: Option<Receipt>,
+    /// Over the cluster: each member.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<MemberPart>,
+}
+
+/// A member's part of a change over the cluster.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+pub struct MemberPart {
+    /// Its name.
+    pub member: String,
+    /// Flows that would go on there.
+    pub flows_kept: u64,
+    /// Flows that would end.
+    pub flows_cut: u64,
+    /// Flows whose calls wait.
+    pub flows_waiting: u64,
+    /// Why it refuses, or has not what was decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
 }
 
 fn flows(count: u64) -> String {
@@ -210,6 +232,9 @@ impl fmt::Display for Change {
                 write!(f, ", {} wait and are asked afterwards", self.flows_waiting)?;
             }
             writeln!(f)?;
+            for of in self.members.iter().filter(|_| self.flows_cut > 0) {
+                writeln!(f, "  {:>9}  of them at member {}", of.flows_cut, of.member)?;
+            }
             reasons(f, &self.cut)?;
             if !self.listed.is_empty() {
                 writeln!(f)?;
@@ -220,9 +245,13 @@ impl fmt::Display for Change {
                 writeln!(f, "… and {unlisted} more: say --limit N, or --json for all")?;
             }
         }
+        let what = match self.members.is_empty() {
+            true => "generation",
+            false => "configuration",
+        };
         match (self.outcome, &self.receipt) {
-            (Outcome::Same, _) => write!(f, "nothing differs: generation {} stays", self.generation),
-            (Outcome::Refused, _) => write!(f, "\nnothing has changed: generation {} stays", self.generation),
+            (Outcome::Same, _) => write!(f, "nothing differs: {what} {} stays", self.generation),
+            (Outcome::Refused, _) => write!(f, "\nnothing has changed: {what} {} stays", self.generation),
             (Outcome::RefusedToCut, _) => write!(
                 f,
                 "\nnothing has changed: `flowkeep chain apply` with --cut cuts {}",
@@ -240,9 +269,13 @@ impl fmt::Display for Receipt {
             1 => "1 runtime".to_owned(),
             count => format!("{count} runtimes"),
         };
+        let (what, runtimes) = match self.members {
+            None => ("generation", runtimes),
+            Some(members) => ("configuration", format!("{members} members with {runtimes}")),
+        };
         writeln!(
             f,
-            "generation {} is in force at {runtimes}: {} went on, {} cut",
+            "{what} {} is in force at {runtimes}: {} went on, {} cut",
             self.generation,
             flows(self.flows_kept),
             self.flows_cut

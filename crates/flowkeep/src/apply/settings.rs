@@ -16,6 +16,8 @@
 //!
 //! Not here: whether a difference may be applied ([`super`]).
 
+use super::report::Fixed;
+use crate::config::Config;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use toml::{Table, Value};
@@ -163,6 +165,72 @@ fn lists(old: &[(&str, &Table)], new: &[(&str, &Table)], path: &str, found: &mut
 fn function_of(path: &str) -> Option<String> {
     let rest = path.strip_prefix("function.")?;
     Some(rest.split(['.', '[']).next().unwrap_or(rest).to_owned())
+}
+
+/// Whether packets of a chain wait for copies in one and for the store in the other: they could
+/// leave before others that wait.
+fn changes_what_is_waited_for(before: &Config, now: &Config) -> bool {
+    use crate::config::ReplicationPolicy::{Commit, StoreCommit};
+    let policy = |config: &Config, name: &str| {
+        let chain = config.chain.iter().find(|chain| chain.name == name)?;
+        let policy = chain.replication.unwrap_or(config.replication.policy);
+        matches!(policy, Commit | StoreCommit).then_some(policy)
+    };
+    let mut names = before.chain.iter().map(|chain| &*chain.name);
+    names.any(|name| match (policy(before, name), policy(now, name)) {
+        (Some(was), Some(is)) => was != is,
+        _ => false,
+    })
+}
+
+/// Whether policies of chains want another kind of copies than the cluster was started with.
+pub(super) fn changes_copies(before: &Config, now: &Config) -> bool {
+    before.keeps_copies() != now.keeps_copies()
+        || before.keeps_stored() != now.keeps_stored()
+        || changes_what_is_waited_for(before, now)
+}
+
+/// What differs of that which is fixed when a cluster starts.
+pub(super) fn fixed(before: &Config, now: &Config, differences: &[Difference]) -> Vec<Fixed> {
+    let same = [
+        ("runtimes", before.runtimes == now.runtimes),
+        ("switches", before.switches == now.switches),
+        ("threads", before.threads == now.threads),
+        ("idle", before.idle == now.idle),
+        ("clock", before.clock == now.clock),
+        ("flows_max", before.flows_max == now.flows_max),
+        ("waiting_max", before.waiting_max == now.waiting_max),
+        ("held_max", before.held_max == now.held_max),
+        ("policy", before.policy == now.policy),
+        ("inside", before.inside == now.inside),
+        ("port", before.port == now.port),
+        ("migration", before.migration == now.migration),
+        (
+            "replication",
+            before.replication == now.replication && !changes_copies(before, now),
+        ),
+        ("user", before.user == now.user),
+        ("control", before.control == now.control),
+        ("metrics", before.metrics == now.metrics),
+        ("log", before.log == now.log),
+        ("store", before.store == now.store),
+    ];
+    let mut all = Vec::new();
+    for (setting, _) in same.iter().filter(|(_, same)| !same) {
+        let parts = differences.iter().filter(|difference| difference.is_of(setting));
+        let before = all.len();
+        all.extend(parts.map(|difference| Fixed {
+            setting: difference.setting.clone(),
+            remedy: "restart".to_owned(),
+        }));
+        if all.len() == before {
+            all.push(Fixed {
+                setting: (*setting).to_owned(),
+                remedy: "restart".to_owned(),
+            });
+        }
+    }
+    all
 }
 
 #[cfg(test)]

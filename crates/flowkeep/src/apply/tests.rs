@@ -149,6 +149,7 @@ fn cluster(name: &str) -> (Folder, PathBuf, Live, Pair) {
         path: path.clone(),
         tree,
         overrides: Box::new(|_| Ok(())),
+        own: None,
     };
     let outside = vec![vec![SideRule::Fixed(nf::Side::Outside)]];
     let live = Live::new(config, plan, Some(source), infos, outside);

@@ -222,6 +222,7 @@ pub(super) fn run_job(run: Run, registry: &Registry) -> Result<RunJob, Failure> 
         path: absolute(&path),
         tree,
         overrides: Box::new(move |config| words.put_into(config).map_err(|failure| failure.message)),
+        own: None,
     });
     let stop = stop_signal(run.stop_after)?;
     Ok(RunJob {

@@ -35,6 +35,7 @@
 //!
 //! Not here: opening ports, making functions, threads ([`crate::run`](crate)).
 
+pub mod chains;
 pub mod check;
 pub mod cluster;
 pub mod document;
@@ -658,13 +659,19 @@ pub fn read(path: &Path, registry: &Registry) -> Result<Config, Vec<Problem>> {
 /// Reads a configuration file; answers what it says setting by setting, too, and its text.
 pub fn read_tree(path: &Path, registry: &Registry) -> Result<(Config, toml::Table, String), Vec<Problem>> {
     let text = std::fs::read_to_string(path).map_err(|error| vec![Problem::unreadable(path, &error)])?;
-    let config = parse(&path.display().to_string(), &text, registry)?;
-    let mut tree: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-        vec![Problem::of_file(&path.display().to_string()).saying("", error.message(), "")]
-    })?;
+    let (config, tree) = read_text(&path.display().to_string(), &text, registry)?;
+    Ok((config, tree, text))
+}
+
+/// The same of a text; `file` is the name for messages.
+pub fn read_text(file: &str, text: &str, registry: &Registry) -> Result<(Config, toml::Table), Vec<Problem>> {
+    let config = parse(file, text, registry)?;
+    let mut tree: toml::Table = text
+        .parse()
+        .map_err(|error: toml::de::Error| vec![Problem::of_file(file).saying("", error.message(), "")])?;
     name_files(&mut tree, registry);
     hide_passwords(&mut tree);
-    Ok((config, tree, text))
+    Ok((config, tree))
 }
 
 /// Replaces the URIs of stores by what may be shown of them, and a word on the rest.

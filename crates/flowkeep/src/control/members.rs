@@ -16,6 +16,7 @@
 //! | `Move`, `Delete` | the member of the flow, or of the runtime that gives; otherwise all with a runtime that gives |
 //! | `Receipt` | the members of its parts; one that does not answer is an error here, since an order may go on there |
 //! | `Orders`, `Cancel`, `Add`, `Stop` | one member, which must be said |
+//! | `Change` | all members, in two phases ([`super::changing`]) |
 //!
 //! Members are those that the newest view has, and those that are connected to answer. Numbers of runtimes are the cluster's, and the view says whose they are.
 //!
@@ -23,6 +24,7 @@
 //!
 //! Not here: what the coordinator relays and to whom it refuses it (`coordinator::relay`, [`super::rights`]).
 
+use super::changing;
 use super::merging::{merged, tagged};
 use super::rights::Reach;
 use super::{Answer, FOREIGN, Key, Reply, Request};
@@ -76,7 +78,7 @@ impl Plan {
 }
 
 /// What came of asking a member.
-type OfMember = (String, Result<Answer, String>);
+pub(super) type OfMember = (String, Result<Answer, String>);
 
 /// All members, or one of them.
 pub struct Members {
@@ -133,6 +135,10 @@ impl Members {
 
     /// Asks those whom it concerns.
     pub fn ask(&mut self, request: &Request) -> Result<Answer, String> {
+        if let (Request::Change(ask), None) = (request, &self.only) {
+            let change = changing::change(self, ask)?;
+            return Ok(Answer::Change(Box::new(change)));
+        }
         if let Reach::OneProcess(why) = request.reach() {
             return Err(why.to_owned());
         }
@@ -166,6 +172,9 @@ impl Members {
             }
             Request::Add { .. } => Err(MEMBERS_RUNTIMES.to_owned()),
             Request::Stop => Err(self.say_member("one member is told to end at a time")),
+            Request::Prepare(_) | Request::TakeBack { .. } | Request::PartDone { .. } | Request::Chains => {
+                Err(self.say_member("a member is asked for its half"))
+            }
             Request::Change(_) | Request::Confirm | Request::Watch(_) | Request::Observed => {
                 Err(FOREIGN.to_owned())
             }
@@ -221,8 +230,13 @@ impl Members {
         merged(answers, &self.missing).ok_or_else(|| FOREIGN.to_owned())
     }
 
+    /// The way to the coordinator itself.
+    pub(super) fn line(&mut self) -> &mut Line {
+        &mut self.line
+    }
+
     /// Each member's answer, or why there is none; an error is one of all of them.
-    fn relay(&mut self, requests: Vec<(String, Request)>) -> Result<Vec<OfMember>, String> {
+    pub(super) fn relay(&mut self, requests: Vec<(String, Request)>) -> Result<Vec<OfMember>, String> {
         let mut bytes = Vec::new();
         for (member, request) in &requests {
             let request = serde_json::to_vec(request).map_err(|error| error.to_string())?;
@@ -374,7 +388,7 @@ fn is_of_member(error: &CallError) -> bool {
     }
 }
 
-fn with_remedy(error: &CallError) -> String {
+pub(super) fn with_remedy(error: &CallError) -> String {
     match error {
         CallError::Refused(status) if refusal::is(status, Refusal::Role) => {
             format!("{error}. Nothing was done; show another certificate: --name operate, or --name admin")

@@ -81,6 +81,7 @@ fn alone(mut status: Status, member: &str) -> Status {
     status.members = vec![MemberReport {
         member: member.to_owned(),
         problem: None,
+        configuration: status.configuration.take(),
         uptime_seconds: status.uptime_seconds,
         packets: status.packets.clone(),
         flows: status.flows.clone(),

@@ -24,6 +24,7 @@
 //!           └─ members ── TLS ── coordinator ── TLS ──────────┘
 //! ```
 
+mod changing;
 pub mod client;
 pub mod members;
 mod merging;
@@ -31,8 +32,8 @@ pub mod rights;
 pub mod server;
 pub mod service;
 
-use crate::apply::Ask;
 use crate::apply::report::Change;
+use crate::apply::{Ask, joined};
 use crate::capture::Wanted;
 use crate::cluster::{Cursor, Observed, Subject, ThreadShare};
 use crate::config::ReplicationPolicy;
@@ -74,6 +75,20 @@ pub enum Request {
     },
     /// Another configuration: what it would do, or that it shall be in force.
     Change(Ask),
+    /// Of a change over all members, one member's half: what it would do, held until it is decided.
+    Prepare(Box<joined::Part>),
+    /// What is held with this number is not wanted.
+    TakeBack {
+        /// The number.
+        number: u64,
+    },
+    /// What has come of what was decided.
+    PartDone {
+        /// Its number.
+        number: u64,
+    },
+    /// The chains and functions in force, as text.
+    Chains,
     /// The configuration that is on trial stays.
     Confirm,
     /// To move flows.
@@ -199,6 +214,14 @@ pub enum Answer {
     Function(Vec<(u16, String)>),
     /// To [`Request::Change`].
     Change(Box<Change>),
+    /// To [`Request::Prepare`].
+    Prepared(Box<joined::Prepared>),
+    /// To [`Request::TakeBack`]: nothing of that number is held.
+    TakenBack,
+    /// To [`Request::PartDone`].
+    PartDone(Box<joined::PartDone>),
+    /// To [`Request::Chains`].
+    Chains(String),
     /// To [`Request::Confirm`]: the number of the configuration that stays.
     Confirmed(u64),
     /// To [`Request::Move`]: it has begun; its parts. To [`Request::Cancel`]: they end.

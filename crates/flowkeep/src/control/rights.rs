@@ -2,13 +2,14 @@
 //!
 //! | right | requests |
 //! |---|---|
-//! | read | `Status`, `Flows`, `Flow`, `Receipt`, `Orders`, `Threads` |
-//! | operate | `Function`, `Move`, `Delete`, `Leaving`, `Cancel`, `Add`, `Remove`, `Replication` |
-//! | admin | `Stop`, `Kill` |
+//! | read | `Status`, `Flows`, `Flow`, `Receipt`, `Orders`, `Threads`, `PartDone` |
+//! | operate | `Function`, `Move`, `Delete`, `Leaving`, `Cancel`, `Add`, `Remove`, `Replication`, `Prepare` that is dry |
+//! | admin | `Stop`, `Kill`, `Prepare`, `TakeBack`, `Chains` |
 //! | none will do | `Change`, `Confirm`, `Watch`, `Observed` |
 //!
 //! [`Request::reach`] is that table. The coordinator looks at it for operators ([`judge`]), a member for what is of one process.
-//! Words to a function may change what it does, so they are more than looking.
+//! Words to a function may change what it does, so they are more than looking. A configuration says what the network lets through, for everybody and
+//! for good: it is the admin's. What it would change is shown to operators.
 
 use super::Request;
 use coordinator::identity::Right;
@@ -23,8 +24,8 @@ pub enum Reach {
     OneProcess(&'static str),
 }
 
-const CHANGE: &str = "a change of the configuration is not asked for over the cluster, since it must be in force in all members or in none: stop all members, change \
-                      the file, and start them again";
+const CHANGE: &str = "one member does not change its configuration alone, since it must be in force in all members or in none: say `flowkeep chain apply FILE \
+                      --cluster` without --member. A trial (--confirm) is of one process, and not over the cluster: `flowkeep chain rollback` goes back";
 const WATCH: &str = "packets are watched at one process, by its socket: on the member's host, say --socket (without --cluster, and without \
                      FLOWKEEP_CLUSTER)";
 
@@ -37,7 +38,9 @@ impl Request {
             | Request::Flow(_)
             | Request::Receipt { .. }
             | Request::Orders
-            | Request::Threads => Right::Read,
+            | Request::Threads
+            | Request::PartDone { .. } => Right::Read,
+            Request::Prepare(part) if part.dry => Right::Operate,
             Request::Function { .. }
             | Request::Move(_)
             | Request::Delete(_)
@@ -46,7 +49,11 @@ impl Request {
             | Request::Add { .. }
             | Request::Remove { .. }
             | Request::Replication { .. } => Right::Operate,
-            Request::Stop | Request::Kill { .. } => Right::Admin,
+            Request::Stop
+            | Request::Kill { .. }
+            | Request::Prepare(_)
+            | Request::TakeBack { .. }
+            | Request::Chains => Right::Admin,
             Request::Change(_) | Request::Confirm => return Reach::OneProcess(CHANGE),
             Request::Watch(_) | Request::Observed => return Reach::OneProcess(WATCH),
         };
@@ -83,6 +90,17 @@ mod tests {
         assert_eq!(right(words), Ok(Right::Operate));
         assert_eq!(right(r#"{"ask":"stop"}"#), Ok(Right::Admin));
         assert_eq!(right(r#"{"ask":"kill","runtime":0}"#), Ok(Right::Admin));
+        let part = |dry: bool| {
+            let part = format!(
+                r#"{{"ask":"prepare","number":2,"file":"f","text":"","is_chains":false,"dry":{dry},"cut":true,"listed":1}}"#
+            );
+            judge(part.as_bytes())
+        };
+        assert_eq!((part(true), part(false)), (Ok(Right::Operate), Ok(Right::Admin)));
+        assert_eq!(right(r#"{"ask":"take_back","number":2}"#), Ok(Right::Admin));
+        assert_eq!(right(r#"{"ask":"chains"}"#), Ok(Right::Admin));
+        assert_eq!(right(r#"{"ask":"part_done","number":2}"#), Ok(Right::Read));
+        assert!(matches!(right(r#"{"ask":"confirm"}"#), Err(Unfit::OneProcess(_))));
         assert!(matches!(
             right(r#"{"ask":"observed"}"#),
             Err(Unfit::OneProcess(_))

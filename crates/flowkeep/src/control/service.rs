@@ -51,6 +51,22 @@ pub(super) fn answer(
             Ok(change) => Answer::Change(Box::new(change)),
             Err(problem) => return Reply::Error(problem),
         },
+        Request::Prepare(part) => match cluster.prepare_part(&part) {
+            Ok(prepared) => Answer::Prepared(Box::new(prepared)),
+            Err(problem) => return Reply::Error(problem),
+        },
+        Request::TakeBack { number } => {
+            cluster.take_back_part(number);
+            Answer::TakenBack
+        }
+        Request::PartDone { number } => match cluster.part_done(number) {
+            Ok(done) => Answer::PartDone(Box::new(done)),
+            Err(problem) => return Reply::Error(problem),
+        },
+        Request::Chains => match cluster.chains() {
+            Ok(chains) => Answer::Chains(chains),
+            Err(problem) => return Reply::Error(problem),
+        },
         Request::Confirm => match cluster.confirm() {
             Ok(generation) => Answer::Confirmed(generation),
             Err(problem) => return Reply::Error(problem),

@@ -16,9 +16,11 @@
 use super::incarnation::Incarnation;
 use crate::config::layout::{Layout, WorkerId};
 use coordinator::agent::{
-    Agent, AgentError, AgentEvent, Answerer, CallError, Seat, Serving, Settings, enrol_at,
+    Agent, AgentError, AgentEvent, Answerer, CallError, Decided, Seat, Serving, Settings, configuration_at,
+    enrol_at,
 };
 use coordinator::identity::{AuthorityError, Identity, write_private};
+use coordinator::proto::Configuration;
 use protocols::membership::{self, Role};
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
@@ -70,6 +72,17 @@ pub enum JoinError {
     /// No seat.
     #[error("{0}")]
     NotJoined(#[from] AgentError),
+    /// It is not known which configuration is in force.
+    #[error("the coordinator does not say which configuration is in force: {0}")]
+    NoConfiguration(CallError),
+    /// What is in force cannot be taken on.
+    #[error("configuration {number} of the cluster is in force, and this member cannot take it on: {why}")]
+    Configuration {
+        /// Which.
+        number: u64,
+        /// Why not, and what to do.
+        why: String,
+    },
     /// Other numbers than the configuration's.
     #[error("the coordinator gives {given}, and the configuration says {planned}")]
     Numbers {
@@ -85,6 +98,7 @@ pub enum JoinError {
 pub struct Joining {
     coordinators: Vec<String>,
     identity: Identity,
+    decided: Arc<Decided>,
 }
 
 impl std::fmt::Debug for Joining {
@@ -113,7 +127,24 @@ impl Joining {
         Ok(Joining {
             coordinators: words.coordinators.clone(),
             identity,
+            decided: Arc::default(),
         })
+    }
+
+    /// Which configuration was decided, and which one this member has in force.
+    pub fn decided(&self) -> Arc<Decided> {
+        self.decided.clone()
+    }
+
+    /// The configuration that was decided last, of a coordinator that may be starting.
+    pub fn configuration_at_start(&self) -> Result<Configuration, JoinError> {
+        let asked = configuration_at(&self.coordinators, &self.identity, PATIENCE);
+        asked.map_err(JoinError::NoConfiguration)
+    }
+
+    /// The same while the member runs: it asks again by itself.
+    pub fn configuration(&self) -> Result<Configuration, CallError> {
+        configuration_at(&self.coordinators, &self.identity, Duration::ZERO)
     }
 
     /// Answers what operators ask of this member by the coordinator, as long as what is answered lives.
@@ -145,6 +176,7 @@ impl Joining {
             numbers: planned.iter().map(|id| id.number).collect(),
             heartbeat: HEARTBEAT,
             patience: PATIENCE,
+            decided: self.decided,
             events: Arc::new(say),
         };
         let (agent, seats) = Agent::join(settings)?;

@@ -41,6 +41,40 @@ pub struct Secrets {
     place: u64,
     /// The file that the seed is from.
     seed_file: String,
+    /// What words on other configurations are derived with.
+    pub agreement: Agreement,
+}
+
+/// Derives words on what members must have alike.
+#[derive(Clone)]
+pub struct Agreement([u8; 32]);
+
+impl std::fmt::Debug for Agreement {
+    // The secret is for nobody's eyes.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Agreement")
+    }
+}
+
+impl Agreement {
+    /// One of any secret, for tests.
+    #[cfg(test)]
+    pub fn of(secret: [u8; 32]) -> Self {
+        Agreement(secret)
+    }
+
+    /// The words on a configuration, setting by setting, and its functions.
+    pub fn words(&self, tree: &toml::Table, functions: &BTreeMap<String, Function>) -> [u64; AGREED] {
+        let word = |part: &str| word_of(derive(WORD, &[&self.0, part.as_bytes()]));
+        let parts = agreed(tree).map(|part| word(&part));
+        let mut all = parts.into_iter().chain(words_of(functions, word));
+        std::array::from_fn(|_| all.next().unwrap_or(0))
+    }
+}
+
+/// Stands for chains and functions: two members with the same digest have the same ones.
+pub fn digest(words: &[u64; AGREED]) -> String {
+    format!("{:016x}", words[1])
 }
 
 impl std::fmt::Debug for Secrets {
@@ -160,14 +194,8 @@ impl Secrets {
         Ok(Secrets {
             seed: HashSeed([part(0), part(8), part(16)]),
             protection,
-            agreed: {
-                let parts = agreed(written.tree).map(|part| word(derive(WORD, &[&secret, part.as_bytes()])));
-                let functions = words_of(&config.functions, |part| {
-                    word(derive(WORD, &[&secret, part.as_bytes()]))
-                });
-                let mut all = parts.into_iter().chain(functions);
-                std::array::from_fn(|_| all.next().unwrap_or(0))
-            },
+            agreed: Agreement(secret).words(written.tree, &config.functions),
+            agreement: Agreement(secret),
             functions: config.functions.keys().cloned().collect(),
             network: network as u32 >> 8,
             place: word(derive(PLACE, &[&secret, cluster.name().as_bytes()])),
@@ -281,8 +309,8 @@ fn read_key(
     })
 }
 
-/// What members must agree on, as texts, in [`PARTS`]: the configuration without what is each one's own business.
-fn agreed(tree: &toml::Table) -> [String; IN_HEAD] {
+/// A configuration without what is each member's own business.
+pub fn shared(tree: &toml::Table) -> toml::Table {
     let mut tree = tree.clone();
     for own in ["control", "metrics", "log", "threads", "idle", "user"] {
         tree.remove(own);
@@ -299,6 +327,12 @@ fn agreed(tree: &toml::Table) -> [String; IN_HEAD] {
             }
         }
     }
+    tree
+}
+
+/// What members must agree on, as texts, in [`PARTS`].
+fn agreed(tree: &toml::Table) -> [String; IN_HEAD] {
+    let mut tree = shared(tree);
     let chains = ["chain", "function"].map(|table| tree.remove(table));
     [
         env!("CARGO_PKG_VERSION").to_owned(),

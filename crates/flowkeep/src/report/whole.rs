@@ -1,6 +1,7 @@
 //! Members of a cluster of several processes, as `status` over the cluster has them.
 
 use super::{Flows, Packets, Status, Table, grouped, human_time};
+use crate::apply::joined::InForce;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
@@ -13,6 +14,9 @@ pub struct MemberReport {
     /// Why it is not in the figures, if it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// Which of the cluster's configurations it has in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<InForce>,
     /// How long it runs.
     pub uptime_seconds: f64,
     /// Where the packets are that it has had.
@@ -32,6 +36,13 @@ impl MemberReport {
     }
 }
 
+/// A configuration's number, and the first digits of its digest.
+pub(super) fn shown(of: &InForce) -> String {
+    let digits: String = of.digest.chars().take(8).collect();
+    let lags = of.problem.as_ref().map_or("", |_| ", lags");
+    format!("{} ({digits}{lags})", of.number)
+}
+
 impl Status {
     /// A line for each member, where there are several.
     pub(super) fn write_members(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -47,6 +58,7 @@ impl Status {
             ">To others",
             ">Dropped",
             ">Flows",
+            "Configuration",
             "",
         ]);
         for of in &self.members {
@@ -66,12 +78,23 @@ impl Status {
                 count(of.packets.to_others),
                 count(of.packets.dropped.values().sum()),
                 count(of.flows.active),
+                of.configuration.as_ref().map_or_else(|| "-".to_owned(), shown),
                 of.problem
                     .as_ref()
                     .map_or("", |_| "not in the figures")
                     .to_owned(),
             ]);
         }
-        writeln!(f, "{table}")
+        writeln!(f, "{table}")?;
+        for of in &self.members {
+            if let Some(why) = of.configuration.as_ref().and_then(|of| of.problem.as_ref()) {
+                writeln!(
+                    f,
+                    "member {} has not the configuration that was decided: {why}\n",
+                    of.member
+                )?;
+            }
+        }
+        Ok(())
     }
 }

@@ -4,6 +4,7 @@
 
 use super::driver::{self, Answer, Question};
 use super::{Shared, Staff};
+use crate::apply::joined::Joined;
 use crate::cluster::{LinkStats, PortStats, Snapshot};
 use crate::store::figures::{StoreStatus, VariablesStatus};
 use runtime::PortCounters;
@@ -25,6 +26,7 @@ impl Shared {
             links: self.links(),
             trial: trial.0,
             went_back: trial.1,
+            configuration: self.live.joined().map(Joined::in_force),
             backends: self.checks.status(),
             ..Snapshot::default()
         };

@@ -1,11 +1,12 @@
 //! The command `run`: a cluster from its configuration to its report.
 
+use super::decided;
 use super::events::{LogFile, Rotation};
 use super::export;
 use super::privileges::Privileges;
 use super::ready::{Manager, Parts};
 use super::{Events, Links, Outcome, RunError, Running, start_with_less};
-use crate::apply::Ask;
+use crate::apply::{Ask, Source};
 use crate::cli::jobs::{MemberJob, RunJob};
 use crate::cli::{FAILURE, USAGE};
 use crate::cluster::Cluster;
@@ -55,7 +56,15 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
         source,
         member,
     } = job;
-    let membership = member.as_ref().map(|job| join(job, &mut config)).transpose()?;
+    let mut source = source;
+    let membership = match &member {
+        None => None,
+        Some(job) => {
+            let (membership, of_member) = join(job, &mut config)?;
+            source = of_member;
+            Some(membership)
+        }
+    };
     let to_stdout = config.log.events.as_deref() == Some("-");
     let of_events = Reports::default();
     let events = open_events(&config, &of_events)?;
@@ -80,6 +89,11 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
     let running = running.map_err(|error| (code_of(&error), error.to_string()))?;
     let links = running.links();
     let servers = serve(&running, bound)?;
+    let deciding = joining.clone().map(|joining| decided::follow(&running, joining));
+    let deciding = deciding.transpose().map_err(|error| {
+        let what = "no thread for what the coordinator decides";
+        (FAILURE, format!("{what}: {error}"))
+    })?;
     let serving = joining
         .map(|joining| serve_members(&running, joining))
         .transpose()?;
@@ -131,7 +145,7 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
             stop.lower();
         }
     });
-    drop((servers, serving));
+    drop((servers, serving, deciding));
     report(&outcome, json, to_stdout);
     told |= tell(outcome.reports) | tell(of_events.take());
     let failed = told || outcome.events.is_err() || outcome.broken_off;
@@ -152,13 +166,17 @@ fn begin_again(view: u32) -> ! {
     std::process::exit(FAILURE.into())
 }
 
-/// Becomes a member of a cluster of several processes.
-fn join(job: &MemberJob, config: &mut Config) -> Result<Membership, Failed> {
+/// Becomes a member of a cluster of several processes. With a coordinator, what is in force there counts, and may change while it runs.
+fn join(job: &MemberJob, config: &mut Config) -> Result<(Membership, Option<Source>), Failed> {
     let membership = Membership::new(job.kind, &job.name, config, &job.written());
     let mut membership = membership.map_err(|problem| (USAGE, problem.to_string()))?;
+    let mut source = None;
     if let Some(words) = &job.join {
         let joining = Joining::prepare(words, &member::directory(config), &job.name);
-        membership.joining = Some(joining.map_err(|why| (FAILURE, why.to_string()))?);
+        let joining = joining.map_err(|why| (FAILURE, why.to_string()))?;
+        let taken = decided::take_on(job, &joining, config, &mut membership);
+        source = Some(taken.map_err(|why| (FAILURE, why.to_string()))?);
+        membership.joining = Some(joining);
     }
     if job.socket.is_some() {
         config.control.socket.clone_from(&job.socket);
@@ -166,7 +184,7 @@ fn join(job: &MemberJob, config: &mut Config) -> Result<Membership, Failed> {
     if job.events.is_some() {
         config.log.events.clone_from(&job.events);
     }
-    Ok(membership)
+    Ok((membership, source))
 }
 
 /// On SIGHUP to a member: its links take the keys that the file names now. What else has changed in it counts from the next start on, which is said.
@@ -192,12 +210,14 @@ fn take_keys(job: &MemberJob, secrets: &Secrets, links: &Links) -> Result<String
     links.protect(&protection)?;
     // Who changed more than keys would think that it is in force.
     let there = Secrets::read(&config, &written).map_err(|problem| problem.to_string())?;
-    let differs = std::array::from_fn(|part| there.agreed[part] ^ secrets.agreed[part]);
+    let here = links.words().unwrap_or(secrets.agreed);
+    let differs = std::array::from_fn(|part| there.agreed[part] ^ here[part]);
     Ok(
         match crate::member::secrets::difference(&differs, &there.functions) {
             None => String::new(),
             Some(parts) => format!(
-                ". Nothing else of it is in force, and it differs from what runs: {parts}. That needs all members to be stopped and started again"
+                ". Nothing else of it is in force, and it differs from what runs: {parts}. With a coordinator, chains and functions change by `flowkeep chain apply \
+             --cluster`; the rest needs all members to be stopped and started again"
             ),
         },
     )

@@ -21,7 +21,7 @@ use crate::cluster::LinkStats;
 use crate::config::layout::{Layout, WorkerId};
 use adapters::ring::RingPort;
 use adapters::shm::ShmLink;
-use protocols::channel::{DropReason, Protection};
+use protocols::channel::{AGREED, DropReason, Protection};
 use runtime::env::{AttachError, Burst, LinkTo, Port, PortCounters};
 use runtime::peer::{FrameLink, Peer, Refused};
 use std::collections::BTreeMap;
@@ -124,6 +124,15 @@ impl WorkerLink {
     pub fn protect(&mut self, protection: &Protection) {
         if let WorkerLink::Channel(peer) = self {
             peer.protect(protection.clone());
+        }
+    }
+
+    /// Other words on what both ends must have alike, for whoever is met from now on.
+    pub fn agree(&mut self, agreed: &[u64; AGREED]) {
+        match self {
+            WorkerLink::Ring(_) => {}
+            WorkerLink::Memory(link) => link.agree(*agreed),
+            WorkerLink::Channel(peer) => peer.agree(*agreed),
         }
     }
 

@@ -21,6 +21,7 @@
 mod build;
 mod changing;
 mod checking;
+mod decided;
 mod driver;
 mod events;
 mod export;
@@ -43,7 +44,7 @@ mod trial;
 mod watching;
 
 use crate::apply::report::Change;
-use crate::apply::{Ask, Live, Source};
+use crate::apply::{Ask, Live, Source, joined};
 use crate::cluster::{Cluster, Cursor, LinkStats, Snapshot, Subject, ThreadShare, Watching};
 use crate::config::layout::{Layout, PortPlace};
 use crate::config::{Config, ReplicationPolicy};
@@ -55,7 +56,7 @@ use adapters::report::{Report, Reports};
 use coordinator::agent::Agent;
 use driver::{Answer, End, Handle, Question, Unanswered};
 use part::Part;
-use protocols::channel::Protection;
+use protocols::channel::{AGREED, Protection};
 use runtime::worker::FlowView;
 use staff::{Door, Staff};
 use std::collections::BTreeMap;
@@ -112,6 +113,11 @@ impl Links {
     /// Has them take other keys, for what is sent and what is received. What cannot be changed is whether there are any.
     pub fn protect(&self, protection: &Protection) -> Result<(), String> {
         part::protect(&self.0, protection)
+    }
+
+    /// The words that they meet others by, where those change with the configuration.
+    pub fn words(&self) -> Option<[u64; AGREED]> {
+        self.0.live.words()
     }
 
     /// How they are.
@@ -653,6 +659,22 @@ impl Cluster for Shared {
 
     fn confirm(&self) -> Result<u64, String> {
         self.live.trials().confirm()
+    }
+
+    fn prepare_part(&self, part: &joined::Part) -> Result<joined::Prepared, String> {
+        self.live.prepare_part(part, self)
+    }
+
+    fn take_back_part(&self, number: u64) {
+        self.live.take_back_part(number, self);
+    }
+
+    fn part_done(&self, number: u64) -> Result<joined::PartDone, String> {
+        self.live.part_done(number)
+    }
+
+    fn chains(&self) -> Result<String, String> {
+        self.live.chains()
     }
 
     fn order(&self, order: &Order) -> Result<Vec<moving::Part>, String> {

@@ -13,19 +13,20 @@
 //! *The end of a switch.* It reads no more, and waits until nothing has come from anybody for [`QUIET`]: which of its packets others still have it
 //! cannot see. A packet that a function holds for longer is lost with it.
 //!
-//! *Changes of the configuration* are in force everywhere or nowhere, and members do not ask each other yet: so they are refused. Keys of links may change, one
-//! member after another.
+//! *Changes of the configuration* are in force everywhere or nowhere, so they are asked for over the cluster (`decided.rs`) and not at one member. Keys of links may
+//! change, one member after another.
 //!
 //! Not here: how groups move (`runtime::mobility`), who is there (the links).
 
 use super::driver::{Answer, Question, Unanswered, Worker};
+use super::links::WorkerLink;
 use super::{Handle, LOOK, Shared};
 use crate::cluster::{Cluster, OtherMember};
 use crate::config::layout::{Layout, WorkerId};
 use crate::config::{Config, Member};
 use crate::member::{Membership, socket_of};
 use crate::moving::Order;
-use protocols::channel::Protection;
+use protocols::channel::{AGREED, Protection};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -122,11 +123,19 @@ impl Part {
         ))
     }
 
-    /// Why the configuration does not change here.
-    pub fn no_change(&self) -> String {
+    /// Why the configuration does not change by this process alone. `is_joined`: it has a coordinator.
+    pub fn no_change(&self, is_joined: bool) -> String {
+        let remedy = match is_joined {
+            true => {
+                "Ask the coordinator: flowkeep chain apply FILE --cluster ADDRESS:PORT --identity DIRECTORY --name admin"
+            }
+            false => {
+                "That needs a coordinator (docs/coordinator.md). Without one, stop all members, change the file, and start them again; flows end with that"
+            }
+        };
         format!(
-            "member `{}` is one of several processes, and a change must be in force in all of them or in none: that is not there yet. Stop all members, \
-             change the file, and start them again; flows end with that. Keys alone can be changed while they run (SIGHUP)",
+            "member `{}` is one of several processes, and a change must be in force in all of them or in none. {remedy}. Keys alone can be changed while \
+             they run (SIGHUP)",
             self.name
         )
     }
@@ -219,17 +228,31 @@ fn kept(shared: &Shared) -> Option<u64> {
 
 /// Has all links take other keys.
 pub(super) fn protect(shared: &Shared, protection: &Protection) -> Result<(), String> {
+    let protection = protection.clone();
+    let done = at_each_link(shared, move |link| link.protect(&protection));
+    done.map_err(|why| format!("a worker did not answer: {why}; its links have the keys they had; try again"))
+}
+
+/// Has all links meet others by the words of another configuration. Sessions go on.
+pub(super) fn agree(shared: &Shared, agreed: &[u64; AGREED]) -> Result<(), String> {
+    let agreed = *agreed;
+    let done = at_each_link(shared, move |link| link.agree(&agreed));
+    done.map_err(|why| {
+        format!("a worker did not answer: {why}; its links meet nobody that has the new configuration")
+    })
+}
+
+fn at_each_link(
+    shared: &Shared,
+    act: impl Fn(&mut WorkerLink) + Clone + Send + 'static,
+) -> Result<(), Unanswered> {
     for worker in shared.workers() {
-        let protection = protection.clone();
-        let protect = move |worker: &mut Worker| {
-            worker.each_link(|_, _, link| link.protect(&protection));
+        let act = act.clone();
+        let asked = worker.call(move |worker: &mut Worker| {
+            worker.each_link(|_, _, link| act(link));
             Some(())
-        };
-        let asked = worker.call(protect);
-        let done = asked.and_then(|done| done.recv_timeout(PATIENCE).map_err(Unanswered::from));
-        done.map_err(|why| {
-            format!("a worker did not answer: {why}; its links have the keys they had; try again")
         })?;
+        asked.recv_timeout(PATIENCE)?;
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use std::sync::{Weak, mpsc};
 /// Makes a change, or says what it would do; what is to be confirmed goes back by itshared.
 pub(super) fn change(shared: &Shared, ask: &Ask) -> Result<Change, String> {
     if let Some(part) = &shared.part {
-        return Err(part.no_change());
+        return Err(part.no_change(shared.live.joined().is_some()));
     }
     if ask.confirm_ms.is_none() {
         let changed = shared.live.change(ask, shared);

@@ -92,6 +92,7 @@ fn start(path: &Path) -> (Running, Lines) {
         path: path.to_owned(),
         tree,
         overrides: Box::new(|_| Ok(())),
+        own: None,
     };
     let lines = Lines::default();
     let events = Events::to("lines", Box::new(lines.clone()));

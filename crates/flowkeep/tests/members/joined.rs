@@ -140,7 +140,7 @@ impl Site {
     }
 
     /// The same with more settings.
-    fn with(name: &str, has_hosts: bool, more: &str) -> Site {
+    pub fn with(name: &str, has_hosts: bool, more: &str) -> Site {
         Site::of(name, has_hosts, 400, more)
     }
 
@@ -169,7 +169,7 @@ impl Site {
     }
 
     /// A member with a token.
-    fn start(&self, command: &str, name: &str) -> Member {
+    pub fn start(&self, command: &str, name: &str) -> Member {
         let token = self.coordinator.token(name);
         let join = ["--join", &self.coordinator.address, "--token", &token];
         Member::start_with(&self.folder, &self.config, command, name, &join)

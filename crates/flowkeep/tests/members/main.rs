@@ -5,6 +5,7 @@
 //!
 //! Not here: what links do by themselves (their crates' tests); live traffic (`tests/live/members.rs`).
 
+mod changed;
 mod joined;
 mod rig;
 mod terminal;

@@ -13,21 +13,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What a command came to.
-struct Done {
-    code: i32,
-    out: String,
-    err: String,
+pub struct Done {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
 }
 
 impl Done {
     #[track_caller]
-    fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {} {}", self.out, self.err))
     }
 
     /// It has failed, and says this.
     #[track_caller]
-    fn refused(&self, code: i32, words: &[&str]) {
+    pub fn refused(&self, code: i32, words: &[&str]) {
         assert_eq!(self.code, code, "{} {}", self.out, self.err);
         for word in words {
             assert!(self.err.contains(word), "no {word:?} in: {}", self.err);
@@ -36,7 +36,7 @@ impl Done {
 }
 
 /// Runs a command over the cluster.
-fn wide(site: &Site, name: &str, words: &[&str]) -> Done {
+pub fn wide(site: &Site, name: &str, words: &[&str]) -> Done {
     shown_with(site, &site.coordinator.folder, name, words)
 }
 
@@ -58,7 +58,7 @@ fn shown_with(site: &Site, identity: &str, name: &str, words: &[&str]) -> Done {
 
 /// Waits until all members answer.
 #[track_caller]
-fn until_all_answer(site: &Site) -> Value {
+pub fn until_all_answer(site: &Site) -> Value {
     let began = Instant::now();
     loop {
         let done = wide(site, "read", &["status", "--json"]);
@@ -293,7 +293,10 @@ fn what_does_not_fit_is_refused(site: &Site) {
     wide(site, "admin", &["order", "list"]).refused(1, &["--member"]);
     let orders = wide(site, "read", &["order", "list", "--member", "left"]);
     assert_eq!(orders.code, 0, "{}", orders.err);
-    wide(site, "admin", &["chain", "apply", "--rollback"]).refused(1, &["in all members or in none"]);
+    wide(site, "admin", &["chain", "rollback", "--member", "left"])
+        .refused(1, &["in all members or in none"]);
+    wide(site, "admin", &["chain", "rollback"]).refused(1, &["no configuration to go back to"]);
+    wide(site, "admin", &["chain", "confirm"]).refused(1, &["in all members or in none"]);
     wide(site, "admin", &["runtime", "kill", "1", "--unprotected"])
         .refused(1, &["come and go with its process"]);
     wide(site, "admin", &["runtime", "remove", "1"]).refused(1, &["come and go with its process"]);

@@ -734,6 +734,12 @@ impl Channel {
         self.seals.forget();
     }
 
+    /// Other words on what both ends must have alike, for hellos from now on. A session that there is goes on.
+    pub fn agree(&mut self, agreed: [u64; AGREED]) {
+        self.settings.agreed = agreed;
+        self.differs = [0; AGREED];
+    }
+
     /// What was counted.
     pub fn counters(&self) -> &Counters {
         &self.counters

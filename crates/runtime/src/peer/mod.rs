@@ -308,6 +308,11 @@ impl<L: FrameLink> Peer<L> {
         self.channel.protect(protection);
     }
 
+    /// Other words on what both ends must have alike, for whoever is met from now on.
+    pub fn agree(&mut self, agreed: [u64; channel::AGREED]) {
+        self.channel.agree(agreed);
+    }
+
     /// What the channel counted.
     pub fn channel_counters(&self) -> &Counters {
         self.channel.counters()

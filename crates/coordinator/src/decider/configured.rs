@@ -1,0 +1,209 @@
+//! Which configuration is in force: decided by the log, heard by all members, told back by each.
+//!
+//! # Theory of operation
+//!
+//! ```text
+//!   Configure(view, number) ─► is it the next number, of the newest view? ─► log ─► in every Notification ─► members commit
+//!   Workload(configuration) ─► what the member has in force ─► all of the view have it: reached ─► switches follow
+//! ```
+//!
+//! The record in the log is the decision: before it a change can be taken back, behind it every member takes it on, however late it comes. A member that
+//! joins asks for the text (`Configuration`) before its workers are made.
+//!
+//! Number 1 is what the files of the members say. Where the last members of a view have left of their own will, the next ones start by their files again:
+//! that is a number of its own, without a text. Members that died have left nothing, so what was decided stays.
+//!
+//! Invariants: numbers grow by one; of two operators that decide at once, one is refused; a record is in the log before any member hears of it.
+//!
+//! Not here: how members prepare and commit (`flowkeep::apply`), who may ask (`service`).
+
+use super::{Answer, Decider, Pending};
+use crate::proto;
+use crate::refusal::Refusal;
+use protocols::membership::{Incarnation, WorkerId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// What was decided, and what members have.
+pub(super) struct Configured {
+    newest: proto::Configuration,
+    /// The record that says so.
+    record: Option<u64>,
+    is_reached: bool,
+    /// A record of it is on its way to the log.
+    is_deciding: bool,
+    /// By member, the number that it has in force.
+    in_force: BTreeMap<String, u64>,
+    /// Lives of the view that leave of their own will.
+    leaving: BTreeSet<(WorkerId, Incarnation)>,
+}
+
+impl Default for Configured {
+    fn default() -> Self {
+        Configured {
+            newest: proto::Configuration {
+                number: 1,
+                ..proto::Configuration::default()
+            },
+            record: None,
+            is_reached: false,
+            is_deciding: false,
+            in_force: BTreeMap::new(),
+            leaving: BTreeSet::new(),
+        }
+    }
+}
+
+impl Configured {
+    /// Reads a record of the log; the one before it is needed no more. `None`: no coordinator has written it.
+    pub fn replay(&mut self, record: u64, configuration: proto::Configuration) -> Option<Option<u64>> {
+        if configuration.number != self.newest.number.checked_add(1)? && self.record.is_some() {
+            return None;
+        }
+        Some(self.take(record, configuration))
+    }
+
+    fn take(&mut self, record: u64, configuration: proto::Configuration) -> Option<u64> {
+        self.newest = configuration;
+        self.is_reached = false;
+        self.record.replace(record)
+    }
+
+    /// Records in the log.
+    pub fn records(&self) -> usize {
+        usize::from(self.record.is_some())
+    }
+
+    /// What was decided last.
+    pub fn newest(&self) -> &proto::Configuration {
+        &self.newest
+    }
+
+    /// The same, without its text.
+    pub fn decided(&self) -> proto::Decided {
+        proto::Decided {
+            number: self.newest.number,
+            digest: self.newest.digest.clone(),
+            reached: self.is_reached,
+        }
+    }
+
+    /// The number that a member has in force; 0 if it has said none.
+    pub fn in_force(&self, member: &str) -> u64 {
+        self.in_force.get(member).copied().unwrap_or(0)
+    }
+
+    /// These lives leave of their own will.
+    pub fn leaves(&mut self, lives: &[(WorkerId, Incarnation)]) {
+        self.leaving.extend(lives);
+    }
+}
+
+impl Decider {
+    /// An operator decides, if nothing else was decided meanwhile.
+    pub(super) fn on_configure(
+        &mut self,
+        view: u32,
+        configuration: proto::Configuration,
+        answer: oneshot::Sender<Answer>,
+    ) {
+        let newest = self.configured.newest.number;
+        let why = if self.configured.is_deciding || newest.checked_add(1) != Some(configuration.number) {
+            Some(format!(
+                "configuration {newest} is in force, and {} does not follow it",
+                configuration.number
+            ))
+        } else if view != self.machine.view().number {
+            let now = self.machine.view().number;
+            Some(format!(
+                "the view is {now} now, and the members of {view} have prepared it"
+            ))
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            let why = format!("{why}: another was decided meanwhile; nothing has changed, ask again");
+            let _ = answer.send(Answer::Refused(Refusal::Overtaken, why));
+            return;
+        }
+        self.decide_configuration(configuration, Some(answer));
+    }
+
+    fn decide_configuration(
+        &mut self,
+        configuration: proto::Configuration,
+        answer: Option<oneshot::Sender<Answer>>,
+    ) {
+        self.configured.is_deciding = true;
+        let pending = Pending::Configured(Box::new(configuration.clone()), answer);
+        let what = proto::record::What::Configured(configuration);
+        self.record(what, pending);
+    }
+
+    /// It is in the log: members hear of it.
+    pub(super) fn on_configured(
+        &mut self,
+        record: u64,
+        configuration: proto::Configuration,
+        answer: Option<oneshot::Sender<Answer>>,
+    ) {
+        self.configured.is_deciding = false;
+        self.spare.extend(self.configured.take(record, configuration));
+        self.look_at_reached();
+        self.publish_configuration();
+        if let Some(answer) = answer {
+            let _ = answer.send(Answer::Done(Vec::new()));
+        }
+    }
+
+    /// A member has said what it has in force.
+    pub(super) fn on_in_force(&mut self, member: &str, number: u64) {
+        let known = self.configured.in_force.get_mut(member);
+        match known {
+            Some(known) if *known == number => return,
+            Some(known) => *known = number,
+            None => drop(self.configured.in_force.insert(member.to_owned(), number)),
+        }
+        if self.look_at_reached() {
+            self.publish_configuration();
+        }
+    }
+
+    /// Whether all members of the view have it, and that is another answer than before.
+    fn look_at_reached(&mut self) -> bool {
+        let newest = self.configured.newest.number;
+        let has = |id: WorkerId| {
+            let name = self.book.name(id);
+            name.is_some_and(|name| self.configured.in_force(name) >= newest)
+        };
+        let is_reached = self.machine.view().members().iter().all(|member| has(member.id));
+        std::mem::replace(&mut self.configured.is_reached, is_reached) != is_reached
+    }
+
+    fn publish_configuration(&self) {
+        let configuration = self.configured.decided();
+        self.published.send_modify(|published| {
+            Arc::make_mut(published).configuration = configuration;
+        });
+    }
+
+    /// Another view: whether the last have left of their own will, so that files count again.
+    pub(super) fn look_at_configuration(&mut self) {
+        let view = self.machine.view();
+        let is_empty = view.members().is_empty();
+        let has_left = !self.configured.leaving.is_empty();
+        let Configured { leaving, .. } = &mut self.configured;
+        leaving.retain(|(id, life)| view.has(*id, *life));
+        self.look_at_reached();
+        if is_empty && has_left && !self.configured.newest.text.is_empty() && !self.configured.is_deciding {
+            self.configured.in_force.clear();
+            let number = self.configured.newest.number.saturating_add(1);
+            let configuration = proto::Configuration {
+                number,
+                ..proto::Configuration::default()
+            };
+            self.decide_configuration(configuration, None);
+        }
+    }
+}

@@ -1,0 +1,456 @@
+//! A change of configuration over all members: prepared by each, decided by the coordinator, put in force by each.
+//!
+//! # Theory of operation
+//!
+//! ```text
+//!   coordinator's status ─► members of the view, number N in force
+//!   Prepare(text, N+1) ───► all members ─► judge ─┬─ one refuses, is silent, has another configuration: TakeBack at all, it is named
+//!                                                 ├─ flows would be cut without leave, or only asked:    TakeBack at all
+//!                                                 └─ Configure(view, N+1, digest, text) ─► log ─► members put it in force
+//!   coordinator's status ─► all members have N+1 ─► receipts
+//! ```
+//!
+//! This end may die at any place. Before `Configure` nothing is decided, and members take back what they hold. Behind it the coordinator tells members, with or without
+//! this end. Where the answer to `Configure` is lost, the coordinator's status says which it was.
+//!
+//! A rollback is a change to the text before, which the coordinator has.
+//!
+//! Not here: a member's half (`crate::apply::joined`), what the coordinator checks (`coordinator::decider`).
+
+use super::members::{Members, OfMember, with_remedy};
+use super::{Answer, FOREIGN, REQUEST_MAX, Request};
+use crate::apply::joined::{Part, PartDone, Prepared};
+use crate::apply::report::{Change, CutCount, MemberPart, Outcome, Receipt};
+use crate::apply::{Ask, LISTED_MAX};
+use crate::config::chains::chains_of;
+use coordinator::agent::CallError;
+use coordinator::proto::{Configuration, StatusAnswer};
+use coordinator::refusal::{self, Refusal};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+/// How long members may take to put in force what was decided, until it is said that one lags.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How often it is looked.
+const LOOK: Duration = Duration::from_millis(50);
+/// The most flows that all members together list: an answer has a bound.
+const LISTED: usize = 200;
+
+/// What the members' answers come to.
+enum Verdict {
+    /// Nothing is decided; this is why.
+    Stop(Box<Change>),
+    /// It may be decided: the digests now and then, and what it would do.
+    Go {
+        before: String,
+        digest: String,
+        change: Box<Change>,
+    },
+}
+
+/// A text that members are to prepare.
+struct Text {
+    file: String,
+    text: String,
+    is_chains: bool,
+}
+
+/// Says what a change would do, or makes it, at all members.
+pub(super) fn change(members: &mut Members, ask: &Ask) -> Result<Change, String> {
+    if ask.confirm_ms.is_some() {
+        return Err(
+            "a configuration is on trial in one process only: over the cluster say `flowkeep chain apply` without --confirm, and `flowkeep chain \
+             rollback` to go back"
+                .to_owned(),
+        );
+    }
+    let status = members.line().status().map_err(|error| with_remedy(&error))?;
+    let number = status.configuration.as_ref().map_or(1, |of| of.number);
+    let names = of_view(&status);
+    if names.is_empty() {
+        return Err(
+            "no member is there by the coordinator's view; `flowkeep cluster status` shows it".to_owned(),
+        );
+    }
+    let text = text_of(members, ask)?;
+    let part = Part {
+        number: number.saturating_add(1),
+        file: text.file.clone(),
+        text: text.text.clone(),
+        is_chains: text.is_chains,
+        dry: ask.dry,
+        cut: ask.cut,
+        listed: ask.listed.min(LISTED_MAX).min(LISTED / names.len()),
+    };
+    let next = part.number;
+    let verdict = prepare(members, &names, part, ask)?;
+    let (before, digest, mut change) = match verdict {
+        Verdict::Stop(change) => {
+            take_back(members, &names, next, ask);
+            return Ok(*change);
+        }
+        Verdict::Go {
+            before,
+            digest,
+            change,
+        } => (before, digest, change),
+    };
+    let decided = decide(members, &status, &names, (next, digest), (before, text));
+    if let Err(problem) = decided {
+        take_back(members, &names, next, ask);
+        return Err(problem);
+    }
+    change.receipt = Some(wait(members, &names, next)?);
+    change.outcome = Outcome::Applied;
+    Ok(*change)
+}
+
+/// The names of the members of the view.
+fn of_view(status: &StatusAnswer) -> Vec<String> {
+    let names: BTreeSet<&String> = status.members.iter().map(|member| &member.name).collect();
+    names.into_iter().cloned().collect()
+}
+
+fn text_of(members: &mut Members, ask: &Ask) -> Result<Text, String> {
+    if ask.rollback {
+        let decided = members
+            .line()
+            .configuration()
+            .map_err(|error| with_remedy(&error))?;
+        if decided.text_before.is_empty() {
+            return Err(
+                "there is no configuration to go back to: none was applied since the members started by their files".to_owned(),
+            );
+        }
+        return Ok(Text {
+            file: format!("the configuration before {}", decided.number),
+            text: decided.text_before,
+            is_chains: true,
+        });
+    }
+    let Some(path) = &ask.path else {
+        return Err("say which file: members are on other hosts".to_owned());
+    };
+    let file = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{file}: {error}"))?;
+    Ok(Text {
+        file,
+        text,
+        is_chains: false,
+    })
+}
+
+fn prepare(members: &mut Members, names: &[String], part: Part, ask: &Ask) -> Result<Verdict, String> {
+    let (number, file) = (part.number, part.file.clone());
+    let request = Request::Prepare(Box::new(part));
+    let length = serde_json::to_vec(&request).map_or(0, |bytes| bytes.len() as u64);
+    if length > REQUEST_MAX {
+        return Err(format!(
+            "{file} has {length} bytes on its way to members, and at most {REQUEST_MAX} may be: put rules into files that settings name, on each member's host"
+        ));
+    }
+    let requests = names.iter().map(|name| (name.clone(), request.clone())).collect();
+    let judged = members
+        .relay(requests)
+        .and_then(|answers| judge(answers, number, ask));
+    judged.inspect_err(|_| take_back(members, names, number, ask))
+}
+
+/// What is held is not wanted. Who does not hear it takes it back by itself.
+fn take_back(members: &mut Members, names: &[String], number: u64, ask: &Ask) {
+    if !ask.dry {
+        let requests = names
+            .iter()
+            .map(|name| (name.clone(), Request::TakeBack { number }));
+        drop(members.relay(requests.collect()));
+    }
+}
+
+/// Members that have something alike, by what they have, in words.
+fn alike<'a>(of: impl Iterator<Item = (&'a String, String)>) -> BTreeMap<String, Vec<&'a str>> {
+    let mut all: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for (member, what) in of {
+        all.entry(what).or_default().push(member);
+    }
+    all
+}
+
+fn in_words(all: &BTreeMap<String, Vec<&str>>) -> String {
+    let all: Vec<String> = all
+        .iter()
+        .map(|(what, members)| format!("{what} at {}", members.join(", ")))
+        .collect();
+    all.join("; ")
+}
+
+/// What the answers come to. `number` is the one that it is to have.
+fn judge(answers: Vec<OfMember>, number: u64, ask: &Ask) -> Result<Verdict, String> {
+    let mut all: Vec<(String, Prepared)> = Vec::new();
+    let mut missing = Vec::new();
+    for (member, answer) in answers {
+        match answer {
+            Ok(Answer::Prepared(prepared)) => all.push((member, *prepared)),
+            Ok(_) => missing.push(format!("member `{member}`: {FOREIGN}")),
+            Err(why) => missing.push(why),
+        }
+    }
+    if !missing.is_empty() {
+        return Err(format!(
+            "nothing has changed at any member: {}",
+            missing.join("\n")
+        ));
+    }
+    let in_force = alike(all.iter().map(|(member, of)| {
+        let InWords(words) = InWords::of(of);
+        (member, words)
+    }));
+    let has_number = |(_, of): &(String, Prepared)| of.in_force.number.checked_add(1) == Some(number);
+    if in_force.len() != 1 || !all.iter().all(has_number) {
+        return Err(format!(
+            "nothing has changed: by the coordinator configuration {} is in force, and members have {}. Ask again; a member that stays behind says why \
+             in `flowkeep status --cluster`: mend that, or start it again",
+            number.saturating_sub(1),
+            in_words(&in_force)
+        ));
+    }
+    let change = merge(&all, number);
+    if change.outcome == Outcome::Refused {
+        return Ok(Verdict::Stop(Box::new(change)));
+    }
+    let digests = alike(all.iter().map(|(member, of)| (member, of.digest.clone())));
+    if digests.len() != 1 {
+        return Err(format!(
+            "nothing has changed: a file that a setting names has other content at some members, so what they read has other digests: {}. Copy it to all",
+            in_words(&digests)
+        ));
+    }
+    let is_to_cut = change.flows_cut > 0;
+    let outcome = match (change.outcome, ask.dry, is_to_cut) {
+        (Outcome::Same, ..) => Outcome::Same,
+        (_, true, false) => Outcome::Possible,
+        (_, true, true) => Outcome::WouldCut,
+        (_, false, true) if !ask.cut => Outcome::RefusedToCut,
+        _ => Outcome::Applied,
+    };
+    let change = Box::new(Change { outcome, ..change });
+    let (_, first) = all.swap_remove(0);
+    Ok(match outcome {
+        Outcome::Applied => Verdict::Go {
+            before: first.in_force.digest,
+            digest: first.digest,
+            change,
+        },
+        _ => Verdict::Stop(change),
+    })
+}
+
+/// A configuration in force, as messages name it.
+struct InWords(String);
+
+impl InWords {
+    fn of(prepared: &Prepared) -> Self {
+        let of = &prepared.in_force;
+        InWords(format!("{} ({})", of.number, of.digest))
+    }
+}
+
+/// All members' halves as one.
+fn merge(all: &[(String, Prepared)], number: u64) -> Change {
+    let mut whole = Change {
+        generation: number.saturating_sub(1),
+        outcome: Outcome::Same,
+        ..Change::default()
+    };
+    let mut refusing = Vec::new();
+    for (member, Prepared { change, .. }) in all {
+        let is_refused = change.outcome == Outcome::Refused;
+        whole.members.push(MemberPart {
+            member: member.clone(),
+            flows_kept: change.flows_kept,
+            flows_cut: change.flows_cut,
+            flows_waiting: change.flows_waiting,
+            problem: change.refusal.clone(),
+        });
+        whole.flows_kept += change.flows_kept;
+        whole.flows_cut += change.flows_cut;
+        whole.flows_waiting += change.flows_waiting;
+        add(&mut whole.cut, &change.cut);
+        whole.listed.extend(change.listed.iter().cloned());
+        // The same text is as wrong everywhere, as a rule.
+        new_ones(&mut whole.differences, &change.differences);
+        new_ones(&mut whole.fixed, &change.fixed);
+        new_ones(&mut whole.problems, &change.problems);
+        if is_refused {
+            let why = change.refusal.as_ref().map(|why| format!(" ({why})"));
+            refusing.push(format!("{member}{}", why.unwrap_or_default()));
+        }
+        if change.outcome != Outcome::Same && whole.outcome != Outcome::Refused {
+            whole.outcome = change.outcome;
+        }
+    }
+    if !refusing.is_empty() {
+        whole.outcome = Outcome::Refused;
+        whole.refusal = Some(format!("refused by {}", refusing.join(", ")));
+    }
+    whole
+}
+
+fn new_ones<T: Clone + PartialEq>(all: &mut Vec<T>, more: &[T]) {
+    for one in more {
+        if !all.contains(one) {
+            all.push(one.clone());
+        }
+    }
+}
+
+fn add(sum: &mut Vec<CutCount>, more: &[CutCount]) {
+    for one in more {
+        let same = |of: &&mut CutCount| (&of.function, &of.reason) == (&one.function, &one.reason);
+        match sum.iter_mut().find(same) {
+            Some(of) => of.flows += one.flows,
+            None => sum.push(one.clone()),
+        }
+    }
+}
+
+/// Has the coordinator decide it. An error: it has not.
+fn decide(
+    members: &mut Members,
+    status: &StatusAnswer,
+    names: &[String],
+    (number, digest): (u64, String),
+    (digest_before, text): (String, Text),
+) -> Result<(), String> {
+    let decided = members
+        .line()
+        .configuration()
+        .map_err(|error| with_remedy(&error))?;
+    let text_before = match decided.text.is_empty() {
+        false => decided.text,
+        true => chains_at(members, names)?,
+    };
+    let chains = match text.is_chains {
+        true => Some(text.text),
+        false => chains_of(&text.text),
+    };
+    let configuration = Configuration {
+        number,
+        digest: digest.clone(),
+        text: chains.ok_or("chains and functions of this text cannot be read")?,
+        digest_before,
+        text_before,
+    };
+    match members.line().configure(status.view, configuration) {
+        Ok(()) => Ok(()),
+        Err(error) if is_decided_anyway(members, &error, number, &digest) => Ok(()),
+        Err(error) => Err(with_remedy(&error)),
+    }
+}
+
+/// Of a decision without an answer: whether the coordinator has made it.
+fn is_decided_anyway(members: &mut Members, error: &CallError, number: u64, digest: &str) -> bool {
+    let is_refused = match error {
+        CallError::Refused(status) => refusal::ALL.into_iter().any(|by| refusal::is(status, by)),
+        _ => false,
+    };
+    // One that was overtaken may have been overtaken by its own first try.
+    let is_overtaken = matches!(error, CallError::Refused(status) if refusal::is(status, Refusal::Overtaken));
+    if is_refused && !is_overtaken {
+        return false;
+    }
+    let status = members.line().status().ok();
+    let decided = status.and_then(|status| status.configuration);
+    decided.is_some_and(|decided| decided.number == number && decided.digest == digest)
+}
+
+/// The chains and functions that members started with, of the first that says.
+fn chains_at(members: &mut Members, names: &[String]) -> Result<String, String> {
+    let mut why = FOREIGN.to_owned();
+    for name in names {
+        match members.relay(vec![(name.clone(), Request::Chains)])?.remove(0).1 {
+            Ok(Answer::Chains(chains)) => return Ok(chains),
+            Ok(_) => {}
+            Err(problem) => why = problem,
+        }
+    }
+    Err(why)
+}
+
+/// Waits until members have what was decided: what came of it, and who has not.
+fn wait(members: &mut Members, names: &[String], number: u64) -> Result<Receipt, String> {
+    let (began, mut receipts) = (Instant::now(), BTreeMap::new());
+    let mut lagging: BTreeMap<String, String> = names
+        .iter()
+        .map(|name| (name.clone(), "it has not said that it has it".to_owned()))
+        .collect();
+    while !lagging.is_empty() && began.elapsed() < PATIENCE {
+        let there = members
+            .line()
+            .status()
+            .map(|status| of_view(&status))
+            .unwrap_or_else(|_| names.to_vec());
+        // One that a view has removed takes it on when it begins again.
+        lagging.retain(|name, _| there.contains(name));
+        let requests = lagging
+            .keys()
+            .map(|name| (name.clone(), Request::PartDone { number }));
+        for (member, answer) in members.relay(requests.collect()).unwrap_or_default() {
+            match answer {
+                Ok(Answer::PartDone(done)) => match is_done(*done, number) {
+                    Ok(receipt) => {
+                        lagging.remove(&member);
+                        receipts.insert(member, receipt);
+                    }
+                    Err(why) => drop(lagging.insert(member, why)),
+                },
+                Ok(_) => {}
+                Err(why) => drop(lagging.insert(member, why)),
+            }
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(sum(receipts, &lagging, number))
+}
+
+/// A member's receipt, or why it has none yet.
+fn is_done(done: PartDone, number: u64) -> Result<Receipt, String> {
+    match (done.receipt, done.in_force) {
+        (Some(receipt), _) => Ok(receipt),
+        // Put in force by another way, or another was decided since: its receipt is gone.
+        (None, in_force) if in_force.number > number => Ok(Receipt::default()),
+        (None, in_force) => Err(in_force
+            .problem
+            .unwrap_or_else(|| format!("it has configuration {} still", in_force.number))),
+    }
+}
+
+fn sum(receipts: BTreeMap<String, Receipt>, lagging: &BTreeMap<String, String>, number: u64) -> Receipt {
+    let mut whole = Receipt {
+        generation: number,
+        members: Some(receipts.len()),
+        ..Receipt::default()
+    };
+    let mut warnings: Vec<String> = lagging
+        .iter()
+        .map(|(member, why)| {
+            format!("member `{member}` lags: {why}. It is decided, and the member goes on trying; `flowkeep status --cluster` shows it")
+        })
+        .collect();
+    for (member, receipt) in receipts {
+        whole.runtimes += receipt.runtimes;
+        whole.flows_kept += receipt.flows_kept;
+        whole.flows_cut += receipt.flows_cut;
+        whole.flows_waiting += receipt.flows_waiting;
+        add(&mut whole.cut, &receipt.cut);
+        whole.prepared_seconds = whole.prepared_seconds.max(receipt.prepared_seconds);
+        whole.commit_seconds = whole.commit_seconds.max(receipt.commit_seconds);
+        whole.seconds = whole.seconds.max(receipt.seconds);
+        warnings.extend(
+            receipt
+                .warning
+                .map(|warning| format!("member `{member}`: {warning}")),
+        );
+    }
+    whole.warning = (!warnings.is_empty()).then(|| warnings.join("\n"));
+    whole
+}
