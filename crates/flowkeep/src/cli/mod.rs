@@ -261,7 +261,10 @@ Examples:
   flowkeep chain apply --rollback
 
 With --confirm the configuration goes back by itself after that time, unless `flowkeep chain confirm` is said: a mistake that cuts you off \
-mends itself. Going back cuts the flows that the configuration before does not allow. Until then no other configuration is applied.")]
+mends itself. Going back cuts the flows that the configuration before does not allow. Until then no other configuration is applied.
+
+With --cluster, chains and functions change at all members or at none, and all other settings must be those in force; it takes the role \
+admin. A member that is away takes the configuration on when it comes back. --confirm is for a cluster of one process.")]
     Apply {
         /// The configuration
         #[arg(required_unless_present = "rollback")]

@@ -454,3 +454,165 @@ fn sum(receipts: BTreeMap<String, Receipt>, lagging: &BTreeMap<String, String>, 
     whole.warning = (!warnings.is_empty()).then(|| warnings.join("\n"));
     whole
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apply::joined::InForce;
+
+    fn ask(dry: bool, cut: bool) -> Ask {
+        Ask {
+            path: Some("gateway.toml".into()),
+            dry,
+            cut,
+            rollback: false,
+            listed: 0,
+            waits: false,
+            confirm_ms: None,
+        }
+    }
+
+    /// What a member with configuration 3 says to the fourth.
+    fn prepared(member: &str, outcome: Outcome, flows_cut: u64) -> (String, Prepared) {
+        let change = Change {
+            outcome,
+            flows_cut,
+            flows_kept: 10,
+            ..Change::default()
+        };
+        let in_force = InForce {
+            number: 3,
+            digest: "three".to_owned(),
+            problem: None,
+        };
+        let digest = "four".to_owned();
+        (
+            member.to_owned(),
+            Prepared {
+                in_force,
+                digest,
+                change,
+            },
+        )
+    }
+
+    fn judged(all: Vec<(String, Prepared)>, ask: &Ask) -> Result<Verdict, String> {
+        let said = |(member, prepared)| (member, Ok(Answer::Prepared(Box::new(prepared))));
+        judge(all.into_iter().map(said).collect(), 4, ask)
+    }
+
+    fn stopped(verdict: Result<Verdict, String>) -> Change {
+        match verdict {
+            Ok(Verdict::Stop(change)) => *change,
+            Ok(Verdict::Go { .. }) => panic!("it would be decided"),
+            Err(problem) => panic!("{problem}"),
+        }
+    }
+
+    #[test]
+    fn all_agree_or_nothing_is_decided() {
+        let both = |second: Outcome, cut: u64| {
+            vec![
+                prepared("left", Outcome::Possible, 0),
+                prepared("right", second, cut),
+            ]
+        };
+        match judged(both(Outcome::Possible, 0), &ask(false, false)) {
+            Ok(Verdict::Go {
+                before,
+                digest,
+                change,
+            }) => {
+                assert_eq!((before.as_str(), digest.as_str()), ("three", "four"));
+                assert_eq!((change.flows_kept, change.members.len()), (20, 2));
+            }
+            _ => panic!("nothing is decided"),
+        }
+        let change = stopped(judged(both(Outcome::Refused, 0), &ask(false, true)));
+        assert_eq!(change.outcome, Outcome::Refused);
+        assert_eq!(change.refusal.as_deref(), Some("refused by right"));
+        // One member's flows are enough, and leave is asked for.
+        let change = stopped(judged(both(Outcome::WouldCut, 7), &ask(false, false)));
+        assert_eq!((change.outcome, change.flows_cut), (Outcome::RefusedToCut, 7));
+        let cut = judged(both(Outcome::WouldCut, 7), &ask(false, true));
+        assert!(matches!(cut, Ok(Verdict::Go { .. })));
+        // Who only asks decides nothing, with leave or without.
+        for cut in [false, true] {
+            let change = stopped(judged(both(Outcome::WouldCut, 7), &ask(true, cut)));
+            assert_eq!(change.outcome, Outcome::WouldCut);
+        }
+        let same = vec![
+            prepared("left", Outcome::Same, 0),
+            prepared("right", Outcome::Same, 0),
+        ];
+        assert_eq!(stopped(judged(same, &ask(false, false))).outcome, Outcome::Same);
+    }
+
+    #[test]
+    fn a_member_that_is_silent_or_elsewhere_is_named() {
+        let (left, there) = prepared("left", Outcome::Possible, 0);
+        let answers = vec![
+            (left.clone(), Ok(Answer::Prepared(Box::new(there.clone())))),
+            (
+                "right".to_owned(),
+                Err("member `right` does not answer".to_owned()),
+            ),
+        ];
+        let Err(problem) = judge(answers, 4, &ask(false, true)) else {
+            panic!("a member is missing");
+        };
+        assert!(
+            problem.contains("nothing has changed") && problem.contains("right"),
+            "{problem}"
+        );
+
+        let (right, mut behind) = prepared("right", Outcome::Possible, 0);
+        behind.in_force.number = 2;
+        behind.in_force.digest = "two".to_owned();
+        let all = vec![(left.clone(), there.clone()), (right.clone(), behind)];
+        let Err(problem) = judged(all, &ask(false, true)) else {
+            panic!("members have two configurations");
+        };
+        assert!(
+            problem.contains("2 (two) at right; 3 (three) at left"),
+            "{problem}"
+        );
+
+        // All have the same one, and the coordinator another.
+        let overtaken = |mut one: (String, Prepared)| {
+            one.1.in_force.number = 4;
+            one
+        };
+        let all = vec![overtaken((left.clone(), there.clone()))];
+        assert!(judged(all, &ask(false, true)).is_err());
+
+        let (right, mut other) = prepared("right", Outcome::Possible, 0);
+        other.digest = "another four".to_owned();
+        let Err(problem) = judged(vec![(left, there), (right, other)], &ask(false, true)) else {
+            panic!("members have read two texts");
+        };
+        assert!(problem.contains("another four at right"), "{problem}");
+    }
+
+    #[test]
+    fn a_decision_has_come_where_its_number_or_a_later_one_is_in_force() {
+        let done = |number: u64, receipt: Option<Receipt>, problem: Option<&str>| PartDone {
+            in_force: InForce {
+                number,
+                digest: String::new(),
+                problem: problem.map(str::to_owned),
+            },
+            receipt,
+        };
+        assert!(is_done(done(4, Some(Receipt::default()), None), 4).is_ok());
+        assert!(is_done(done(5, None, None), 4).is_ok());
+        assert_eq!(
+            is_done(done(3, None, Some("no file")), 4),
+            Err("no file".to_owned())
+        );
+        assert_eq!(
+            is_done(done(3, None, None), 4),
+            Err("it has configuration 3 still".to_owned())
+        );
+    }
+}

@@ -202,6 +202,18 @@ impl World<'_> {
         members.is_some_and(|members| members.is_removed(worker))
     }
 
+    /// Which runtimes have a lease, of any switch.
+    pub(super) fn which_may_act(&mut self) -> Vec<bool> {
+        let (now, switches) = (self.now(), usize::from(self.script.shape.switches));
+        let runtimes = self.cluster.runtimes.iter_mut().zip(&self.turns[switches..]);
+        runtimes
+            .map(|(runtime, turn)| {
+                let until = runtime.membership_mut().map(|machine| machine.may_act_until());
+                until.is_some_and(|until| until > turn.now(now))
+            })
+            .collect()
+    }
+
     /// A removed runtime has taken a step.
     pub(super) fn look_at_removed(&mut self, worker: u8) {
         if !self.is_removed(usize::from(worker)) {

@@ -511,8 +511,8 @@ impl<'s> World<'s> {
         }
         self.forget_let_go(&mut seen);
         if self.members.is_some() {
-            let switches = usize::from(self.script.shape.switches);
-            seen.retain(|(runtime, _)| !self.is_removed(switches + usize::from(*runtime)));
+            let acts = self.which_may_act();
+            seen.retain(|(runtime, _)| acts.get(usize::from(*runtime)) == Some(&true));
         }
         let variant = &self.script.variant;
         let is_refusal_under_way = self.script.scenario.has_balancer() && !self.is_at_rest();

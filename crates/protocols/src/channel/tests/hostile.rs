@@ -1,7 +1,7 @@
 //! Frames that nobody should send: each is counted, and nothing comes of it.
 
 use super::*;
-use wire::TAG;
+use crate::channel::wire::{self, TAG};
 
 /// Changes a good frame of `a`'s to `b`. With the key, it is decrypted before and sealed again.
 fn forge(a: &Channel, b: &Channel, good: &[u8], has_key: bool, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
