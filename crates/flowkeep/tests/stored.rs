@@ -15,7 +15,6 @@
 #[path = "storing/members.rs"]
 mod members;
 #[path = "members/rig.rs"]
-#[expect(dead_code, reason = "members' own tests do more with them")]
 mod rig;
 mod storing;
 

@@ -1,7 +1,8 @@
 //! Another configuration for all members while traffic passes: put in force at all, or at none.
 
 use super::joined::{Site, passes};
-use super::rig::{PATIENCE, wait_for_word};
+use super::more::wait_for_word;
+use super::rig::PATIENCE;
 use super::wide::{until_all_answer, wide};
 use serde_json::Value;
 use std::time::{Duration, Instant};

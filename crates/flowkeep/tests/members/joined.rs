@@ -2,7 +2,8 @@
 //!
 //! The coordinator is a process of its own, killed as `kill -9` does. Nothing is waited for by the clock, but for the four seconds that a node stands still.
 
-use super::rig::{Folder, Member, PATIENCE, wait_for_word};
+use super::more::wait_for_word;
+use super::rig::{Folder, Member, PATIENCE};
 use super::{MONITOR, steady};
 use flowkeep::report::Status;
 use serde_json::Value;

@@ -7,12 +7,14 @@
 
 mod changed;
 mod joined;
+mod more;
 mod rig;
 mod terminal;
 mod wide;
 
 use flowkeep::report::Status;
-use rig::{Folder, Member, PATIENCE, finished, refused, wait_for_word};
+use more::{finished, refused, wait_for_word};
+use rig::{Folder, Member, PATIENCE};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 

@@ -2,9 +2,7 @@
 
 use flowkeep::control::client::Client;
 use flowkeep::control::{Answer, Request};
-use flowkeep::moving::{Order, Receipt};
 use flowkeep::report::Status;
-use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -14,7 +12,7 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A folder of its own with a configuration and keys, gone afterwards, however the test ends.
-pub struct Folder(pub PathBuf, u8);
+pub struct Folder(pub PathBuf, pub u8);
 
 impl Folder {
     pub fn new(name: &str) -> Self {
@@ -29,11 +27,6 @@ impl Folder {
     /// The cluster's name: processes of a host meet by it.
     fn cluster(&self) -> String {
         format!("test-{}-{}", std::process::id(), self.1)
-    }
-
-    /// An address of this machine that no other test has: tests run beside each other.
-    pub fn host(&self, number: u8) -> String {
-        format!("127.{}.{}.{number}", 1 + std::process::id() % 250, self.1)
     }
 
     /// Writes a key file.
@@ -123,8 +116,8 @@ impl Drop for Folder {
 /// A member's process; killed when dropped.
 pub struct Member {
     pub name: String,
-    process: Child,
-    socket: PathBuf,
+    pub process: Child,
+    pub socket: PathBuf,
 }
 
 impl Member {
@@ -199,114 +192,10 @@ impl Member {
         })
     }
 
-    /// Waits until somebody is at the other end of its links to these workers.
-    #[track_caller]
-    pub fn wait_for(&self, workers: &[&str]) -> Status {
-        self.wait_until("these are to be there", |status| {
-            let mut links = status.links.iter();
-            workers
-                .iter()
-                .all(|worker| links.any(|link| link.to == *worker && link.is_there))
-        })
-    }
-
-    /// Moves flows, and waits until that is over.
-    #[track_caller]
-    pub fn migrate(&self, to: u16) -> Receipt {
-        let mut client = self.client();
-        let order = Order {
-            to: vec![to],
-            ..Order::default()
-        };
-        let Answer::Ordered(parts) = client.ask(&Request::Move(order)).unwrap() else {
-            panic!("no order");
-        };
-        let began = Instant::now();
-        loop {
-            let Answer::Receipt(receipt) = client.ask(&Request::Receipt { parts: parts.clone() }).unwrap()
-            else {
-                panic!("no receipt");
-            };
-            if receipt.over {
-                return receipt;
-            }
-            assert!(began.elapsed() < PATIENCE, "{}: {receipt}", self.name);
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    }
-
-    /// Moves flows until some have: a runtime that has just begun is not met by all yet.
-    #[track_caller]
-    pub fn wait_until_moved(&self, to: u16) -> u64 {
-        let began = Instant::now();
-        loop {
-            let order = Order {
-                to: vec![to],
-                ..Order::default()
-            };
-            if let Answer::Ordered(_) = self.client().ask(&Request::Move(order)).unwrap() {
-                let moved = self.migrate(to).flows_moved;
-                if self.status().runtimes.iter().all(|runtime| runtime.flows == 0) || moved > 0 {
-                    return moved.max(1);
-                }
-            }
-            assert!(began.elapsed() < PATIENCE, "{}: nothing moves", self.name);
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    /// A command of the tool, said to it.
-    pub fn tool(&self, words: &[&str]) -> Child {
-        let mut tool = Command::new(env!("CARGO_BIN_EXE_flowkeep"));
-        tool.args(words).arg("--socket").arg(&self.socket);
-        tool.stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        tool.spawn().unwrap()
-    }
-
-    pub fn signal(&self, name: &str) {
-        let pid = self.process.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args([name, &pid])
-                .status()
-                .unwrap()
-                .success()
-        );
-    }
-
     /// As `kill -9` does.
     pub fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
-    }
-
-    /// Asks it to end, and waits for that: its last status.
-    #[track_caller]
-    pub fn stop(mut self, folder: &Folder) -> Status {
-        self.signal("-TERM");
-        self.ended(folder)
-    }
-
-    /// Waits until it ends by itself: its last status.
-    #[track_caller]
-    pub fn ended(&mut self, folder: &Folder) -> Status {
-        let began = Instant::now();
-        let status = loop {
-            if let Some(status) = self.process.try_wait().unwrap() {
-                break status;
-            }
-            assert!(began.elapsed() < PATIENCE, "{} does not end", self.name);
-            std::thread::sleep(Duration::from_millis(10));
-        };
-        let (out, err) = (
-            folder.read(&format!("{}.out", self.name)),
-            folder.read(&format!("{}.err", self.name)),
-        );
-        assert!(status.success(), "{}: {status}\n{out}\n{err}", self.name);
-        serde_json::from_str(out.lines().last().unwrap_or_default())
-            .unwrap_or_else(|error| panic!("{}: {error}: {out}", self.name))
     }
 }
 
@@ -314,44 +203,5 @@ impl Drop for Member {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
-    }
-}
-
-/// What a command came to: its code, and what it has written to standard output and error.
-pub fn finished(command: Child) -> (i32, String, String) {
-    let output = command.wait_with_output().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (
-        output.status.code().unwrap_or(-1),
-        text(output.stdout),
-        text(output.stderr),
-    )
-}
-
-/// Runs a command that is to fail: its code and what it says.
-pub fn refused(words: &[&str]) -> (i32, String) {
-    let mut process = Command::new(env!("CARGO_BIN_EXE_flowkeep"))
-        .args(words)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut said = String::new();
-    process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    (process.wait().unwrap().code().unwrap_or(-1), said)
-}
-
-/// Waits until a member has said this on standard error.
-#[track_caller]
-pub fn wait_for_word(folder: &Folder, member: &str, word: &str) {
-    let began = Instant::now();
-    loop {
-        let said = folder.read(&format!("{member}.err"));
-        if said.contains(word) {
-            return;
-        }
-        assert!(began.elapsed() < PATIENCE, "{member}: {word:?}, but {said}");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }

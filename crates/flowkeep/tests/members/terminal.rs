@@ -1,7 +1,8 @@
 //! What somebody sees on a terminal while an order lasts.
 
 use crate::all_at_left;
-use crate::rig::{Folder, PATIENCE, finished};
+use crate::more::finished;
+use crate::rig::{Folder, PATIENCE};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
