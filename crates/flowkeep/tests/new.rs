@@ -132,6 +132,12 @@ fn what_the_guide_shows_builds_and_passes() {
     for (name, text) in &files {
         fs::write(folder.join(name), text).unwrap();
     }
+    // Another version: in one build folder, cargo takes the other test's crate of this name for this one.
+    let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+    let another = manifest.replacen("version = \"0.1.0\"", "version = \"0.1.1\"", 1);
+    assert_ne!(manifest, another);
+    fs::write(folder.join("Cargo.toml"), another).unwrap();
+
     let output = cargo(&folder, &["test", "--offline"]);
     assert!(
         output.contains("test what_is_over_the_limit_is_dropped ... ok"),

@@ -475,7 +475,7 @@ fn orders_for_others_say_whom_to_ask() {
     );
     let word = said("left", &["chain", "apply", &config.display().to_string()]);
     assert!(
-        word.contains("Stop all members, change the file, and start them again"),
+        word.contains("stop all members, change the file, and start them again"),
         "{word}"
     );
 
