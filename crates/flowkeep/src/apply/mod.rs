@@ -408,10 +408,7 @@ impl Live {
     /// Answers for addresses of both configurations; if that cannot be, nothing has changed.
     fn claim_both(&self, wanted: &Wanted, held: &Held, workers: &dyn Workers) -> Result<(), String> {
         self.claim(workers, &[&held.plan, &wanted.plan])
-            .map_err(|problem| {
-                self.take_back(held, workers);
-                problem
-            })
+            .inspect_err(|_| self.take_back(held, workers))
     }
 
     /// What was prepared is not wanted: all is as it was.
