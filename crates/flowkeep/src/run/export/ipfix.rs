@@ -62,6 +62,9 @@ const OF_BLOCK: [[u16; 2]; 6] = [
     LAST_PORT,
 ];
 
+/// Bytes of the set of templates: each has a head, and four bytes for an element.
+const TEMPLATES_LENGTH: usize = SET_HEAD + 2 * 4 + 4 * (OF_MAPPING.len() + OF_BLOCK.len());
+
 pub(super) struct Ipfix {
     sender: Sender,
     /// Records of the set at hand, and how many; of which template.
@@ -87,7 +90,7 @@ impl Ipfix {
     }
 
     fn add(&mut self, template: u16, record: &[u8]) {
-        let has_room = HEAD + templates().len() + SET_HEAD + self.records.len() + record.len() <= MESSAGE_MAX;
+        let has_room = HEAD + TEMPLATES_LENGTH + SET_HEAD + self.records.len() + record.len() <= MESSAGE_MAX;
         if template != self.template || !has_room {
             self.flush();
         }
@@ -227,6 +230,7 @@ mod tests {
         assert_eq!(block(CLAIMED, 16).unwrap(), expected.concat());
         assert_eq!(mapping(CLAIMED, 8), None);
         assert_eq!(block(CREATED, 8), None);
+        assert_eq!(templates().len(), TEMPLATES_LENGTH);
         let lengths = |elements: &[[u16; 2]]| {
             elements
                 .iter()

@@ -31,6 +31,8 @@ pub(super) struct Exporting<W> {
     collectors: Vec<Box<dyn Collector>>,
     /// A line whose end has not come.
     begun: Vec<u8>,
+    /// Whether that line is longer than any that is sent.
+    is_too_long: bool,
 }
 
 trait Collector: Send {
@@ -55,6 +57,7 @@ pub(super) fn of<W: Write>(log: &Log, file: W, reports: &Reports) -> io::Result<
         file,
         collectors,
         begun: Vec::new(),
+        is_too_long: false,
     })
 }
 
@@ -65,7 +68,9 @@ impl<W: Write> Write for Exporting<W> {
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
             let (line, behind) = rest.split_at(end);
             self.begun.extend_from_slice(line);
-            if let Ok(line) = str::from_utf8(&self.begun) {
+            if !std::mem::take(&mut self.is_too_long)
+                && let Ok(line) = str::from_utf8(&self.begun)
+            {
                 for collector in self.collectors.iter_mut().filter(|_| !line.is_empty()) {
                     collector.line(line);
                 }
@@ -73,8 +78,9 @@ impl<W: Write> Write for Exporting<W> {
             self.begun.clear();
             rest = behind.get(1..).unwrap_or_default();
         }
-        if self.begun.len() + rest.len() <= LINE_MAX {
-            self.begun.extend_from_slice(rest);
+        match self.begun.len() + rest.len() <= LINE_MAX {
+            true => self.begun.extend_from_slice(rest),
+            false => self.is_too_long = true,
         }
         self.collectors.iter_mut().for_each(|collector| collector.flush());
         Ok(count)
@@ -219,6 +225,21 @@ mod tests {
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(told[0].contains("a datagram was not sent"), "{told:?}");
         assert!(told[1].contains("datagrams were not sent"), "{told:?}");
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_left_out_whole() {
+        let (socket, at) = collector();
+        let log = Log {
+            syslog: Some(at),
+            ..Log::default()
+        };
+        let mut out = of(&log, io::sink(), &Reports::default()).unwrap();
+        for piece in ["a piece, ", &"x".repeat(LINE_MAX), "its end\n", "another line\n"] {
+            out.write_all(piece.as_bytes()).unwrap();
+        }
+        let datagram = String::from_utf8(heard(&socket)).unwrap();
+        assert!(datagram.ends_with("- another line"), "{datagram}");
     }
 
     #[test]
